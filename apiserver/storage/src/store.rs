@@ -1,0 +1,200 @@
+//! The port.
+
+use crate::{Key, KeyRange};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+
+/// A point in the store's history. Each commit makes the next one; 0 is before all.
+pub type Revision = u64;
+
+/// A key with its value, as of some revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Key,
+    /// The value. Never empty for a live key unless an empty value was put.
+    pub value: Bytes,
+    /// The revision that made the key (since it was last absent).
+    pub created: Revision,
+    /// The revision that wrote this value.
+    pub modified: Revision,
+}
+
+/// What a range read asks for.
+#[derive(Clone, Debug)]
+pub struct Range {
+    /// Which keys.
+    pub keys: KeyRange,
+    /// As of which revision; `None` reads the latest (linearizable).
+    pub at: Option<Revision>,
+    /// At most so many; 0 means all.
+    pub limit: usize,
+    /// Leave values out (they come back empty).
+    pub keys_only: bool,
+}
+
+impl Range {
+    /// All of `keys`, at the latest revision.
+    pub fn all(keys: KeyRange) -> Self {
+        Self { keys, at: None, limit: 0, keys_only: false }
+    }
+}
+
+/// What a range read gives.
+#[derive(Clone, Debug)]
+pub struct RangeResult {
+    /// In key order.
+    pub items: Vec<KeyValue>,
+    /// The store's revision when it was read (also for reads of the past).
+    pub revision: Revision,
+    /// Whether keys were left out because of the limit.
+    pub more: bool,
+    /// How many keys the range has in all, the limit aside.
+    pub count: usize,
+}
+
+/// A condition of a [`Commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    /// The key that it is about.
+    pub key: Key,
+    /// The revision that must have written it last; 0: it must be absent.
+    pub modified: Revision,
+}
+
+/// A change of a [`Commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sets a key.
+    Put(Key, Bytes),
+    /// Removes a key; nothing happens if it is absent.
+    Delete(Key),
+    /// Removes all keys of a range.
+    DeleteRange(KeyRange),
+}
+
+/// A transaction: all changes at one revision if all expectations hold, otherwise nothing.
+///
+/// Limits: at most 128 expectations and changes together; at most 2 MiB of values; no key twice among the changes.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// Conditions, all of which must hold.
+    pub expect: Vec<Expect>,
+    /// Changes, made together.
+    pub changes: Vec<Change>,
+}
+
+/// How a [`Commit`] ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Committed {
+    /// It is durable, at this revision. If no key was changed, the revision is the current one.
+    Done(Revision),
+    /// An expectation did not hold. For each expected key what is there now (`None`: absent), in the order of `expect`.
+    Refused(Vec<Option<KeyValue>>),
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The key.
+    pub key: Key,
+    /// The revision of the change.
+    pub revision: Revision,
+    /// The new value; `None` after a delete.
+    pub value: Option<Bytes>,
+    /// The revision that made the key; equal to `revision` for a key that was absent before. 0 for a delete.
+    pub created: Revision,
+    /// What was there before, where the watch asked for it and it is not compacted.
+    pub previous: Option<KeyValue>,
+}
+
+/// What a watch yields.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchItem {
+    /// Changes, in revision order; all changes of one revision are in one item.
+    Events(Vec<Event>),
+    /// All changes up to and with this revision have been yielded.
+    Progress(Revision),
+}
+
+/// A running watch. It ends after an error; dropping it stops it.
+pub type WatchStream = BoxStream<'static, Result<WatchItem, StoreError>>;
+
+/// Why a store could not do it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The revision asked for is gone.
+    #[error("revision {asked} is compacted; the oldest that can be read is {oldest}")]
+    Compacted {
+        /// The revision that was asked for.
+        asked: Revision,
+        /// The oldest that is there.
+        oldest: Revision,
+    },
+    /// The revision asked for has not happened yet.
+    #[error("revision {asked} is in the future; the store is at {current}")]
+    Future {
+        /// The revision that was asked for.
+        asked: Revision,
+        /// The store's own.
+        current: Revision,
+    },
+    /// No leader, no connection, or no answer in time. A commit that fails so may or may not have happened.
+    #[error("the store can't be reached: {0}")]
+    Unavailable(String),
+    /// There is no room: reads go on, writes are refused.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// The transaction is over a limit.
+    #[error("the transaction is too large: {0}")]
+    TooLarge(String),
+    /// The caller's credentials are not enough.
+    #[error("the store refused access: {0}")]
+    Denied(String),
+    /// What is on disk can't be read.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}
+
+/// An engine.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Reads keys in order.
+    async fn range(&self, range: Range) -> Result<RangeResult, StoreError>;
+
+    /// Commits a transaction. When it returns `Done` the changes are on disk (or on a quorum).
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
+
+    /// Yields each change to `keys` after revision `after`, then live. With `previous`, deletes and updates carry what
+    /// was there before. Yields progress at least every few seconds when nothing happens and soon after
+    /// [`Store::request_progress`].
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Result<WatchStream, StoreError>;
+
+    /// Asks all watches to yield their progress soon.
+    async fn request_progress(&self) -> Result<(), StoreError>;
+
+    /// The latest revision, linearizable.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// Forgets what was overwritten or deleted before `revision`. Reads below it fail from now on.
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
+
+    /// How many keys a range has and how many bytes their keys and values take, at the latest revision.
+    async fn usage(&self, keys: KeyRange) -> Result<Usage, StoreError>;
+
+    /// Reads one key, at the latest revision.
+    async fn get(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
+        let mut found = self.range(Range { limit: 1, ..Range::all(KeyRange::one(key)) }).await?;
+        Ok(found.items.pop())
+    }
+}
+
+/// What a range takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Number of keys.
+    pub keys: u64,
+    /// Bytes of keys and values, uncompressed by the engine.
+    pub bytes: u64,
+}

@@ -1,0 +1,1 @@
+//! freehold-controller-manager-runtime

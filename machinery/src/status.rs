@@ -1,0 +1,364 @@
+//! The one error of the API: `v1.Status`, as kube-apiserver answers it.
+//!
+//! Constructors carry the wording of `k8s.io/apimachinery/pkg/api/errors`, because clients and people read it.
+
+use crate::gvk::GroupResource;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A failure (or, for deletes, a success) as a client sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// `Failure` or `Success`.
+    pub status: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// For programs: `NotFound`, `Conflict`, ...
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Box<Details>>,
+    /// The HTTP status code.
+    #[serde(default)]
+    pub code: u16,
+}
+
+/// What a [`Status`] is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// The object's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Its resource (or kind, for validation errors), as Kubernetes fills it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Its uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Each single problem.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// When to try again, in seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// One problem of several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    /// `FieldValueInvalid`, `FieldManagerConflict`, ...
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The field's path, `spec.containers[0].name`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+/// A problem with one field, in the words of `k8s.io/apimachinery/pkg/util/validation/field`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// The field's path, `spec.containers[0].name`.
+    pub field: String,
+    /// The offending value as JSON; absent for `Required`, `Forbidden`, `TooMany` and the like.
+    pub value: Option<serde_json::Value>,
+    /// What would be right.
+    pub detail: String,
+}
+
+/// The kinds of [`FieldError`], named as Kubernetes' causes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// Must be given.
+    Required,
+    /// Is there already.
+    Duplicate,
+    /// Is not acceptable.
+    Invalid,
+    /// Is not one of the supported values.
+    NotSupported,
+    /// Must not be given.
+    Forbidden,
+    /// Is too long.
+    TooLong,
+    /// Has too many items.
+    TooMany,
+    /// Has the wrong JSON type.
+    TypeInvalid,
+    /// Names something that is not there.
+    NotFound,
+    /// Could not be checked.
+    Internal,
+}
+
+impl FieldErrorKind {
+    /// The cause's reason.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotFound => "FieldValueNotFound",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+impl FieldError {
+    /// A problem without a value to show.
+    pub fn new(kind: FieldErrorKind, field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind, field: field.into(), value: None, detail: detail.into() }
+    }
+
+    /// A missing value.
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Required, field, detail)
+    }
+
+    /// An unacceptable value.
+    pub fn invalid(field: impl Into<String>, value: serde_json::Value, detail: impl Into<String>) -> Self {
+        Self { kind: FieldErrorKind::Invalid, field: field.into(), value: Some(value), detail: detail.into() }
+    }
+
+    /// A value outside a fixed set.
+    pub fn not_supported(field: impl Into<String>, value: serde_json::Value, supported: &[&str]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
+        let detail = format!("supported values: {}", quoted.join(", "));
+        Self { kind: FieldErrorKind::NotSupported, field: field.into(), value: Some(value), detail }
+    }
+
+    /// A field that must not be set, or not be changed.
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Forbidden, field, detail)
+    }
+
+    /// The text after the field's path.
+    pub fn body(&self) -> String {
+        let mut text = self.kind.words().to_owned();
+        if let Some(value) = &self.value {
+            text.push_str(": ");
+            text.push_str(&value.to_string());
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+/// A result whose failure a client will see.
+pub type Result<T, E = Status> = std::result::Result<T, E>;
+
+impl Status {
+    /// A failure with neither details nor causes.
+    pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self { status: "Failure".into(), message: message.into(), reason: reason.into(), details: None, code }
+    }
+
+    fn about(code: u16, reason: &str, message: String, resource: &GroupResource, name: &str) -> Self {
+        Self::new(code, reason, message).with_details(|d| {
+            d.name = name.to_owned();
+            d.group = resource.group.clone();
+            d.kind = resource.resource.clone();
+        })
+    }
+
+    /// Fills in details.
+    pub fn with_details(mut self, fill: impl FnOnce(&mut Details)) -> Self {
+        fill(self.details.get_or_insert_default());
+        self
+    }
+
+    /// Asks the client to try again after `seconds`.
+    pub fn retry_after(self, seconds: u32) -> Self {
+        self.with_details(|d| d.retry_after_seconds = seconds)
+    }
+
+    /// 404: no such object.
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::about(404, "NotFound", format!("{resource} {name:?} not found"), resource, name)
+    }
+
+    /// 404: no such path or resource type.
+    pub fn no_such_resource() -> Self {
+        let mut status = Self::new(404, "NotFound", "the server could not find the requested resource");
+        status.details = Some(Box::default());
+        status
+    }
+
+    /// 409: an object of that name is there.
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        Self::about(409, "AlreadyExists", format!("{resource} {name:?} already exists"), resource, name)
+    }
+
+    /// 409: the precondition does not hold any more.
+    pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        Self::about(409, "Conflict", message, resource, name)
+    }
+
+    /// 409: the object changed since the client read it.
+    pub fn modified(resource: &GroupResource, name: &str) -> Self {
+        Self::conflict(resource, name, "the object has been modified; please apply your changes to the latest version and try again")
+    }
+
+    /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let list = match errors {
+            [one] => one.to_string(),
+            many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let causes = errors
+            .iter()
+            .map(|e| Cause { reason: e.kind.reason().into(), message: e.body(), field: e.field.clone() })
+            .collect();
+        Self::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {list}")).with_details(|d| {
+            d.name = name.to_owned();
+            d.group = group.to_owned();
+            d.kind = kind.to_owned();
+            d.causes = causes;
+        })
+    }
+
+    /// 400: the request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 401: who are you?
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: you may not. `why` follows the resource and name.
+    pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = match (resource.resource.is_empty(), name.is_empty()) {
+            (true, _) => format!("forbidden: {why}"),
+            (false, true) => format!("{resource} is forbidden: {why}"),
+            (false, false) => format!("{resource} {name:?} is forbidden: {why}"),
+        };
+        Self::about(403, "Forbidden", message, resource, name)
+    }
+
+    /// 405: the resource does not have that verb.
+    pub fn method_not_allowed(resource: &GroupResource, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind \"{resource}\"");
+        Self::about(405, "MethodNotAllowed", message, resource, "")
+    }
+
+    /// 406: none of the accepted media types can be had.
+    pub fn not_acceptable(accepted: &str) -> Self {
+        Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {accepted}"))
+    }
+
+    /// 410: the resource version or continue token is too old.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 413: the body is too large. `limit` is in bytes.
+    pub fn too_large(limit: usize) -> Self {
+        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+    }
+
+    /// 415: the body's media type is not known here.
+    pub fn unsupported_media_type(given: &str, accepted: &str) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
+        let _ = given;
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// 429: too many requests; try again after `seconds`.
+    pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
+        Self::new(429, "TooManyRequests", message).retry_after(seconds)
+    }
+
+    /// 500: our fault.
+    pub fn internal(what: impl fmt::Display) -> Self {
+        let text = what.to_string();
+        Self::new(500, "InternalError", format!("Internal error occurred: {text}"))
+            .with_details(|d| d.causes = vec![Cause { message: text, ..Cause::default() }])
+    }
+
+    /// 503: not now.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
+    /// 504: it took too long.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::new(504, "Timeout", message)
+    }
+
+    /// Whether this says that an object is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code == 404
+    }
+
+    /// Whether this says that a precondition failed (not that a name is taken).
+    pub fn is_conflict(&self) -> bool {
+        self.reason == "Conflict"
+    }
+
+    /// The whole object, with `kind` and `apiVersion`.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        if let Some(map) = value.as_object_mut() {
+            map.insert("kind".into(), "Status".into());
+            map.insert("apiVersion".into(), "v1".into());
+            map.insert("metadata".into(), serde_json::json!({}));
+        }
+        value
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.reason)
+    }
+}
+
+impl std::error::Error for Status {}

@@ -1,0 +1,1 @@
+//! freehold-provisioner

@@ -1,0 +1,1 @@
+//! freehold-tests-tidy
