@@ -1,1 +1,24 @@
-//! freehold-apiserver-cache
+//! Every plane's objects in memory, as the bytes that go on the wire.
+//!
+//! One watch on the store feeds the cache. A plane is loaded on its first request and dropped when it has been idle;
+//! a watch pins it. Reads wait until the cache has seen the store's current revision, so they are linearizable.
+//! What all planes start with (the base [`Layer`]) is held once and merged in on reads.
+//!
+//! This crate must not know: HTTP, resource types, who is asking.
+
+pub mod codec;
+mod entry;
+mod event;
+mod feed;
+mod hub;
+mod layer;
+mod plane;
+mod read;
+mod watch;
+
+pub use entry::Entry;
+pub use event::{CacheEvent, EventKind};
+pub use feed::{Cache, CacheOptions};
+pub use layer::{Layer, LayerSource};
+pub use read::{ListRequest, Listed, Page};
+pub use watch::{Scope, Subscription, WatchStart};

@@ -1,1 +1,12 @@
-//! freehold-apiserver-registry
+//! The REST verbs: one generic path for every resource, built-in or custom.
+//!
+//! A write goes: version and name checks -> default -> patch or apply -> mutating admission -> prune -> validate ->
+//! validating admission -> quota -> commit with a precondition on the revision, retried where the client gave none.
+//! What is special about a kind is data in its [`ResourceType`](freehold_machinery::ResourceType) or a small entry in
+//! [`strategy`], never a second path.
+//!
+//! This crate must not know: HTTP, sockets, content types beyond the kind of a patch.
+
+mod op;
+
+pub use op::*;

@@ -1,0 +1,305 @@
+//! The cache: loaded planes, and the one watch on the store that keeps them current.
+
+use crate::{
+    CacheEvent, Entry, LayerSource,
+    hub::Hub,
+    layer::{collection, object_name},
+    plane::PlaneCache,
+};
+use freehold_apiserver_storage::{KeyRange, ObjectPath, Store, StoreError, WatchItem};
+use freehold_machinery::{PlaneId, Result, Status};
+use futures_util::StreamExt;
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+use tokio::sync::{OnceCell, watch};
+
+/// How long a read waits for the cache to catch up with the store.
+const CATCH_UP: Duration = Duration::from_secs(10);
+/// How long the store may be silent before it is asked for its progress.
+const NUDGE: Duration = Duration::from_millis(20);
+/// How often idle planes are looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// How much the cache may keep.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOptions {
+    /// Bytes of recent events, from which watches resume.
+    pub recent_bytes: usize,
+    /// A plane without watches is dropped after so long without a request.
+    pub idle: Duration,
+    /// Over so many bytes of objects, the planes that were not asked for the longest are dropped early.
+    pub memory: usize,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self { recent_bytes: 8 << 20, idle: Duration::from_secs(300), memory: 1 << 30 }
+    }
+}
+
+type Slot = Arc<(Arc<PlaneCache>, OnceCell<()>)>;
+
+/// Every plane's objects in memory, current with the store.
+pub struct Cache {
+    pub(crate) store: Arc<dyn Store>,
+    /// All keys that this process may read: those of all planes, or of the one plane that it serves.
+    keys: KeyRange,
+    layers: Arc<dyn LayerSource>,
+    options: CacheOptions,
+    planes: RwLock<HashMap<PlaneId, Slot>>,
+    pub(crate) hub: Mutex<Hub>,
+    pub(crate) applied: watch::Sender<u64>,
+    started: Instant,
+}
+
+/// What a client sees of a store that failed.
+pub(crate) fn unavailable(error: &StoreError) -> Status {
+    match error {
+        StoreError::Compacted { .. } => Status::expired("The resourceVersion for the provided list is too old."),
+        StoreError::Future { asked, current } => {
+            Status::timeout(format!("Too large resource version: {asked}, current: {current}")).retry_after(1)
+        }
+        StoreError::TooLarge(_) => Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}")),
+        StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
+        StoreError::Unavailable(_) => Status::unavailable(error.to_string()).retry_after(1),
+        StoreError::Denied(_) | StoreError::Corrupt(_) => Status::internal(error),
+    }
+}
+
+impl Cache {
+    /// Starts the feed. It runs as long as the cache is there.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        keys: KeyRange,
+        layers: Arc<dyn LayerSource>,
+        options: CacheOptions,
+    ) -> std::result::Result<Arc<Self>, StoreError> {
+        let revision = store.revision().await?;
+        let cache = Arc::new(Self {
+            hub: Mutex::new(Hub::new(revision, options.recent_bytes)),
+            applied: watch::Sender::new(revision),
+            planes: RwLock::default(),
+            started: Instant::now(),
+            store,
+            keys,
+            layers,
+            options,
+        });
+        tokio::spawn(feed(Arc::downgrade(&cache)));
+        tokio::spawn(sweep(Arc::downgrade(&cache)));
+        Ok(cache)
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_secs()
+    }
+
+    /// The plane, loaded.
+    pub(crate) async fn plane(&self, id: &PlaneId) -> Result<Arc<PlaneCache>> {
+        let found = self.planes.read().get(id).cloned();
+        let slot = match found {
+            Some(slot) => slot,
+            None => {
+                let fresh = || Arc::new((Arc::new(PlaneCache::loading(id.clone(), self.layers.layer(id))), OnceCell::new()));
+                self.planes.write().entry(id.clone()).or_insert_with(fresh).clone()
+            }
+        };
+        let (plane, loaded) = &*slot;
+        plane.touch(self.now());
+        let load = || async {
+            // The feed must be past the point from which it sends this plane its events.
+            plane.load(&*self.store).await.map_err(|error| unavailable(&error))
+        };
+        loaded.get_or_try_init(load).await?;
+        Ok(plane.clone())
+    }
+
+    /// Waits until everything that was committed before this call is visible here.
+    pub async fn catch_up(&self) -> Result<u64> {
+        let revision = self.store.revision().await.map_err(|error| unavailable(&error))?;
+        self.wait_for(revision).await?;
+        Ok(revision)
+    }
+
+    /// Waits until the cache has seen a revision.
+    pub async fn wait_for(&self, revision: u64) -> Result<()> {
+        if *self.applied.borrow() >= revision {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        let wait = async {
+            loop {
+                match tokio::time::timeout(NUDGE, applied.wait_for(|seen| *seen >= revision)).await {
+                    Ok(_) => return,
+                    Err(_) => drop(self.store.request_progress().await),
+                }
+            }
+        };
+        let current = || *self.applied.borrow();
+        tokio::time::timeout(CATCH_UP, wait).await.map_err(|_| {
+            Status::timeout(format!("Too large resource version: {revision}, current: {}", current())).retry_after(1)
+        })
+    }
+
+    /// Everything up to this revision is visible here.
+    pub fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// One object, as of all that was committed before this call.
+    pub async fn get(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<Arc<Entry>>> {
+        self.catch_up().await?;
+        self.get_cached(plane, path).await
+    }
+
+    /// One object, as the cache has it.
+    pub async fn get_cached(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<Arc<Entry>>> {
+        let plane = self.plane(plane).await?;
+        let name = object_name(path.namespace.as_deref(), &path.name);
+        Ok(plane.get(&collection(&path.group, &path.resource), &name))
+    }
+
+    /// One object with the revision that a commit must expect of its key: 0 where the key is absent because the object
+    /// comes from the layer below.
+    pub async fn get_for_update(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<(Arc<Entry>, u64)>> {
+        let plane = self.plane(plane).await?;
+        let name = object_name(path.namespace.as_deref(), &path.name);
+        let collection = collection(&path.group, &path.resource);
+        let found = plane.get(&collection, &name);
+        Ok(found.map(|entry| {
+            let own = plane.own_revision(&collection, &name);
+            (entry, own)
+        }))
+    }
+
+    /// The last revision that changed a resource in a plane.
+    pub async fn changed(&self, plane: &PlaneId, group: &str, resource: &str) -> Result<u64> {
+        Ok(self.plane(plane).await?.changed(&collection(group, resource)))
+    }
+
+    /// The layer below a plane.
+    pub fn layer(&self, plane: &PlaneId) -> Arc<crate::Layer> {
+        self.layers.layer(plane)
+    }
+
+    /// Drops a plane from memory.
+    pub fn forget(&self, plane: &PlaneId) {
+        self.planes.write().remove(plane);
+    }
+
+    /// How many planes are loaded and how many bytes their objects take, about.
+    pub fn loaded(&self) -> (usize, usize) {
+        let planes = self.planes.read();
+        (planes.len(), planes.values().map(|slot| slot.0.bytes()).sum())
+    }
+
+    /// The keys that this cache covers.
+    pub(crate) fn keys(&self) -> &KeyRange {
+        &self.keys
+    }
+
+    fn take_in(&self, events: Vec<freehold_apiserver_storage::Event>) {
+        let Some(revision) = events.last().map(|event| event.revision) else { return };
+        let mut hub = self.hub.lock();
+        for raw in events {
+            let Some(event) = CacheEvent::new(raw, |plane| self.layers.layer(plane)) else { continue };
+            let event = Arc::new(event);
+            if let Some(slot) = self.planes.read().get(&event.plane) {
+                slot.0.apply(&event);
+            }
+            hub.publish(event);
+        }
+        self.advance(&mut hub, revision);
+    }
+
+    fn advance(&self, hub: &mut Hub, revision: u64) {
+        hub.revision = hub.revision.max(revision);
+        self.applied.send_if_modified(|applied| {
+            let newer = *applied < revision;
+            *applied = revision.max(*applied);
+            newer
+        });
+    }
+
+    /// Starts over, because the store no longer has what happened since.
+    async fn restart(&self) -> std::result::Result<u64, StoreError> {
+        let revision = self.store.revision().await?;
+        self.planes.write().clear();
+        self.hub.lock().reset(revision);
+        self.applied.send_modify(|applied| *applied = revision.max(*applied));
+        Ok(revision)
+    }
+
+    fn evict(&self) {
+        let now = self.now();
+        let mut planes = self.planes.write();
+        let idle = self.options.idle.as_secs();
+        let free = |slot: &Slot| slot.0.pins.load(Ordering::Acquire) == 0 && !slot.0.id.is_core();
+        let age = |slot: &Slot| now.saturating_sub(slot.0.used.load(Ordering::Relaxed));
+        planes.retain(|_, slot| !free(slot) || age(slot) < idle && !(slot.0.is_empty() && age(slot) > 1));
+        let mut bytes: usize = planes.values().map(|slot| slot.0.bytes()).sum();
+        if bytes <= self.options.memory {
+            return;
+        }
+        let mut candidates: Vec<(u64, PlaneId, usize)> = planes
+            .values()
+            .filter(|slot| free(slot))
+            .map(|slot| (age(slot), slot.0.id.clone(), slot.0.bytes()))
+            .collect();
+        candidates.sort_by(|a, b| b.0.cmp(&a.0));
+        for (_, id, size) in candidates {
+            if bytes <= self.options.memory {
+                break;
+            }
+            planes.remove(&id);
+            bytes = bytes.saturating_sub(size);
+        }
+    }
+}
+
+async fn feed(cache: std::sync::Weak<Cache>) {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let Some(strong) = cache.upgrade() else { return };
+        let (store, keys, after) = (strong.store.clone(), strong.keys.clone(), strong.applied());
+        drop(strong);
+        let ended = match store.watch(keys, after, true).await {
+            Ok(stream) => follow(&cache, stream).await,
+            Err(error) => error,
+        };
+        let Some(strong) = cache.upgrade() else { return };
+        tracing::warn!(error = %ended, "the watch on the store ended; starting it again");
+        match ended {
+            StoreError::Compacted { .. } => drop(strong.restart().await),
+            _ => pause = (pause * 2).min(Duration::from_secs(2)),
+        }
+        drop(strong);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn follow(cache: &std::sync::Weak<Cache>, mut stream: freehold_apiserver_storage::WatchStream) -> StoreError {
+    while let Some(item) = stream.next().await {
+        let Some(cache) = cache.upgrade() else { break };
+        match item {
+            Ok(WatchItem::Events(events)) => cache.take_in(events),
+            Ok(WatchItem::Progress(revision)) => cache.advance(&mut cache.hub.lock(), revision),
+            Err(error) => return error,
+        }
+    }
+    StoreError::Unavailable("the watch ended".into())
+}
+
+async fn sweep(cache: std::sync::Weak<Cache>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        match cache.upgrade() {
+            Some(cache) => cache.evict(),
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Watches on the cache.
+
+use crate::{Cache, CacheEvent, Entry, hub::Interest, layer::collection, plane::PlaneCache};
+use freehold_machinery::{PlaneId, Result, Status};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
+use tokio::sync::mpsc;
+
+/// Which planes a watch is about.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// One plane. It is loaded, and stays so.
+    Plane(PlaneId),
+    /// All planes, loaded or not; the watcher filters.
+    AllPlanes,
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchStart {
+    /// With the present objects, then live.
+    Now,
+    /// After a revision.
+    After(u64),
+}
+
+/// An open watch.
+pub struct Subscription {
+    /// The present objects, where the watch begins with them, each with its plane.
+    pub initial: Vec<(PlaneId, Arc<Entry>)>,
+    /// Everything up to here is in `initial`, or was asked to be left out.
+    pub revision: u64,
+    replay: VecDeque<Arc<CacheEvent>>,
+    live: mpsc::Receiver<Arc<CacheEvent>>,
+    _pin: Option<Pin>,
+}
+
+struct Pin(Arc<PlaneCache>);
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.pins.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Pin {
+    fn new(plane: Arc<PlaneCache>) -> Self {
+        plane.pins.fetch_add(1, Ordering::AcqRel);
+        Self(plane)
+    }
+}
+
+fn too_old(asked: u64, oldest: u64) -> Status {
+    Status::expired(format!("too old resource version: {asked} ({oldest})"))
+}
+
+impl Cache {
+    /// Opens a watch on a resource.
+    ///
+    /// Fails with 410 where the revision is older than what is remembered.
+    pub async fn watch(&self, scope: Scope, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {
+        match scope {
+            Scope::Plane(plane) => self.watch_plane(&plane, &collection(group, resource), start).await,
+            Scope::AllPlanes => self.watch_all(group, resource, start).await,
+        }
+    }
+
+    async fn watch_plane(&self, id: &PlaneId, name: &str, start: WatchStart) -> Result<Subscription> {
+        let plane = self.plane(id).await?;
+        if let WatchStart::After(revision) = start {
+            if revision < plane.layer.revision() {
+                return Err(too_old(revision, plane.layer.revision()));
+            }
+            self.wait_for(revision).await?;
+        }
+        let pin = Pin::new(plane.clone());
+        let interest = Interest { plane: Some(id.clone()), collection: name.into() };
+        let mut hub = self.hub.lock();
+        let (initial, replay, revision) = match start {
+            WatchStart::After(revision) => {
+                let missed = hub.since(&interest, revision).ok_or_else(|| too_old(revision, hub.revision))?;
+                (Vec::new(), missed, revision)
+            }
+            WatchStart::Now => {
+                let shot = plane.snapshot(name, None, true, hub.revision);
+                // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
+                let initial = shot.objects.into_iter().map(|(_, entry)| (id.clone(), entry)).collect();
+                (initial, Vec::new(), shot.revision)
+            }
+        };
+        let live = hub.subscribe(interest);
+        Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) })
+    }
+
+    async fn watch_all(&self, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {
+        let mut initial = Vec::new();
+        let revision = match start {
+            WatchStart::After(revision) => revision,
+            WatchStart::Now => {
+                self.list_planes(group, resource, None, |plane, entry| initial.push((plane.clone(), entry))).await?
+            }
+        };
+        self.wait_for(revision).await?;
+        let interest = Interest { plane: None, collection: collection(group, resource).into() };
+        let mut hub = self.hub.lock();
+        let replay = hub.since(&interest, revision).ok_or_else(|| too_old(revision, hub.revision))?;
+        let live = hub.subscribe(interest);
+        Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: None })
+    }
+}
+
+impl Subscription {
+    /// The next event; `None` when the watch was cut off because its reader was too slow or the feed started over.
+    pub async fn next(&mut self) -> Option<Arc<CacheEvent>> {
+        loop {
+            let event = match self.replay.pop_front() {
+                Some(event) => event,
+                None => self.live.recv().await?,
+            };
+            if event.revision > self.revision {
+                return Some(event);
+            }
+        }
+    }
+
+    /// A revision up to which everything has been taken out of this watch; `None` while something waits.
+    pub fn progress(&self, cache: &Cache) -> Option<u64> {
+        let hub = cache.hub.lock();
+        (self.replay.is_empty() && self.live.is_empty()).then_some(hub.revision.max(self.revision))
+    }
+}

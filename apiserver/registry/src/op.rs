@@ -1,0 +1,184 @@
+//! What a request asks of the registry, and what it answers.
+
+use bytes::Bytes;
+use freehold_apiserver_cache::Entry;
+use freehold_apiserver_catalog::TypeSet;
+use freehold_machinery::{PlaneId, ResourceType, Status, User, Value};
+use std::sync::Arc;
+
+/// One operation on one resource of one plane, by someone who is already authorized.
+#[derive(Clone)]
+pub struct Operation {
+    /// The plane that it is about.
+    pub plane: PlaneId,
+    /// What that plane serves.
+    pub types: Arc<TypeSet>,
+    /// Who asks.
+    pub user: Arc<User>,
+    /// The resource, in the version that was asked for.
+    pub ty: Arc<ResourceType>,
+    /// The namespace in the URL.
+    pub namespace: Option<String>,
+    /// The name in the URL.
+    pub name: Option<String>,
+    /// The subresource in the URL.
+    pub subresource: Option<String>,
+}
+
+/// A decoded body.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// The object, the last of equal keys having won.
+    pub value: Value,
+    /// `duplicate field "..."` for each key that stood twice.
+    pub duplicates: Vec<String>,
+}
+
+/// `fieldValidation` of a write (KEP-2885).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Unknown and duplicate fields are dropped silently.
+    Ignore,
+    /// They are dropped with a warning.
+    #[default]
+    Warn,
+    /// They fail the request.
+    Strict,
+}
+
+/// Options of create, update and patch.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// `dryRun=All`: everything but the commit.
+    pub dry_run: bool,
+    /// `fieldManager`, or what the user agent gives before its first `/`.
+    pub field_manager: String,
+    /// `fieldValidation`.
+    pub field_validation: FieldValidation,
+    /// `force` of an apply.
+    pub force: bool,
+}
+
+/// The four kinds of patch.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    /// `application/json-patch+json`.
+    Json(Value),
+    /// `application/merge-patch+json`.
+    Merge(Body),
+    /// `application/strategic-merge-patch+json`.
+    Strategic(Body),
+    /// `application/apply-patch+yaml`.
+    Apply(Body),
+}
+
+/// `DeleteOptions`, from the body or the query.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// `dryRun=All`.
+    pub dry_run: bool,
+    /// Seconds; `None` takes the kind's default.
+    pub grace_period: Option<i64>,
+    /// `Background`, `Foreground` or `Orphan`; anything else is refused.
+    pub propagation: Option<String>,
+    /// The deprecated `orphanDependents`.
+    pub orphan_dependents: Option<bool>,
+    /// `preconditions.uid`.
+    pub uid: Option<String>,
+    /// `preconditions.resourceVersion`.
+    pub resource_version: Option<String>,
+}
+
+/// Options of list and deletecollection, and what a watch shares with them.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// `labelSelector`, as given.
+    pub label_selector: String,
+    /// `fieldSelector`, as given.
+    pub field_selector: String,
+    /// `resourceVersion`, as given.
+    pub resource_version: String,
+    /// `resourceVersionMatch`, as given.
+    pub resource_version_match: String,
+    /// `limit`; 0 for all.
+    pub limit: usize,
+    /// `continue`, as given.
+    pub continue_token: String,
+}
+
+/// Options of a watch.
+#[derive(Clone, Debug, Default)]
+pub struct WatchOptions {
+    /// Selectors, resource version and its match.
+    pub list: ListOptions,
+    /// `allowWatchBookmarks`.
+    pub bookmarks: bool,
+    /// `sendInitialEvents`, where given.
+    pub send_initial_events: Option<bool>,
+}
+
+/// An object on its way out, in the version that was asked for.
+#[derive(Clone)]
+pub enum Object {
+    /// From the cache: its bytes are ready to be sent.
+    Cached(Arc<Entry>),
+    /// Made for this request.
+    Value(Arc<Value>),
+}
+
+impl Object {
+    /// The object's JSON.
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            Self::Cached(entry) => entry.json().clone(),
+            Self::Value(value) => Bytes::from(value.to_string()),
+        }
+    }
+
+    /// The object, parsed.
+    pub fn value(&self) -> Arc<Value> {
+        match self {
+            Self::Cached(entry) => Arc::new(entry.value()),
+            Self::Value(value) => value.clone(),
+        }
+    }
+}
+
+/// A list.
+pub struct List {
+    /// The objects, in key order.
+    pub items: Vec<Object>,
+    /// The list's resource version.
+    pub revision: u64,
+    /// The token for the next page; empty on the last.
+    pub continue_token: String,
+    /// How many are left, where it is known.
+    pub remaining: Option<u64>,
+}
+
+/// The outcome of a write.
+pub struct Written {
+    /// The object as it is now. A delete that is done gives the last state, or a success `Status`.
+    pub object: Object,
+    /// Whether it was made (201) and not changed (200).
+    pub created: bool,
+    /// Whether a delete has only begun (finalizers or a grace period hold it): still 200 for most, 202 never.
+    pub pending: bool,
+    /// For `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// What a watch sends.
+#[derive(Clone)]
+pub enum WatchEvent {
+    /// `ADDED`.
+    Added(Object),
+    /// `MODIFIED`.
+    Modified(Object),
+    /// `DELETED`.
+    Deleted(Object),
+    /// `BOOKMARK` at a revision; `true` ends the initial events.
+    Bookmark(u64, bool),
+    /// `ERROR`; the stream ends.
+    Error(Status),
+}
