@@ -1,1 +1,28 @@
-//! freehold-api
+//! The kinds that Freehold defines, as Rust types.
+//!
+//! Everything else about a kind follows from its type: the CustomResourceDefinition that makes a plane serve it
+//! ([`core_crds`], [`infra_crds`]) and its reference page ([`reference`]). Keys and URL shapes that several programs
+//! must agree on are in [`keys`] and [`urls`].
+//!
+//! This crate must not know how the kinds are stored, served or reconciled.
+
+mod crd;
+pub mod infrastructure;
+pub mod keys;
+mod object;
+mod reference;
+pub mod resourcemanager;
+pub mod urls;
+
+pub use crd::{core_crds, infra_crds};
+pub use infrastructure::{
+    ProjectControlPlane, ProjectControlPlaneSpec, ProjectControlPlaneStatus, ProjectRef,
+};
+pub use object::{Condition, Definition, KindSpec, Object, ObjectMeta, OwnerReference, PrinterColumn};
+pub use reference::reference;
+pub use resourcemanager::{
+    ControlPlaneClass, ControlPlaneClassSpec, ControlPlaneClassStatus, ControlPlaneMode, ControlPlaneSpec,
+    ControlPlaneStatus, LocalRef, Organization, OrganizationMembership, OrganizationMembershipSpec,
+    OrganizationMembershipStatus, OrganizationSpec, OrganizationStatus, OrganizationType, OwnerKind,
+    OwnerRef, PlaneLimits, Project, ProjectSpec, ProjectStatus, Role,
+};

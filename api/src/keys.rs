@@ -1,0 +1,36 @@
+//! Labels, annotations, finalizers, condition types and names that several programs must agree on.
+
+/// Annotation on every object of a list or watch over several planes: the plane that it came from.
+pub const PLANE_ANNOTATION: &str = "freehold.dev/plane";
+/// Label with the name of the project that an object of the core or infra plane belongs to, and annotation on objects
+/// listed over an organization's projects. Also the project controller's finalizer.
+pub const PROJECT: &str = "resourcemanager.freehold.dev/project";
+/// Label with the name of the organization that an object of the core or infra plane belongs to.
+pub const ORGANIZATION: &str = "resourcemanager.freehold.dev/organization";
+/// Finalizer of a ProjectControlPlane, held by the provisioner.
+pub const PROVISIONER_FINALIZER: &str = "infrastructure.freehold.dev/provisioner";
+/// Label with the uid of the project on everything that the provisioner makes for it.
+pub const PROJECT_UID: &str = "infrastructure.freehold.dev/project-uid";
+/// The condition that `kubectl wait` waits for.
+pub const READY: &str = "Ready";
+/// The condition that tells how far a deletion is.
+pub const TERMINATING: &str = "Terminating";
+/// The class of a project that names none.
+pub const DEFAULT_CLASS: &str = "default";
+/// The key of a kubeconfig Secret that holds the kubeconfig.
+pub const KUBECONFIG_KEY: &str = "kubeconfig";
+
+/// The namespace of an organization in the core plane.
+pub fn organization_namespace(organization: &str) -> String {
+    format!("organization-{organization}")
+}
+
+/// The name of the Secret with a project's kubeconfig, in its organization's namespace.
+pub fn kubeconfig_secret(project: &str) -> String {
+    format!("{project}-kubeconfig")
+}
+
+/// The namespace of a dedicated pair in the infra plane, by the project's uid.
+pub fn pair_namespace(project_uid: &str) -> String {
+    format!("project-{project_uid}")
+}
