@@ -1,0 +1,112 @@
+//! The port to what is behind the edge: planes, registry, authorization, discovery.
+//!
+//! The server speaks HTTP and knows this trait; the assembly crate implements it over the real planes and registry, and
+//! the tests over a map. Everything here is already out of the URL: a [`Target`] and an [`Operation`].
+//!
+//! It must not know: HTTP, media types, how planes are kept.
+
+use async_trait::async_trait;
+use freehold_apiserver_authn::Authenticator;
+use freehold_apiserver_authz::{Attributes, Decision};
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_planes::{Target, context::Context};
+use freehold_apiserver_registry::{
+    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions, Written,
+};
+use freehold_machinery::{PlaneId, Status, User, Value};
+use futures_util::stream::BoxStream;
+use std::sync::Arc;
+
+/// What the server asks for. Each failure is the `Status` that the client gets.
+///
+/// [`Operation::plane`] is [`PlaneId::core`] for targets other than [`Target::Local`]: the implementation decides by
+/// the target. No call is made for a [`Target::Dedicated`] but [`Backend::resolve`]: such requests are passed on.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Where a context leads. 404 for a project, organization, user or plane that is not there, 503 with
+    /// `Retry-After` for one that is not ready.
+    async fn resolve(&self, context: &Context) -> Result<Target, Status>;
+
+    /// What is served there, for discovery, OpenAPI and finding the type of a request.
+    async fn types(&self, target: &Target) -> Result<Arc<TypeSet>, Status>;
+
+    /// Proves who is asking.
+    fn authenticator(&self) -> &Authenticator;
+
+    /// Whether the user of `attributes` may do it. An error is a failure to find out, not a denial.
+    async fn authorize(&self, target: &Target, attributes: &Attributes) -> Result<Decision, Status>;
+
+    /// The `status` of a `SelfSubjectRulesReview`: `resourceRules`, `nonResourceRules`, `incomplete`.
+    async fn rules_for(&self, target: &Target, user: &User, namespace: &str) -> Result<Value, Status>;
+
+    /// Reads one object, or a subresource of one. `resource_version` as given in the query, empty for the latest.
+    async fn get(&self, target: &Target, op: Operation, resource_version: &str) -> Result<Object, Status>;
+
+    /// Lists objects.
+    async fn list(&self, target: &Target, op: Operation, options: ListOptions) -> Result<List, Status>;
+
+    /// Makes an object, or acts through a subresource (`pods/binding`, `serviceaccounts/token`).
+    async fn create(
+        &self,
+        target: &Target,
+        op: Operation,
+        body: Body,
+        options: WriteOptions,
+    ) -> Result<Written, Status>;
+
+    /// Replaces an object, or makes it where the kind allows that.
+    async fn update(
+        &self,
+        target: &Target,
+        op: Operation,
+        body: Body,
+        options: WriteOptions,
+    ) -> Result<Written, Status>;
+
+    /// Patches or applies.
+    async fn patch(
+        &self,
+        target: &Target,
+        op: Operation,
+        patch: Patch,
+        options: WriteOptions,
+    ) -> Result<Written, Status>;
+
+    /// Deletes one object, or begins to.
+    async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions) -> Result<Written, Status>;
+
+    /// Deletes all that `list` selects; gives what was deleted.
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        op: Operation,
+        list: ListOptions,
+        options: DeleteOptions,
+    ) -> Result<List, Status>;
+
+    /// Watches. Dropping the stream ends the watch; the server ends it when its time is up.
+    async fn watch(
+        &self,
+        target: &Target,
+        op: Operation,
+        options: WatchOptions,
+    ) -> Result<BoxStream<'static, WatchEvent>, Status>;
+
+    /// Removes a plane and all its keys (`DELETE /planes/<id>`); gives the answer's body.
+    async fn delete_plane(&self, plane: &PlaneId) -> Result<Value, Status>;
+
+    /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
+    async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;
+
+    /// A document of the plane's token issuer.
+    async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value, Status>;
+}
+
+/// The two documents with which others verify a plane's service account tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenIdDocument {
+    /// `/.well-known/openid-configuration`.
+    Configuration,
+    /// `/openid/v1/jwks`.
+    Keys,
+}
