@@ -1,0 +1,52 @@
+# The one task runner: people and CI call the same targets.
+#
+#   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
+#   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
+#   make lint | fmt | bench | tools | clean
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+TOOLS       := $(CURDIR)/.tools
+ARGS        ?=
+CRDS        ?=
+
+export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
+export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
+export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
+
+.PHONY: up test lint fmt bench tools build-tools clean
+
+up: build-tools
+	cargo build --release -p freehold-cli
+	./target/release/freehold up $(ARGS)
+
+# The tests run the real binary, so it is built first; FREEHOLD_BIN tells them which one.
+test: tools
+	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
+	cargo build -p freehold-cli
+	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
+
+lint: build-tools
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test -q -p freehold-tests-tidy
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check; \
+	else echo "lint: cargo-deny is not installed; the tidy tests checked its licences and bans"; fi
+
+fmt:
+	cargo fmt --all
+
+bench: tools
+	cargo build --release -p freehold-cli
+	FREEHOLD_BIN=$(CURDIR)/target/release/freehold cargo run --release -p freehold-tests-bench -- $(ARGS)
+
+# What a build needs.
+build-tools:
+	@tools/get rust cc
+
+# What the tests need besides.
+tools: build-tools
+	@tools/get kubectl etcd
+
+clean:
+	rm -rf target .tools
