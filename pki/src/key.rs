@@ -1,0 +1,132 @@
+//! Private keys: making, reading, signing.
+
+use crate::{Error, Result};
+use aws_lc_rs::{
+    encoding::{AsDer, PublicKeyX509Der},
+    rand::SystemRandom,
+    rsa,
+    signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair},
+};
+use std::fmt;
+use x509_cert::{
+    der::{Any, Decode, Encode, asn1::Null, pem},
+    spki::{AlgorithmIdentifierOwned, ObjectIdentifier, SubjectPublicKeyInfoOwned},
+};
+use x509_parser::pem::Pem;
+
+const ECDSA_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
+const ECDSA_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
+const RSA_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
+
+/// The curves that are read, and with which digest they sign.
+static CURVES: [(&EcdsaSigningAlgorithm, ObjectIdentifier); 2] = [
+    (&signature::ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_SHA256),
+    (&signature::ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_SHA384),
+];
+
+/// A private key with its PEM text.
+pub struct PrivateKey {
+    pem: String,
+    pair: Pair,
+}
+
+enum Pair {
+    Ec(EcdsaKeyPair, ObjectIdentifier),
+    Rsa(rsa::KeyPair),
+}
+
+impl PrivateKey {
+    /// A new ECDSA P-256 key. Serves as a certificate's key and as a signing key of service account tokens (ES256).
+    pub fn generate() -> Result<Self> {
+        let pair =
+            EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| Error::Key)?;
+        let pkcs8 = pair.to_pkcs8v1().map_err(|_| Error::Key)?;
+        let pem = pem::encode_string("PRIVATE KEY", pem::LineEnding::LF, pkcs8.as_ref())
+            .map_err(|e| Error::malformed("private key", e))?;
+        Ok(Self { pem, pair: Pair::Ec(pair, ECDSA_SHA256) })
+    }
+
+    /// Reads the first private key of a PEM text: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
+    pub fn from_pem(text: &str) -> Result<Self> {
+        let block = Pem::iter_from_buffer(text.as_bytes())
+            .filter_map(|block| block.ok())
+            .find(|block| block.label.ends_with("PRIVATE KEY"))
+            .ok_or(Error::NotPem("private key"))?;
+        let pair = Pair::from_der(&block.contents).ok_or(Error::Key)?;
+        let pem = pem::encode_string(&block.label, pem::LineEnding::LF, &block.contents)
+            .map_err(|e| Error::malformed("private key", e))?;
+        Ok(Self { pem, pair })
+    }
+
+    /// The key as PEM text. Of generated keys PKCS#8, of others what was read.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The public key as DER `SubjectPublicKeyInfo`.
+    pub fn public_der(&self) -> Result<Vec<u8>> {
+        let der: Result<PublicKeyX509Der<'_>, _> = match &self.pair {
+            Pair::Ec(pair, _) => pair.public_key().as_der(),
+            Pair::Rsa(pair) => pair.public_key().as_der(),
+        };
+        Ok(der.map_err(|_| Error::Key)?.as_ref().to_vec())
+    }
+
+    /// The public key as a PEM text (`PUBLIC KEY`).
+    pub fn public_pem(&self) -> Result<String> {
+        pem::encode_string("PUBLIC KEY", pem::LineEnding::LF, &self.public_der()?)
+            .map_err(|e| Error::malformed("public key", e))
+    }
+
+    /// The uncompressed point of a P-256 key: 4, then 32 bytes of x, then 32 bytes of y. `None` for other keys.
+    pub fn p256_point(&self) -> Option<&[u8]> {
+        match &self.pair {
+            Pair::Ec(pair, algorithm) if *algorithm == ECDSA_SHA256 => Some(pair.public_key().as_ref()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn public_info(&self) -> Result<SubjectPublicKeyInfoOwned> {
+        SubjectPublicKeyInfoOwned::from_der(&self.public_der()?)
+            .map_err(|e| Error::malformed("public key", e))
+    }
+
+    pub(crate) fn algorithm(&self) -> AlgorithmIdentifierOwned {
+        match &self.pair {
+            Pair::Ec(_, oid) => AlgorithmIdentifierOwned { oid: *oid, parameters: None },
+            Pair::Rsa(_) => AlgorithmIdentifierOwned { oid: RSA_SHA256, parameters: Some(Any::from(Null)) },
+        }
+    }
+
+    pub(crate) fn sign(&self, message: &impl Encode) -> Result<Vec<u8>> {
+        let message = message.to_der().map_err(|e| Error::malformed("certificate", e))?;
+        let random = SystemRandom::new();
+        match &self.pair {
+            Pair::Ec(pair, _) => pair.sign(&random, &message).map(|s| s.as_ref().to_vec()),
+            Pair::Rsa(pair) => {
+                let mut out = vec![0; pair.public_modulus_len()];
+                pair.sign(&signature::RSA_PKCS1_SHA256, &random, &message, &mut out).map(|()| out)
+            }
+        }
+        .map_err(|_| Error::Key)
+    }
+}
+
+impl Pair {
+    fn from_der(der: &[u8]) -> Option<Self> {
+        let ec = CURVES.iter().find_map(|(curve, oid)| {
+            let pair = EcdsaKeyPair::from_private_key_der(curve, der)
+                .or_else(|_| EcdsaKeyPair::from_pkcs8(curve, der));
+            Some(Self::Ec(pair.ok()?, *oid))
+        });
+        let rsa =
+            || rsa::KeyPair::from_pkcs8(der).or_else(|_| rsa::KeyPair::from_der(der)).ok().map(Self::Rsa);
+        ec.or_else(rsa)
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey")
+    }
+}

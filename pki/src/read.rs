@@ -1,0 +1,130 @@
+//! Reading certificates: who they speak for, how long, and who signed them.
+
+use crate::{Error, PLANE_URN, Result};
+use std::net::IpAddr;
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::{GeneralName, SubjectAlternativeName},
+    pem::Pem,
+    prelude::FromDer,
+    x509::X509Name,
+};
+
+/// What a certificate says, read once and then kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateInfo {
+    /// The subject's common name, empty where it has none.
+    pub common_name: String,
+    /// The subject's organizations, in order.
+    pub organizations: Vec<String>,
+    /// Alternative names.
+    pub names: Names,
+    /// Valid from, in seconds since 1970.
+    pub not_before: i64,
+    /// Valid through, in seconds since 1970.
+    pub not_after: i64,
+    /// Whether it may be used for TLS client authentication: no extended usage at all, `any`, or `client auth`.
+    pub client_auth: bool,
+    /// Whether it is an authority's.
+    pub is_ca: bool,
+}
+
+/// The subject alternative names of a certificate or a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Host names.
+    pub dns: Vec<String>,
+    /// IP addresses.
+    pub ips: Vec<IpAddr>,
+    /// Mail addresses.
+    pub emails: Vec<String>,
+    /// URIs.
+    pub uris: Vec<String>,
+}
+
+impl CertificateInfo {
+    /// Reads a DER certificate. Whether it is to be trusted is not looked at.
+    pub fn parse(der: &[u8]) -> Result<Self> {
+        let certificate = parse(der)?;
+        let malformed = |e| Error::malformed("certificate", e);
+        let (common_name, organizations) = subject_parts(certificate.subject());
+        let names = certificate.subject_alternative_name().map_err(malformed)?;
+        let usage = certificate.extended_key_usage().map_err(malformed)?;
+        Ok(Self {
+            common_name,
+            organizations,
+            names: names.map(|names| Names::from(names.value)).unwrap_or_default(),
+            not_before: certificate.validity().not_before.timestamp(),
+            not_after: certificate.validity().not_after.timestamp(),
+            client_auth: usage.is_none_or(|usage| usage.value.any || usage.value.client_auth),
+            is_ca: certificate.is_ca(),
+        })
+    }
+
+    /// The planes to which the certificate is bound. None: it is of the platform. More than one: none of ours.
+    pub fn planes(&self) -> Vec<&str> {
+        self.names.uris.iter().filter_map(|uri| uri.strip_prefix(PLANE_URN)).collect()
+    }
+}
+
+impl From<&SubjectAlternativeName<'_>> for Names {
+    fn from(names: &SubjectAlternativeName<'_>) -> Self {
+        let mut all = Self::default();
+        for name in &names.general_names {
+            match name {
+                GeneralName::DNSName(name) => all.dns.push((*name).to_owned()),
+                GeneralName::RFC822Name(name) => all.emails.push((*name).to_owned()),
+                GeneralName::URI(name) => all.uris.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => all.ips.extend(ip(bytes)),
+                _ => {}
+            }
+        }
+        all
+    }
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from).ok();
+    let v6 = || <[u8; 16]>::try_from(bytes).map(IpAddr::from).ok();
+    v4().or_else(v6)
+}
+
+/// The DER of each certificate in a PEM text; other blocks are passed over. Fails if there is none.
+pub fn certificates_der(pem: &str) -> Result<Vec<Vec<u8>>> {
+    let blocks = Pem::iter_from_buffer(pem.as_bytes()).filter_map(|block| block.ok());
+    let ders: Vec<_> =
+        blocks.filter(|block| block.label == "CERTIFICATE").map(|block| block.contents).collect();
+    if ders.is_empty() { Err(Error::NotPem("certificate")) } else { Ok(ders) }
+}
+
+/// When the first certificate of a PEM text expires.
+pub fn not_after(cert_pem: &str) -> Result<jiff::Timestamp> {
+    let ders = certificates_der(cert_pem)?;
+    let first = ders.first().ok_or(Error::NotPem("certificate"))?;
+    let seconds = parse(first)?.validity().not_after.timestamp();
+    jiff::Timestamp::from_second(seconds).map_err(|e| Error::malformed("certificate", e))
+}
+
+/// Whether `certificate` was signed by the key of `authority` and names it as its issuer. Both DER.
+///
+/// Two authorities can have the same name, so the signature decides. Malformed certificates are issued by nobody.
+pub fn is_issued_by(certificate: &[u8], authority: &[u8]) -> bool {
+    let (Ok(certificate), Ok(authority)) = (parse(certificate), parse(authority)) else { return false };
+    certificate.issuer().as_raw() == authority.subject().as_raw()
+        && authority.is_ca()
+        && certificate.verify_signature(Some(authority.public_key())).is_ok()
+}
+
+fn parse(der: &[u8]) -> Result<X509Certificate<'_>> {
+    X509Certificate::from_der(der)
+        .map(|(_, certificate)| certificate)
+        .map_err(|e| Error::malformed("certificate", e))
+}
+
+/// Common name (the last one, as Go reads it) and organizations of a subject.
+pub(crate) fn subject_parts(subject: &X509Name<'_>) -> (String, Vec<String>) {
+    let common_name = subject.iter_common_name().filter_map(|cn| cn.as_str().ok()).last().unwrap_or_default();
+    let organizations =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    (common_name.to_owned(), organizations)
+}
