@@ -84,7 +84,10 @@ impl Key {
             _ => return None,
         };
         let group = if group == "core" { "" } else { group };
-        Some((plane, ObjectPath { group: group.into(), resource: resource.into(), namespace, name: name.into() }))
+        Some((
+            plane,
+            ObjectPath { group: group.into(), resource: resource.into(), namespace, name: name.into() },
+        ))
     }
 }
 
@@ -155,6 +158,16 @@ impl KeyRange {
         Self { start: start.max(self.start.clone()), end: self.end.clone() }
     }
 
+    /// Whether at most one key can be in it.
+    pub fn is_one(&self) -> bool {
+        self.end.strip_suffix(b"\0").is_some_and(|start| start == self.start)
+    }
+
+    /// Whether each key of `other` is in it.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
     /// Whether a key is in it.
     pub fn contains(&self, key: &Key) -> bool {
         self.start <= key.0 && key.0 < self.end
@@ -175,14 +188,20 @@ mod tests {
     fn an_object_key_reads_back_as_its_plane_and_path() {
         let plane = PlaneId::core();
         for namespace in [None, Some("default".to_owned())] {
-            let path = ObjectPath { group: String::new(), resource: "secrets".into(), namespace, name: "a.b".into() };
+            let path = ObjectPath {
+                group: String::new(),
+                resource: "secrets".into(),
+                namespace,
+                name: "a.b".into(),
+            };
             assert_eq!(Key::object(&plane, &path).object_path(), Some((plane.clone(), path)));
         }
     }
 
     #[test]
     fn a_plane_range_holds_no_key_of_a_plane_with_a_longer_name() {
-        let path = ObjectPath { group: String::new(), resource: "pods".into(), namespace: None, name: "x".into() };
+        let path =
+            ObjectPath { group: String::new(), resource: "pods".into(), namespace: None, name: "x".into() };
         let longer: PlaneId = "core-2".parse().unwrap();
         assert!(KeyRange::plane(&PlaneId::core()).contains(&Key::object(&PlaneId::core(), &path)));
         assert!(!KeyRange::plane(&PlaneId::core()).contains(&Key::object(&longer, &path)));

@@ -76,13 +76,54 @@ pub enum Change {
 
 /// A transaction: all changes at one revision if all expectations hold, otherwise nothing.
 ///
-/// Limits: at most 128 expectations and changes together; at most 2 MiB of values; no key twice among the changes.
+/// Limits: [`MAX_OPERATIONS`], [`MAX_VALUE_BYTES`], [`MAX_KEY_BYTES`]; no key twice among the changes, ranges included.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// Conditions, all of which must hold.
     pub expect: Vec<Expect>,
     /// Changes, made together.
     pub changes: Vec<Change>,
+}
+
+/// How many expectations and changes together a [`Commit`] can have.
+pub const MAX_OPERATIONS: usize = 128;
+/// How many bytes the values of a [`Commit`] can have together.
+pub const MAX_VALUE_BYTES: usize = 2 << 20;
+/// How long a key can be, in bytes.
+pub const MAX_KEY_BYTES: usize = 4 << 10;
+
+impl Commit {
+    /// Checks the limits, the same for each engine: [`StoreError::TooLarge`] says which one is broken.
+    pub fn validate(&self) -> Result<(), StoreError> {
+        let too_large = |what: &str| Err(StoreError::TooLarge(what.to_owned()));
+        if self.expect.len() + self.changes.len() > MAX_OPERATIONS {
+            return too_large("it has more than 128 operations");
+        }
+        let value_bytes = |change: &Change| if let Change::Put(_, value) = change { value.len() } else { 0 };
+        if self.changes.iter().map(value_bytes).sum::<usize>() > MAX_VALUE_BYTES {
+            return too_large("its values have more than 2 MiB");
+        }
+        let mut changed: Vec<KeyRange> = self.changes.iter().map(Change::keys).collect();
+        let expected = self.expect.iter().map(|expect| expect.key.as_bytes());
+        if changed.iter().map(|keys| &keys.start).chain(expected).any(|key| key.len() > MAX_KEY_BYTES) {
+            return too_large("a key has more than 4 KiB");
+        }
+        changed.sort_by(|a, b| a.start.cmp(&b.start));
+        if changed.windows(2).any(|pair| pair[0].end > pair[1].start) {
+            return too_large("it changes a key twice");
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    /// The keys that it can change.
+    pub fn keys(&self) -> KeyRange {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => KeyRange::one(key),
+            Self::DeleteRange(range) => range.clone(),
+        }
+    }
 }
 
 /// How a [`Commit`] ended.
@@ -168,8 +209,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Yields each change to `keys` after revision `after`, then live. With `previous`, deletes and updates carry what
     /// was there before. Yields progress at least every few seconds when nothing happens and soon after
-    /// [`Store::request_progress`].
-    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Result<WatchStream, StoreError>;
+    /// [`Store::request_progress`]; nothing that is yielded later lies at or before a progress.
+    ///
+    /// `after` can't be below the compacted revision ([`StoreError::Compacted`], here or as the stream's end) nor above
+    /// the current one ([`StoreError::Future`]).
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool)
+    -> Result<WatchStream, StoreError>;
 
     /// Asks all watches to yield their progress soon.
     async fn request_progress(&self) -> Result<(), StoreError>;
@@ -177,7 +222,8 @@ pub trait Store: Send + Sync + 'static {
     /// The latest revision, linearizable.
     async fn revision(&self) -> Result<Revision, StoreError>;
 
-    /// Forgets what was overwritten or deleted before `revision`. Reads below it fail from now on.
+    /// Forgets what was overwritten or deleted before `revision`. Reads below it fail from now on. Fails with
+    /// [`StoreError::Compacted`] if that is so already, and with [`StoreError::Future`].
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
     /// How many keys a range has and how many bytes their keys and values take, at the latest revision.

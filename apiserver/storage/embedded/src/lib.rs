@@ -1,1 +1,69 @@
-//! freehold-apiserver-storage-embedded
+//! The embedded engine: etcd's semantics in a directory of the local disk, for one process.
+//!
+//! It guarantees what [`Store`](freehold_apiserver_storage::Store) says; a commit is answered after the disk was synced.
+//! It must not know what is in a value.
+//!
+//! # Files
+//!
+//! ```text
+//! LOCK     locked (flock) by the process that has the directory open; its process id and a line feed are in it
+//! db/      a fjall 3 database (an LSM tree with a journal) with the keyspaces below
+//! TRIAL    for a moment only, while it is found out whether a full disk has room again
+//! ```
+//!
+//! All numbers are big-endian. `u64` has 8 bytes, `u32` 4. A revision is a `u64`; the first commit makes revision 2.
+//!
+//! **`meta`** holds
+//! - `format`: the bytes `freehold-embedded 1`. A directory with another content is refused.
+//! - `compacted`: the oldest revision that can be read, a `u64`. Absent: 1.
+//!
+//! **`data`** holds each version of each key. The database's key is
+//!
+//! ```text
+//! the key, with each byte 00 written as 00 FF  |  00 01  |  u64: all bits of the revision inverted
+//! ```
+//!
+//! so that keys sort as they are, and the versions of one key from new to old. The content is
+//!
+//! ```text
+//! u64: the revision that made the key since it was last absent; 0: this version is a deletion  |  the value
+//! ```
+//!
+//! The value of a key as of revision R is therefore the first entry at or behind (key, R) with the same key, unless it
+//! is a deletion.
+//!
+//! **`log`** holds each revision, under its `u64`, without gaps from `compacted` to the latest (while compaction is under
+//! way, older ones too). The latest is the store's revision; with an empty log that is 1. The content is, for each
+//! change, in the order of the commit:
+//!
+//! ```text
+//! u64: made at, as in `data`  |  u64: revision of the version replaced, 0: none  |  u32: length of the key  |  the key
+//! ```
+//!
+//! The value is in `data`, under (key, revision).
+//!
+//! # Writing
+//!
+//! One thread takes what is queued, evaluates it commit by commit on an overlay, writes one batch for the group and
+//! syncs the journal once. Then the revision becomes visible, watches are woken, and the commits are answered. The batch
+//! is atomic: after a crash a group is there as a whole or not at all.
+//!
+//! # Compaction
+//!
+//! `compacted` is set first, durably. Then the log is followed from its start to that revision, some hundred records
+//! at a time: the version that a change replaced is deleted, and so is a deletion itself; the record goes with them in
+//! the same batch. A compaction that was cut off goes on when the directory is opened. It costs by what was changed,
+//! not by what is stored.
+
+mod codec;
+mod disk;
+mod engine;
+mod evaluate;
+mod inner;
+mod options;
+mod recent;
+mod watch;
+mod writer;
+
+pub use engine::Embedded;
+pub use options::{OpenError, Options, Retention};

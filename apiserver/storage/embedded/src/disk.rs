@@ -1,0 +1,410 @@
+//! The database on disk: opening it, and reading versions and log records.
+//!
+//! Knows the file format; knows nothing of queues, watches or which revision is visible.
+
+use crate::{
+    codec::{self, Logged},
+    options::{OpenError, Options},
+};
+use bytes::Bytes;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot};
+use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, Revision, StoreError};
+use std::{
+    io::ErrorKind,
+    ops::{ControlFlow, RangeInclusive},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+};
+
+/// What the `format` key holds.
+pub(crate) const FORMAT: &str = "freehold-embedded 1";
+/// The revision of a store in which nothing was committed yet, as in etcd: 0 stays free to mean "before all".
+pub(crate) const FIRST: Revision = 1;
+
+const FORMAT_KEY: &str = "format";
+const COMPACTED_KEY: &str = "compacted";
+/// After so many versions of one key that are not wanted, seeking is cheaper than reading on.
+const SEEK_AFTER: usize = 16;
+/// Memtables waiting to be written out. Beyond four the database would block a commit without end if writing fails.
+const MAX_SEALED: usize = 2;
+
+/// An open database.
+pub(crate) struct Disk {
+    db: Database,
+    data: Keyspace,
+    log: Keyspace,
+    meta: Keyspace,
+}
+
+/// A live version met by a scan.
+pub(crate) struct Found<'a> {
+    stem: &'a [u8],
+    pub(crate) created: Revision,
+    pub(crate) modified: Revision,
+    pub(crate) value: &'a [u8],
+}
+
+impl Found<'_> {
+    pub(crate) fn key(&self) -> Result<Key, StoreError> {
+        codec::key_of(self.stem)
+            .map(Key::from_store)
+            .ok_or_else(|| corrupt("a key in `data` can't be decoded"))
+    }
+
+    pub(crate) fn key_len(&self) -> usize {
+        codec::key_of(self.stem).map_or(0, |key| key.len())
+    }
+
+    pub(crate) fn to_key_value(&self, keys_only: bool) -> Result<KeyValue, StoreError> {
+        let value = if keys_only { Bytes::new() } else { Bytes::copy_from_slice(self.value) };
+        Ok(KeyValue { key: self.key()?, value, created: self.created, modified: self.modified })
+    }
+}
+
+/// What a replay of the log gives.
+pub(crate) struct Replayed {
+    pub(crate) events: Vec<Event>,
+    /// The last revision that was looked at.
+    pub(crate) upto: Revision,
+}
+
+/// What a replay of the log is asked for.
+pub(crate) struct Replay<'a> {
+    pub(crate) keys: &'a KeyRange,
+    pub(crate) revisions: RangeInclusive<Revision>,
+    pub(crate) previous: bool,
+    /// Stops after the revision in which so many bytes of values were gathered.
+    pub(crate) max_bytes: usize,
+    /// Stops after so many revisions.
+    pub(crate) max_revisions: usize,
+}
+
+pub(crate) fn corrupt(what: &str) -> StoreError {
+    StoreError::Corrupt(what.to_owned())
+}
+
+/// Whether the system said that there is no room.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
+/// An error of the system, as the port has it.
+pub(crate) fn io_error(error: &std::io::Error) -> StoreError {
+    if is_full(error) {
+        StoreError::Full(error.to_string())
+    } else {
+        StoreError::Unavailable(error.to_string())
+    }
+}
+
+/// An error of the database, as the port has it.
+pub(crate) fn store_error(error: fjall::Error) -> StoreError {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => io_error(&error),
+        fjall::Error::Poisoned => StoreError::Unavailable("an earlier write failed".into()),
+        other => StoreError::Corrupt(other.to_string()),
+    }
+}
+
+fn open_error(dir: &Path, error: fjall::Error) -> OpenError {
+    let dir = dir.to_owned();
+    match error {
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source))
+            if source.kind() != ErrorKind::UnexpectedEof && source.kind() != ErrorKind::NotFound =>
+        {
+            OpenError::Io { dir, source }
+        }
+        other => OpenError::Damaged { dir, reason: other.to_string() },
+    }
+}
+
+impl Disk {
+    /// Opens or makes the database below `dir`.
+    pub(crate) fn open(dir: &Path, options: &Options) -> Result<Self, OpenError> {
+        // The database has assertions on what it reads; on damaged files they are no bugs of this process.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_keyspaces(&dir.join("db"), options)));
+        let disk = match opened {
+            Ok(opened) => opened.map_err(|error| open_error(dir, error))?,
+            Err(_) => {
+                return Err(OpenError::Damaged {
+                    dir: dir.to_owned(),
+                    reason: "its files contradict each other".into(),
+                });
+            }
+        };
+        disk.check_format(dir)?;
+        Ok(disk)
+    }
+
+    fn open_keyspaces(path: &Path, options: &Options) -> fjall::Result<Self> {
+        let db = Database::builder(path)
+            .cache_size(options.block_cache)
+            .worker_threads(2)
+            .max_cached_files(Some(64))
+            .max_journaling_size(128 << 20)
+            .manual_journal_persist(true)
+            .open()?;
+        let sized = |bytes: u64| KeyspaceCreateOptions::default().max_memtable_size(bytes);
+        Ok(Self {
+            data: db.keyspace("data", || sized(options.write_buffer))?,
+            log: db.keyspace("log", || sized(options.write_buffer / 4))?,
+            meta: db.keyspace("meta", || sized(1 << 20))?,
+            db,
+        })
+    }
+
+    fn check_format(&self, dir: &Path) -> Result<(), OpenError> {
+        let damaged = |reason: &str| OpenError::Damaged { dir: dir.to_owned(), reason: reason.to_owned() };
+        match self.meta.get(FORMAT_KEY).map_err(|error| open_error(dir, error))? {
+            Some(found) if *found == *FORMAT.as_bytes() => Ok(()),
+            Some(found) => Err(OpenError::Version {
+                dir: dir.to_owned(),
+                found: format!("{:?}", String::from_utf8_lossy(&found)),
+                expected: FORMAT,
+            }),
+            None if self.data.first_key_value().is_some() || self.log.first_key_value().is_some() => {
+                Err(damaged("it holds data but no format"))
+            }
+            None => {
+                let mut batch = self.batch();
+                batch.insert(&self.meta, FORMAT_KEY, FORMAT);
+                batch.commit().map_err(|error| open_error(dir, error))
+            }
+        }
+    }
+
+    /// A view that does not change. Short-lived: while it is open, nothing that it sees is deleted from disk.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.db.snapshot()
+    }
+
+    /// The last revision in the log.
+    pub(crate) fn last_revision(&self) -> Result<Revision, StoreError> {
+        let Some(last) = self.log.last_key_value() else { return Ok(FIRST) };
+        revision_of(&last.key().map_err(store_error)?)
+    }
+
+    /// The oldest revision that can be read.
+    pub(crate) fn compacted(&self) -> Result<Revision, StoreError> {
+        match self.meta.get(COMPACTED_KEY).map_err(store_error)? {
+            Some(revision) => revision_of(&revision),
+            None => Ok(FIRST),
+        }
+    }
+
+    /// The latest version of a key, whatever is visible. For the writer only.
+    pub(crate) fn latest(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
+        self.version_at(&self.snapshot(), key, Revision::MAX)
+    }
+
+    /// The version of a key as of a revision.
+    pub(crate) fn version_at(
+        &self,
+        snapshot: &Snapshot,
+        key: &Key,
+        at: Revision,
+    ) -> Result<Option<KeyValue>, StoreError> {
+        let stem = codec::first_version(key.as_bytes());
+        let Some(found) =
+            snapshot.range(&self.data, codec::version_of(&stem, at)..codec::behind(&stem)).next()
+        else {
+            return Ok(None);
+        };
+        let (place, content) = found.into_inner().map_err(store_error)?;
+        let version = read_version(&place, &content)?;
+        if version.created == 0 {
+            return Ok(None);
+        }
+        let value = Bytes::copy_from_slice(version.value);
+        Ok(Some(KeyValue { key: key.clone(), value, created: version.created, modified: version.modified }))
+    }
+
+    /// Visits each key of a range that is live as of a revision, in order.
+    pub(crate) fn scan(
+        &self,
+        snapshot: &Snapshot,
+        range: &KeyRange,
+        at: Revision,
+        mut visit: impl FnMut(Found<'_>) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let end = codec::escape(&range.end);
+        let mut from = codec::escape(&range.start);
+        let mut stem: Vec<u8> = Vec::new();
+        let (mut decided, mut skipped) = (false, 0);
+        'seek: while from < end {
+            for guard in snapshot.range(&self.data, from.as_slice()..end.as_slice()) {
+                let (place, content) = guard.into_inner().map_err(store_error)?;
+                let found = read_version(&place, &content)?;
+                if found.stem != stem {
+                    stem.clear();
+                    stem.extend_from_slice(found.stem);
+                    (decided, skipped) = (false, 0);
+                }
+                if decided || found.modified > at {
+                    skipped += 1;
+                    if skipped > SEEK_AFTER {
+                        from = if decided { codec::behind(&stem) } else { codec::version_of(&stem, at) };
+                        skipped = 0;
+                        continue 'seek;
+                    }
+                    continue;
+                }
+                decided = true;
+                if found.created != 0 && visit(found)?.is_break() {
+                    return Ok(());
+                }
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// The changes to some keys in some revisions. `check` is called once nothing can be deleted from under it.
+    pub(crate) fn replay(
+        &self,
+        ask: &Replay<'_>,
+        check: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<Replayed, StoreError> {
+        let snapshot = self.snapshot();
+        check()?;
+        let mut replayed = Replayed { events: Vec::new(), upto: *ask.revisions.end() };
+        let mut bytes = 0;
+        let places = ask.revisions.start().to_be_bytes()..=ask.revisions.end().to_be_bytes();
+        for (nth, guard) in snapshot.range(&self.log, places).enumerate() {
+            let (place, record) = guard.into_inner().map_err(store_error)?;
+            let revision = revision_of(&place)?;
+            for change in decode_record(&record)? {
+                let key = Key::from_store(change.key.clone());
+                if ask.keys.contains(&key) {
+                    let event = self.event(&snapshot, key, revision, &change, ask.previous)?;
+                    bytes += event.value.as_ref().map_or(0, Bytes::len);
+                    bytes += event.previous.as_ref().map_or(0, |previous| previous.value.len());
+                    replayed.events.push(event);
+                }
+            }
+            if bytes >= ask.max_bytes || nth + 1 >= ask.max_revisions {
+                replayed.upto = revision;
+                break;
+            }
+        }
+        Ok(replayed)
+    }
+
+    fn event(
+        &self,
+        snapshot: &Snapshot,
+        key: Key,
+        revision: Revision,
+        change: &Logged,
+        previous: bool,
+    ) -> Result<Event, StoreError> {
+        let exactly = |at: Revision| -> Result<Option<KeyValue>, StoreError> {
+            Ok(self.version_at(snapshot, &key, at)?.filter(|found| found.modified == at))
+        };
+        let value = match change.created {
+            0 => None,
+            _ => Some(exactly(revision)?.ok_or_else(|| corrupt("a logged version is not there"))?.value),
+        };
+        let previous = if previous && change.previous != 0 { exactly(change.previous)? } else { None };
+        Ok(Event { key, revision, value, created: change.created, previous })
+    }
+
+    /// The records of the log from a revision on, at most `limit`.
+    pub(crate) fn records(
+        &self,
+        revisions: RangeInclusive<Revision>,
+        limit: usize,
+    ) -> Result<Vec<(Revision, Vec<Logged>)>, StoreError> {
+        let places = revisions.start().to_be_bytes()..=revisions.end().to_be_bytes();
+        self.log
+            .range(places)
+            .take(limit)
+            .map(|guard| {
+                let (place, record) = guard.into_inner().map_err(store_error)?;
+                Ok((revision_of(&place)?, decode_record(&record)?))
+            })
+            .collect()
+    }
+
+    /// An empty batch that will be durable once it is committed.
+    pub(crate) fn batch(&self) -> OwnedWriteBatch {
+        self.db.batch().durability(Some(PersistMode::SyncData))
+    }
+
+    /// An empty batch that the next durable one makes durable too.
+    pub(crate) fn lazy_batch(&self) -> OwnedWriteBatch {
+        self.db.batch()
+    }
+
+    pub(crate) fn put_version(
+        &self,
+        batch: &mut OwnedWriteBatch,
+        key: &Key,
+        revision: Revision,
+        created: Revision,
+        value: &[u8],
+    ) {
+        batch.insert(
+            &self.data,
+            codec::version(key.as_bytes(), revision),
+            codec::encode_version(created, value),
+        );
+    }
+
+    pub(crate) fn remove_version(&self, batch: &mut OwnedWriteBatch, key: &[u8], revision: Revision) {
+        batch.remove(&self.data, codec::version(key, revision));
+    }
+
+    pub(crate) fn put_record(&self, batch: &mut OwnedWriteBatch, revision: Revision, record: Vec<u8>) {
+        batch.insert(&self.log, revision.to_be_bytes(), record);
+    }
+
+    pub(crate) fn remove_record(&self, batch: &mut OwnedWriteBatch, revision: Revision) {
+        batch.remove(&self.log, revision.to_be_bytes());
+    }
+
+    pub(crate) fn put_compacted(&self, batch: &mut OwnedWriteBatch, revision: Revision) {
+        batch.insert(&self.meta, COMPACTED_KEY, revision.to_be_bytes());
+    }
+
+    /// Waits until the database has room for another batch in memory. Fails if an earlier write failed.
+    pub(crate) fn wait_for_room(&self) -> Result<(), StoreError> {
+        self.db.persist(PersistMode::Buffer).map_err(store_error)?;
+        while self.data.sealed_memtable_count() >= MAX_SEALED
+            || self.log.sealed_memtable_count() >= MAX_SEALED
+        {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            self.db.persist(PersistMode::Buffer).map_err(store_error)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stored_versions(&self) -> (usize, usize) {
+        (self.data.len().unwrap(), self.log.len().unwrap())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn overwrite_format(&self, format: &str) {
+        let mut batch = self.batch();
+        batch.insert(&self.meta, FORMAT_KEY, format);
+        batch.commit().unwrap();
+    }
+}
+
+fn read_version<'a>(place: &'a [u8], content: &'a [u8]) -> Result<Found<'a>, StoreError> {
+    let (stem, modified) =
+        codec::split_version(place).ok_or_else(|| corrupt("a place in `data` is malformed"))?;
+    let (created, value) =
+        codec::decode_version(content).ok_or_else(|| corrupt("a version in `data` is cut short"))?;
+    Ok(Found { stem, created, modified, value })
+}
+
+fn revision_of(bytes: &[u8]) -> Result<Revision, StoreError> {
+    let bytes = bytes.try_into().map_err(|_| corrupt("a revision does not have eight bytes"))?;
+    Ok(Revision::from_be_bytes(bytes))
+}
+
+fn decode_record(record: &[u8]) -> Result<Vec<Logged>, StoreError> {
+    codec::decode_log(record).ok_or_else(|| corrupt("a log record is cut short"))
+}

@@ -1,0 +1,103 @@
+//! Watches. A watch is a position in the log: it reads on from there, from memory while it keeps up and from disk while
+//! it does not, and waits at the end. So nothing is buffered for it, it can't lose, repeat or reorder anything, and a
+//! slow one costs no more than a fast one. It costs no task.
+
+use crate::{
+    disk::Replay,
+    inner::{Head, Inner},
+};
+use freehold_apiserver_storage::{Event, KeyRange, Revision, StoreError, WatchItem, WatchStream};
+use futures_util::{StreamExt, stream};
+use std::sync::Arc;
+use tokio::sync::watch::Receiver;
+
+/// How many revisions are looked at in one step.
+const REVISIONS_PER_STEP: usize = 512;
+/// How many bytes of values are read from disk in one step, give or take one revision.
+const BYTES_PER_STEP: usize = 4 << 20;
+
+struct Watch {
+    inner: Arc<Inner>,
+    keys: KeyRange,
+    previous: bool,
+    /// The first revision that was not looked at yet.
+    next: Revision,
+    /// The last request for progress that was answered.
+    progress: u64,
+    head: Receiver<Head>,
+}
+
+/// Begins a watch.
+pub(crate) fn watch(
+    inner: Arc<Inner>,
+    keys: KeyRange,
+    after: Revision,
+    previous: bool,
+) -> Result<WatchStream, StoreError> {
+    inner.check_watch(after)?;
+    let head = inner.head.subscribe();
+    let progress = head.borrow().progress;
+    let watch = Watch { inner, keys, previous, next: after + 1, progress, head };
+    let steps = stream::unfold(Some(watch), |watch| async move {
+        let mut watch = watch?;
+        let item = watch.step().await;
+        let rest = item.is_ok().then_some(watch);
+        Some((item, rest))
+    });
+    Ok(steps.boxed())
+}
+
+impl Watch {
+    async fn step(&mut self) -> Result<WatchItem, StoreError> {
+        loop {
+            let head = *self.head.borrow_and_update();
+            if self.next <= head.revision {
+                let events = self.read_on(head.revision).await?;
+                if !events.is_empty() {
+                    return Ok(WatchItem::Events(events));
+                }
+            } else if self.progress != head.progress {
+                self.progress = head.progress;
+                return Ok(WatchItem::Progress(head.revision));
+            } else if head.closed || self.head.changed().await.is_err() {
+                return Err(StoreError::Unavailable("the database is closed".into()));
+            }
+        }
+    }
+
+    async fn read_on(&mut self, upto: Revision) -> Result<Vec<Event>, StoreError> {
+        let recent = self.inner.recent.lock().from(self.next, REVISIONS_PER_STEP);
+        let Some(recent) = recent else { return self.replay(upto).await };
+        self.next += recent.len() as u64;
+        let wanted =
+            recent.iter().flat_map(|changes| &changes.events).filter(|event| self.keys.contains(&event.key));
+        Ok(wanted.map(|event| self.trimmed(event)).collect())
+    }
+
+    fn trimmed(&self, event: &Event) -> Event {
+        let previous = if self.previous { event.previous.clone() } else { None };
+        Event { key: event.key.clone(), value: event.value.clone(), previous, ..*event }
+    }
+
+    async fn replay(&mut self, upto: Revision) -> Result<Vec<Event>, StoreError> {
+        let (inner, keys, next, previous) = (self.inner.clone(), self.keys.clone(), self.next, self.previous);
+        let read = move || {
+            inner.with_disk(|disk| {
+                let revisions = next..=upto;
+                let ask = Replay {
+                    keys: &keys,
+                    revisions,
+                    previous,
+                    max_bytes: BYTES_PER_STEP,
+                    max_revisions: REVISIONS_PER_STEP,
+                };
+                disk.replay(&ask, || inner.check_watch(next - 1))
+            })
+        };
+        let replayed = tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|_| StoreError::Unavailable("reading the log was cut off".into()))??;
+        self.next = replayed.upto + 1;
+        Ok(replayed.events)
+    }
+}

@@ -1,0 +1,299 @@
+//! The one thread that writes. It collects what is queued into groups, so that many commits share one sync of the disk,
+//! and compacts in small steps in between.
+//!
+//! After a failed write the database takes no more of them. The thread then keeps it for reading, answers commits with
+//! what went wrong, and reopens it once a trial file can be written.
+
+use crate::{
+    disk::{Disk, io_error, store_error},
+    evaluate::Group,
+    inner::Inner,
+    recent::Changes,
+};
+use freehold_apiserver_storage::{Change, Commit, Committed, Revision, StoreError};
+use std::{
+    collections::VecDeque,
+    io::Write,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+const MAX_GROUP_COMMITS: usize = 512;
+const MAX_GROUP_BYTES: usize = 8 << 20;
+/// Log records that one step of compaction deletes.
+const SWEEP_STEP: usize = 256;
+/// The time between attempts to write again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What the writer is asked for.
+pub(crate) enum Request {
+    Commit(Commit, Answer<Committed>),
+    Compact(Revision, Answer<()>),
+    Close,
+}
+
+type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+type Queued = (Commit, Answer<Committed>);
+
+/// Why nothing can be written at the moment.
+struct Broken {
+    error: StoreError,
+    retry: Instant,
+}
+
+pub(crate) struct Writer {
+    inner: Arc<Inner>,
+    queue: Receiver<Request>,
+    /// The first log record that compaction has still to look at.
+    sweep: Option<Revision>,
+    /// The revision at some times of the past, oldest first.
+    samples: VecDeque<(Instant, Revision)>,
+    next_tick: Instant,
+    broken: Option<Broken>,
+}
+
+impl Writer {
+    pub(crate) fn new(inner: Arc<Inner>, queue: Receiver<Request>) -> Self {
+        // A compaction that was cut off by the end of the last process goes on.
+        let next_tick = Instant::now() + inner.options.progress_every;
+        Self { inner, queue, sweep: Some(0), samples: VecDeque::new(), next_tick, broken: None }
+    }
+
+    /// Serves requests until it is closed.
+    pub(crate) fn run(mut self) {
+        loop {
+            match self.next_request() {
+                Ok(Some(request)) => {
+                    if !self.serve(request) {
+                        return;
+                    }
+                }
+                Ok(None) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.sweep_some();
+            if Instant::now() >= self.next_tick {
+                self.tick();
+            }
+        }
+    }
+
+    /// The next request. Does not wait while there is something to compact.
+    fn next_request(&self) -> Result<Option<Request>, RecvTimeoutError> {
+        if self.sweep.is_some() && self.broken.is_none() {
+            return match self.queue.try_recv() {
+                Ok(request) => Ok(Some(request)),
+                Err(TryRecvError::Empty) => Ok(None),
+                Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
+            };
+        }
+        let wait = self.next_tick.saturating_duration_since(Instant::now());
+        self.queue.recv_timeout(if self.broken.is_some() { wait.min(RETRY) } else { wait }).map(Some)
+    }
+
+    /// Serves a request and the commits queued behind it. Returns whether to go on.
+    fn serve(&mut self, first: Request) -> bool {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(Request::Commit(commit, answer)) = next {
+            bytes += value_bytes(&commit);
+            group.push((commit, answer));
+            let full = group.len() >= MAX_GROUP_COMMITS || bytes >= MAX_GROUP_BYTES;
+            next = if full { None } else { self.queue.try_recv().ok() };
+        }
+        if !group.is_empty() {
+            self.commit(group);
+        }
+        match next {
+            Some(Request::Close) => return false,
+            Some(Request::Compact(revision, answer)) => {
+                let compacted = self.compact(revision);
+                let _ = answer.send(compacted);
+            }
+            Some(Request::Commit(..)) | None => {}
+        }
+        true
+    }
+
+    fn commit(&mut self, group: Vec<Queued>) {
+        if let Err(error) = self.recover() {
+            return refuse(group.into_iter().map(|(_, answer)| answer), &error);
+        }
+        let (commits, answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        match self.inner.with_disk(|disk| write_group(disk, self.inner.visible(), commits)) {
+            Ok((committed, changes)) => {
+                self.inner.publish(changes);
+                for (committed, answer) in committed.into_iter().zip(answers) {
+                    // Whoever asked may have gone; the commit stands.
+                    let _ = answer.send(committed);
+                }
+            }
+            Err(error) => {
+                let error = self.fail(error);
+                refuse(answers.into_iter(), &error);
+            }
+        }
+    }
+
+    /// Notes that a write failed. Returns the error, or a fuller one if the disk is known to be full.
+    fn fail(&mut self, error: StoreError) -> StoreError {
+        let error = match (error, self.try_room()) {
+            (StoreError::Unavailable(_), Err(full @ StoreError::Full(_))) => full,
+            (error, _) => error,
+        };
+        tracing::error!(%error, dir = %self.inner.dir.display(), "writing to the store failed");
+        self.broken = Some(Broken { error: error.clone(), retry: Instant::now() + RETRY });
+        error
+    }
+
+    /// Makes the database writable again if it is not.
+    fn recover(&mut self) -> Result<(), StoreError> {
+        let Some(broken) = &self.broken else { return Ok(()) };
+        if Instant::now() < broken.retry {
+            return Err(broken.error.clone());
+        }
+        match self.try_room().and_then(|()| self.inner.reopen()) {
+            Ok(()) => {
+                tracing::info!(dir = %self.inner.dir.display(), "the store can be written again");
+                self.broken = None;
+                Ok(())
+            }
+            Err(error) => {
+                self.broken = Some(Broken { error: error.clone(), retry: Instant::now() + RETRY });
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a file of some size can be written.
+    fn try_room(&self) -> Result<(), StoreError> {
+        let path = self.inner.dir.join("TRIAL");
+        let written = std::fs::File::create(&path).and_then(|mut file| {
+            file.write_all(&vec![0x5a; self.inner.options.room_to_recover])?;
+            file.sync_all()
+        });
+        let removed = std::fs::remove_file(&path);
+        written.and(removed).map_err(|error| io_error(&error))
+    }
+
+    fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
+        let (current, oldest) = (self.inner.visible(), self.inner.compacted());
+        if revision > current {
+            return Err(StoreError::Future { asked: revision, current });
+        }
+        if revision <= oldest {
+            return Err(StoreError::Compacted { asked: revision, oldest });
+        }
+        self.recover()?;
+        let marked = self.inner.with_disk(|disk| {
+            disk.wait_for_room()?;
+            let mut batch = disk.batch();
+            disk.put_compacted(&mut batch, revision);
+            batch.commit().map_err(store_error)
+        });
+        marked.map_err(|error| self.fail(error))?;
+        self.inner.set_compacted(revision);
+        self.sweep.get_or_insert(0);
+        Ok(())
+    }
+
+    /// One step of the deletion of what is compacted.
+    fn sweep_some(&mut self) {
+        let (Some(from), None) = (self.sweep, &self.broken) else { return };
+        match self.inner.with_disk(|disk| sweep_step(disk, from, self.inner.compacted())) {
+            Ok(next) => self.sweep = next,
+            Err(error) => {
+                self.fail(error);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        self.next_tick = now + self.inner.options.progress_every;
+        self.inner.request_progress();
+        if self.recover().is_ok()
+            && let Some(revision) = self.outdated(now)
+            && let Err(error) = self.compact(revision)
+        {
+            tracing::warn!(%error, "automatic compaction failed");
+        }
+    }
+
+    /// The revision to compact at, if some history is older than it has to be kept.
+    fn outdated(&mut self, now: Instant) -> Option<Revision> {
+        let retention = self.inner.options.retention?;
+        let current = self.inner.visible();
+        if self.samples.back().is_none_or(|(_, revision)| *revision != current) {
+            self.samples.push_back((now, current));
+        }
+        let mut old = 0;
+        while let Some((seen, revision)) = self.samples.front().copied() {
+            if now.duration_since(seen) < retention.age {
+                break;
+            }
+            old = revision;
+            if revision >= current.saturating_sub(retention.revisions) {
+                break;
+            }
+            self.samples.pop_front();
+        }
+        let revision = old.min(current.saturating_sub(retention.revisions));
+        (revision > self.inner.compacted()).then_some(revision)
+    }
+}
+
+fn value_bytes(commit: &Commit) -> usize {
+    commit.changes.iter().map(|change| if let Change::Put(_, value) = change { value.len() } else { 0 }).sum()
+}
+
+fn refuse(answers: impl Iterator<Item = Answer<Committed>>, error: &StoreError) {
+    answers.for_each(|answer| {
+        let _ = answer.send(Err(error.clone()));
+    });
+}
+
+type Written = (Vec<Result<Committed, StoreError>>, Vec<Changes>);
+
+fn write_group(disk: &Disk, revision: Revision, commits: Vec<Commit>) -> Result<Written, StoreError> {
+    let mut group = Group::new(disk, revision);
+    let committed: Vec<_> = commits.into_iter().map(|commit| group.add(commit)).collect();
+    let mut batch = disk.batch();
+    group.write(&mut batch);
+    if !batch.is_empty() {
+        disk.wait_for_room()?;
+        batch.commit().map_err(store_error)?;
+    }
+    Ok((committed, group.into_changes()))
+}
+
+/// Deletes what some log records say is replaced, and the records themselves below `compacted`. Returns where to go on.
+fn sweep_step(disk: &Disk, from: Revision, compacted: Revision) -> Result<Option<Revision>, StoreError> {
+    let records = disk.records(from..=compacted, SWEEP_STEP)?;
+    let mut batch = disk.lazy_batch();
+    for (revision, changes) in &records {
+        for change in changes {
+            if change.previous != 0 {
+                disk.remove_version(&mut batch, &change.key, change.previous);
+            }
+            if change.created == 0 && *revision < compacted {
+                disk.remove_version(&mut batch, &change.key, *revision);
+            }
+        }
+        if *revision < compacted {
+            disk.remove_record(&mut batch, *revision);
+        }
+    }
+    if !batch.is_empty() {
+        disk.wait_for_room()?;
+        batch.commit().map_err(store_error)?;
+    }
+    let last = records.last().map(|(revision, _)| *revision);
+    Ok(last.filter(|last| records.len() == SWEEP_STEP && *last < compacted).map(|last| last + 1))
+}

@@ -1,0 +1,13 @@
+//! The embedded engine passes the suite.
+
+use freehold_apiserver_storage::Store;
+use freehold_apiserver_storage_embedded::Embedded;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+async fn engine() -> (Arc<dyn Store>, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    (Embedded::open(dir.path()).unwrap(), dir)
+}
+
+freehold_apiserver_storage::conformance!(engine);

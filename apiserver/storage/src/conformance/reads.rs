@@ -1,0 +1,206 @@
+//! Facts about reads and compaction.
+
+use super::*;
+use crate::{StoreError, Usage};
+
+/// Revision 0 is free to mean "before all".
+pub async fn a_new_store_is_empty_and_beyond_revision_zero(store: Shared) {
+    let result = store.range(Range::all(KeyRange::all_planes())).await.expect("the store reads");
+    assert_eq!((result.items.len(), result.count, result.more), (0, 0, false));
+    assert!(result.revision > 0);
+    assert_eq!(store.revision().await.expect("the store tells its revision"), result.revision);
+    assert_eq!(store.get(&key("a")).await.expect("the store reads"), None);
+}
+
+/// Whatever order they were written in.
+pub async fn keys_are_read_in_byte_order(store: Shared) {
+    let mut written = ["b", "a-b", "a", "a.b", "ab", "a0", "c", "B"].map(key);
+    for key in &written {
+        write(&store, key, "x").await;
+    }
+    written.sort();
+    let found: Vec<_> = read(&store, blue()).await.into_iter().map(|item| item.key).collect();
+    assert_eq!(found, written);
+}
+
+/// `count` is that of the whole range.
+pub async fn a_limit_leaves_out_the_last_keys_and_tells_the_count(store: Shared) {
+    for name in ["a", "b", "c"] {
+        write(&store, &key(name), name).await;
+    }
+    for (limit, expected) in [(0, 3), (1, 1), (2, 2), (3, 3), (4, 3)] {
+        let result = store.range(Range { limit, ..Range::all(blue()) }).await.expect("the store reads");
+        assert_eq!(
+            (result.items.len(), result.more, result.count),
+            (expected, expected < 3, 3),
+            "limit {limit}"
+        );
+        assert_eq!(result.items[0].key, key("a"));
+    }
+}
+
+/// Whatever is written in between.
+pub async fn pages_read_at_one_revision_hold_each_key_once(store: Shared) {
+    for nth in 0..20 {
+        write(&store, &key(&format!("{nth:02}")), "x").await;
+    }
+    let expected = names(&read(&store, blue()).await);
+    let first = store.range(Range { limit: 3, ..Range::all(blue()) }).await.expect("the store reads");
+    let (mut found, mut more, at) = (first.items, first.more, Some(first.revision));
+    while more {
+        let last = found.last().expect("a page that is not the last holds keys");
+        let keys = blue().from_key(KeyRange::one(&last.key).end);
+        write(&store, &key(&format!("new-{}", found.len())), "x").await;
+        done(&store, changes(vec![Change::Delete(key("19"))])).await;
+        let page = store.range(Range { limit: 3, at, ..Range::all(keys) }).await.expect("the store reads");
+        more = page.more;
+        found.extend(page.items);
+    }
+    assert_eq!(names(&found), expected);
+}
+
+/// All else is as it is with values.
+pub async fn keys_only_leaves_values_out(store: Shared) {
+    let revision = write(&store, &key("a"), "value").await;
+    let result = store.range(Range { keys_only: true, ..Range::all(blue()) }).await.expect("the store reads");
+    let expected = KeyValue { key: key("a"), value: Bytes::new(), created: revision, modified: revision };
+    assert_eq!(result.items, [expected]);
+}
+
+/// Planes whose names begin alike are apart.
+pub async fn a_range_holds_no_key_of_its_neighbours(store: Shared) {
+    for plane in ["blu", "blue", "blue-2", "blue0"] {
+        write(&store, &key_in(plane, "a"), plane).await;
+    }
+    write(&store, &Key::system("a"), "system").await;
+    assert_eq!(names(&read(&store, blue()).await), names(&read(&store, KeyRange::one(&key("a"))).await));
+    assert_eq!(read(&store, KeyRange::all_planes()).await.len(), 4);
+    assert_eq!(read(&store, KeyRange::everything()).await.len(), 5);
+    assert_eq!(read(&store, blue().from_key(KeyRange::one(&key("a")).end)).await, []);
+}
+
+/// The result still tells the store's own revision.
+pub async fn a_past_revision_reads_as_it_was(store: Shared) {
+    let before = store.revision().await.expect("the store tells its revision");
+    let made = write(&store, &key("a"), "one").await;
+    let changed = write(&store, &key("a"), "two").await;
+    let other = write(&store, &key("b"), "three").await;
+    let deleted = done(&store, changes(vec![Change::Delete(key("a"))])).await;
+    let again = write(&store, &key("a"), "four").await;
+    let rows: [(Revision, &[(&str, &str)]); 6] = [
+        (before, &[]),
+        (made, &[("a", "one")]),
+        (changed, &[("a", "two")]),
+        (other, &[("a", "two"), ("b", "three")]),
+        (deleted, &[("b", "three")]),
+        (again, &[("a", "four"), ("b", "three")]),
+    ];
+    for (at, expected) in rows {
+        let result =
+            store.range(Range { at: Some(at), ..Range::all(blue()) }).await.expect("the store reads");
+        let found: Vec<_> = result.items.iter().map(|item| (item.key.clone(), text(&item.value))).collect();
+        let expected: Vec<_> = expected.iter().map(|(name, value)| (key(name), *value)).collect();
+        assert_eq!((found, result.revision), (expected, again), "at {at}");
+    }
+}
+
+/// And the error tells both.
+pub async fn a_future_revision_cannot_be_read(store: Shared) {
+    let revision = write(&store, &key("a"), "x").await;
+    let range = Range { at: Some(revision + 1000), ..Range::all(blue()) };
+    let error = store.range(range).await.expect_err("the future can't be read");
+    assert!(matches!(error, StoreError::Future { asked, .. } if asked == revision + 1000), "{error}");
+}
+
+/// At the compacted revision itself it can.
+pub async fn below_the_compacted_revision_nothing_can_be_read(store: Shared) {
+    let first = write(&store, &key("a"), "one").await;
+    let second = write(&store, &key("a"), "two").await;
+    let third = write(&store, &key("a"), "three").await;
+    store.compact(second).await.expect("the store compacts");
+    let range = Range { at: Some(first), ..Range::all(blue()) };
+    let error = store.range(range).await.expect_err("it is compacted");
+    assert!(matches!(error, StoreError::Compacted { asked, .. } if asked == first), "{error}");
+    for (at, expected) in [(second, "two"), (third, "three")] {
+        assert_eq!(text(&read_at(&store, blue(), at).await[0].value), expected);
+    }
+}
+
+/// Each way has its error.
+pub async fn compaction_goes_forward_only_and_not_ahead(store: Shared) {
+    let first = write(&store, &key("a"), "one").await;
+    let second = write(&store, &key("a"), "two").await;
+    let error = store.compact(second + 1000).await.expect_err("that is not yet");
+    assert!(matches!(error, StoreError::Future { .. }), "{error}");
+    store.compact(second).await.expect("the store compacts");
+    for again in [second, first] {
+        let error = store.compact(again).await.expect_err("that is done");
+        assert!(matches!(error, StoreError::Compacted { asked, .. } if asked == again), "{error}");
+    }
+}
+
+/// However old it is.
+pub async fn compaction_keeps_what_is_live(store: Shared) {
+    let old = write(&store, &key("old"), "kept").await;
+    for nth in 0..50 {
+        write(&store, &key("busy"), &nth.to_string()).await;
+    }
+    write(&store, &key("gone"), "x").await;
+    let deleted = done(&store, changes(vec![Change::Delete(key("gone"))])).await;
+    let before = read(&store, blue()).await;
+    store.compact(deleted).await.expect("the store compacts");
+    let last = write(&store, &key("later"), "x").await;
+    store.compact(last).await.expect("the store compacts");
+    let after = read(&store, blue()).await;
+    assert_eq!(before, [after[0].clone(), after[2].clone()]);
+    assert_eq!((after[2].modified, text(&after[0].value)), (old, "49"));
+}
+
+/// With neighbours that have none.
+pub async fn a_key_with_a_long_history_reads_right_at_each_revision(store: Shared) {
+    write(&store, &key("a"), "first").await;
+    let mut history = Vec::new();
+    for nth in 0..60 {
+        history.push((write(&store, &key("b"), &nth.to_string()).await, nth));
+    }
+    write(&store, &key("c"), "last").await;
+    for (at, nth) in history {
+        let found = read_at(&store, blue(), at).await;
+        assert_eq!((found.len(), text(&found[1].value)), (2, nth.to_string().as_str()));
+    }
+    assert_eq!(names(&read(&store, blue()).await).len(), 3);
+}
+
+/// It can be expected, watched and counted.
+pub async fn an_empty_value_is_not_an_absent_key(store: Shared) {
+    let before = store.revision().await.expect("the store tells its revision");
+    let revision = write(&store, &key("a"), "").await;
+    let found = store.get(&key("a")).await.expect("the store reads").expect("the key is there");
+    assert_eq!((found.value.len(), found.modified), (0, revision));
+    assert!(swap(&store, &[found], vec![]).await);
+    let mut watch = store.watch(blue(), before, false).await.expect("the store watches");
+    assert_eq!(events_until(&mut watch, revision).await[0].value, Some(Bytes::new()));
+}
+
+/// One MiB of all byte values.
+pub async fn a_large_value_reads_back(store: Shared) {
+    let value: Bytes = (0..1 << 20).map(|nth: u32| (nth.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let before = done(&store, changes(vec![Change::Put(key("a"), value.clone())])).await;
+    let found = store.get(&key("a")).await.expect("the store reads").expect("the key is there");
+    assert_eq!(found.value, value);
+    let after = done(&store, changes(vec![Change::Delete(key("a"))])).await;
+    let mut watch = store.watch(blue(), before, true).await.expect("the store watches");
+    assert_eq!(events_until(&mut watch, after).await[0].previous, Some(found));
+}
+
+/// Not those of the past.
+pub async fn usage_counts_live_keys_and_their_bytes(store: Shared) {
+    assert_eq!(store.usage(blue()).await.expect("the store counts"), Usage::default());
+    for (name, value) in [("a", "old and long"), ("a", "new"), ("b", ""), ("c", "gone")] {
+        write(&store, &key(name), value).await;
+    }
+    write(&store, &key_in("red", "a"), "elsewhere").await;
+    done(&store, changes(vec![Change::Delete(key("c"))])).await;
+    let bytes = (key("a").as_bytes().len() + key("b").as_bytes().len() + "new".len()) as u64;
+    assert_eq!(store.usage(blue()).await.expect("the store counts"), Usage { keys: 2, bytes });
+}
