@@ -1,1 +1,154 @@
-//! strict
+//! Strict decoding: what `fieldValidation=Strict` and `Warn` complain about.
+//!
+//! [`decode_json`] finds fields that stand twice, [`unknown`] those that no schema names. Their texts are joined by the
+//! caller: `strict decoding error: unknown field "spec.foo", duplicate field "spec.bar"`.
+
+use crate::{
+    Map, Value,
+    schema::{Schema, prune},
+};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// Complaints beyond this number are not collected, as in Kubernetes' decoder.
+const LIMIT: usize = 100;
+
+/// Decodes JSON once, keeping the last of fields that stand twice and naming each of them
+/// (`duplicate field "spec.x"`). Integers beyond 64 signed bits become floating point numbers, as Go decodes them.
+///
+/// # Errors
+/// What is not JSON, is followed by something, or is nested more than 127 deep is refused with a text for people.
+pub fn decode_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let mut found = Found { path: String::new(), duplicates: Vec::new() };
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Node(&mut found).deserialize(&mut deserializer).map_err(|e| e.to_string())?;
+    deserializer.end().map_err(|e| e.to_string())?;
+    Ok((value, found.duplicates))
+}
+
+/// Fields of an object that its schema does not name, as `unknown field "spec.foo"`.
+pub fn unknown(value: &Value, schema: &Schema) -> Vec<String> {
+    prune::unknown_fields(value, schema)
+        .into_iter()
+        .take(LIMIT)
+        .map(|f| format!("unknown field {f:?}"))
+        .collect()
+}
+
+struct Found {
+    path: String,
+    duplicates: Vec<String>,
+}
+
+impl Found {
+    /// Runs `inner` with `step` appended to the path.
+    fn below<T>(&mut self, step: fmt::Arguments<'_>, inner: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        fmt::Write::write_fmt(&mut self.path, step).expect("writing to a string does not fail");
+        let result = inner(self);
+        self.path.truncate(length);
+        result
+    }
+
+    fn duplicate(&mut self) {
+        if self.duplicates.len() < LIMIT {
+            self.duplicates.push(format!("duplicate field {:?}", self.path));
+        }
+    }
+}
+
+struct Node<'a>(&'a mut Found);
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) =
+            self.0.below(format_args!("[{}]", items.len()), |found| seq.next_element_seed(Node(found)))?
+        {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let dot = if self.0.path.is_empty() { "" } else { "." };
+            let value = self.0.below(format_args!("{dot}{key}"), |found| {
+                if fields.contains_key(&key) {
+                    found.duplicate();
+                }
+                map.next_value_seed(Node(found))
+            })?;
+            fields.insert(key, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_last_of_two_fields_wins_and_both_are_named() {
+        let text = br#"{"a": 1, "spec": {"x": 1, "x": [{"y": 1, "y": 2}]}, "a": 2}"#;
+        let (value, duplicates) = decode_json(text).unwrap();
+        assert_eq!(value, json!({"a": 2, "spec": {"x": [{"y": 2}]}}));
+        assert_eq!(
+            duplicates,
+            [r#"duplicate field "spec.x""#, r#"duplicate field "spec.x[0].y""#, r#"duplicate field "a""#]
+        );
+    }
+
+    #[test]
+    fn what_is_not_one_json_value_is_refused() {
+        for bad in ["", "{", "{} {}", "nul", &"[".repeat(100_000)] {
+            assert!(decode_json(bad.as_bytes()).is_err());
+        }
+        assert_eq!(decode_json(b"18446744073709551615").unwrap().0, json!(18446744073709551615.0));
+    }
+}

@@ -3,6 +3,23 @@
 //! A [`Schema`] is what pruning, defaulting, validation, strict decoding, strategic merge and server-side apply read.
 //! Descriptions are not in it: documentation is served from the original OpenAPI documents.
 
+pub mod default;
+mod embedded;
+pub mod formats;
+mod lists;
+mod meta;
+pub mod parse;
+pub mod pattern;
+pub mod prune;
+pub mod structural;
+pub mod validate;
+
+pub use default::default;
+pub use meta::object_meta;
+pub use parse::{Definitions, parse};
+pub use prune::{prune, unknown_fields};
+pub use validate::validate;
+
 use crate::Value;
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,0 +1,116 @@
+//! Structural defaulting.
+
+use super::Schema;
+use crate::{Map, Value};
+use std::sync::Arc;
+
+/// Fills in defaults, and drops `null` where neither the schema allows it nor a default replaces it.
+///
+/// A default applies only where its parent is there; defaults within a default apply too.
+pub fn default(value: &mut Value, schema: &Schema) {
+    drop_nulls(value, schema);
+    fill(value, schema);
+}
+
+/// Drops fields that are `null`, are declared, may not be null and have no default: such a field counts as absent.
+pub fn drop_nulls(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => map.retain(|name, field| {
+            let Some(child) = child(schema, name) else { return true };
+            if field.is_null() {
+                return child.nullable || child.default.is_some();
+            }
+            drop_nulls(field, child);
+            true
+        }),
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|item| drop_nulls(item, items));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn child<'a>(schema: &'a Schema, name: &str) -> Option<&'a Arc<Schema>> {
+    schema.properties.get(name).or(schema.additional.as_ref())
+}
+
+fn fill(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            add_absent(map, schema);
+            for (name, field) in map.iter_mut() {
+                if let Some(child) = child(schema, name) {
+                    replace_null(field, child);
+                    fill(field, child);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for item in list {
+                    replace_null(item, items);
+                    fill(item, items);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn add_absent(map: &mut Map, schema: &Schema) {
+    for (name, field) in &schema.properties {
+        if let Some(default) = &field.default
+            && !map.contains_key(&**name)
+        {
+            map.insert(name.to_string(), default.clone());
+        }
+    }
+}
+
+fn replace_null(field: &mut Value, schema: &Schema) {
+    if field.is_null()
+        && !schema.nullable
+        && let Some(default) = &schema.default
+    {
+        *field = default.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::parse;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_apply_where_their_parent_is_there() {
+        let inner = json!({"type": "object", "properties": {"replicas": {"type": "integer", "default": 1}}});
+        let schema = parse(&json!({"type": "object", "properties": {
+            "spec": inner,
+            "made": {"type": "object", "default": {}, "properties": {"deep": {"type": "string", "default": "d"}}},
+            "list": {"type": "array", "items": inner},
+            "map": {"type": "object", "additionalProperties": inner},
+            "nullable": {"type": "string", "nullable": true, "default": "n"},
+            "plain": {"type": "string"},
+        }}))
+        .unwrap();
+        for (given, want) in [
+            (json!({}), json!({"made": {"deep": "d"}, "nullable": "n"})),
+            (
+                json!({"spec": {"replicas": null}, "plain": null, "nullable": null, "made": {"deep": "x"}}),
+                json!({"spec": {"replicas": 1}, "nullable": null, "made": {"deep": "x"}}),
+            ),
+            (
+                json!({"spec": {}, "list": [{}, {"replicas": 3}], "map": {"a": {}}, "unknown": null, "nullable": "y", "made": {"deep": "z"}}),
+                json!({"spec": {"replicas": 1}, "list": [{"replicas": 1}, {"replicas": 3}], "map": {"a": {"replicas": 1}},
+                       "unknown": null, "nullable": "y", "made": {"deep": "z"}}),
+            ),
+        ] {
+            let mut got = given.clone();
+            default(&mut got, &schema);
+            assert_eq!(got, want, "{given}");
+        }
+    }
+}

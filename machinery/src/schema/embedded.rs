@@ -1,0 +1,75 @@
+//! Embedded resources: whole objects within objects (`x-kubernetes-embedded-resource`).
+
+use super::Schema;
+use crate::{GroupVersion, Map, Value, names, status::FieldError};
+use std::fmt::Write;
+
+/// Checks type and metadata of each object that is embedded in a value.
+pub(super) fn check(value: &Value, schema: &Schema) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(value, schema, &mut String::new(), &mut errors);
+    errors
+}
+
+fn walk(value: &Value, schema: &Schema, path: &mut String, errors: &mut Vec<FieldError>) {
+    let length = path.len();
+    match value {
+        Value::Object(map) => {
+            if schema.embedded_resource && length > 0 {
+                errors.extend(check_object(map, path));
+            }
+            for (name, field) in map {
+                let dot = if length == 0 { "" } else { "." };
+                let (step, child) = match (schema.properties.get(&**name), &schema.additional) {
+                    (Some(child), _) => (format!("{dot}{name}"), child),
+                    (None, Some(child)) => (format!("[{name}]"), child),
+                    (None, None) => continue,
+                };
+                path.push_str(&step);
+                walk(field, child, path, errors);
+                path.truncate(length);
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = &schema.items else { return };
+            for (index, item) in list.iter().enumerate() {
+                write!(path, "[{index}]").expect("writing to a string does not fail");
+                walk(item, items, path, errors);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_object(map: &Map, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["apiVersion", "kind"] {
+        let at = format!("{path}.{field}");
+        match map.get(field) {
+            None => errors.push(FieldError::required(at, "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                errors.push(FieldError::invalid(at, "".into(), "must not be empty"));
+            }
+            Some(Value::String(text)) => {
+                errors.extend(wrong(field, text).map(|d| FieldError::invalid(at, text.as_str().into(), d)))
+            }
+            Some(other) => errors.push(FieldError::invalid(at, other.clone(), "must be a string")),
+        }
+    }
+    if let Some(meta) = map.get("metadata").and_then(Value::as_object) {
+        errors.extend(names::validate_embedded_metadata(meta, &format!("{path}.metadata")));
+    }
+    errors
+}
+
+fn wrong(field: &str, text: &str) -> Option<String> {
+    if field == "apiVersion" {
+        return GroupVersion::parse(text)
+            .is_none()
+            .then(|| format!("unexpected GroupVersion string: {text}"));
+    }
+    let messages = names::dns1035_label(&text.to_lowercase());
+    (!messages.is_empty())
+        .then(|| format!("may have mixed case, but should otherwise match: {}", messages.join(",")))
+}

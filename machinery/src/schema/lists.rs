@@ -1,0 +1,110 @@
+//! Lists whose items are told apart: sets and maps.
+
+use super::{ListType, Schema};
+use crate::{
+    Map, Value,
+    status::{FieldError, FieldErrorKind},
+};
+use std::{collections::HashMap, fmt::Write};
+
+/// Items that stand twice in a set, or twice under the same keys in a map, anywhere in the value.
+pub(super) fn duplicates(value: &Value, schema: &Schema) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(value, schema, &mut String::new(), &mut errors);
+    errors
+}
+
+/// The item with the same keys as `item`.
+pub(super) fn same_key<'a>(list: &'a [Value], item: &Value, keys: &[Box<str>]) -> Option<&'a Value> {
+    let wanted = key_of(item, keys);
+    list.iter().find(|other| key_of(other, keys) == wanted)
+}
+
+/// Whether two items are equal.
+pub(super) fn has_duplicates(list: &[Value]) -> bool {
+    !repeated(list.iter().cloned()).is_empty()
+}
+
+fn key_of(item: &Value, keys: &[Box<str>]) -> Value {
+    let pair = |k: &Box<str>| Some((k.to_string(), item.get(&**k)?.clone()));
+    Value::Object(keys.iter().filter_map(pair).collect::<Map>())
+}
+
+/// The index of each second appearance, with what appears.
+fn repeated(items: impl Iterator<Item = Value>) -> Vec<(usize, Value)> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut found = Vec::new();
+    for (index, item) in items.enumerate() {
+        let times = seen.entry(canonical(&item)).or_default();
+        *times += 1;
+        if *times == 2 {
+            found.push((index, item));
+        }
+    }
+    found
+}
+
+/// JSON with sorted keys, so that equal values have equal texts.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut fields: Vec<(&String, &Value)> = map.iter().collect();
+            fields.sort_unstable_by_key(|(k, _)| *k);
+            let fields: Vec<String> = fields.iter().map(|(k, v)| format!("{k:?}:{}", canonical(v))).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Array(list) => format!("[{}]", list.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
+}
+
+fn walk(value: &Value, schema: &Schema, path: &mut String, errors: &mut Vec<FieldError>) {
+    let length = path.len();
+    match value {
+        Value::Object(map) => {
+            for (name, field) in map {
+                let dot = if length == 0 { "" } else { "." };
+                let (step, child) = match (schema.properties.get(&**name), &schema.additional) {
+                    (Some(child), _) => (format!("{dot}{name}"), child),
+                    (None, Some(child)) => (format!("[{name}]"), child),
+                    (None, None) => continue,
+                };
+                path.push_str(&step);
+                walk(field, child, path, errors);
+                path.truncate(length);
+            }
+        }
+        Value::Array(list) => {
+            check_list(list, schema, path, errors);
+            let Some(items) = &schema.items else { return };
+            for (index, item) in list.iter().enumerate() {
+                write!(path, "[{index}]").expect("writing to a string does not fail");
+                walk(item, items, path, errors);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_list(list: &[Value], schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    let found = match schema.list_type {
+        Some(ListType::Set) => repeated(list.iter().cloned()),
+        Some(ListType::Map) => {
+            if let Some((index, item)) = list.iter().enumerate().find(|(_, i)| !i.is_object() && !i.is_null())
+            {
+                let detail = "must be an object for an array of list-type map";
+                errors.push(FieldError::invalid(format!("{path}[{index}]"), item.clone(), detail));
+                return;
+            }
+            repeated(list.iter().map(|item| key_of(item, &schema.list_map_keys)))
+        }
+        _ => return,
+    };
+    errors.extend(found.into_iter().map(|(index, value)| FieldError {
+        kind: FieldErrorKind::Duplicate,
+        field: format!("{path}[{index}]"),
+        value: Some(value),
+        detail: String::new(),
+    }));
+}
