@@ -82,11 +82,6 @@ impl Embedded {
             .await
             .map_err(|_| StoreError::Unavailable("a read was cut off".into()))?
     }
-
-    #[cfg(test)]
-    pub(crate) fn inner(&self) -> &Inner {
-        &self.inner
-    }
 }
 
 impl Drop for Embedded {
@@ -167,4 +162,108 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     // Only a help for people: a full disk must not keep the store from being read.
     let _ = writeln!(file, "{}", std::process::id());
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Retention;
+    use bytes::Bytes;
+    use freehold_apiserver_storage::Change;
+    use std::time::Duration;
+
+    async fn put(store: &Embedded, name: &str) -> Revision {
+        let changes = vec![Change::Put(Key::system(name), Bytes::from(vec![7; 10_000]))];
+        let Committed::Done(revision) = store.commit(Commit { expect: vec![], changes }).await.unwrap()
+        else {
+            panic!("nothing was expected");
+        };
+        revision
+    }
+
+    async fn delete(store: &Embedded, name: &str) -> Revision {
+        let changes = vec![Change::Delete(Key::system(name))];
+        let Committed::Done(revision) = store.commit(Commit { expect: vec![], changes }).await.unwrap()
+        else {
+            panic!("nothing was expected");
+        };
+        revision
+    }
+
+    /// Waits until so many versions and log records are on disk.
+    async fn wait_for_stored(store: &Embedded, expected: (usize, usize)) {
+        let mut poll = tokio::time::interval(Duration::from_millis(5));
+        for _ in 0..2000 {
+            let stored = store.inner.with_disk(|disk| Ok(disk.stored_versions())).unwrap();
+            if stored == expected {
+                return;
+            }
+            poll.tick().await;
+        }
+        panic!("still {:?}", store.inner.with_disk(|disk| Ok(disk.stored_versions())).unwrap());
+    }
+
+    #[tokio::test]
+    async fn compaction_deletes_what_nobody_can_read_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        for nth in 0..700 {
+            put(&store, &format!("busy-{}", nth % 3)).await;
+        }
+        put(&store, "gone").await;
+        delete(&store, "gone").await;
+        put(&store, "back").await;
+        delete(&store, "back").await;
+        let last = put(&store, "back").await;
+        store.compact(last).await.unwrap();
+        wait_for_stored(&store, (4, 1)).await;
+        let deleted = delete(&store, "back").await;
+        store.compact(deleted).await.unwrap();
+        // The deletion itself can still be watched; the next compaction takes it.
+        wait_for_stored(&store, (4, 1)).await;
+        store.compact(put(&store, "busy-0").await).await.unwrap();
+        wait_for_stored(&store, (3, 1)).await;
+    }
+
+    #[tokio::test]
+    async fn a_compaction_that_was_cut_off_goes_on_after_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        for _ in 0..100 {
+            put(&store, "busy").await;
+        }
+        store.close();
+        let disk = crate::disk::Disk::open(dir.path(), &Options::default()).unwrap();
+        let mut batch = disk.batch();
+        disk.put_compacted(&mut batch, 60);
+        batch.commit().unwrap();
+        drop(disk);
+        let store = Embedded::open(dir.path()).unwrap();
+        wait_for_stored(&store, (42, 42)).await;
+    }
+
+    #[tokio::test]
+    async fn history_beyond_its_retention_is_compacted_without_being_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let retention = Some(Retention { age: Duration::ZERO, revisions: 10 });
+        let progress_every = Duration::from_millis(20);
+        let options = Options { retention, progress_every, ..Options::default() };
+        let store = Embedded::open_with(dir.path(), options).unwrap();
+        for _ in 0..50 {
+            put(&store, "busy").await;
+        }
+        wait_for_stored(&store, (11, 11)).await;
+    }
+
+    #[tokio::test]
+    async fn a_directory_of_another_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Embedded::open(dir.path()).unwrap());
+        let disk = crate::disk::Disk::open(dir.path(), &Options::default()).unwrap();
+        disk.overwrite_format("freehold-embedded 99");
+        drop(disk);
+        let Err(error) = Embedded::open(dir.path()) else { panic!("another format was opened") };
+        let expected = "has format \"freehold-embedded 99\"; this version reads freehold-embedded 1";
+        assert!(error.to_string().ends_with(expected), "{error}");
+    }
 }
