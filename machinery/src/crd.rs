@@ -1,1 +1,89 @@
-//! crd
+//! CustomResourceDefinitions: defaulting, validation, status, and their compilation into [`ResourceType`]s.
+//!
+//! A CRD is a [`Value`] of `apiextensions.k8s.io/v1`. What makes one acceptable, and every text and path in an error, is
+//! that of `k8s.io/apiextensions-apiserver`. Rules in CEL are compiled elsewhere; here they are only looked at.
+//!
+//! The order of a write: [`default`], [`validate`] or [`validate_update`], [`prepare_status`], commit, then
+//! [`set_status`] with what [`name_conflict`] found, and [`compile`].
+
+mod compile;
+mod openapi;
+mod status;
+mod validate;
+
+pub use compile::{compare_versions, compile};
+pub use status::{NameConflict, is_established, name_conflict, prepare_status, set_status};
+pub use validate::{validate, validate_update};
+
+use crate::{Map, Value};
+
+/// Fills in what a client may leave out: singular, list kind, conversion, the webhook's port and stored versions.
+pub fn default(crd: &mut Value) {
+    let storage = versions(crd).iter().find(|v| flag(v, "storage")).map(|v| text(v, "name").to_owned());
+    let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
+        let kind = names.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
+        if !kind.is_empty() {
+            set_if_empty(names, "singular", &kind.to_lowercase());
+            set_if_empty(names, "listKind", &format!("{kind}List"));
+        }
+    }
+    if spec.get("conversion").is_none_or(Value::is_null) {
+        spec.insert("conversion".into(), serde_json::json!({"strategy": "None"}));
+    }
+    if let Some(service) =
+        spec.get_mut("conversion").and_then(|c| c.pointer_mut("/webhook/clientConfig/service"))
+        && let Some(service) = service.as_object_mut()
+        && service.get("port").is_none_or(Value::is_null)
+    {
+        service.insert("port".into(), 443.into());
+    }
+    if let Some(name) = storage
+        && crd.pointer("/status/storedVersions").and_then(Value::as_array).is_none_or(Vec::is_empty)
+    {
+        status_mut(crd).insert("storedVersions".into(), vec![name].into());
+    }
+}
+
+fn set_if_empty(map: &mut Map, field: &str, value: &str) {
+    if map.get(field).and_then(Value::as_str).unwrap_or("").is_empty() {
+        map.insert(field.to_owned(), value.into());
+    }
+}
+
+/// `status`, made where it is absent.
+fn status_mut(crd: &mut Value) -> &mut Map {
+    if !crd["status"].is_object() {
+        crd["status"] = Value::Object(Map::new());
+    }
+    crd["status"].as_object_mut().expect("made an object above")
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+fn flag(value: &Value, field: &str) -> bool {
+    value.get(field) == Some(&Value::Bool(true))
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The value of a field that is given and not null.
+fn given<'a>(value: &'a Value, field: &str) -> Option<&'a Value> {
+    value.get(field).filter(|v| !v.is_null())
+}
+
+fn strings(value: &Value, field: &str) -> Vec<String> {
+    list(value, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn versions(crd: &Value) -> &[Value] {
+    crd.get("spec").map(|spec| list(spec, "versions")).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "crd/tests.rs"]
+mod tests;

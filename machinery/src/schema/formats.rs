@@ -87,7 +87,7 @@ fn is_credit_card(text: &str) -> bool {
             if digit > 9 { digit - 9 } else { digit }
         })
         .sum();
-    matches(&digits, known) && luhn % 10 == 0
+    matches(&digits, known) && luhn.is_multiple_of(10)
 }
 
 fn is_scala_duration(text: &str) -> bool {

@@ -26,8 +26,8 @@ pub(super) fn has_duplicates(list: &[Value]) -> bool {
 }
 
 fn key_of(item: &Value, keys: &[Box<str>]) -> Value {
-    let pair = |k: &Box<str>| Some((k.to_string(), item.get(&**k)?.clone()));
-    Value::Object(keys.iter().filter_map(pair).collect::<Map>())
+    let pair = |k: &str| Some((k.to_owned(), item.get(k)?.clone()));
+    Value::Object(keys.iter().filter_map(|k| pair(k)).collect::<Map>())
 }
 
 /// The index of each second appearance, with what appears.

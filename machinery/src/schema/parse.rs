@@ -448,3 +448,67 @@ fn patch_strategies(map: &Map) -> PatchStrategies {
     let has = |name: &str| text.split(',').any(|s| s.trim() == name);
     PatchStrategies { merge: has("merge"), retain_keys: has("retainKeys") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definitions() -> Definitions {
+        let sources = json!({
+            "Pod": {"type": "object", "properties": {
+                "spec": {"$ref": "#/components/schemas/PodSpec", "description": "of the pod"},
+                "wrapped": {"allOf": [{"$ref": "#/definitions/PodSpec"}], "default": {}, "description": "again"},
+                "cpu": {"$ref": "#/$defs/io.k8s.apimachinery.pkg.api.resource.Quantity"},
+                "raw": {"type": "object"},
+                "port": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+                "maybe": {"type": ["string", "null"]},
+            }},
+            "PodSpec": {"type": "object", "properties": {"containers": {
+                "type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "x-kubernetes-patch-strategy": "merge,retainKeys", "x-kubernetes-patch-merge-key": "name"}}},
+            "Loop": {"type": "object", "properties": {"not": {"$ref": "#/components/schemas/Loop"}}},
+            "Broken": {"$ref": "#/components/schemas/Nowhere"},
+            "io.k8s.apimachinery.pkg.api.resource.Quantity": {"x-kubernetes-int-or-string": true},
+        });
+        let Value::Object(map) = sources else { unreachable!("an object stands above") };
+        Definitions::new(map.into_iter().collect())
+    }
+
+    #[test]
+    fn references_are_shared_and_what_stands_beside_them_counts() {
+        let definitions = definitions();
+        let pod = definitions.get("Pod").unwrap();
+        let spec = definitions.get("PodSpec").unwrap();
+        assert!(Arc::ptr_eq(&pod.properties["spec"], &spec));
+        assert_eq!(pod.properties["wrapped"].default, Some(json!({})));
+        assert_eq!(pod.properties["wrapped"].properties, spec.properties);
+        let containers = &spec.properties["containers"];
+        assert_eq!(containers.list_type, Some(ListType::Map));
+        assert!(containers.patch_strategies.merge && containers.patch_strategies.retain_keys);
+        assert!(pod.properties["raw"].preserve_unknown && pod.properties["port"].int_or_string);
+        assert!(pod.properties["maybe"].nullable);
+        let cpu = |value: Value| crate::schema::validate(&json!({ "cpu": value }), &pod, None).len();
+        assert_eq!((cpu(json!("100m")), cpu(json!(0.5)), cpu(json!("1x")), cpu(json!(true))), (0, 0, 1, 1));
+    }
+
+    #[test]
+    fn a_definition_within_itself_is_cut_off() {
+        let outer = definitions().get("Loop").unwrap();
+        assert!(!outer.preserve_unknown && outer.properties["not"].preserve_unknown);
+    }
+
+    #[test]
+    fn a_reference_to_nothing_is_refused() {
+        assert_eq!(definitions().get("Broken").unwrap_err().len(), 1);
+        assert!(parse(&json!({"$ref": "#/components/schemas/Pod"})).is_err());
+    }
+
+    #[test]
+    fn endless_nesting_is_refused() {
+        let deep =
+            (0..DEPTH).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+        assert!(parse(&deep).is_err());
+    }
+}
