@@ -1,0 +1,170 @@
+//! JSON patch, with limits on what a small patch can make of an object.
+
+use super::{json_kind, rejected};
+use crate::{
+    Value,
+    status::{Result, Status},
+};
+use json_patch::{PatchOperation, jsonptr::Pointer, patch_unsafe};
+
+/// The most operations that a JSON patch can have, as in kube-apiserver.
+pub const MAX_OPERATIONS: usize = 10_000;
+/// The most bytes that the `copy` operations of a patch can copy in all, as in kube-apiserver.
+pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+/// The deepest object that a patch can make: what decoders here read back, with some to spare.
+pub const MAX_DEPTH: usize = 120;
+
+/// Applies a JSON patch (RFC 6902).
+///
+/// 400: not a patch; 413: more than [`MAX_OPERATIONS`]; 422: an operation can't be applied, a test fails, or the result
+/// would be larger than the limits allow.
+pub fn json(target: &Value, patch: &Value) -> Result<Value> {
+    let operations = operations(patch)?;
+    let mut session = Session { result: target.clone(), copied: 0, depth_bound: depth(target) };
+    for operation in operations {
+        // An operation of an unknown kind, or without a path, fails when it is applied, not when it is read.
+        let operation = serde_json::from_value(operation.clone()).map_err(|_| rejected())?;
+        session.apply(operation)?;
+    }
+    Ok(session.result)
+}
+
+fn operations(patch: &Value) -> Result<&[Value]> {
+    let unreadable = |kind: &str, wanted: &str| {
+        Status::bad_request(format!("json: cannot unmarshal {kind} into Go value of type jsonpatch.{wanted}"))
+    };
+    let operations = patch.as_array().ok_or_else(|| unreadable(json_kind(patch), "Patch"))?;
+    if operations.len() > MAX_OPERATIONS {
+        let found = operations.len();
+        let limit =
+            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {found}");
+        return Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {limit}")));
+    }
+    match operations.iter().find(|operation| !operation.is_object()) {
+        Some(other) => Err(unreadable(json_kind(other), "Operation")),
+        None => Ok(operations),
+    }
+}
+
+struct Session {
+    result: Value,
+    copied: usize,
+    /// At least the result's depth. Measuring it anew with each operation would be too slow.
+    depth_bound: usize,
+}
+
+impl Session {
+    fn apply(&mut self, operation: PatchOperation) -> Result<()> {
+        self.count_copy(&operation)?;
+        let placed = match &operation {
+            PatchOperation::Add(op) => Some(depth(&op.value)),
+            PatchOperation::Replace(op) => Some(depth(&op.value)),
+            PatchOperation::Move(_) | PatchOperation::Copy(_) => Some(self.depth_bound),
+            PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
+        };
+        let at = operation.path().count();
+        patch_unsafe(&mut self.result, &[operation]).map_err(|_| rejected())?;
+        let Some(placed) = placed else { return Ok(()) };
+        self.depth_bound = self.depth_bound.max(at + placed);
+        if self.depth_bound > MAX_DEPTH {
+            self.depth_bound = depth(&self.result);
+        }
+        if self.depth_bound > MAX_DEPTH { Err(rejected()) } else { Ok(()) }
+    }
+
+    fn count_copy(&mut self, operation: &PatchOperation) -> Result<()> {
+        let PatchOperation::Copy(copy) = operation else { return Ok(()) };
+        let from: &Pointer = &copy.from;
+        self.copied += self.result.pointer(from.as_str()).map_or(0, size);
+        if self.copied > MAX_COPIED_BYTES { Err(rejected()) } else { Ok(()) }
+    }
+}
+
+/// How many maps and lists are within each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// About how many bytes the value has as JSON.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| size(item) + 1).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(key, value)| key.len() + 4 + size(value)).sum::<usize>(),
+        _ => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn json_patches_apply_in_order() {
+        let target = json!({"a": {"b": [1, 2]}, "c~/": 1});
+        let rows = [
+            (json!([]), target.clone()),
+            (json!([{"op": "add", "path": "/a/b/-", "value": 3}]), json!({"a": {"b": [1, 2, 3]}, "c~/": 1})),
+            (json!([{"op": "remove", "path": "/c~0~1"}]), json!({"a": {"b": [1, 2]}})),
+            (
+                json!([{"op": "test", "path": "/a/b/0", "value": 1}, {"op": "replace", "path": "/a", "value": 0}]),
+                json!({"a": 0, "c~/": 1}),
+            ),
+            (json!([{"op": "move", "from": "/a/b", "path": "/d"}]), json!({"a": {}, "c~/": 1, "d": [1, 2]})),
+            (
+                json!([{"op": "copy", "from": "/a/b/1", "path": "/a/b/0"}]),
+                json!({"a": {"b": [2, 1, 2]}, "c~/": 1}),
+            ),
+        ];
+        for (patch, expected) in rows {
+            assert_eq!(json(&target, &patch), Ok(expected), "{patch}");
+        }
+    }
+
+    #[test]
+    fn json_patches_that_fail_get_kubernetes_codes() {
+        let add = json!({"op": "add", "path": "/a", "value": 1});
+        let rows = [
+            (json!({}), 400, "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+            (json!(["add"]), 400, "json: cannot unmarshal string into Go value of type jsonpatch.Operation"),
+            (json!([{"op": "frob", "path": "/a"}]), 422, "the server rejected our request"),
+            (json!([{"op": "remove", "path": "/gone"}]), 422, "the server rejected our request"),
+            (json!([{"op": "test", "path": "/a", "value": 2}]), 422, "the server rejected our request"),
+            (json!([{"op": "add", "path": "/gone/b", "value": 2}]), 422, "the server rejected our request"),
+            (
+                Value::from(vec![add; MAX_OPERATIONS + 1]),
+                413,
+                "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
+            ),
+        ];
+        for (patch, code, message) in rows {
+            let status = json(&json!({"a": 1}), &patch).unwrap_err();
+            assert_eq!((status.code, status.message.starts_with(message)), (code, true), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_patch_can_neither_blow_an_object_up_nor_nest_it_without_end() {
+        let double = json!({"op": "copy", "from": "/a", "path": "/a/-"});
+        let bomb = Value::from(vec![double; 100]);
+        assert_eq!(json(&json!({"a": ["x".repeat(100)]}), &bomb).map_err(|status| status.code), Err(422));
+        let deeper = [
+            json!({"op": "add", "path": "/b", "value": {}}),
+            json!({"op": "move", "from": "/a", "path": "/b/a"}),
+            json!({"op": "move", "from": "/b", "path": "/a"}),
+        ];
+        let nest: Value = deeper.iter().cycle().take(3 * MAX_DEPTH).cloned().collect();
+        assert_eq!(json(&json!({"a": 1}), &nest).map_err(|status| status.code), Err(422));
+        let shuffle = [
+            json!({"op": "move", "from": "/a", "path": "/b"}),
+            json!({"op": "move", "from": "/b", "path": "/a"}),
+        ];
+        let harmless: Value = shuffle.iter().cycle().take(3 * MAX_DEPTH).cloned().collect();
+        assert_eq!(json(&json!({"a": 1}), &harmless), Ok(json!({"a": 1})));
+    }
+}
