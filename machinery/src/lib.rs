@@ -9,6 +9,7 @@
 
 pub mod apply;
 pub mod crd;
+pub mod document;
 pub mod gvk;
 pub mod jsonpath;
 pub mod meta;
@@ -28,7 +29,7 @@ pub mod user;
 pub use gvk::{GroupResource, GroupVersion, GroupVersionKind};
 pub use plane::PlaneId;
 pub use resource::ResourceType;
-pub use status::Status;
+pub use status::{Result, Status};
 pub use user::User;
 
 /// An object or a part of one.

@@ -23,6 +23,9 @@ pub struct Status {
     /// The HTTP status code.
     #[serde(default)]
     pub code: u16,
+    /// With an expired continue token: one with which the list can go on, inconsistently.
+    #[serde(skip)]
+    pub continue_token: Option<String>,
 }
 
 /// What a [`Status`] is about.
@@ -192,7 +195,7 @@ pub type Result<T, E = Status> = std::result::Result<T, E>;
 impl Status {
     /// A failure with neither details nor causes.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
-        Self { status: "Failure".into(), message: message.into(), reason: reason.into(), details: None, code }
+        Self { status: "Failure".into(), message: message.into(), reason: reason.into(), details: None, code, continue_token: None }
     }
 
     fn about(code: u16, reason: &str, message: String, resource: &GroupResource, name: &str) -> Self {
@@ -349,7 +352,8 @@ impl Status {
         if let Some(map) = value.as_object_mut() {
             map.insert("kind".into(), "Status".into());
             map.insert("apiVersion".into(), "v1".into());
-            map.insert("metadata".into(), serde_json::json!({}));
+            let metadata = self.continue_token.as_ref().map_or(serde_json::json!({}), |t| serde_json::json!({"continue": t}));
+            map.insert("metadata".into(), metadata);
         }
         value
     }

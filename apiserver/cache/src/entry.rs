@@ -67,11 +67,14 @@ impl Entry {
         let outer: Outer<'_> = serde_json::from_slice(json)?;
         let header: Header<'_> = serde_json::from_str(outer.metadata.get())?;
         let at = |s: &str| (s.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
-        let Cow::Borrowed(name) = header.name else { return Err(Unreadable("its name has an escape".into())) };
+        let Cow::Borrowed(name) = header.name else {
+            return Err(Unreadable("its name has an escape".into()));
+        };
         let metadata = at(outer.metadata.get()) + 1;
         let version = format!("\"resourceVersion\":\"{modified}\",");
         let shift = version.len();
-        let span = |s: Option<&str>| s.map_or(0..0, |s| (at(s) + shift) as u32..(at(s) + shift + s.len()) as u32);
+        let span =
+            |s: Option<&str>| s.map_or(0..0, |s| (at(s) + shift) as u32..(at(s) + shift + s.len()) as u32);
         let mut wire = Vec::with_capacity(json.len() + shift);
         wire.extend_from_slice(&json[..metadata]);
         wire.extend_from_slice(version.as_bytes());

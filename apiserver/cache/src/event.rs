@@ -108,7 +108,8 @@ impl CacheEvent {
             Own::Object(entry) => Some(entry),
         };
         let previous = self.raw.previous.as_ref();
-        let before = above(previous.map_or(Own::Absent, |p| read(&p.key, Some(&p.value), p.created, p.modified)));
+        let before =
+            above(previous.map_or(Own::Absent, |p| read(&p.key, Some(&p.value), p.created, p.modified)));
         let after = above(read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision));
         let (kind, entry) = match (&before, after) {
             (None, None) => return None,

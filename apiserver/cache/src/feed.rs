@@ -59,11 +59,15 @@ pub struct Cache {
 /// What a client sees of a store that failed.
 pub(crate) fn unavailable(error: &StoreError) -> Status {
     match error {
-        StoreError::Compacted { .. } => Status::expired("The resourceVersion for the provided list is too old."),
+        StoreError::Compacted { .. } => {
+            Status::expired("The resourceVersion for the provided list is too old.")
+        }
         StoreError::Future { asked, current } => {
             Status::timeout(format!("Too large resource version: {asked}, current: {current}")).retry_after(1)
         }
-        StoreError::TooLarge(_) => Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}")),
+        StoreError::TooLarge(_) => {
+            Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}"))
+        }
         StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
         StoreError::Unavailable(_) => Status::unavailable(error.to_string()).retry_after(1),
         StoreError::Denied(_) | StoreError::Corrupt(_) => Status::internal(error),
@@ -104,7 +108,12 @@ impl Cache {
         let slot = match found {
             Some(slot) => slot,
             None => {
-                let fresh = || Arc::new((Arc::new(PlaneCache::loading(id.clone(), self.layers.layer(id))), OnceCell::new()));
+                let fresh = || {
+                    Arc::new((
+                        Arc::new(PlaneCache::loading(id.clone(), self.layers.layer(id))),
+                        OnceCell::new(),
+                    ))
+                };
                 self.planes.write().entry(id.clone()).or_insert_with(fresh).clone()
             }
         };
@@ -133,15 +142,18 @@ impl Cache {
         let mut applied = self.applied.subscribe();
         let wait = async {
             loop {
-                match tokio::time::timeout(NUDGE, applied.wait_for(|seen| *seen >= revision)).await {
-                    Ok(_) => return,
-                    Err(_) => drop(self.store.request_progress().await),
+                let seen =
+                    tokio::time::timeout(NUDGE, applied.wait_for(|seen| *seen >= revision)).await.is_ok();
+                if seen {
+                    return;
                 }
+                drop(self.store.request_progress().await);
             }
         };
         let current = || *self.applied.borrow();
         tokio::time::timeout(CATCH_UP, wait).await.map_err(|_| {
-            Status::timeout(format!("Too large resource version: {revision}, current: {}", current())).retry_after(1)
+            Status::timeout(format!("Too large resource version: {revision}, current: {}", current()))
+                .retry_after(1)
         })
     }
 
@@ -163,17 +175,23 @@ impl Cache {
         Ok(plane.get(&collection(&path.group, &path.resource), &name))
     }
 
-    /// One object with the revision that a commit must expect of its key: 0 where the key is absent because the object
-    /// comes from the layer below.
-    pub async fn get_for_update(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<(Arc<Entry>, u64)>> {
+    /// An object's key as a commit sees it: the object, if there is one, and the revision that the commit must expect of
+    /// the plane's own key (0 where it is absent, because there is no object or it comes from the layer below).
+    pub async fn get_for_update(
+        &self,
+        plane: &PlaneId,
+        path: &ObjectPath,
+    ) -> Result<(Option<Arc<Entry>>, u64)> {
         let plane = self.plane(plane).await?;
         let name = object_name(path.namespace.as_deref(), &path.name);
         let collection = collection(&path.group, &path.resource);
-        let found = plane.get(&collection, &name);
-        Ok(found.map(|entry| {
-            let own = plane.own_revision(&collection, &name);
-            (entry, own)
-        }))
+        Ok((plane.get(&collection, &name), plane.own_revision(&collection, &name)))
+    }
+
+    /// Whether the layer below a plane has the object.
+    pub fn in_layer(&self, plane: &PlaneId, path: &ObjectPath) -> bool {
+        let name = object_name(path.namespace.as_deref(), &path.name);
+        self.layer(plane).get(plane, &collection(&path.group, &path.resource), &name).is_some()
     }
 
     /// The last revision that changed a resource in a plane.
@@ -282,7 +300,10 @@ async fn feed(cache: std::sync::Weak<Cache>) {
     }
 }
 
-async fn follow(cache: &std::sync::Weak<Cache>, mut stream: freehold_apiserver_storage::WatchStream) -> StoreError {
+async fn follow(
+    cache: &std::sync::Weak<Cache>,
+    mut stream: freehold_apiserver_storage::WatchStream,
+) -> StoreError {
     while let Some(item) = stream.next().await {
         let Some(cache) = cache.upgrade() else { break };
         match item {

@@ -2,11 +2,11 @@
 //! watch starts at a revision without missing or repeating an event.
 
 use crate::CacheEvent;
+use freehold_machinery::PlaneId;
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
-use freehold_machinery::PlaneId;
 use tokio::sync::mpsc;
 
 /// Events that a watcher may be behind before it is cut off.
@@ -67,7 +67,8 @@ impl Hub {
         }
         let start = self.recent.partition_point(|event| event.revision <= after);
         let wanted = |event: &&Arc<CacheEvent>| {
-            event.collection == interest.collection && interest.plane.as_ref().is_none_or(|p| *p == event.plane)
+            event.collection == interest.collection
+                && interest.plane.as_ref().is_none_or(|p| *p == event.plane)
         };
         Some(self.recent.range(start..).filter(wanted).cloned().collect())
     }

@@ -2,11 +2,7 @@
 
 use crate::{Entry, entry::Unreadable};
 use freehold_machinery::{PlaneId, Value, meta};
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 use uuid::Uuid;
 
 /// The objects of one collection, by `namespace/name` or `name`.

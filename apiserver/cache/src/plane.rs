@@ -46,7 +46,8 @@ struct State {
 #[derive(Default)]
 struct Collection {
     objects: Objects,
-    whiteouts: Vec<Box<str>>,
+    /// Hidden objects of the layer, with the revision that hid them.
+    whiteouts: BTreeMap<Box<str>, u64>,
     /// The last revision that changed it.
     changed: u64,
 }
@@ -72,7 +73,8 @@ impl PlaneCache {
         let mut keys = KeyRange::plane(&self.id);
         let mut at = None;
         loop {
-            let page = store.range(Range { keys: keys.clone(), at, limit: LOAD_CHUNK, keys_only: false }).await?;
+            let page =
+                store.range(Range { keys: keys.clone(), at, limit: LOAD_CHUNK, keys_only: false }).await?;
             let revision = *at.get_or_insert(page.revision);
             (loaded.loaded, loaded.revision) = (revision, revision);
             let next = page.items.last().map(|last| KeyRange::one(&last.key).end);
@@ -111,7 +113,7 @@ impl PlaneCache {
             if let Some(entry) = own.objects.get(name) {
                 return Some(entry.clone());
             }
-            if own.whiteouts.iter().any(|w| **w == *name) {
+            if own.whiteouts.contains_key(name) {
                 return None;
             }
         }
@@ -121,12 +123,18 @@ impl PlaneCache {
     /// Whether the plane itself has a key for the object, a whiteout included, and the revision that wrote it.
     pub(crate) fn own_revision(&self, collection: &str, name: &str) -> u64 {
         let state = self.state.read();
-        let own = state.collections.get(collection).and_then(|c| c.objects.get(name));
-        own.map_or(0, |entry| entry.modified)
+        let Some(own) = state.collections.get(collection) else { return 0 };
+        own.objects.get(name).map(|entry| entry.modified).or(own.whiteouts.get(name).copied()).unwrap_or(0)
     }
 
     /// Objects of a collection, layer included.
-    pub(crate) fn snapshot(&self, collection: &str, namespace: Option<&str>, base: bool, applied: u64) -> Snapshot {
+    pub(crate) fn snapshot(
+        &self,
+        collection: &str,
+        namespace: Option<&str>,
+        base: bool,
+        applied: u64,
+    ) -> Snapshot {
         let state = self.state.read();
         let revision = state.revision.max(applied);
         let own = state.collections.get(collection);
@@ -139,7 +147,7 @@ impl PlaneCache {
         }
         let mut merged = below;
         if let Some(own) = own {
-            for hidden in &own.whiteouts {
+            for hidden in own.whiteouts.keys() {
                 merged.remove(hidden);
             }
         }
@@ -185,7 +193,7 @@ impl State {
         }
         let Some(slot) = self.collections.get_mut(collection) else { return };
         slot.changed = slot.changed.max(revision);
-        slot.whiteouts.retain(|w| **w != *name);
+        slot.whiteouts.remove(name);
         let before = match (own, slot.objects.entry(name.into())) {
             (Own::Object(entry), Slot::Occupied(mut old)) => {
                 self.bytes += entry.cost();
@@ -198,7 +206,7 @@ impl State {
             }
             (other, old) => {
                 if matches!(other, Own::Whiteout) {
-                    slot.whiteouts.push(name.into());
+                    slot.whiteouts.insert(name.into(), revision);
                 }
                 match old {
                     Slot::Occupied(old) => Some(old.remove()),

@@ -51,7 +51,11 @@ impl Cache {
         let plane = self.plane(request.plane).await?;
         let name = collection(request.group, request.resource);
         let shot = plane.snapshot(&name, request.namespace, true, self.applied());
-        Ok(Listed { objects: shot.objects, revision: shot.revision, changed: shot.changed.max(plane.layer.revision()) })
+        Ok(Listed {
+            objects: shot.objects,
+            revision: shot.revision,
+            changed: shot.changed.max(plane.layer.revision()),
+        })
     }
 
     /// The objects behind `after` (a place in the order; empty for the first page), as of a past revision.
@@ -114,7 +118,9 @@ impl Cache {
                 if !here || namespace.is_some_and(|ns| path.namespace.as_deref() != Some(ns)) {
                     continue;
                 }
-                if let Own::Object(entry) = event::read(&item.key, Some(&item.value), item.created, item.modified) {
+                if let Own::Object(entry) =
+                    event::read(&item.key, Some(&item.value), item.created, item.modified)
+                {
                     visit(&plane, entry);
                 }
             }
@@ -129,7 +135,12 @@ impl Cache {
     pub async fn layer_objects(&self, request: ListRequest<'_>) -> Result<Vec<Arc<Entry>>> {
         let base = self.layer(request.plane).revision();
         let listed = self.list(request).await?;
-        Ok(listed.objects.into_iter().map(|(_, entry)| entry).filter(|entry| entry.modified == base).collect())
+        Ok(listed
+            .objects
+            .into_iter()
+            .map(|(_, entry)| entry)
+            .filter(|entry| entry.modified == base)
+            .collect())
     }
 }
 

@@ -60,7 +60,13 @@ impl Cache {
     /// Opens a watch on a resource.
     ///
     /// Fails with 410 where the revision is older than what is remembered.
-    pub async fn watch(&self, scope: Scope, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {
+    pub async fn watch(
+        &self,
+        scope: Scope,
+        group: &str,
+        resource: &str,
+        start: WatchStart,
+    ) -> Result<Subscription> {
         match scope {
             Scope::Plane(plane) => self.watch_plane(&plane, &collection(group, resource), start).await,
             Scope::AllPlanes => self.watch_all(group, resource, start).await,
@@ -99,7 +105,8 @@ impl Cache {
         let revision = match start {
             WatchStart::After(revision) => revision,
             WatchStart::Now => {
-                self.list_planes(group, resource, None, |plane, entry| initial.push((plane.clone(), entry))).await?
+                self.list_planes(group, resource, None, |plane, entry| initial.push((plane.clone(), entry)))
+                    .await?
             }
         };
         self.wait_for(revision).await?;

@@ -77,7 +77,10 @@ mod tests {
             ("/api/v1/pods".into(), Some((Context::Platform, "/api/v1/pods"))),
             ("/projects/web/api".into(), Some((Context::Project("web".into()), "/api"))),
             ("/projects/web".into(), Some((Context::Project("web".into()), "/"))),
-            (format!("{long}/projects/web/control-plane/api"), Some((Context::Project("web".into()), "/api"))),
+            (
+                format!("{long}/projects/web/control-plane/api"),
+                Some((Context::Project("web".into()), "/api")),
+            ),
             (format!("{long}/organizations/a/control-plane"), Some((Context::Organization("a".into()), "/"))),
             ("/planes/-/apis".into(), Some((Context::AllPlanes, "/apis"))),
             ("/planes/core/apis".into(), Some((Context::Plane(PlaneId::core()), "/apis"))),

@@ -5,10 +5,22 @@
 //!
 //! This crate must not know: HTTP beyond the path, how objects are written.
 
+pub mod base;
 pub mod context;
+mod directory;
+mod policies;
+mod types;
 
-use freehold_machinery::PlaneId;
-use std::sync::Arc;
+pub use directory::{Directory, ProjectInfo};
+
+use context::Context;
+use freehold_apiserver_authz::Policy;
+use freehold_apiserver_cache::Cache;
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_storage::{Change, Commit, KeyRange, ObjectPath, Store};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc};
 
 /// Where a request goes.
 #[derive(Clone)]
@@ -43,4 +55,166 @@ pub struct DedicatedTarget {
     pub endpoint: Arc<str>,
     /// The DNS name that its certificate is for (`apiserver.project-<uid>.svc`).
     pub server_name: Arc<str>,
+}
+
+/// The planes of a server.
+pub struct Planes {
+    store: Arc<dyn Store>,
+    cache: Arc<Cache>,
+    /// The plane that `/` leads to: core, or the one plane of a dedicated pair.
+    root: PlaneId,
+    directory: Arc<Directory>,
+    types: types::Types,
+    policies: policies::Policies,
+    /// Endpoints of dedicated pairs, by plane, with the revision of the object that they were read from.
+    endpoints: Mutex<HashMap<PlaneId, (u64, Option<DedicatedTarget>)>>,
+}
+
+fn resource(name: &str) -> GroupResource {
+    GroupResource::new(directory::GROUP, name)
+}
+
+impl Planes {
+    /// The planes of a store. `root` is core, or the one plane that a dedicated server serves.
+    pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, root: PlaneId) -> Arc<Self> {
+        let directory = Directory::start(cache.clone(), root.is_core());
+        let (types, policies, endpoints) = Default::default();
+        Arc::new(Self { store, cache, root, directory, types, policies, endpoints })
+    }
+
+    /// Projects by name, plane and organization.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Where a context leads. 404 for what is not there, 503 for a pair that is not ready.
+    pub async fn resolve(&self, context: &Context) -> Result<Target> {
+        if !self.root.is_core() {
+            return match context {
+                Context::Platform => Ok(Target::Local(self.root.clone())),
+                Context::Plane(plane) if *plane == self.root => Ok(Target::Local(plane.clone())),
+                _ => Err(Status::no_such_resource()),
+            };
+        }
+        match context {
+            Context::Platform => Ok(Target::Local(PlaneId::core())),
+            Context::Project(name) => {
+                let found = self.directory.by_name(name).await?;
+                let info = found.ok_or_else(|| Status::not_found(&resource("projects"), name))?;
+                if info.dedicated {
+                    self.dedicated(&info).await
+                } else {
+                    Ok(Target::Local(info.plane.clone()))
+                }
+            }
+            Context::Organization(name) => {
+                self.core_object("organizations", name).await?;
+                let namespace = format!("organization-{name}").into();
+                Ok(Target::Organization(OrganizationScope { name: name.as_str().into(), namespace }))
+            }
+            Context::User(name) => Ok(Target::User(name.clone())),
+            Context::Plane(plane) => Ok(Target::Local(plane.clone())),
+            Context::AllPlanes => Ok(Target::AllPlanes),
+        }
+    }
+
+    async fn core_object(&self, plural: &str, name: &str) -> Result<Arc<freehold_apiserver_cache::Entry>> {
+        let (group, name) = (directory::GROUP.to_owned(), name.to_owned());
+        let path = ObjectPath { group, resource: plural.into(), namespace: None, name: name.clone() };
+        let found = self.cache.get(&PlaneId::core(), &path).await?;
+        found.ok_or_else(|| Status::not_found(&resource(plural), &name))
+    }
+
+    /// The address of a project's pair, from its `ProjectControlPlane` in the infra plane.
+    async fn dedicated(&self, info: &ProjectInfo) -> Result<Target> {
+        let path = ObjectPath {
+            group: "infrastructure.freehold.dev".into(),
+            resource: "projectcontrolplanes".into(),
+            namespace: None,
+            name: info.plane.to_string(),
+        };
+        let not_ready = || {
+            Status::unavailable(format!("the control plane of project {:?} is not ready", info.name))
+                .retry_after(1)
+        };
+        let entry = self.cache.get_cached(&PlaneId::infra(), &path).await?.ok_or_else(not_ready)?;
+        let known = self.endpoints.lock().get(&info.plane).cloned();
+        if let Some((revision, target)) = known
+            && revision == entry.modified
+        {
+            return target.map(Target::Dedicated).ok_or_else(not_ready);
+        }
+        let object = entry.value();
+        let endpoint = object["status"]["endpoint"].as_str().filter(|endpoint| !endpoint.is_empty());
+        let target = endpoint.map(|endpoint| DedicatedTarget {
+            plane: info.plane.clone(),
+            endpoint: endpoint.into(),
+            server_name: format!("apiserver.project-{}.svc", info.plane).into(),
+        });
+        self.endpoints.lock().insert(info.plane.clone(), (entry.modified, target.clone()));
+        target.map(Target::Dedicated).ok_or_else(not_ready)
+    }
+
+    /// What a plane serves.
+    pub async fn types_of(&self, plane: &PlaneId) -> Result<Arc<TypeSet>> {
+        self.types.of(&self.cache, plane).await
+    }
+
+    /// What is served where a context leads.
+    pub async fn types(&self, target: &Target) -> Result<Arc<TypeSet>> {
+        match target {
+            Target::Local(plane) => self.types_of(plane).await,
+            Target::Dedicated(target) => self.types_of(&target.plane).await,
+            Target::Organization(scope) => self.union(&scope.name).await,
+            Target::User(_) => self.types_of(&PlaneId::core()).await,
+            Target::AllPlanes => self.all_types().await,
+        }
+    }
+
+    /// Who may do what in a plane.
+    pub async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>> {
+        self.policies.of(&self.cache, plane).await
+    }
+
+    /// The roles that a user has in an organization.
+    pub async fn roles(&self, scope: &OrganizationScope, user: &str) -> Result<Vec<String>> {
+        let request = freehold_apiserver_cache::ListRequest {
+            plane: &PlaneId::core(),
+            group: directory::GROUP,
+            resource: "organizationmemberships",
+            namespace: Some(&scope.namespace),
+        };
+        let listed = self.cache.list(request).await?;
+        let memberships = listed.objects.iter().map(|(_, entry)| entry.value());
+        let theirs = memberships
+            .filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == Value::from(user));
+        let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
+        Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())
+    }
+
+    /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
+    /// not being deleted.
+    pub async fn delete(&self, plane: &PlaneId) -> Result<()> {
+        let reserved = *plane == PlaneId::core() || *plane == PlaneId::infra();
+        let project = self.directory.by_plane(plane);
+        let wanted = match &project {
+            Some(info) => !meta::is_deleting(&self.core_object("projects", &info.name).await?.value()),
+            None => false,
+        };
+        if reserved || wanted {
+            let why = "it is in use: delete its project instead";
+            return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), why));
+        }
+        let range = KeyRange::plane(plane);
+        let commit = Commit { expect: Vec::new(), changes: vec![Change::DeleteRange(range)] };
+        self.store
+            .commit(commit)
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()).retry_after(1))?;
+        self.cache.forget(plane);
+        self.types.forget(plane);
+        self.policies.forget(plane);
+        self.endpoints.lock().remove(plane);
+        Ok(())
+    }
 }

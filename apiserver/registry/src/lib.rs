@@ -7,6 +7,23 @@
 //!
 //! This crate must not know: HTTP, sockets, content types beyond the kind of a patch.
 
+mod across;
+mod actions;
+mod admit;
+mod convert;
+mod delete;
+mod list;
 mod op;
+mod prepare;
+mod registry;
+mod scale;
+mod select;
+mod strategy;
+mod validate;
+mod watch;
+mod write;
 
+pub use across::{Across, View};
 pub use op::*;
+pub use registry::{PolicySource, Registry};
+pub use strategy::ServiceRanges;

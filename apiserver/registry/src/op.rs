@@ -122,6 +122,8 @@ pub struct WatchOptions {
 pub enum Object {
     /// From the cache: its bytes are ready to be sent.
     Cached(Arc<Entry>),
+    /// From the cache, with something added on its way.
+    Bytes(Bytes),
     /// Made for this request.
     Value(Arc<Value>),
 }
@@ -131,6 +133,7 @@ impl Object {
     pub fn bytes(&self) -> Bytes {
         match self {
             Self::Cached(entry) => entry.json().clone(),
+            Self::Bytes(bytes) => bytes.clone(),
             Self::Value(value) => Bytes::from(value.to_string()),
         }
     }
@@ -139,6 +142,7 @@ impl Object {
     pub fn value(&self) -> Arc<Value> {
         match self {
             Self::Cached(entry) => Arc::new(entry.value()),
+            Self::Bytes(bytes) => Arc::new(serde_json::from_slice(bytes).unwrap_or_default()),
             Self::Value(value) => value.clone(),
         }
     }

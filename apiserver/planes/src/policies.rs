@@ -1,0 +1,73 @@
+//! RBAC of each plane, compiled when it is asked for and kept until one of its objects changes.
+
+use freehold_apiserver_authz::Policy;
+use freehold_apiserver_cache::{Cache, ListRequest};
+use freehold_machinery::{PlaneId, Result, Value};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+/// Planes whose policies are kept; over it the table starts anew.
+const MAX_PLANES: usize = 2_048;
+
+type Revisions = [u64; 4];
+
+/// The policies of planes.
+#[derive(Default)]
+pub(crate) struct Policies {
+    /// Policies of planes, with the revisions of the four resources that they were compiled from.
+    known: Mutex<HashMap<PlaneId, (Revisions, Arc<Policy>)>>,
+    /// The policy of planes that have no RBAC objects of their own, by the revision of their layer.
+    base: Mutex<HashMap<u64, Arc<Policy>>>,
+}
+
+impl Policies {
+    pub(crate) async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<Policy>> {
+        let mut revisions = Revisions::default();
+        for (revision, resource) in revisions.iter_mut().zip(RESOURCES) {
+            *revision = cache.changed(plane, GROUP, resource).await?;
+        }
+        let layer = cache.layer(plane).revision();
+        let untouched = revisions.iter().all(|revision| *revision == layer);
+        let found = if untouched {
+            self.base.lock().get(&layer).cloned()
+        } else {
+            self.known
+                .lock()
+                .get(plane)
+                .filter(|(known, _)| *known == revisions)
+                .map(|(_, policy)| policy.clone())
+        };
+        if let Some(policy) = found {
+            return Ok(policy);
+        }
+        let mut objects: Vec<Vec<Value>> = Vec::with_capacity(RESOURCES.len());
+        for resource in RESOURCES {
+            let request = ListRequest { plane, group: GROUP, resource, namespace: None };
+            objects.push(cache.list(request).await?.objects.iter().map(|(_, entry)| entry.value()).collect());
+        }
+        let policy = Arc::new(Policy::compile(&objects[0], &objects[1], &objects[2], &objects[3]));
+        self.keep(plane, layer, untouched, revisions, &policy);
+        Ok(policy)
+    }
+
+    fn keep(&self, plane: &PlaneId, layer: u64, untouched: bool, revisions: Revisions, policy: &Arc<Policy>) {
+        if untouched {
+            let mut base = self.base.lock();
+            base.retain(|revision, _| *revision == layer);
+            base.insert(layer, policy.clone());
+            return;
+        }
+        let mut known = self.known.lock();
+        if known.len() >= MAX_PLANES {
+            known.clear();
+        }
+        known.insert(plane.clone(), (revisions, policy.clone()));
+    }
+
+    /// Forgets a plane.
+    pub(crate) fn forget(&self, plane: &PlaneId) {
+        self.known.lock().remove(plane);
+    }
+}

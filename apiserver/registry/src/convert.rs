@@ -1,0 +1,108 @@
+//! Between the stored version of an object and the version that was asked for.
+
+use crate::Object;
+use freehold_apiserver_cache::Entry;
+use freehold_machinery::{ResourceType, Result, Status, Value, resource::Conversion};
+use serde_json::json;
+use std::sync::Arc;
+
+/// An entry in the version of `ty`. The bytes are passed on as they are where the versions agree.
+pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>) -> Result<Object> {
+    if ty.storage.api_version == ty.api_version() {
+        return Ok(Object::Cached(entry));
+    }
+    to_served(ty, entry.value()).map(|value| Object::Value(Arc::new(value)))
+}
+
+/// From the stored version to the served one.
+pub(crate) fn to_served(ty: &ResourceType, object: Value) -> Result<Value> {
+    convert(ty, object, &ty.api_version())
+}
+
+/// From the served version to the stored one.
+pub(crate) fn to_stored(ty: &ResourceType, object: Value) -> Result<Value> {
+    convert(ty, object, &ty.storage.api_version)
+}
+
+fn convert(ty: &ResourceType, mut object: Value, to: &str) -> Result<Value> {
+    if object.get("apiVersion").and_then(Value::as_str) == Some(to) {
+        return Ok(object);
+    }
+    match &ty.storage.conversion {
+        Conversion::None => {}
+        Conversion::BuiltIn("events") => events(&mut object, to),
+        Conversion::BuiltIn("horizontalpodautoscalers") => autoscalers(&mut object, to),
+        Conversion::BuiltIn(other) => return Err(Status::internal(format!("no conversion named {other}"))),
+        Conversion::Webhook(_) => {
+            let what = format!("conversion webhook for {} to {to} is not reachable", ty.group_resource());
+            return Err(Status::internal(what));
+        }
+    }
+    object["apiVersion"] = to.into();
+    object["kind"] = ty.kind.clone().into();
+    Ok(object)
+}
+
+/// What core events and events.k8s.io events call the same things.
+const EVENT_FIELDS: [(&str, &str); 6] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+fn events(object: &mut Value, to: &str) {
+    let Some(map) = object.as_object_mut() else { return };
+    let rename = |map: &mut freehold_machinery::Map, from: &str, to: &str| {
+        if let Some(value) = map.remove(from) {
+            map.insert(to.to_owned(), value);
+        }
+    };
+    for (core, modern) in EVENT_FIELDS {
+        if to == "v1" { rename(map, modern, core) } else { rename(map, core, modern) }
+    }
+    if to == "v1" {
+        rename(map, "reportingController", "reportingComponent");
+    } else {
+        rename(map, "reportingComponent", "reportingController");
+    }
+}
+
+/// autoscaling/v1 knows one metric, CPU utilization.
+fn autoscalers(object: &mut Value, to: &str) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if to == "autoscaling/v2" {
+        if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
+            let target = json!({"type": "Utilization", "averageUtilization": percent});
+            spec.insert(
+                "metrics".into(),
+                json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+            );
+        }
+        return;
+    }
+    let metrics = spec.remove("metrics").unwrap_or_default();
+    let cpu = metrics.as_array().into_iter().flatten().find(|m| m["resource"]["name"] == "cpu");
+    if let Some(percent) = cpu.and_then(|m| m["resource"]["target"].get("averageUtilization")) {
+        spec.insert("targetCPUUtilizationPercentage".into(), percent.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_keeps_its_content_in_both_versions() {
+        let core =
+            json!({"involvedObject": {"kind": "Pod"}, "message": "m", "count": 2, "reportingComponent": "c"});
+        let mut object = core.clone();
+        events(&mut object, "events.k8s.io/v1");
+        assert_eq!(object["regarding"]["kind"], "Pod");
+        assert_eq!(object["note"], "m");
+        events(&mut object, "v1");
+        assert_eq!(object, core);
+    }
+}

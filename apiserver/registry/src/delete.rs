@@ -1,0 +1,283 @@
+//! Deletes: at once, or begun and left to finalizers, a grace period or the garbage collector.
+
+use crate::{
+    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, convert, strategy, write,
+};
+use freehold_apiserver_cache::codec;
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
+use freehold_machinery::{Result, Status, Value, meta, status::FieldError};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use std::sync::Arc;
+
+/// How often a delete is tried again when others write the same object meanwhile.
+const ATTEMPTS: usize = 50;
+/// Objects that one page of a deletecollection reads.
+const PAGE: usize = 500;
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+impl Registry {
+    /// Deletes one object.
+    pub async fn delete(&self, op: &Operation, options: &DeleteOptions) -> Result<Written> {
+        check_options(options)?;
+        let path = op.path();
+        let mut seen = 0;
+        for _ in 0..ATTEMPTS {
+            match seen {
+                0 => drop(self.cache.catch_up().await?),
+                revision => self.cache.wait_for(revision).await?,
+            }
+            let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
+            let entry = entry.ok_or_else(|| op.not_found())?;
+            let live = convert::to_served(&op.ty, entry.value())?;
+            check_preconditions(op, options, &live)?;
+            let also = self.admit_delete(op, &live, options).await?;
+            let marked = mark(op, &live, options);
+            if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
+                match self.finish(op, &path, own, options, also).await? {
+                    Ok(revision) => return self.deleted(op, marked, revision, options).await,
+                    Err(revision) => seen = revision,
+                }
+                continue;
+            }
+            match self.begin(op, &path, own, &live, marked, options).await? {
+                Ok(written) => return Ok(written),
+                Err(revision) => seen = revision,
+            }
+        }
+        Err(Status::modified(&op.ty.group_resource(), op.name()))
+    }
+
+    /// Takes the object away; the revision to wait for when somebody else wrote it meanwhile.
+    async fn finish(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        own: u64,
+        options: &DeleteOptions,
+        also: Vec<(Expect, Change)>,
+    ) -> Result<Result<u64, u64>> {
+        if options.dry_run {
+            return Ok(Ok(0));
+        }
+        Ok(match self.commit(op, path, own, self.removal(op, path), also).await? {
+            Committed::Done(revision) => Ok(revision),
+            Committed::Refused(now) => Err(newest(&now)),
+        })
+    }
+
+    async fn deleted(
+        &self,
+        op: &Operation,
+        mut last: Value,
+        revision: u64,
+        options: &DeleteOptions,
+    ) -> Result<Written> {
+        if !options.dry_run {
+            self.after_delete(op, &last).await?;
+            meta::set(&mut last, "resourceVersion", revision.to_string());
+        }
+        let object = if strategy::of(&op.ty).returns_deleted {
+            last
+        } else {
+            let (name, uid) = (meta::name(&last), meta::uid(&last));
+            let mut details = json!({"name": name, "kind": op.ty.plural, "uid": uid});
+            if !op.ty.group.is_empty() {
+                details["group"] = op.ty.group.clone().into();
+            }
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+        };
+        Ok(Written {
+            object: Object::Value(Arc::new(object)),
+            created: false,
+            pending: false,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Marks the object as being deleted; the revision to wait for when somebody else wrote it meanwhile.
+    async fn begin(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        own: u64,
+        live: &Value,
+        mut marked: Value,
+        options: &DeleteOptions,
+    ) -> Result<Result<Written, u64>> {
+        let written = |value: Value| Written {
+            object: Object::Value(Arc::new(value)),
+            created: false,
+            pending: true,
+            warnings: Vec::new(),
+        };
+        if marked == *live || options.dry_run {
+            return Ok(Ok(written(marked)));
+        }
+        meta::remove(&mut marked, "resourceVersion");
+        let stored = convert::to_stored(&op.ty, marked.clone())?;
+        let change = Change::Put(Key::object(&op.plane, path), codec::encode(&stored));
+        Ok(match self.commit(op, path, own, change, Vec::new()).await? {
+            Committed::Done(revision) => {
+                meta::set(&mut marked, "resourceVersion", revision.to_string());
+                Ok(written(marked))
+            }
+            Committed::Refused(now) => Err(newest(&now)),
+        })
+    }
+
+    /// Deletes every object that the options select; gives what was found.
+    pub async fn delete_collection(
+        &self,
+        op: &Operation,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<List> {
+        check_options(options)?;
+        let mut page = ListOptions {
+            limit: if selection.limit > 0 { selection.limit } else { PAGE },
+            ..selection.clone()
+        };
+        let mut all = List { items: Vec::new(), revision: 0, continue_token: String::new(), remaining: None };
+        loop {
+            let found = self.list(op, &page).await?;
+            for object in &found.items {
+                let value = object.value();
+                let mut one = op.clone();
+                one.name = Some(meta::name(&value).to_owned());
+                if op.ty.namespaced {
+                    one.namespace = Some(meta::namespace(&value).to_owned());
+                }
+                let mut options = options.clone();
+                options.uid = Some(meta::uid(&value).to_owned());
+                match self.delete(&one, &options).await {
+                    Ok(_) => {}
+                    Err(status) if status.is_not_found() || status.is_conflict() => {}
+                    Err(status) => return Err(status),
+                }
+            }
+            all.revision = found.revision;
+            all.items.extend(found.items);
+            if found.continue_token.is_empty() || selection.limit > 0 {
+                return Ok(all);
+            }
+            page =
+                ListOptions { continue_token: found.continue_token, resource_version: String::new(), ..page };
+        }
+    }
+
+    /// What goes along with an object: a CRD takes its objects with it.
+    pub(crate) async fn after_delete(&self, op: &Operation, last: &Value) -> Result<()> {
+        if op.ty.group != "apiextensions.k8s.io" || op.ty.plural != "customresourcedefinitions" {
+            return Ok(());
+        }
+        let (group, plural) = (&last["spec"]["group"], &last["spec"]["names"]["plural"]);
+        let (Some(group), Some(plural)) = (group.as_str(), plural.as_str()) else { return Ok(()) };
+        let range = KeyRange::resource(&op.plane, group, plural, None);
+        let commit = Commit { expect: vec![], changes: vec![Change::DeleteRange(range)] };
+        self.store.commit(commit).await.map(drop).map_err(|error| write::store_failed(&error))
+    }
+}
+
+/// The revision that others have brought the expected keys to.
+pub(crate) fn newest(now: &[Option<KeyValue>]) -> u64 {
+    now.iter().flatten().map(|kv| kv.modified).max().unwrap_or(0)
+}
+
+fn check_options(options: &DeleteOptions) -> Result<()> {
+    let invalid = |error| Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
+    let known = ["Background", "Foreground", "Orphan"];
+    match (&options.propagation, options.orphan_dependents) {
+        (Some(_), Some(_)) => {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            invalid(FieldError::invalid("propagationPolicy", json!(options.propagation), detail))
+        }
+        (Some(policy), None) if !known.contains(&policy.as_str()) => {
+            let supported = ["Background", "Foreground", "Orphan", "nil"];
+            invalid(FieldError::not_supported("propagationPolicy", json!(policy), &supported))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_preconditions(op: &Operation, options: &DeleteOptions, live: &Value) -> Result<()> {
+    let checks = [
+        ("UID", "UID in object meta", &options.uid, meta::uid(live)),
+        (
+            "ResourceVersion",
+            "ResourceVersion in object meta",
+            &options.resource_version,
+            meta::resource_version(live),
+        ),
+    ];
+    for (what, place, wanted, actual) in checks {
+        if let Some(wanted) = wanted
+            && wanted != actual
+        {
+            let why = format!("Precondition failed: {what} in precondition: {wanted}, {place}: {actual}");
+            return Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
+        }
+    }
+    Ok(())
+}
+
+/// The object with its deletion begun: finalizers by propagation policy, time and grace period. Without a finalizer or
+/// a grace period it has no `deletionTimestamp`: it can go at once.
+fn mark(op: &Operation, live: &Value, options: &DeleteOptions) -> Value {
+    let mut marked = live.clone();
+    let mut finalizers: Vec<String> = meta::finalizers(live).into_iter().map(str::to_owned).collect();
+    let policy = options
+        .propagation
+        .as_deref()
+        .or(options.orphan_dependents.map(|o| if o { "Orphan" } else { "Background" }));
+    let wanted = match policy {
+        Some("Foreground") => Some(FOREGROUND),
+        Some("Orphan") => Some(ORPHAN),
+        Some(_) => None,
+        None => finalizers.iter().find_map(|f| [FOREGROUND, ORPHAN].into_iter().find(|known| known == f)),
+    };
+    finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+    finalizers.extend(wanted.map(str::to_owned));
+    if finalizers.is_empty() {
+        meta::remove(&mut marked, "finalizers");
+    } else {
+        meta::set(&mut marked, "finalizers", finalizers.clone());
+    }
+    let default = strategy::of(&op.ty).grace(live);
+    let grace = options.grace_period.filter(|_| default > 0).unwrap_or(default).max(0);
+    let held = live["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    if finalizers.is_empty() && grace == 0 && !held && !meta::is_deleting(live) {
+        return marked;
+    }
+    let before = live["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    if !meta::is_deleting(live) || before.is_some_and(|before| grace < before) {
+        let at = Timestamp::now()
+            .checked_add(SignedDuration::from_secs(grace))
+            .unwrap_or_else(|_| Timestamp::now());
+        meta::set(&mut marked, "deletionTimestamp", at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        meta::set(&mut marked, "deletionGracePeriodSeconds", grace);
+        if op.ty.generation && !meta::is_deleting(live) {
+            meta::set(&mut marked, "generation", live["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
+        }
+    }
+    (strategy::of(&op.ty).begin_delete)(&mut marked);
+    marked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_propagation_policy_is_refused() {
+        let options = DeleteOptions { propagation: Some("Sideways".into()), ..DeleteOptions::default() };
+        assert_eq!(check_options(&options).unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn now_has_whole_seconds() {
+        assert_eq!(crate::prepare::now().len(), "2026-01-01T00:00:00Z".len());
+    }
+}

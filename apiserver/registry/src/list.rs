@@ -1,0 +1,232 @@
+//! Lists, in pages or whole.
+//!
+//! The first page comes from the cache; its continue token names the revision and the last place, and further pages come
+//! from the cache as long as nothing has changed since, otherwise from the store at that revision. So tokens survive a
+//! restart, and expire when the store compacts.
+
+use crate::{List, ListOptions, Operation, Registry, convert, registry::parse_version, select::Selection};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use freehold_apiserver_cache::{Entry, ListRequest};
+use freehold_machinery::{Result, Status};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The longest continue token that is read, in bytes.
+const MAX_TOKEN: usize = 4_096;
+
+/// What a continue token says.
+#[derive(Serialize, Deserialize)]
+struct Token {
+    /// Format.
+    v: String,
+    /// Revision; 0: whatever is current.
+    rv: u64,
+    /// The last place that was sent.
+    start: String,
+}
+
+const FORMAT: &str = "freehold/v1";
+
+impl Token {
+    fn encode(rv: u64, start: &str) -> String {
+        let token = Self { v: FORMAT.into(), rv, start: start.into() };
+        BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+    }
+
+    fn decode(text: &str) -> Result<Self> {
+        let bad = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        if text.len() > MAX_TOKEN {
+            return Err(bad("it is too long"));
+        }
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| bad(&error.to_string()))?;
+        let token: Self = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
+        if token.v != FORMAT || token.start.contains("..") || token.start.split('/').count() > 2 {
+            return Err(bad("it was not made here"));
+        }
+        Ok(token)
+    }
+}
+
+/// As of when a list is asked for.
+enum At {
+    /// The latest.
+    Latest,
+    /// Anything not older.
+    NotOlderThan(u64),
+    /// Exactly then.
+    Exact(u64),
+}
+
+impl ListOptions {
+    fn at(&self) -> Result<At> {
+        let version = parse_version(&self.resource_version)?;
+        let matching = self.resource_version_match.as_str();
+        if !self.continue_token.is_empty() {
+            if !matching.is_empty() {
+                return Err(forbidden_match("resourceVersionMatch is forbidden when continue is provided"));
+            }
+            return match version {
+                None | Some(0) => Ok(At::Latest),
+                Some(_) => {
+                    Err(Status::bad_request("specifying resource version is not allowed when using continue"))
+                }
+            };
+        }
+        match (version, matching) {
+            (None, "") => Ok(At::Latest),
+            (None, _) => {
+                Err(forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+            }
+            (Some(0), "Exact") => {
+                Err(forbidden_match("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""))
+            }
+            (Some(version), "Exact") => Ok(At::Exact(version)),
+            (Some(version), "") if self.limit > 0 && version > 0 => Ok(At::Exact(version)),
+            (Some(version), "" | "NotOlderThan") => Ok(At::NotOlderThan(version)),
+            (Some(_), other) => Err(forbidden_match(&format!(
+                "supported values: \"Exact\", \"NotOlderThan\", \"\"; not {other:?}"
+            ))),
+        }
+    }
+}
+
+fn forbidden_match(why: &str) -> Status {
+    Status::bad_request(format!("resourceVersionMatch: Forbidden: {why}"))
+}
+
+/// Entries in order, with what is needed to go on behind them.
+struct Entries {
+    items: Vec<(Box<str>, Arc<Entry>)>,
+    revision: u64,
+    more: bool,
+    remaining: Option<u64>,
+}
+
+impl Registry {
+    /// Lists a resource of one plane.
+    pub async fn list(&self, op: &Operation, options: &ListOptions) -> Result<List> {
+        let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
+        let at = options.at()?;
+        let found = if options.continue_token.is_empty() {
+            match at {
+                At::Exact(revision) => self.past(op, &selection, revision, "", options.limit).await?,
+                At::NotOlderThan(revision) => {
+                    self.cache.wait_for(revision).await?;
+                    self.present(op, &selection, "", options.limit).await?
+                }
+                At::Latest => {
+                    self.cache.catch_up().await?;
+                    self.present(op, &selection, "", options.limit).await?
+                }
+            }
+        } else {
+            self.next_page(op, &selection, &options.continue_token, options.limit).await?
+        };
+        let last = found.items.last().map(|(place, _)| place.clone()).unwrap_or_default();
+        let token = if found.more { Token::encode(found.revision, &last) } else { String::new() };
+        let items =
+            found.items.into_iter().map(|(_, entry)| convert::out(&op.ty, entry)).collect::<Result<_>>()?;
+        Ok(List { items, revision: found.revision, continue_token: token, remaining: found.remaining })
+    }
+
+    async fn next_page(
+        &self,
+        op: &Operation,
+        selection: &Selection,
+        token: &str,
+        limit: usize,
+    ) -> Result<Entries> {
+        let token = Token::decode(token)?;
+        if token.rv == 0 {
+            self.cache.catch_up().await?;
+            return self.present(op, selection, &token.start, limit).await;
+        }
+        self.past(op, selection, token.rv, &token.start, limit).await.map_err(|status| {
+            if status.code != 410 {
+                return status;
+            }
+            let message = "The provided continue parameter is too old to display a consistent list result. You can \
+                           start a new list without the continue parameter, or use the continue token in this response \
+                           to retrieve the remainder of the results. Continuing with the provided token results in an \
+                           inconsistent list - objects that were created, modified, or deleted between the time the \
+                           first chunk was returned and now may show up in the list.";
+            let mut fresh = Status::expired(message);
+            fresh.continue_token = Some(Token::encode(0, &token.start));
+            fresh
+        })
+    }
+
+    fn request<'a>(op: &'a Operation) -> ListRequest<'a> {
+        let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
+        ListRequest { plane: &op.plane, group, resource, namespace: op.namespace.as_deref() }
+    }
+
+    /// As the cache has it.
+    async fn present(
+        &self,
+        op: &Operation,
+        selection: &Selection,
+        after: &str,
+        limit: usize,
+    ) -> Result<Entries> {
+        let listed = self.cache.list(Self::request(op)).await?;
+        Ok(cut(listed.objects, listed.revision, selection, after, limit))
+    }
+
+    /// As of a past revision.
+    async fn past(
+        &self,
+        op: &Operation,
+        selection: &Selection,
+        at: u64,
+        after: &str,
+        limit: usize,
+    ) -> Result<Entries> {
+        self.cache.wait_for(at).await?;
+        let base = self.cache.layer(&op.plane).revision();
+        if at < base {
+            return Err(Status::expired(format!("too old resource version: {at} ({base})")));
+        }
+        let listed = self.cache.list(Self::request(op)).await?;
+        if listed.changed <= at {
+            return Ok(cut(listed.objects, at, selection, after, limit));
+        }
+        let mut entries = Entries { items: Vec::new(), revision: at, more: false, remaining: None };
+        let mut place = after.to_owned();
+        loop {
+            let page = self.cache.page(Self::request(op), at, &place, limit).await?;
+            place = page.objects.last().map(|(place, _)| place.to_string()).unwrap_or_default();
+            entries.items.extend(page.objects.into_iter().filter(|(_, entry)| selection.matches(entry)));
+            entries.more = page.more;
+            let full = limit > 0 && entries.items.len() >= limit;
+            if full && entries.items.len() > limit {
+                entries.items.truncate(limit);
+                entries.more = true;
+            }
+            if full || !page.more {
+                return Ok(entries);
+            }
+        }
+    }
+}
+
+fn cut(
+    objects: Vec<(Box<str>, Arc<Entry>)>,
+    revision: u64,
+    selection: &Selection,
+    after: &str,
+    limit: usize,
+) -> Entries {
+    let start = objects.partition_point(|(place, _)| !after.is_empty() && **place <= *after);
+    let total = objects.len() - start;
+    let rest = objects.into_iter().skip(start);
+    let mut chosen = rest.filter(|(_, entry)| selection.matches(entry));
+    if limit == 0 {
+        return Entries { items: chosen.collect(), revision, more: false, remaining: None };
+    }
+    let items: Vec<_> = chosen.by_ref().take(limit).collect();
+    let more = chosen.next().is_some();
+    let left = (total - items.len()) as u64;
+    let remaining = Some(left).filter(|_| more && selection.is_everything());
+    Entries { items, revision, more, remaining }
+}

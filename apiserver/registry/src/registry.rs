@@ -1,0 +1,104 @@
+//! The registry itself, and reads of single objects.
+
+use crate::{Object, Operation, convert};
+use async_trait::async_trait;
+use freehold_apiserver_authz::Policy;
+use freehold_apiserver_cache::{Cache, Entry};
+use freehold_apiserver_storage::{ObjectPath, Store};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
+use std::sync::Arc;
+
+/// Serves every resource of every plane.
+pub struct Registry {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) policies: Arc<dyn PolicySource>,
+    pub(crate) services: crate::strategy::ServiceRanges,
+}
+
+/// Who may do what in each plane, for the checks that keep people from granting what they don't have.
+#[async_trait]
+pub trait PolicySource: Send + Sync + 'static {
+    /// The policy of a plane.
+    async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>>;
+}
+
+/// Where a type's object is kept.
+pub(crate) fn path_of(ty: &ResourceType, namespace: Option<&str>, name: &str) -> ObjectPath {
+    ObjectPath {
+        group: ty.storage.group.clone(),
+        resource: ty.storage.resource.clone(),
+        namespace: namespace.filter(|_| ty.namespaced).map(str::to_owned),
+        name: name.to_owned(),
+    }
+}
+
+impl Operation {
+    /// The name in the URL; a request without one is of another verb.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self) -> ObjectPath {
+        path_of(&self.ty, self.namespace.as_deref(), self.name())
+    }
+
+    pub(crate) fn not_found(&self) -> Status {
+        Status::not_found(&self.ty.group_resource(), self.name())
+    }
+}
+
+impl Registry {
+    /// A registry over a store and the cache that follows it.
+    pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, policies: Arc<dyn PolicySource>) -> Self {
+        Self { store, cache, policies, services: crate::strategy::ServiceRanges::default() }
+    }
+
+    /// The cache that reads are served from.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Reads one object (or its `status`, which is the same, or its `scale`). With a resource version (0 included) the
+    /// answer may be as old as that; without one it is the latest.
+    pub async fn get(&self, op: &Operation, resource_version: &str) -> Result<Object> {
+        match parse_version(resource_version)? {
+            None => drop(self.cache.catch_up().await?),
+            Some(revision) => self.cache.wait_for(revision).await?,
+        }
+        let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
+        match op.subresource.as_deref() {
+            Some("scale") => crate::scale::read(op, &entry.value()).map(|v| Object::Value(Arc::new(v))),
+            _ => convert::out(&op.ty, entry),
+        }
+    }
+}
+
+/// A resource version as a number; `None` where it is not given.
+pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        Status::bad_request(format!(
+            "invalid resource version \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        ))
+    })
+}
+
+/// The label and field values of an entry that selectors ask for.
+pub(crate) fn field_of(entry: &Entry, parsed: &std::cell::OnceCell<Value>, path: &str) -> String {
+    match path {
+        "metadata.name" => entry.name().to_owned(),
+        "metadata.namespace" => entry.namespace().to_owned(),
+        _ => {
+            let value = parsed.get_or_init(|| entry.value());
+            let found = path.split('.').try_fold(value, |value, key| value.get(key));
+            match found {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Null) | None => String::new(),
+                Some(other) => other.to_string(),
+            }
+        }
+    }
+}

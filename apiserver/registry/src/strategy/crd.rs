@@ -1,0 +1,43 @@
+//! Custom resource definitions: they are accepted and established with the write that makes them.
+
+use crate::{Operation, Registry};
+use freehold_apiserver_cache::ListRequest;
+use freehold_machinery::{Result, Value, crd, status::FieldError};
+use jiff::Timestamp;
+
+impl Registry {
+    /// Fills in defaults and status. Names are compared with the plane's other CRDs of the same group.
+    pub(super) async fn establish(
+        &self,
+        op: &Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<()> {
+        if op.subresource.is_some() {
+            return Ok(());
+        }
+        crd::default(object);
+        crd::prepare_status(object, old);
+        let group = object["spec"]["group"].as_str().unwrap_or_default().to_owned();
+        let (plane, resource) = (&op.plane, "customresourcedefinitions");
+        let request = ListRequest { plane, group: "apiextensions.k8s.io", resource, namespace: None };
+        let of_group = |name: &str| name.split_once('.').is_some_and(|(_, rest)| rest == group);
+        let listed = self.cache.list(request).await?.objects;
+        let others: Vec<Value> = listed
+            .iter()
+            .filter(|(name, _)| of_group(name) && **name != *op.name())
+            .map(|(_, entry)| entry.value())
+            .collect();
+        let conflict = crd::name_conflict(object, others.iter());
+        crd::set_status(object, conflict.as_ref(), Timestamp::now());
+        Ok(())
+    }
+}
+
+pub(super) fn check(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = crd::validate(object);
+    if let Some(old) = old {
+        errors.extend(crd::validate_update(object, old));
+    }
+    errors
+}

@@ -1,0 +1,152 @@
+//! What is special about a kind beyond its schema, as one table. A kind without a row is served all the same.
+
+mod batch;
+mod core;
+mod crd;
+mod policy;
+mod service;
+
+use crate::Operation;
+use freehold_machinery::{ResourceType, Value, status::FieldError};
+
+pub use service::ServiceRanges;
+
+/// The special parts of a kind.
+pub(crate) struct Strategy {
+    group: &'static str,
+    resource: &'static str,
+    /// Fills in a new object.
+    pub(crate) create: fn(&Operation, &mut Value),
+    /// Keeps from the old object what an update may not touch.
+    pub(crate) update: fn(&Operation, &mut Value, &Value),
+    /// Rules beyond the schema; the old object is there for updates.
+    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<FieldError>,
+    /// What a delete that can't be done at once writes.
+    pub(crate) begin_delete: fn(&mut Value),
+    /// Whether a PUT of an absent object makes it.
+    pub(crate) create_on_update: bool,
+    /// Whether a PUT needs no resource version.
+    pub(crate) unconditional_update: bool,
+    /// Whether a delete answers with the object and not with a Status.
+    pub(crate) returns_deleted: bool,
+    /// Seconds that a delete waits for somebody to confirm it.
+    grace: fn(&Value) -> i64,
+}
+
+const DEFAULT: Strategy = Strategy {
+    group: "",
+    resource: "",
+    create: |_, _| {},
+    update: |_, _, _| {},
+    check: |_, _| Vec::new(),
+    begin_delete: |_| {},
+    create_on_update: false,
+    unconditional_update: true,
+    returns_deleted: false,
+    grace: |_| 0,
+};
+
+const CUSTOM: Strategy = Strategy { unconditional_update: false, ..DEFAULT };
+
+const fn row(group: &'static str, resource: &'static str) -> Strategy {
+    Strategy { group, resource, ..DEFAULT }
+}
+
+static TABLE: &[Strategy] = &[
+    Strategy {
+        create: core::create_namespace,
+        update: core::update_namespace,
+        begin_delete: core::terminate_namespace,
+        ..row("", "namespaces")
+    },
+    Strategy {
+        create: core::create_pod,
+        check: core::check_pod,
+        grace: core::pod_grace,
+        returns_deleted: true,
+        ..row("", "pods")
+    },
+    Strategy {
+        create: core::merge_string_data,
+        update: core::update_secret,
+        check: core::check_secret,
+        ..row("", "secrets")
+    },
+    Strategy { check: core::check_config_map, ..row("", "configmaps") },
+    Strategy { create: core::create_claim, returns_deleted: true, ..row("", "persistentvolumeclaims") },
+    Strategy { create: core::create_volume, returns_deleted: true, ..row("", "persistentvolumes") },
+    Strategy { check: service::check, update: service::update, returns_deleted: true, ..row("", "services") },
+    Strategy { returns_deleted: true, ..row("", "serviceaccounts") },
+    Strategy { returns_deleted: true, ..row("", "podtemplates") },
+    Strategy { returns_deleted: true, ..row("", "resourcequotas") },
+    Strategy { create_on_update: true, ..row("", "endpoints") },
+    Strategy { create_on_update: true, ..row("", "events") },
+    Strategy { create_on_update: true, ..row("", "limitranges") },
+    Strategy { create_on_update: true, unconditional_update: false, ..row("coordination.k8s.io", "leases") },
+    Strategy { check: batch::check_workload, ..row("apps", "deployments") },
+    Strategy { check: batch::check_workload, ..row("apps", "replicasets") },
+    Strategy { check: batch::check_workload, ..row("apps", "statefulsets") },
+    Strategy { check: batch::check_workload, ..row("apps", "daemonsets") },
+    Strategy { create: batch::create_job, check: batch::check_job, ..row("batch", "jobs") },
+    Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "roles") },
+    Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterroles") },
+    Strategy {
+        create_on_update: true,
+        check: policy::check_binding,
+        ..row("rbac.authorization.k8s.io", "rolebindings")
+    },
+    Strategy {
+        create_on_update: true,
+        check: policy::check_binding,
+        ..row("rbac.authorization.k8s.io", "clusterrolebindings")
+    },
+    Strategy {
+        create: policy::create_csr,
+        update: policy::update_csr,
+        ..row("certificates.k8s.io", "certificatesigningrequests")
+    },
+    Strategy { check: crd::check, ..row("apiextensions.k8s.io", "customresourcedefinitions") },
+    Strategy { unconditional_update: false, ..row("apiregistration.k8s.io", "apiservices") },
+    Strategy { returns_deleted: true, ..row("storage.k8s.io", "storageclasses") },
+];
+
+/// The strategy of a type.
+pub(crate) fn of(ty: &ResourceType) -> &'static Strategy {
+    if ty.custom {
+        return &CUSTOM;
+    }
+    TABLE.iter().find(|row| row.group == ty.group && row.resource == ty.plural).unwrap_or(&DEFAULT)
+}
+
+impl Strategy {
+    /// Seconds that a delete of this object waits for somebody to confirm it.
+    pub(crate) fn grace(&self, object: &Value) -> i64 {
+        (self.grace)(object)
+    }
+}
+
+impl crate::Registry {
+    /// Fills in and keeps what is special about the kind.
+    pub(crate) async fn strategize(
+        &self,
+        op: &Operation,
+        draft: &mut Value,
+        old: Option<&Value>,
+    ) -> freehold_machinery::Result<()> {
+        let strategy = of(&op.ty);
+        match old {
+            None => {
+                (strategy.create)(op, draft);
+                if op.ty.has_status() && !op.ty.custom && draft.get("status").is_none() {
+                    draft["status"] = Value::Object(freehold_machinery::Map::new());
+                }
+            }
+            Some(old) => (strategy.update)(op, draft, old),
+        }
+        match (op.ty.group.as_str(), op.ty.plural.as_str()) {
+            ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old).await,
+            ("apiextensions.k8s.io", "customresourcedefinitions") => self.establish(op, draft, old).await,
+            _ => Ok(()),
+        }
+    }
+}

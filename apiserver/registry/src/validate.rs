@@ -1,0 +1,75 @@
+//! What the schema says of an object, and what every object must satisfy.
+
+use crate::{Operation, strategy};
+use freehold_machinery::{
+    ResourceType, Result, Status, Value,
+    apply::FieldSet,
+    meta,
+    names::{NameRule, validate_metadata, validate_metadata_update},
+    schema,
+    status::{FieldError, FieldErrorKind},
+};
+use std::sync::LazyLock;
+
+/// Refuses values of the wrong JSON type before anything is made of them: built-in kinds fail to decode, custom ones to
+/// validate.
+pub(crate) fn types(ty: &ResourceType, object: &Value) -> Result<()> {
+    if ty.custom {
+        return Ok(());
+    }
+    let Some(schema) = ty.schema.get() else { return Ok(()) };
+    let wrong = |e: &FieldError| e.kind == FieldErrorKind::TypeInvalid;
+    match schema::validate(object, schema, None).into_iter().find(wrong) {
+        Some(error) => {
+            let (kind, version) = (&ty.kind, &ty.version);
+            Err(Status::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: json: {error}"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Drops fields that the schema does not know.
+pub(crate) fn prune(ty: &ResourceType, object: &mut Value) {
+    if let Some(schema) = ty.schema.get() {
+        schema::prune(object, schema, true);
+    }
+}
+
+/// Fills in the schema's defaults.
+pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
+    if let Some(schema) = ty.schema.get() {
+        schema::default(object, schema);
+    }
+}
+
+/// Everything that must hold before an object is stored.
+pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Result<()> {
+    let ty = &op.ty;
+    let mut errors = match old {
+        Some(old) => validate_metadata_update(object, old),
+        None => validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced),
+    };
+    if let Some(schema) = ty.schema.get() {
+        let found = schema::validate(object, schema, old);
+        errors.extend(found);
+    }
+    errors.extend((strategy::of(ty).check)(object, old));
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&ty.group, &ty.kind, meta::name(object), &errors))
+}
+
+/// What the main endpoint of a type with a status subresource does not write.
+pub(crate) fn status_fields() -> &'static FieldSet {
+    static FIELDS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(&[&["status"]]));
+    &FIELDS
+}
+
+/// What the status endpoint does not write.
+pub(crate) fn spec_fields() -> &'static FieldSet {
+    static FIELDS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(&[&["spec"], &["metadata"]]));
+    &FIELDS
+}

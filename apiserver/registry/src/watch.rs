@@ -1,0 +1,185 @@
+//! Watches: what happens to the objects that a selection chooses.
+//!
+//! A change that moves an object into the selection is an `ADDED`, one that moves it out a `DELETED` with the object's
+//! state before it left, at the revision of the change.
+
+use crate::{
+    Object, Operation, Registry, View, WatchEvent, WatchOptions, convert, registry::parse_version,
+    select::Selection,
+};
+use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, Scope, Subscription, WatchStart};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status};
+use futures_util::{Stream, future::BoxFuture, stream};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+/// How often an idle watch that wants bookmarks gets one.
+const BOOKMARK: Duration = Duration::from_secs(60);
+
+/// Objects that a watch begins with, each with its plane, and the revision that they are of.
+pub(crate) type Present<'a> = BoxFuture<'a, Result<(Vec<(PlaneId, Arc<Entry>)>, u64)>>;
+
+struct Watch {
+    cache: Arc<Cache>,
+    subscription: Subscription,
+    ty: Arc<ResourceType>,
+    selection: Selection,
+    view: View,
+    ready: VecDeque<WatchEvent>,
+    bookmarks: bool,
+    done: bool,
+}
+
+impl WatchOptions {
+    /// Where the watch begins and whether a bookmark ends its initial events.
+    fn start(&self) -> Result<(WatchStart, bool)> {
+        let version = parse_version(&self.list.resource_version)?;
+        let matching = self.list.resource_version_match.as_str();
+        match self.send_initial_events {
+            None if !matching.is_empty() => Err(forbidden(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )),
+            Some(_) if matching != "NotOlderThan" => {
+                Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+            }
+            Some(true) if !self.bookmarks => Err(forbidden("sendInitialEvents requires allowWatchBookmarks")),
+            Some(true) => Ok((WatchStart::Now, true)),
+            Some(false) | None => Ok(match version {
+                None | Some(0) if self.send_initial_events.is_none() => (WatchStart::Now, false),
+                None | Some(0) => (WatchStart::After(u64::MAX), false),
+                Some(version) => (WatchStart::After(version), false),
+            }),
+        }
+    }
+}
+
+fn forbidden(why: &str) -> Status {
+    Status::invalid(
+        "meta.k8s.io",
+        "ListOptions",
+        "",
+        &[freehold_machinery::status::FieldError::forbidden("resourceVersionMatch", why)],
+    )
+}
+
+impl Registry {
+    /// Watches a resource of one plane.
+    pub async fn watch(
+        &self,
+        op: &Operation,
+        options: &WatchOptions,
+    ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
+        let scope = Scope::Plane(op.plane.clone());
+        self.open(op, options, scope, Arc::new(|_, object| Some(object)), None).await
+    }
+
+    /// Watches a resource of a scope; `view` says which objects are seen and how. `present` are the objects that the watch
+    /// begins with, where the caller lists them.
+    pub(crate) async fn open(
+        &self,
+        op: &Operation,
+        options: &WatchOptions,
+        scope: Scope,
+        view: View,
+        present: Option<Present<'_>>,
+    ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
+        let selection = Selection::new(&op.ty, op.namespace.as_deref(), &options.list)?;
+        let (start, ends_initial) = options.start()?;
+        let start = match start {
+            WatchStart::After(u64::MAX) => WatchStart::After(self.cache.catch_up().await?),
+            WatchStart::Now => {
+                let at_least = parse_version(&options.list.resource_version)?;
+                match at_least {
+                    Some(revision) => self.cache.wait_for(revision).await?,
+                    None => drop(self.cache.catch_up().await?),
+                }
+                WatchStart::Now
+            }
+            other => other,
+        };
+        let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
+        let (start, listed) = match (start, present) {
+            (WatchStart::Now, Some(present)) => {
+                let (initial, revision) = present.await?;
+                (WatchStart::After(revision), Some(initial))
+            }
+            (start, _) => (start, None),
+        };
+        let mut subscription = self.cache.watch(scope, group, resource, start).await?;
+        let initial = listed.unwrap_or_else(|| std::mem::take(&mut subscription.initial));
+        let mut watch = Watch {
+            cache: self.cache.clone(),
+            ready: VecDeque::new(),
+            ty: op.ty.clone(),
+            bookmarks: options.bookmarks,
+            done: false,
+            subscription,
+            selection,
+            view,
+        };
+        for (plane, entry) in initial {
+            if watch.selection.matches(&entry) {
+                watch.show(EventKind::Added, &plane, convert::out(&op.ty, entry));
+            }
+        }
+        if ends_initial {
+            watch.ready.push_back(WatchEvent::Bookmark(watch.subscription.revision, true));
+        }
+        Ok(stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) }))
+    }
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<WatchEvent> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.done {
+                return None;
+            }
+            match tokio::time::timeout(BOOKMARK, self.subscription.next()).await {
+                Ok(Some(event)) => self.take(&event),
+                Ok(None) => self.done = true,
+                Err(_) if self.bookmarks => {
+                    let progress = self.subscription.progress(&self.cache);
+                    self.ready.extend(progress.map(|revision| WatchEvent::Bookmark(revision, false)));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, event: &CacheEvent) {
+        let Some(change) = event.change() else { return };
+        let now = change.kind != EventKind::Deleted && self.selection.matches(&change.entry);
+        let before = change.previous.as_ref().filter(|entry| self.selection.matches(entry));
+        let (kind, entry) = match (before, now) {
+            (None, true) => (EventKind::Added, change.entry.clone()),
+            (Some(_), true) => (EventKind::Modified, change.entry.clone()),
+            (Some(_), false) if change.kind == EventKind::Deleted => {
+                (EventKind::Deleted, change.entry.clone())
+            }
+            (Some(before), false) => (EventKind::Deleted, Arc::new(before.at_revision(event.revision))),
+            (None, false) => return,
+        };
+        self.show(kind, &event.plane, convert::out(&self.ty, entry));
+    }
+
+    fn show(&mut self, kind: EventKind, plane: &PlaneId, object: Result<Object>) {
+        let event = match object {
+            Ok(object) => {
+                let Some(object) = (self.view)(plane, object) else { return };
+                match kind {
+                    EventKind::Added => WatchEvent::Added(object),
+                    EventKind::Modified => WatchEvent::Modified(object),
+                    EventKind::Deleted => WatchEvent::Deleted(object),
+                }
+            }
+            Err(status) => {
+                self.done = true;
+                WatchEvent::Error(status)
+            }
+        };
+        self.ready.push_back(event);
+    }
+}

@@ -1,0 +1,520 @@
+//! Create, update and patch: one path from what the client sent to a commit.
+
+use crate::{
+    Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, convert, delete,
+    prepare, scale, strategy, validate,
+};
+use freehold_apiserver_cache::codec;
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
+use freehold_machinery::{
+    GroupVersionKind, Result, Status, Value,
+    apply::{self, Options},
+    meta, patch, schema,
+    status::FieldError,
+};
+use std::sync::Arc;
+
+/// How often a write without a precondition is tried again when others write the same object meanwhile.
+const ATTEMPTS: usize = 50;
+/// How often a generated name is drawn again when it is taken.
+const NAMES: usize = 8;
+
+/// What the client wants done.
+enum Want<'a> {
+    Create(&'a Body),
+    Update(&'a Body),
+    Patch(&'a Patch),
+}
+
+/// The object as it is now, in the version that was asked for.
+struct Live {
+    value: Value,
+    modified: u64,
+}
+
+impl Registry {
+    /// Creates an object. Its name comes from the body, or is generated.
+    pub async fn create(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
+        let prefix = meta::text(&body.value, "generateName").to_owned();
+        let generated = meta::name(&body.value).is_empty() && !prefix.is_empty();
+        let mut op = op.clone();
+        let mut body = body.clone();
+        for attempt in 0.. {
+            if generated {
+                meta::set(&mut body.value, "name", prepare::generate_name(&prefix));
+            }
+            op.name = Some(meta::name(&body.value).to_owned());
+            match self.write(&op, Want::Create(&body), options).await {
+                Err(status) if generated && status.reason == "AlreadyExists" && attempt < NAMES => {}
+                done => return done,
+            }
+        }
+        Err(op.not_found())
+    }
+
+    /// Replaces an object, or its status or scale.
+    pub async fn update(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
+        let name = meta::name(&body.value);
+        if name != op.name() {
+            let (given, expected) = (name.to_owned(), op.name().to_owned());
+            return Err(Status::bad_request(if given.is_empty() {
+                "metadata.name: Required value: name must be provided".to_owned()
+            } else {
+                format!("the name of the object ({given}) does not match the name on the URL ({expected})")
+            }));
+        }
+        self.write(op, Want::Update(body), options).await
+    }
+
+    /// Patches an object, or its status or scale. An apply creates the object where it is absent.
+    pub async fn patch(&self, op: &Operation, patch: &Patch, options: &WriteOptions) -> Result<Written> {
+        self.write(op, Want::Patch(patch), options).await
+    }
+
+    /// Writes an object that the server itself changed; its resource version is the precondition.
+    pub(crate) async fn replace(
+        &self,
+        op: &Operation,
+        value: Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let body = Body { value, duplicates: Vec::new() };
+        self.write(op, Want::Update(&body), options).await
+    }
+
+    async fn write(&self, op: &Operation, want: Want<'_>, options: &WriteOptions) -> Result<Written> {
+        let path = op.path();
+        let mut seen = 0;
+        for _ in 0..ATTEMPTS {
+            match seen {
+                0 => drop(self.cache.catch_up().await?),
+                revision => self.cache.wait_for(revision).await?,
+            }
+            let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
+            let live = match entry {
+                Some(entry) => {
+                    let value = convert::to_served(&op.ty, entry.value())?;
+                    Some(Live { value, modified: entry.modified })
+                }
+                None => None,
+            };
+            let mut warnings = Vec::new();
+            let draft = self.draft(op, &want, live.as_ref(), options, &mut warnings)?;
+            let Some(draft) = draft else {
+                let live = live.ok_or_else(|| op.not_found())?;
+                return self.answer(op, live.value, false, warnings);
+            };
+            let outcome = self.settle(op, draft, live.as_ref(), own, &path, options).await?;
+            match outcome {
+                Outcome::Done(value) => return self.answer(op, value, live.is_none(), warnings),
+                Outcome::Raced(revision) => seen = revision,
+            }
+        }
+        Err(Status::modified(&op.ty.group_resource(), op.name()))
+    }
+
+    fn answer(&self, op: &Operation, value: Value, created: bool, warnings: Vec<String>) -> Result<Written> {
+        let value = match op.subresource.as_deref() {
+            Some("scale") => scale::read(op, &value)?,
+            _ => value,
+        };
+        Ok(Written { object: Object::Value(Arc::new(value)), created, pending: false, warnings })
+    }
+
+    /// The object as the client wants it; `None` where nothing changes.
+    fn draft(
+        &self,
+        op: &Operation,
+        want: &Want<'_>,
+        live: Option<&Live>,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Value>> {
+        let now = prepare::now();
+        let (group_resource, name) = (op.ty.group_resource(), op.name());
+        let draft = match (want, live) {
+            (Want::Create(_), Some(_)) => return Err(Status::already_exists(&group_resource, name)),
+            (Want::Create(body), None) => self.decode(op, body, options, warnings)?,
+            (Want::Update(_), None) if !strategy::of(&op.ty).create_on_update || op.subresource.is_some() => {
+                return Err(op.not_found());
+            }
+            (Want::Update(body), _) => self.decode(op, body, options, warnings)?,
+            (Want::Patch(Patch::Apply(body)), _) => {
+                if live.is_none() && op.subresource.is_some() {
+                    return Err(op.not_found());
+                }
+                return self.apply(op, body, live, options, &now, warnings);
+            }
+            (Want::Patch(_), None) => return Err(op.not_found()),
+            (Want::Patch(patch), Some(live)) => self.patched(op, patch, &live.value, options, warnings)?,
+        };
+        let mut draft = match (op.subresource.as_deref(), live) {
+            (Some("scale"), Some(live)) => {
+                let mut whole = scale::write(op, &live.value, &draft)?;
+                meta::set(&mut whole, "resourceVersion", meta::resource_version(&draft));
+                whole
+            }
+            _ => draft,
+        };
+        let given = meta::resource_version(&draft).to_owned();
+        match live {
+            None if !given.is_empty() && matches!(want, Want::Create(_)) => {
+                return Err(Status::bad_request(
+                    "resourceVersion should not be set on objects to be created",
+                ));
+            }
+            Some(_)
+                if given.is_empty()
+                    && matches!(want, Want::Update(_))
+                    && !strategy::of(&op.ty).unconditional_update =>
+            {
+                let detail = "must be specified for an update";
+                let error = FieldError::invalid("metadata.resourceVersion", 0.into(), detail);
+                return Err(Status::invalid(&op.ty.group, &op.ty.kind, name, &[error]));
+            }
+            Some(live) => check_precondition(op, &draft, &given, live)?,
+            None => {}
+        }
+        validate::default(&op.ty, &mut draft);
+        match live {
+            Some(live) => prepare::for_update(op, &mut draft, &live.value),
+            None => prepare::for_create(&op.ty, &mut draft, &now),
+        }
+        self.own(op, live, &mut draft, options, &now);
+        Ok(Some(draft))
+    }
+
+    /// Brings managed fields up to date.
+    fn own(&self, op: &Operation, live: Option<&Live>, draft: &mut Value, options: &WriteOptions, now: &str) {
+        let api_version = op.ty.api_version();
+        let options = managers(op, options, &api_version, now);
+        apply::update(live.map(|live| &live.value), draft, &options);
+    }
+
+    fn decode(
+        &self,
+        op: &Operation,
+        body: &Body,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let GroupVersionKind { group, version, kind } = match op.subresource.as_deref() {
+            Some("scale") => op.ty.subresource("scale").ok_or_else(Status::no_such_resource)?.kind.clone(),
+            _ => op.ty.gvk(),
+        };
+        let api_version = if group.is_empty() { version } else { format!("{group}/{version}") };
+        let mut value = body.value.clone();
+        prepare::check_body(op, &mut value, &kind, &api_version)?;
+        if op.subresource.as_deref() != Some("scale") {
+            self.check_fields(op, &value, &body.duplicates, options.field_validation, warnings)?;
+            validate::types(&op.ty, &value)?;
+            validate::prune(&op.ty, &mut value);
+        }
+        Ok(value)
+    }
+
+    /// Unknown and duplicate fields: an error, warnings or nothing.
+    fn check_fields(
+        &self,
+        op: &Operation,
+        value: &Value,
+        duplicates: &[String],
+        mode: FieldValidation,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
+        if mode == FieldValidation::Ignore {
+            return Ok(());
+        }
+        let mut problems = duplicates.to_vec();
+        if let Some(schema) = op.ty.schema.get() {
+            problems.extend(freehold_machinery::strict::unknown(value, schema));
+        }
+        match mode {
+            FieldValidation::Strict if !problems.is_empty() => {
+                let kind = &op.ty.kind;
+                let list = problems.join(", ");
+                Err(Status::bad_request(if op.ty.custom {
+                    format!("strict decoding error: {list}")
+                } else {
+                    format!(
+                        "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {list}",
+                        op.ty.version
+                    )
+                }))
+            }
+            _ => {
+                warnings.extend(problems);
+                Ok(())
+            }
+        }
+    }
+
+    fn patched(
+        &self,
+        op: &Operation,
+        patch: &Patch,
+        live: &Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let scaled;
+        let base = if op.subresource.as_deref() == Some("scale") {
+            scaled = scale::read(op, live)?;
+            &scaled
+        } else {
+            live
+        };
+        let (value, duplicates) = match patch {
+            Patch::Json(patch) => (patch::json(base, patch)?, Vec::new()),
+            Patch::Merge(body) => (patch::merge(base, &body.value), body.duplicates.clone()),
+            Patch::Strategic(body) => {
+                let schema = op.ty.schema.get().filter(|_| !op.ty.custom).ok_or_else(|| {
+                    let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+                    Status::unsupported_media_type("application/strategic-merge-patch+json", accepted)
+                })?;
+                (patch::strategic(base, &body.value, schema)?, body.duplicates.clone())
+            }
+            Patch::Apply(_) => return Err(Status::internal("an apply is not merged here")),
+        };
+        if meta::name(&value) != op.name() {
+            return Err(Status::invalid(
+                &op.ty.group,
+                &op.ty.kind,
+                op.name(),
+                &[FieldError::invalid("metadata.name", meta::name(&value).into(), "field is immutable")],
+            ));
+        }
+        self.decode(op, &Body { value, duplicates }, options, warnings)
+    }
+
+    fn apply(
+        &self,
+        op: &Operation,
+        body: &Body,
+        live: Option<&Live>,
+        options: &WriteOptions,
+        now: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Value>> {
+        let mut config = body.value.clone();
+        let scale = op.subresource.as_deref() == Some("scale");
+        if scale {
+            // The replicas of a Scale are applied as the field of the object that they stand for.
+            let live = live.ok_or_else(|| op.not_found())?;
+            config = scale::apply_config(op, &live.value, &config)?;
+        } else {
+            prepare::check_body(op, &mut config, &op.ty.kind, &op.ty.api_version())?;
+            self.check_fields(op, &config, &body.duplicates, options.field_validation, warnings)?;
+            validate::types(&op.ty, &config)?;
+            validate::prune(&op.ty, &mut config);
+        }
+        if meta::name(&config).is_empty() {
+            meta::set(&mut config, "name", op.name());
+        }
+        let given = meta::resource_version(&config).to_owned();
+        match live {
+            Some(live) => check_precondition(op, &config, &given, live)?,
+            None if !given.is_empty() => return Err(Status::modified(&op.ty.group_resource(), op.name())),
+            None => {}
+        }
+        let api_version = op.ty.api_version();
+        let applied =
+            apply::apply(live.map(|l| &l.value), &config, &managers(op, options, &api_version, now))?;
+        let Some(mut draft) = applied else { return Ok(None) };
+        validate::default(&op.ty, &mut draft);
+        match live {
+            Some(live) => prepare::for_update(op, &mut draft, &live.value),
+            None => prepare::for_create(&op.ty, &mut draft, now),
+        }
+        Ok(Some(draft))
+    }
+
+    /// Admission, validation and commit.
+    async fn settle(
+        &self,
+        op: &Operation,
+        mut draft: Value,
+        live: Option<&Live>,
+        own: u64,
+        path: &ObjectPath,
+        options: &WriteOptions,
+    ) -> Result<Outcome> {
+        let old = live.map(|live| &live.value);
+        meta::remove(&mut draft, "resourceVersion");
+        self.strategize(op, &mut draft, old).await?;
+        let mut also = self.admit(op, &mut draft, old, options.dry_run).await?;
+        validate::prune(&op.ty, &mut draft);
+        validate::object(op, &draft, old)?;
+        also.extend(self.validate_admission(op, &draft, old, options.dry_run).await?);
+        if let Some(live) = live {
+            if unchanged(&draft, &live.value) {
+                return Ok(Outcome::Done(live.value.clone()));
+            }
+            if is_released(&draft) {
+                return self.remove(op, path, own, draft, options.dry_run, also).await;
+            }
+        }
+        if options.dry_run {
+            if let Some(live) = live {
+                meta::set(&mut draft, "resourceVersion", live.modified.to_string());
+            }
+            return Ok(Outcome::Done(draft));
+        }
+        let stored = convert::to_stored(&op.ty, draft.clone())?;
+        let change = Change::Put(Key::object(&op.plane, path), codec::encode(&stored));
+        match self.commit(op, path, own, change, also).await? {
+            Committed::Done(revision) => {
+                meta::set(&mut draft, "resourceVersion", revision.to_string());
+                Ok(Outcome::Done(draft))
+            }
+            Committed::Refused(now) => Ok(Outcome::raced(&now)),
+        }
+    }
+
+    /// One change of one object, with what must change along with it.
+    pub(crate) async fn commit(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        own: u64,
+        change: Change,
+        also: Vec<(Expect, Change)>,
+    ) -> Result<Committed> {
+        let key = Key::object(&op.plane, path);
+        let (mut expect, mut changes) = (vec![Expect { key, modified: own }], vec![change]);
+        for (condition, change) in also {
+            expect.push(condition);
+            changes.push(change);
+        }
+        self.store.commit(Commit { expect, changes }).await.map_err(|error| store_failed(&error))
+    }
+
+    /// The last finalizer went: the object goes with it.
+    async fn remove(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        own: u64,
+        mut last: Value,
+        dry_run: bool,
+        also: Vec<(Expect, Change)>,
+    ) -> Result<Outcome> {
+        if dry_run {
+            return Ok(Outcome::Done(last));
+        }
+        let change = self.removal(op, path);
+        match self.commit(op, path, own, change, also).await? {
+            Committed::Done(revision) => {
+                self.after_delete(op, &last).await?;
+                meta::set(&mut last, "resourceVersion", revision.to_string());
+                Ok(Outcome::Done(last))
+            }
+            Committed::Refused(now) => Ok(Outcome::raced(&now)),
+        }
+    }
+
+    /// How an object's key is taken away: hidden where the layer below has one of that name.
+    pub(crate) fn removal(&self, op: &Operation, path: &ObjectPath) -> Change {
+        let key = Key::object(&op.plane, path);
+        if self.cache.in_layer(&op.plane, path) {
+            Change::Put(key, codec::whiteout())
+        } else {
+            Change::Delete(key)
+        }
+    }
+}
+
+/// How an attempt to commit ended.
+enum Outcome {
+    Done(Value),
+    /// Somebody else wrote first; the revision to wait for.
+    Raced(u64),
+}
+
+impl Outcome {
+    fn raced(now: &[Option<KeyValue>]) -> Self {
+        Self::Raced(delete::newest(now))
+    }
+}
+
+/// What a client sees of a commit that failed.
+pub(crate) fn store_failed(error: &StoreError) -> Status {
+    match error {
+        StoreError::TooLarge(why) => {
+            Status::new(413, "RequestEntityTooLarge", format!("etcdserver: request is too large: {why}"))
+        }
+        StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
+        StoreError::Unavailable(_) => Status::timeout(error.to_string()).retry_after(1),
+        other => Status::internal(other),
+    }
+}
+
+fn managers<'a>(
+    op: &'a Operation,
+    options: &'a WriteOptions,
+    api_version: &'a str,
+    now: &'a str,
+) -> Options<'a> {
+    let reset = match op.subresource.as_deref() {
+        None if op.ty.has_status() => Some(validate::status_fields()),
+        Some("status") => Some(validate::spec_fields()),
+        _ => None,
+    };
+    Options {
+        manager: &options.field_manager,
+        force: options.force,
+        api_version,
+        kind: &op.ty.kind,
+        subresource: op.subresource.as_deref().unwrap_or(""),
+        now,
+        schema: op.ty.schema.get().map(|schema: &Arc<schema::Schema>| &**schema),
+        reset_fields: reset,
+    }
+}
+
+fn check_precondition(op: &Operation, draft: &Value, given: &str, live: &Live) -> Result<()> {
+    let (resource, name) = (op.ty.group_resource(), op.name());
+    let uid = meta::uid(draft);
+    if !uid.is_empty() && uid != meta::uid(&live.value) {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            meta::uid(&live.value)
+        );
+        return Err(Status::conflict(&resource, name, &why));
+    }
+    if !given.is_empty() && given != "0" && given != live.modified.to_string() {
+        if given.parse::<u64>().is_err() {
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                given.into(),
+                format!("strconv.ParseUint: parsing \"{given}\": invalid syntax"),
+            );
+            return Err(Status::invalid(&op.ty.group, &op.ty.kind, name, &[error]));
+        }
+        return Err(Status::modified(&resource, name));
+    }
+    Ok(())
+}
+
+/// Whether a write would change nothing but the times of managed fields.
+fn unchanged(draft: &Value, live: &Value) -> bool {
+    let (Some(new), Some(old)) = (draft.as_object(), live.as_object()) else { return false };
+    let skipped = |key: &str| key == "resourceVersion";
+    new.len() == old.len()
+        && new.iter().all(|(key, value)| {
+            let Some(before) = old.get(key) else { return false };
+            if key != "metadata" {
+                return value == before;
+            }
+            let (Some(a), Some(b)) = (value.as_object(), before.as_object()) else { return false };
+            a.iter().all(|(k, v)| skipped(k) || b.get(k) == Some(v))
+                && b.keys().all(|k| skipped(k) || a.contains_key(k))
+        })
+}
+
+/// Whether nothing holds an object any more whose deletion has begun.
+pub(crate) fn is_released(object: &Value) -> bool {
+    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let held = object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    meta::is_deleting(object) && meta::finalizers(object).is_empty() && grace == 0 && !held
+}
