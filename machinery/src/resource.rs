@@ -1,6 +1,6 @@
 //! What a plane knows of a type: everything special about a kind, as data.
 
-use crate::{gvk::*, schema::Schema};
+use crate::{document::Document, gvk::*, schema::Schema};
 use std::sync::{Arc, OnceLock};
 
 /// One served version of one resource. Built-in kinds and CRDs both become this.
@@ -33,6 +33,8 @@ pub struct ResourceType {
     pub storage: StorageAs,
     /// The structural schema, compiled on first use.
     pub schema: LazySchema,
+    /// What is published about the schema, with descriptions.
+    pub openapi: Documentation,
     /// Columns of a Table after `Name`, in order. Empty: `Age` alone.
     pub columns: Vec<Column>,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`: the JSON paths as clients spell them,
@@ -121,6 +123,18 @@ pub enum Cell {
     Path(String),
     /// A named function of `table`, for built-in kinds whose cell is computed (`pod-ready`, `service-ports`).
     Function(&'static str),
+}
+
+/// Where the published OpenAPI schema of a type is to be had. It is never kept parsed.
+#[derive(Clone, Debug, Default)]
+pub enum Documentation {
+    /// Nowhere: the type is published as an object of which nothing is known.
+    #[default]
+    None,
+    /// Among the definitions of the built-in kinds, by name (`io.k8s.api.core.v1.Pod`).
+    BuiltIn(String),
+    /// Here: the version's `openAPIV3Schema` as its CRD states it.
+    Schema(Document),
 }
 
 /// A schema compiled on first use and then kept.

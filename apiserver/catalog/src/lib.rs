@@ -1,1 +1,19 @@
-//! freehold-apiserver-catalog
+//! Which types a plane serves, and what it says about them.
+//!
+//! The built-in kinds are data here: names, verbs, subresources, columns and selectable fields in [`builtin`],
+//! schemas from definitions that the build made. Together with the types of a plane's CRDs they make a [`TypeSet`],
+//! from which discovery and OpenAPI are pure functions. Planes with equal types share one set, and equal CRDs in
+//! many planes share one type.
+//!
+//! This crate must not know: HTTP, storage, which plane asks, who asks.
+
+mod builtin;
+mod definitions;
+pub mod discovery;
+mod intern;
+mod set;
+
+pub use builtin::{BuiltIn, builtin};
+pub use definitions::{definition_name, schema_of_definition, schema_of_kind};
+pub use intern::{custom_types, share};
+pub use set::{Group, Remote, ServedVersion, TypeSet};

@@ -1,0 +1,53 @@
+//! Makes the OpenAPI definitions of the built-in kinds, once, at build time.
+//!
+//! What `k8s-openapi` knows (names, descriptions, formats, required fields) is joined with what it leaves out, which
+//! the files of `overlay/` state, and written as one compressed file of a definition a line. The crates that
+//! know those types are build dependencies only: nothing of them is in the binary.
+
+#[path = "build/kinds.rs"]
+mod kinds;
+#[path = "build/overlay.rs"]
+mod overlay;
+
+use serde_json::{Map, Value};
+use std::{env, error::Error, fs, path::Path};
+
+/// Fields whose presence `k8s-openapi` takes for granted and Kubernetes does not.
+const NEVER_REQUIRED: [&str; 1] = ["metadata"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for path in ["build.rs", "build", "overlay"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    let mut definitions = kinds::definitions();
+    definitions.values_mut().for_each(relax);
+    overlay::apply(Path::new("overlay"), &mut definitions)?;
+    let out = Path::new(&env::var("OUT_DIR")?).join("definitions.zst");
+    fs::write(out, zstd::encode_all(lines(&definitions)?.as_bytes(), 19)?)?;
+    Ok(())
+}
+
+/// Makes metadata optional, as it is in Kubernetes' own documents.
+fn relax(definition: &mut Value) {
+    let Some(required) = definition.get_mut("required").and_then(Value::as_array_mut) else { return };
+    required.retain(|field| !NEVER_REQUIRED.iter().any(|name| field == name));
+    if required.is_empty()
+        && let Some(map) = definition.as_object_mut()
+    {
+        map.remove("required");
+    }
+}
+
+/// One line for each definition: its name, a tab, and its schema as JSON.
+fn lines(definitions: &Map<String, Value>) -> Result<String, serde_json::Error> {
+    let mut names: Vec<_> = definitions.keys().collect();
+    names.sort();
+    let mut out = String::new();
+    for name in names {
+        out.push_str(name);
+        out.push('\t');
+        out.push_str(&serde_json::to_string(&definitions[name])?);
+        out.push('\n');
+    }
+    Ok(out)
+}

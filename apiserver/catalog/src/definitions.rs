@@ -1,0 +1,78 @@
+//! The OpenAPI definitions of the built-in kinds, and the schemas compiled from them.
+//!
+//! The definitions lie compressed in the binary. Who needs some unpacks them, parses those that it needs and drops
+//! them again; only compiled schemas stay, each once however many kinds refer to it.
+
+use crate::builtin::PACKAGES;
+use freehold_machinery::{
+    GroupVersionKind, Value,
+    schema::{self, Schema},
+};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/definitions.zst"));
+
+/// How a definition refers to another, before its name.
+pub(crate) const REF_PREFIX: &str = "#/components/schemas/";
+
+/// Names the definitions of this build.
+pub(crate) static HASH: LazyLock<String> = LazyLock::new(|| hex::encode(&Sha256::digest(PACKED)[..8]));
+
+/// The definitions, unpacked: about a megabyte. Made for a task and dropped after it.
+pub(crate) struct Definitions {
+    text: String,
+}
+
+impl Definitions {
+    /// Unpacks all definitions; a few milliseconds.
+    pub(crate) fn unpack() -> Self {
+        let bytes = zstd::decode_all(PACKED).expect("the build packed them");
+        Self { text: String::from_utf8(bytes).expect("the build wrote text") }
+    }
+
+    /// Definitions by name, not parsed.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.text.lines().filter_map(|line| line.split_once('\t'))
+    }
+
+    /// The same, for looking up.
+    pub(crate) fn index(&self) -> HashMap<&str, &str> {
+        self.lines().collect()
+    }
+}
+
+/// Parses a definition.
+pub(crate) fn parse(text: &str) -> Value {
+    serde_json::from_str(text).expect("the build wrote JSON")
+}
+
+/// The definition's name of a built-in kind (`io.k8s.api.core.v1.Pod`), or of one that only subresources speak
+/// (`io.k8s.api.policy.v1.Eviction`). `None` where the group is not built in; the kind is not checked.
+pub fn definition_name(gvk: &GroupVersionKind) -> Option<String> {
+    let (_, package) = PACKAGES.iter().find(|(group, _)| *group == gvk.group)?;
+    Some(format!("{package}.{}.{}", gvk.version, gvk.kind))
+}
+
+/// The compiled schema of each definition. All are compiled together, so that what several refer to is there once.
+static SCHEMAS: LazyLock<HashMap<String, Arc<Schema>>> = LazyLock::new(|| {
+    let text = Definitions::unpack();
+    let sources = text.lines().map(|(name, line)| (name.to_owned(), parse(line))).collect();
+    let compiler = schema::Definitions::new(sources);
+    let compile = |name: &str| compiler.get(name).expect("a test compiles each definition");
+    text.lines().map(|(name, _)| (name.to_owned(), compile(name))).collect()
+});
+
+/// The compiled schema of a definition by name. The first call compiles all of them; they are kept.
+pub fn schema_of_definition(name: &str) -> Option<&'static Arc<Schema>> {
+    SCHEMAS.get(name)
+}
+
+/// The compiled schema of a kind that is built in, those that only subresources speak among them
+/// (`autoscaling/v1 Scale`, `authentication.k8s.io/v1 TokenRequest`).
+pub fn schema_of_kind(gvk: &GroupVersionKind) -> Option<&'static Arc<Schema>> {
+    schema_of_definition(&definition_name(gvk)?)
+}
