@@ -1,1 +1,90 @@
-//! freehold-apiserver-authn
+//! Who is asking.
+//!
+//! A request is believed for one of three things, tried in this order: identity headers of a front proxy that proved
+//! itself with a certificate of the front proxy's authority; a client certificate; a service account token. Without
+//! any of them it is nobody's, and the caller decides what the anonymous may do.
+//!
+//! Guarantees: an identity of one plane means nothing in another. Certificates say in a URI name to which plane they
+//! are bound, tokens in issuer and claim, and both are compared with the plane that the request is for, on each
+//! request. A token dies with its ServiceAccount, and with the Pod, Secret or Node that it is bound to.
+//!
+//! This crate must not know: HTTP (it sees [`Headers`]), how certificates are verified against trusted roots during
+//! the handshake, where objects are kept (it asks a [`ServiceAccountLookup`]), the time of day.
+
+pub mod headers;
+pub mod impersonate;
+pub mod keys;
+pub mod peer;
+pub mod review;
+pub mod token;
+pub mod token_request;
+
+pub use headers::{Headers, forwarded_headers};
+pub use impersonate::ImpersonationRequest;
+pub use keys::KeySet;
+pub use peer::{FrontProxy, Peer, Roots};
+pub use token::{BoundKind, ServiceAccountLookup, TokenError, TokenIssuer};
+pub use token_request::TokenRequestSpec;
+
+use freehold_machinery::{PlaneId, Status, User};
+use std::sync::Arc;
+
+/// What authentication looks at.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The plane that the request is for.
+    pub plane: &'a PlaneId,
+    /// The client's certificate, read once per connection; `None` where it presented none.
+    pub peer: Option<&'a Peer>,
+    /// The request's headers.
+    pub headers: &'a dyn Headers,
+    /// The time of day, in seconds since 1970.
+    pub now: i64,
+}
+
+/// Finds out who is asking.
+#[derive(Debug)]
+pub struct Authenticator {
+    tokens: Arc<TokenIssuer>,
+}
+
+impl Authenticator {
+    /// An authenticator that believes the tokens of `tokens`.
+    pub fn new(tokens: Arc<TokenIssuer>) -> Self {
+        Self { tokens }
+    }
+
+    /// Who is asking; `None` where the request does not say.
+    ///
+    /// Fails with 401 where it does, but is not to be believed: a certificate that is of another plane, has expired
+    /// during a long connection, or a bearer token that is not valid here.
+    pub fn authenticate(
+        &self,
+        request: &Request<'_>,
+        lookup: &dyn ServiceAccountLookup,
+    ) -> Result<Option<User>, Status> {
+        if let Some(peer) = request.peer {
+            if let Some(user) = peer.front_proxied(request)? {
+                return Ok(Some(user));
+            }
+            if let Some(user) = peer.user(request)? {
+                return Ok(Some(user));
+            }
+        }
+        let Some(token) = request.headers.get("authorization").and_then(bearer) else { return Ok(None) };
+        match self.tokens.verify(request.plane, token, request.now, lookup) {
+            Ok(verified) => Ok(Some(verified.user)),
+            Err(error) => {
+                tracing::debug!(plane = %request.plane, %error, "bearer token refused");
+                Err(Status::unauthorized())
+            }
+        }
+    }
+}
+
+/// The token of a bearer authorization (RFC 6750); `None` for other schemes and for an empty token.
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.trim().split_once(' ')?;
+    let token = token.split(' ').next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}

@@ -1,0 +1,150 @@
+//! Client certificates.
+//!
+//! The TLS handshake has verified a peer's certificate against the authorities of clients and of front proxies
+//! together. Which of them vouches for it is found out here, once per connection, by following signatures.
+
+use crate::{Request, headers};
+use freehold_machinery::{
+    PlaneId, Status, User,
+    user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
+};
+use freehold_pki::{CertificateInfo, certificates_der, is_issued_by};
+use sha2::{Digest, Sha256};
+
+/// How many intermediate certificates may stand between a client's and a trusted one.
+const MAX_DEPTH: usize = 4;
+/// How many certificates of what a client presents are looked at.
+const MAX_CHAIN: usize = 8;
+
+/// The authorities that vouch for peers.
+#[derive(Debug, Default)]
+pub struct Roots {
+    clients: Vec<Vec<u8>>,
+    proxies: Vec<Vec<u8>>,
+    proxy_names: Vec<String>,
+}
+
+/// Who may speak for others with `X-Remote-*` headers.
+#[derive(Clone, Debug, Default)]
+pub struct FrontProxy {
+    /// The authorities of front proxies, PEM.
+    pub ca_pem: String,
+    /// Common names of front proxies; empty admits each certificate of those authorities.
+    pub allowed_names: Vec<String>,
+}
+
+/// Why a set of authorities can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RootsError {
+    /// Not a PEM text with certificates.
+    #[error("the certificates of an authority can't be read")]
+    Unreadable(#[from] freehold_pki::Error),
+    /// Every client could speak for everyone.
+    #[error("an authority of clients is one of front proxies, too, and no names of front proxies are given")]
+    EveryClientIsProxy,
+}
+
+impl Roots {
+    /// The authorities of clients (PEM, may be empty) and of front proxies.
+    ///
+    /// Fails if the same authority vouches for both and the names of front proxies are not restricted.
+    pub fn new(client_ca_pem: &str, front_proxy: Option<&FrontProxy>) -> Result<Self, RootsError> {
+        let read = |pem: &str| if pem.is_empty() { Ok(Vec::new()) } else { certificates_der(pem) };
+        let clients = read(client_ca_pem)?;
+        let proxies = front_proxy.map(|proxy| read(&proxy.ca_pem)).transpose()?.unwrap_or_default();
+        let proxy_names = front_proxy.map(|proxy| proxy.allowed_names.clone()).unwrap_or_default();
+        if proxy_names.is_empty() && proxies.iter().any(|proxy| clients.contains(proxy)) {
+            return Err(RootsError::EveryClientIsProxy);
+        }
+        Ok(Self { clients, proxies, proxy_names })
+    }
+
+    fn is_proxy_name(&self, name: &str) -> bool {
+        self.proxy_names.is_empty() || self.proxy_names.iter().any(|allowed| allowed == name)
+    }
+}
+
+/// What a client's certificate says, read once per connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    info: CertificateInfo,
+    user: Option<User>,
+    is_front_proxy: bool,
+}
+
+impl Peer {
+    /// Reads the certificates that a client presented, its own first, all DER.
+    ///
+    /// The handshake has verified them. Fails with 401 for one that can't be read or is bound to no plane that can
+    /// be: no request on that connection is to be served.
+    pub fn parse<C: AsRef<[u8]>>(chain: &[C], roots: &Roots) -> Result<Self, Status> {
+        let (leaf, rest) = chain.split_first().ok_or_else(Status::unauthorized)?;
+        let leaf = leaf.as_ref();
+        let info = CertificateInfo::parse(leaf).map_err(|_| Status::unauthorized())?;
+        let rest: Vec<&[u8]> = rest.iter().take(MAX_CHAIN).map(AsRef::as_ref).collect();
+        let is_client = info.client_auth && is_vouched_for(leaf, &rest, &roots.clients, MAX_DEPTH);
+        let is_proxy = info.client_auth && is_vouched_for(leaf, &rest, &roots.proxies, MAX_DEPTH);
+        let user = if is_client { user(&info, leaf)? } else { None };
+        Ok(Self { is_front_proxy: is_proxy && roots.is_proxy_name(&info.common_name), user, info })
+    }
+
+    /// The identity that a front proxy vouches for; `None` where the peer is none, or names nobody.
+    pub(crate) fn front_proxied(&self, request: &Request<'_>) -> Result<Option<User>, Status> {
+        if !self.is_front_proxy {
+            return Ok(None);
+        }
+        let Some(mut user) = headers::remote_user(request.headers)? else { return Ok(None) };
+        self.check(request.now, user.plane.as_ref(), request.plane)?;
+        let decided = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+        if user.name != ANONYMOUS && !user.groups.iter().any(decided) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        Ok(Some(user))
+    }
+
+    /// The identity of the certificate itself; `None` where no authority of clients vouches for it, or it has no
+    /// common name.
+    pub(crate) fn user(&self, request: &Request<'_>) -> Result<Option<User>, Status> {
+        let Some(user) = &self.user else { return Ok(None) };
+        self.check(request.now, user.plane.as_ref(), request.plane)?;
+        Ok(Some(user.clone()))
+    }
+
+    /// A connection can outlive its certificate, and carry requests for several planes.
+    fn check(&self, now: i64, bound: Option<&PlaneId>, plane: &PlaneId) -> Result<(), Status> {
+        let valid = (self.info.not_before..=self.info.not_after).contains(&now);
+        let here = bound.is_none_or(|bound| bound == plane);
+        if valid && here { Ok(()) } else { Err(Status::unauthorized()) }
+    }
+}
+
+fn is_vouched_for(certificate: &[u8], intermediates: &[&[u8]], roots: &[Vec<u8>], depth: usize) -> bool {
+    if roots.iter().any(|root| is_issued_by(certificate, root)) {
+        return true;
+    }
+    depth > 0
+        && intermediates
+            .iter()
+            .filter(|issuer| **issuer != certificate && is_issued_by(certificate, issuer))
+            .any(|issuer| is_vouched_for(issuer, intermediates, roots, depth - 1))
+}
+
+/// Common name is the user, organizations are groups
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates>).
+fn user(info: &CertificateInfo, der: &[u8]) -> Result<Option<User>, Status> {
+    let plane = match info.planes()[..] {
+        [] => None,
+        [plane] => Some(plane.parse::<PlaneId>().map_err(|_| Status::unauthorized())?),
+        _ => return Err(Status::unauthorized()),
+    };
+    if info.common_name.is_empty() {
+        return Ok(None);
+    }
+    let mut groups = info.organizations.clone();
+    if !groups.iter().any(|group| group == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.to_owned());
+    }
+    let fingerprint = format!("X509SHA256={}", hex::encode(Sha256::digest(der)));
+    let extra = [(crate::token::CREDENTIAL_ID.to_owned(), vec![fingerprint])].into();
+    Ok(Some(User { name: info.common_name.clone(), uid: String::new(), groups, extra, plane }))
+}
