@@ -5,13 +5,15 @@
 //!
 //! It must not know: HTTP, media types, how planes are kept.
 
+use crate::identity::RequestHeaders;
 use async_trait::async_trait;
-use freehold_apiserver_authn::Authenticator;
+use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_apiserver_registry::{
-    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions, Written,
+    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
+    Written,
 };
 use freehold_machinery::{PlaneId, Status, User, Value};
 use futures_util::stream::BoxStream;
@@ -30,11 +32,21 @@ pub trait Backend: Send + Sync + 'static {
     /// What is served there, for discovery, OpenAPI and finding the type of a request.
     async fn types(&self, target: &Target) -> Result<Arc<TypeSet>, Status>;
 
-    /// Proves who is asking.
-    fn authenticator(&self) -> &Authenticator;
+    /// Who is asking at a plane (core for organizations, users and all planes), with
+    /// [`Authenticator::authenticate`](freehold_apiserver_authn::Authenticator::authenticate). `None` where the request
+    /// does not say; 401 where it is not to be believed.
+    async fn authenticate(
+        &self,
+        plane: &PlaneId,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<User>, Status>;
+
+    /// The `status` of a `TokenReview` at a plane.
+    async fn review_token(&self, plane: &PlaneId, spec: &Value) -> Result<Value, Status>;
 
     /// Whether the user of `attributes` may do it. An error is a failure to find out, not a denial.
-    async fn authorize(&self, target: &Target, attributes: &Attributes) -> Result<Decision, Status>;
+    async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision, Status>;
 
     /// The `status` of a `SelfSubjectRulesReview`: `resourceRules`, `nonResourceRules`, `incomplete`.
     async fn rules_for(&self, target: &Target, user: &User, namespace: &str) -> Result<Value, Status>;
@@ -73,7 +85,8 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Written, Status>;
 
     /// Deletes one object, or begins to.
-    async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions) -> Result<Written, Status>;
+    async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions)
+    -> Result<Written, Status>;
 
     /// Deletes all that `list` selects; gives what was deleted.
     async fn delete_collection(

@@ -1,1 +1,45 @@
-//! freehold-apiserver-server
+//! The HTTP and TLS edge: connections, the filters that each request passes, content negotiation, watch streams,
+//! passing requests on.
+//!
+//! ```text
+//! TLS -> rescue, audit id, span, metrics -> path, context, request info -> limits -> deadline
+//!     -> target -> authenticate -> confine -> impersonate -> authorize -> dispatch
+//! ```
+//! What a request means is decided here, what it does behind the [`Backend`]. Each failure is a Kubernetes `Status`;
+//! each size, count and time that a client chooses has a limit ([`Limits`]).
+//!
+//! This crate must not know: how objects are kept, what rules allow, which planes there are.
+
+mod backend;
+mod call;
+mod config;
+mod dispatch;
+mod documents;
+mod filters;
+mod health;
+mod identity;
+mod info;
+mod listen;
+mod logs;
+mod metrics;
+mod negotiate;
+mod openapi;
+mod options;
+mod output;
+mod path;
+mod payload;
+mod proxy;
+mod query;
+mod read;
+mod respond;
+mod reviews;
+mod tls;
+mod upstream;
+mod watch;
+
+pub use backend::{Backend, OpenIdDocument};
+pub use config::{Authorities, BindError, Config, EtcdHandler, Limits};
+pub use identity::RequestHeaders;
+pub use listen::{Reload, Server};
+pub use payload::{BoxError, Gzip, Payload, Pieces};
+pub use tls::{Certificate, ClientMaterial, ClientTls, TlsError};

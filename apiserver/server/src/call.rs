@@ -1,0 +1,73 @@
+//! One request on its way to a handler: who asks, where, and for what.
+
+use crate::{
+    filters::Edge,
+    info::{RequestInfo, ResourcePath},
+    query::Query,
+};
+use freehold_apiserver_authz::{Attributes, forbidden};
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_planes::{Target, context::Context};
+use freehold_apiserver_registry::Operation;
+use freehold_machinery::{PlaneId, ResourceType, Status, User};
+use http::request::Parts;
+use std::sync::Arc;
+
+/// A request and what is known of it.
+pub(crate) struct Call<'a> {
+    pub(crate) edge: &'a Arc<Edge>,
+    pub(crate) parts: &'a Parts,
+    pub(crate) query: &'a Query,
+    pub(crate) context: Context,
+    pub(crate) target: Target,
+    pub(crate) user: Arc<User>,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) known: &'a mut bool,
+}
+
+impl Call<'_> {
+    /// 403 in Kubernetes' words unless the user may do this.
+    pub(crate) async fn authorize(&self) -> Result<(), Status> {
+        let empty = ResourcePath::default();
+        let resource = self.info.resource.as_ref().unwrap_or(&empty);
+        let attributes = Attributes {
+            user: &self.user,
+            verb: &self.info.verb,
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.resource,
+            subresource: resource.subresource.as_deref().unwrap_or(""),
+            namespace: resource.namespace.as_deref().unwrap_or(""),
+            name: resource.name.as_deref().unwrap_or(""),
+            path: if self.info.resource.is_some() { "" } else { &self.info.path },
+        };
+        let decision = self.edge.backend.authorize(&self.target, &attributes).await?;
+        if decision.allowed { Ok(()) } else { Err(forbidden(&attributes, &decision.reason)) }
+    }
+
+    /// What is served here.
+    pub(crate) async fn types(&self) -> Result<Arc<TypeSet>, Status> {
+        self.edge.backend.types(&self.target).await
+    }
+
+    /// An operation on a resource, without a name unless one stood in the path.
+    pub(crate) fn operation(
+        &self,
+        types: &Arc<TypeSet>,
+        ty: &Arc<ResourceType>,
+        path: &ResourcePath,
+    ) -> Operation {
+        Operation {
+            plane: match &self.target {
+                Target::Local(plane) => plane.clone(),
+                _ => PlaneId::core(),
+            },
+            types: types.clone(),
+            user: self.user.clone(),
+            ty: ty.clone(),
+            namespace: path.namespace.clone().filter(|_| ty.namespaced),
+            name: path.name.clone().filter(|_| path.named),
+            subresource: path.subresource.clone(),
+        }
+    }
+}

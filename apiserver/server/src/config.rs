@@ -1,0 +1,109 @@
+//! What a server is made from.
+
+use crate::{
+    payload::Payload,
+    tls::{Certificate, ClientTls, TlsError},
+};
+use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
+use freehold_machinery::User;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use prometheus_client::registry::Registry;
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+/// What a server is made from.
+pub struct Config {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The serving certificate.
+    pub certificate: Arc<Certificate>,
+    /// Whose client certificates are accepted.
+    pub authorities: Authorities,
+    /// Who this server is to dedicated pairs; without it they can't be reached.
+    pub front_proxy: Option<ClientTls>,
+    /// Who this server is to nodes; without it there are no logs.
+    pub nodes: Option<ClientTls>,
+    /// The Kubernetes version and that of Freehold, as `v1.36.0+freehold-0.1.0`.
+    pub version: String,
+    /// Sizes, counts and times.
+    pub limits: Limits,
+    /// Metrics of others, shown together with the server's own.
+    pub registry: Registry,
+    /// Who answers gRPC requests for etcd's services.
+    pub etcd: Option<EtcdHandler>,
+}
+
+/// Whose client certificates are accepted. Without any, none is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Authorities {
+    /// Those of users and components, as a PEM bundle; may be empty.
+    pub clients: String,
+    /// Those of front proxies, which may say who a request is from.
+    pub front_proxy: Option<FrontProxy>,
+}
+
+/// Answers a request for `/etcdserverpb.*` on behalf of a user.
+pub type EtcdHandler =
+    Arc<dyn Fn(Request<Incoming>, Arc<User>) -> BoxFuture<'static, Response<Payload>> + Send + Sync>;
+
+/// Sizes, counts and times.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open connections; further ones are closed at once.
+    pub connections: usize,
+    /// Requests served at a time that change nothing, long-running ones aside.
+    pub read_only: usize,
+    /// Requests served at a time that may change something.
+    pub mutating: usize,
+    /// Bytes of a request's body.
+    pub body: usize,
+    /// Bytes of a request's head.
+    pub head: u32,
+    /// Longest TLS handshake.
+    pub handshake: Duration,
+    /// Longest wait for a request's head, for the first request of a connection too.
+    pub head_time: Duration,
+    /// Longest time for a request that is not long-running.
+    pub request: Duration,
+    /// How long requests may go on after a stop.
+    pub drain: Duration,
+    /// Shortest watch of a client that names no time; each takes between this and twice as long.
+    pub watch: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            read_only: 400,
+            mutating: 200,
+            body: 3 * 1024 * 1024,
+            head: 64 * 1024,
+            handshake: Duration::from_secs(10),
+            head_time: Duration::from_secs(30),
+            request: Duration::from_secs(60),
+            drain: Duration::from_secs(3),
+            watch: Duration::from_secs(30 * 60),
+        }
+    }
+}
+
+/// Why a server can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The address can't be listened on.
+    #[error("can't listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The certificates don't work.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The authorities of client certificates don't work.
+    #[error(transparent)]
+    Authorities(#[from] RootsError),
+}

@@ -1,0 +1,225 @@
+//! The verbs: an authorized request on a resource becomes a call of the backend, and its outcome an answer.
+
+use crate::{
+    call::Call,
+    documents, logs, negotiate,
+    options::{self, Write},
+    output::{self, Output},
+    read,
+    respond::{self, Reply},
+    reviews, watch,
+};
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written};
+use freehold_machinery::{ResourceType, Status, Value};
+use hyper::body::Incoming;
+use std::sync::Arc;
+
+/// The media type of server-side apply.
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+/// Most operations of a JSON patch (kube-apiserver's number).
+const JSON_PATCH_OPERATIONS: usize = 10_000;
+
+/// Serves a request.
+pub(crate) async fn dispatch(call: &mut Call<'_>, body: Incoming) -> Result<Reply, Status> {
+    let Some(path) = &call.info.resource else { return documents::serve(call).await };
+    let types = call.types().await?;
+    let ty = find(&types, path)?.clone();
+    *call.known = true;
+    let op = call.operation(&types, &ty, path);
+    check(&op, path, &call.info.verb)?;
+    let mut reply = match (op.subresource.as_deref(), reviews::find(&ty)) {
+        (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await?,
+        (None, Some(review)) => reviews::serve(call, review, &op, body).await?,
+        _ => verb(call, op, body).await?,
+    };
+    if let Some(deprecation) = &ty.deprecation {
+        respond::warn(&mut reply, std::slice::from_ref(deprecation));
+    }
+    Ok(reply)
+}
+
+fn find<'a>(types: &'a TypeSet, path: &crate::info::ResourcePath) -> Result<&'a Arc<ResourceType>, Status> {
+    if let Some(found) = types.find(&path.group, &path.version, &path.resource) {
+        return Ok(found);
+    }
+    let remote = types.version(&path.group, &path.version).is_some_and(|v| v.remote.is_some());
+    Err(if remote { Status::unavailable("service unavailable") } else { Status::no_such_resource() })
+}
+
+/// 404 for a path at which nothing is served, 405 for a verb that it does not have.
+fn check(op: &Operation, path: &crate::info::ResourcePath, verb: &str) -> Result<(), Status> {
+    let ty = &op.ty;
+    let own_name = ty.group.is_empty() && ty.plural == "namespaces";
+    let misplaced = match path.namespace {
+        Some(_) => !ty.namespaced && !own_name,
+        None => ty.namespaced && path.named,
+    };
+    if path.deeper || misplaced {
+        return Err(Status::no_such_resource());
+    }
+    let verbs = match op.subresource.as_deref() {
+        None => &ty.verbs,
+        Some(name) => &ty.subresource(name).ok_or_else(Status::no_such_resource)?.verbs,
+    };
+    let needs_namespace =
+        ty.namespaced && path.namespace.is_none() && matches!(verb, "create" | "deletecollection");
+    // Creating at a name, or updating without one, has no route.
+    let needs_name = op.subresource.is_none()
+        && (verb == "create") == path.named
+        && matches!(verb, "create" | "update" | "patch");
+    if needs_namespace || needs_name || !verbs.contains(&verb) {
+        return Err(Status::method_not_allowed(&ty.group_resource(), verb));
+    }
+    Ok(())
+}
+
+async fn verb(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
+    match call.info.verb.as_str() {
+        "get" => get(call, op).await,
+        "list" => list(call, op).await,
+        "watch" => watch::serve(call, op).await,
+        "create" => create(call, op, body).await,
+        "update" => update(call, op, body).await,
+        "patch" => patch(call, op, body).await,
+        "delete" => delete(call, op, body).await,
+        "deletecollection" => delete_collection(call, op, body).await,
+        other => Err(Status::method_not_allowed(&op.ty.group_resource(), other)),
+    }
+}
+
+async fn get(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let object = call.edge.backend.get(&call.target, op, call.query.text("resourceVersion")).await?;
+    output.object(200, &object)
+}
+
+async fn list(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let list = call.edge.backend.list(&call.target, op, options::list(call.query)?).await?;
+    output.list(list)
+}
+
+async fn create(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let options = options::write(Write::Create, call.query, &call.parts.headers)?;
+    let body = object_body(call, &op, body).await?;
+    let written = call.edge.backend.create(&call.target, op, body, options).await?;
+    output.written(written)
+}
+
+async fn update(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let options = options::write(Write::Update, call.query, &call.parts.headers)?;
+    let body = object_body(call, &op, body).await?;
+    let written = call.edge.backend.update(&call.target, op, body, options).await?;
+    output.written(written)
+}
+
+/// Reads a body that is an object of the kind that the resource, or subresource, speaks.
+pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming) -> Result<Body, Status> {
+    let format = negotiate::body_format(&call.parts.headers)?;
+    let bytes = read::whole(body, call.edge.limits.body).await?;
+    let kind = match op.subresource.as_deref().and_then(|name| op.ty.subresource(name)) {
+        Some(sub) => &sub.kind.kind,
+        None => &op.ty.kind,
+    };
+    let body = read::decode(&bytes, format).map_err(|why| read::unrecognized(kind, &why, &bytes))?;
+    match body.value {
+        Value::Object(_) => Ok(body),
+        _ => Err(read::unrecognized(kind, "couldn't get version/kind; the body is no object", &bytes)),
+    }
+}
+
+async fn patch(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let media_type = negotiate::content_type(&call.parts.headers);
+    check_patch_type(&op, &media_type)?;
+    let write = if media_type == APPLY { Write::Apply } else { Write::Patch };
+    let options = options::write(write, call.query, &call.parts.headers)?;
+    let bytes = read::whole(body, call.edge.limits.body).await?;
+    let patch = read_patch(&media_type, &bytes)?;
+    let written = call.edge.backend.patch(&call.target, op, patch, options).await?;
+    output.written(written)
+}
+
+const PATCHES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    APPLY,
+];
+
+/// 415 with the types that there are. Custom resources have no strategic merge.
+fn check_patch_type(op: &Operation, media_type: &str) -> Result<(), Status> {
+    let served = |t: &&&str| !(op.ty.custom && **t == PATCHES[2]);
+    let types: Vec<&str> = PATCHES.iter().filter(served).copied().collect();
+    match types.contains(&media_type) {
+        true => Ok(()),
+        false => Err(Status::unsupported_media_type(media_type, &types.join(", "))),
+    }
+}
+
+fn read_patch(media_type: &str, bytes: &[u8]) -> Result<Patch, Status> {
+    if media_type == APPLY {
+        let body = read::decode(bytes, negotiate::Format::Yaml);
+        let body = body.map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
+        return Ok(Patch::Apply(body));
+    }
+    let body = read::decode(bytes, negotiate::Format::Json)
+        .map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))?;
+    match media_type {
+        "application/json-patch+json" => {
+            let operations = body.value.as_array().map_or(0, Vec::len);
+            if operations > JSON_PATCH_OPERATIONS {
+                let text = format!(
+                    "The allowed maximum operations in a JSON patch is {JSON_PATCH_OPERATIONS}, got {operations}"
+                );
+                return Err(Status::new(
+                    413,
+                    "RequestEntityTooLarge",
+                    format!("Request entity too large: {text}"),
+                ));
+            }
+            Ok(Patch::Json(body.value))
+        }
+        "application/merge-patch+json" => Ok(Patch::Merge(body)),
+        _ => Ok(Patch::Strategic(body)),
+    }
+}
+
+async fn delete(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let options = delete_options(call, body).await?;
+    let Written { object, warnings, .. } = call.edge.backend.delete(&call.target, op, options).await?;
+    output.written(Written { object, created: false, pending: false, warnings })
+}
+
+async fn delete_collection(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
+    let output = Output::of(call, &op)?;
+    let list = options::list(call.query)?;
+    let options = delete_options(call, body).await?;
+    output.list(call.edge.backend.delete_collection(&call.target, op, list, options).await?)
+}
+
+/// Options from the body, or from the query where there is none.
+async fn delete_options(call: &Call<'_>, body: Incoming) -> Result<DeleteOptions, Status> {
+    let bytes = read::whole(body, call.edge.limits.body).await?;
+    if bytes.is_empty() {
+        return options::delete_from_query(call.query);
+    }
+    let format = negotiate::body_format(&call.parts.headers)?;
+    let body =
+        read::decode(&bytes, format).map_err(|why| read::unrecognized("DeleteOptions", &why, &bytes))?;
+    options::delete_from_body(&body.value)
+}
+
+/// Deletes a plane: `DELETE` on a context that names one.
+pub(crate) async fn delete_plane(
+    call: &Call<'_>,
+    plane: &freehold_machinery::PlaneId,
+) -> Result<Reply, Status> {
+    let accepted = negotiate::document(&call.parts.headers, call.query)?;
+    let gone = call.edge.backend.delete_plane(plane).await?;
+    output::document(accepted, 200, &gone)
+}

@@ -1,0 +1,184 @@
+//! Paths that are no resource's: discovery, health, version, metrics, keys, and the list of what there is.
+
+use crate::{
+    call::Call,
+    dispatch, health, negotiate, openapi,
+    respond::{self, Reply},
+};
+use bytes::Bytes;
+use freehold_apiserver_catalog::{TypeSet, discovery};
+use freehold_apiserver_planes::context::Context;
+use freehold_machinery::{Status, Value};
+use http::{HeaderValue, Method, header};
+use serde_json::json;
+
+/// The media type of aggregated discovery (KEP-3352).
+const AGGREGATED: HeaderValue =
+    HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+/// The media type of metrics.
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+/// Serves a path. 404 where there is nothing, 405 for a method other than GET and HEAD.
+pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
+    let path = call.info.path.as_str();
+    if let (&Method::DELETE, "/", Context::Plane(plane)) = (&call.parts.method, path, &call.context) {
+        return dispatch::delete_plane(call, plane).await;
+    }
+    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed(&Default::default(), &call.info.verb));
+    }
+    if health::is_health(path) {
+        return health::serve(call.edge, path, call.query).await;
+    }
+    let segments: Vec<&str> = path[1..].split('/').collect();
+    match segments[..] {
+        [""] => paths(call).await,
+        ["version"] => document(call, &version(&call.edge.version)),
+        ["metrics"] => Ok(respond::reply(
+            200,
+            OPEN_METRICS,
+            crate::payload::Payload::Full(call.edge.metrics.text().into()),
+        )),
+        ["api" | "apis"] => root(call, segments[0] == "api").await,
+        ["api", version] => resources(call, "", version).await,
+        ["apis", group] => {
+            let types = call.types().await?;
+            document(call, &discovery::group(&types, group).ok_or_else(Status::no_such_resource)?)
+        }
+        ["apis", group, version] => resources(call, group, version).await,
+        ["openapi", ..] => openapi::serve(call, &segments[1..]).await,
+        [".well-known", "openid-configuration"] => {
+            openid(call, crate::backend::OpenIdDocument::Configuration).await
+        }
+        ["openid", "v1", "jwks"] => openid(call, crate::backend::OpenIdDocument::Keys).await,
+        _ => Err(Status::no_such_resource()),
+    }
+}
+
+fn document(call: &Call<'_>, value: &Value) -> Result<Reply, Status> {
+    respond::value(negotiate::document(&call.parts.headers, call.query)?, 200, value)
+}
+
+/// `/api` or `/apis`: all of discovery in one document for who asks so, else the versions or groups alone.
+async fn root(call: &Call<'_>, core: bool) -> Result<Reply, Status> {
+    let types = call.types().await?;
+    let clauses = negotiate::clauses(&call.parts.headers);
+    let aggregated = clauses.iter().find_map(|clause| {
+        let json = matches!(clause.media_type, "application/json" | "application/*" | "*/*");
+        match (clause.param("as"), clause.param("g"), clause.param("v")) {
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if json => Some(true),
+            ("", "", "") if json || clause.media_type == "application/yaml" => Some(false),
+            _ => None,
+        }
+    });
+    if aggregated == Some(true) {
+        let tag = format!("\"{}-{}\"", types.hash(), if core { "api" } else { "apis" });
+        return tagged(call, &tag, || {
+            Ok(respond::reply(200, AGGREGATED, body(&discovery::aggregated(&types, core))))
+        });
+    }
+    match core {
+        true => document(call, &discovery::api_versions(&types, &server_address(call))),
+        false => document(call, &discovery::group_list(&types)),
+    }
+}
+
+fn body(value: &Value) -> crate::payload::Payload {
+    crate::payload::Payload::Full(Bytes::from(value.to_string()))
+}
+
+/// An answer with an `ETag`; 304 for who has it already.
+pub(crate) fn tagged(
+    call: &Call<'_>,
+    tag: &str,
+    make: impl FnOnce() -> Result<Reply, Status>,
+) -> Result<Reply, Status> {
+    let known = call.parts.headers.get_all(header::IF_NONE_MATCH).into_iter().filter_map(|v| v.to_str().ok());
+    let has = known
+        .flat_map(|v| v.split(','))
+        .any(|t| matches!(t.trim().trim_start_matches("W/"), t if t == tag || t == "*"));
+    let mut reply = if has { http::Response::new(crate::payload::Payload::empty()) } else { make()? };
+    if has {
+        *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
+    }
+    let tag = HeaderValue::from_str(tag).map_err(Status::internal)?;
+    reply.headers_mut().insert(header::ETAG, tag);
+    reply.headers_mut().append(header::VARY, HeaderValue::from_static("Accept"));
+    Ok(reply)
+}
+
+/// Where the client reached the server.
+fn server_address(call: &Call<'_>) -> String {
+    let authority = call.parts.uri.authority().map(|a| a.as_str().to_owned());
+    let host = call.parts.headers.get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
+    authority.or(host).unwrap_or_default()
+}
+
+async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply, Status> {
+    let types = call.types().await?;
+    match discovery::resource_list(&types, group, version) {
+        Some(list) => document(call, &list),
+        None if types.version(group, version).is_some() => Err(Status::unavailable("service unavailable")),
+        None => Err(Status::no_such_resource()),
+    }
+}
+
+async fn openid(call: &Call<'_>, which: crate::backend::OpenIdDocument) -> Result<Reply, Status> {
+    let document = call.edge.backend.openid(&call.target, which).await?;
+    let mut reply = respond::json(200, Bytes::from(document.to_string()));
+    let media_type = match which {
+        crate::backend::OpenIdDocument::Configuration => "application/json",
+        crate::backend::OpenIdDocument::Keys => "application/jwk-set+json",
+    };
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    Ok(reply)
+}
+
+/// `/version`, from `v1.36.0+freehold-0.1.0`.
+pub(crate) fn version(version: &str) -> Value {
+    let mut numbers = version.trim_start_matches('v').split(['.', '+']);
+    let (major, minor) = (numbers.next().unwrap_or(""), numbers.next().unwrap_or(""));
+    json!({
+        "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
+        "platform": format!("linux/{}", match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other }),
+    })
+}
+
+/// `/`: the paths that are served.
+async fn paths(call: &Call<'_>) -> Result<Reply, Status> {
+    let types = call.types().await?;
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .into();
+    paths.extend(group_paths(&types));
+    paths.sort();
+    document(call, &json!({"paths": paths}))
+}
+
+/// The paths of groups and of their versions.
+fn group_paths(types: &TypeSet) -> Vec<String> {
+    let mut paths = Vec::new();
+    for group in types.groups() {
+        let base = if group.name.is_empty() { "/api".to_owned() } else { format!("/apis/{}", group.name) };
+        paths.extend(group.versions.iter().map(|v| format!("{base}/{}", v.version)));
+        if !group.name.is_empty() {
+            paths.push(base);
+        }
+    }
+    paths
+}

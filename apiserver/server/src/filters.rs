@@ -1,0 +1,302 @@
+//! What every request passes, in order.
+//!
+//! [`handle`] is the outermost; [`chain`] lists the rest with a reason for each place.
+
+use crate::{
+    backend::Backend,
+    call::Call,
+    config::{Config, EtcdHandler, Limits},
+    dispatch, health,
+    identity::{self, Identity},
+    info::RequestInfo,
+    metrics::{Held, Metrics},
+    negotiate, path,
+    payload::Payload,
+    proxy,
+    query::Query,
+    respond::{self, Reply},
+    upstream::Upstream,
+};
+use freehold_apiserver_planes::{
+    Target,
+    context::{self, Context},
+};
+use freehold_machinery::{Status, User, user::MASTERS};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Method, Request, Version, header, request::Parts};
+use hyper::body::Incoming;
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+/// The group of Freehold's own controllers, which work on planes by their identifiers.
+const CONTROLLERS: &str = "system:freehold:controllers";
+/// Longest audit id that is taken from a client, in bytes.
+const LONGEST_AUDIT_ID: usize = 64;
+
+/// What all requests share.
+pub(crate) struct Edge {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) metrics: Metrics,
+    pub(crate) limits: Limits,
+    pub(crate) version: String,
+    pub(crate) front_proxy: Option<Upstream>,
+    pub(crate) nodes: Option<Upstream>,
+    /// Cancelled when the server stops.
+    pub(crate) stop: CancellationToken,
+    etcd: Option<EtcdHandler>,
+    mutating: AtomicUsize,
+    read_only: AtomicUsize,
+}
+
+impl Edge {
+    pub(crate) fn new(config: Config, backend: Arc<dyn Backend>) -> Self {
+        Self {
+            backend,
+            metrics: Metrics::new(config.registry),
+            limits: config.limits,
+            version: config.version,
+            front_proxy: config.front_proxy.map(Upstream::new),
+            nodes: config.nodes.map(Upstream::new),
+            stop: CancellationToken::new(),
+            etcd: config.etcd,
+            mutating: AtomicUsize::new(0),
+            read_only: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// What is learned about a request on its way, for metrics and logs.
+#[derive(Default)]
+pub(crate) struct Trace {
+    pub(crate) info: Option<RequestInfo>,
+    /// Whether the resource is one that is served.
+    pub(crate) known: bool,
+}
+
+/// Answers a request, whatever happens.
+pub(crate) async fn handle(edge: Arc<Edge>, peer: Arc<Identity>, request: Request<Incoming>) -> Reply {
+    let started = Instant::now();
+    let (mut parts, body) = request.into_parts();
+    let audit = audit_id(&parts.headers);
+    parts.headers.insert(respond::AUDIT_ID, audit.clone());
+    let (query, query_error) = match Query::parse(parts.uri.query()) {
+        Ok(query) => (query, None),
+        Err(status) => (Query::default(), Some(status)),
+    };
+    let mut trace = Trace::default();
+    let span =
+        tracing::info_span!("request", audit_id = ?audit, method = %parts.method, path = parts.uri.path());
+    let outcome = match query_error {
+        Some(status) => Err(status),
+        None => {
+            let chain = chain(&edge, &peer, &mut parts, body, &query, &mut trace);
+            // Rescue is outermost: a bug in one request is a 500 for its client and nothing to anyone else.
+            let rescued = AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await;
+            rescued.unwrap_or_else(|_| Err(panicked()))
+        }
+    };
+    let reply = outcome.unwrap_or_else(|status| respond::failure(&parts.headers, &query, &status));
+    let reply = finish(&parts, reply, audit);
+    record(&edge, &parts, &query, trace, &reply, started);
+    span.in_scope(|| {
+        tracing::debug!(
+            code = reply.status().as_u16(),
+            micros = started.elapsed().as_micros() as u64,
+            "answered"
+        )
+    });
+    reply
+}
+
+fn panicked() -> Status {
+    tracing::error!("a request panicked");
+    Status::new(500, "InternalError", "This request caused apiserver to panic. Look in the logs for details.")
+}
+
+/// The client's audit id, or a new one: it is in the log, in the answer and in what a dedicated pair is sent.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(respond::AUDIT_ID).filter(|id| !id.is_empty() && id.len() <= LONGEST_AUDIT_ID);
+    given.filter(|id| id.to_str().is_ok()).cloned().unwrap_or_else(|| {
+        let mut buffer = uuid::Uuid::encode_buffer();
+        let text: &str = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
+        HeaderValue::from_str(text).expect("a uuid is a header value")
+    })
+}
+
+fn finish(parts: &Parts, reply: Reply, audit: HeaderValue) -> Reply {
+    let mut reply = respond::compressed(&parts.headers, reply);
+    let headers = reply.headers_mut();
+    headers.insert(respond::AUDIT_ID, audit);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    if parts.method == Method::HEAD {
+        if let Some(length) = reply.body().len() {
+            reply.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length as u64));
+        }
+        return reply.map(|_| Payload::empty());
+    }
+    reply
+}
+
+fn record(edge: &Edge, parts: &Parts, query: &Query, trace: Trace, reply: &Reply, started: Instant) {
+    let info = trace.info.unwrap_or_else(|| RequestInfo {
+        verb: "other".to_owned(),
+        path: String::new(),
+        resource: None,
+    });
+    let apply = info.verb == "patch" && negotiate::content_type(&parts.headers) == dispatch::APPLY;
+    let labels = edge.metrics.labels(&info, trace.known, query.get("dryRun").is_some(), apply);
+    let seconds = started.elapsed().as_secs_f64();
+    edge.metrics.answered(labels, reply.status().as_u16(), seconds, info.is_long_running());
+}
+
+/// The filters, in order.
+async fn chain(
+    edge: &Arc<Edge>,
+    peer: &Arc<Identity>,
+    parts: &mut Parts,
+    body: Incoming,
+    query: &Query,
+    trace: &mut Trace,
+) -> Result<Reply, Status> {
+    // gRPC for etcd's services has no Kubernetes path or verb, so nothing below applies to it but who is asking.
+    if let Some(handler) = edge.etcd.as_ref().filter(|_| is_etcd(parts)) {
+        return etcd(edge, handler, peer, parts, body).await;
+    }
+    // The path is decoded once, before anyone looks at it.
+    let path = path::decode(&parts.uri, parts.version)?;
+    let (context, rest) = context::parse(&path).ok_or_else(Status::no_such_resource)?;
+    let info = &*trace.info.insert(RequestInfo::read(&parts.method, rest, query)?);
+    // A server that stops says so at once, except to who asks whether it does.
+    if edge.stop.is_cancelled() && !health::is_health(rest) {
+        return Err(Status::too_many_requests("The apiserver is shutting down, please try again later.", 1));
+    }
+    // Before any work, authentication too: a flood must be cheap to refuse.
+    let _admitted = admit(edge, info, rest)?;
+    let ask = Ask { edge, peer, query, context, info, known: &mut trace.known };
+    // All that follows has a deadline, unless the client is meant to stay.
+    if info.is_long_running() {
+        return ask.answer(parts, body).await;
+    }
+    let answer = tokio::time::timeout(edge.limits.request, ask.answer(parts, body)).await;
+    answer.unwrap_or_else(|_| {
+        Err(Status::timeout("Timeout: request did not complete within the allotted timeout"))
+    })
+}
+
+/// A request whose meaning is known and whose author is not.
+struct Ask<'a> {
+    edge: &'a Arc<Edge>,
+    peer: &'a Arc<Identity>,
+    query: &'a Query,
+    context: Context,
+    info: &'a RequestInfo,
+    known: &'a mut bool,
+}
+
+impl Ask<'_> {
+    async fn answer(self, parts: &mut Parts, body: Incoming) -> Result<Reply, Status> {
+        let Self { edge, peer, query, context, info, known } = self;
+        // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
+        // is said later: only who is known learns what is there.
+        let resolved = edge.backend.resolve(&context).await;
+        let user = identity::authenticate(edge, resolved.as_ref().ok(), peer, &parts.headers).await?;
+        let target = match resolved {
+            Ok(target) => target,
+            Err(_) if user.name == freehold_machinery::user::ANONYMOUS => return Err(Status::unauthorized()),
+            Err(status) => return Err(status),
+        };
+        confine(&user, &context, &target)?;
+        // The pair judges for itself, impersonation included: it has the rules.
+        if let Target::Dedicated(pair) = &target {
+            let labels = edge.metrics.labels(info, false, false, false);
+            let held = info.is_long_running().then(|| edge.metrics.long_running(&labels));
+            return proxy::forward(edge, pair, &user, &info.path, parts, body, held).await;
+        }
+        // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
+        let user = identity::impersonate(edge, &target, user, &parts.headers).await?;
+        let mut call = Call { edge, parts, query, context, target, user, info, known };
+        call.authorize().await?;
+        dispatch::dispatch(&mut call, body).await
+    }
+}
+
+/// 401 for an identity that belongs to another plane, 403 for who may not name planes by their identifiers.
+fn confine(user: &User, context: &Context, target: &Target) -> Result<(), Status> {
+    if let Some(home) = &user.plane {
+        let here = match target {
+            Target::Local(plane) => plane == home,
+            Target::Dedicated(pair) => pair.plane == *home,
+            _ => false,
+        };
+        if !here {
+            return Err(Status::unauthorized());
+        }
+    }
+    let by_id = matches!(context, Context::Plane(_) | Context::AllPlanes);
+    if by_id && !(user.plane.is_none() && (user.is_in(MASTERS) || user.is_in(CONTROLLERS))) {
+        let why = format!("User {:?} cannot use planes by their identifiers", user.name);
+        return Err(Status::forbidden(&Default::default(), "", &why));
+    }
+    Ok(())
+}
+
+/// A place among the requests that are served at a time.
+struct Admitted<'a> {
+    count: &'a AtomicUsize,
+    _held: Held,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Takes a place; 429 where there is none. Long-running requests and health checks need none.
+fn admit<'a>(edge: &'a Edge, info: &RequestInfo, path: &str) -> Result<Option<Admitted<'a>>, Status> {
+    if info.is_long_running() || health::is_health(path) {
+        return Ok(None);
+    }
+    let read_only = info.is_read_only();
+    let (count, limit) = match read_only {
+        true => (&edge.read_only, edge.limits.read_only),
+        false => (&edge.mutating, edge.limits.mutating),
+    };
+    let held = Held::new(edge.metrics.in_flight(read_only));
+    let before = count.fetch_add(1, Relaxed);
+    let admitted = Admitted { count, _held: held };
+    if before >= limit {
+        return Err(Status::too_many_requests("Too many requests, please try again later.", 1));
+    }
+    Ok(Some(admitted))
+}
+
+fn is_etcd(parts: &Parts) -> bool {
+    parts.version == Version::HTTP_2
+        && parts.uri.path().starts_with("/etcdserverpb.")
+        && negotiate::content_type(&parts.headers).starts_with("application/grpc")
+}
+
+async fn etcd(
+    edge: &Arc<Edge>,
+    handler: &EtcdHandler,
+    peer: &Arc<Identity>,
+    parts: &mut Parts,
+    body: Incoming,
+) -> Result<Reply, Status> {
+    let user = identity::authenticate(edge, None, peer, &parts.headers).await?;
+    let mut request = Request::new(body);
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = parts.uri.clone();
+    *request.version_mut() = parts.version;
+    *request.headers_mut() = parts.headers.clone();
+    Ok(handler(request, user).await)
+}

@@ -1,0 +1,74 @@
+//! `/livez`, `/readyz` and `/healthz`, as kube-apiserver answers them.
+
+use crate::{
+    filters::Edge,
+    query::Query,
+    respond::{self, Reply},
+};
+use freehold_machinery::Status;
+use std::fmt::Write;
+
+/// The outcome of each check, by name.
+type Checks = Vec<(&'static str, Result<(), String>)>;
+
+/// Whether a path is one of health's.
+pub(crate) fn is_health(path: &str) -> bool {
+    matches!(path.split('/').nth(1), Some("livez" | "readyz" | "healthz"))
+}
+
+/// Answers a health path.
+pub(crate) async fn serve(edge: &Edge, path: &str, query: &Query) -> Result<Reply, Status> {
+    let (root, single) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
+    let mut checks: Checks = vec![("ping", Ok(()))];
+    if root != "livez" {
+        checks.extend(edge.backend.ready().await);
+        let stopping = edge.stop.is_cancelled();
+        checks.push(("shutdown", if stopping { Err("process is shutting down".into()) } else { Ok(()) }));
+    }
+    if single.is_empty() {
+        return Ok(all(root, &checks, query));
+    }
+    match checks.iter().find(|(name, _)| *name == single) {
+        Some((_, Ok(()))) => Ok(respond::text(200, "ok")),
+        Some((_, Err(why))) => Ok(respond::text(500, format!("internal server error: {why}\n"))),
+        None => Err(Status::no_such_resource()),
+    }
+}
+
+fn all(root: &str, checks: &Checks, query: &Query) -> Reply {
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut lines = String::new();
+    let mut failed = false;
+    for (name, outcome) in checks {
+        // Why it failed goes to the log only: these paths are public.
+        let verdict = match outcome {
+            _ if excluded.contains(name) => format!("[+]{name} excluded: ok"),
+            Ok(()) => format!("[+]{name} ok"),
+            Err(why) => {
+                tracing::warn!(check = name, why, "health check failed");
+                failed = true;
+                format!("[-]{name} failed: reason withheld")
+            }
+        };
+        let _ = writeln!(lines, "{verdict}");
+    }
+    let unknown: Vec<String> = excluded
+        .iter()
+        .filter(|e| checks.iter().all(|(name, _)| name != *e))
+        .map(|e| format!("{e:?}"))
+        .collect();
+    if !unknown.is_empty() {
+        let _ = writeln!(
+            lines,
+            "warn: some health checks cannot be excluded: no matches for {}",
+            unknown.join(",")
+        );
+    }
+    if failed {
+        return respond::text(500, format!("{lines}{root} check failed\n"));
+    }
+    if query.get("verbose").is_none() {
+        return respond::text(200, "ok");
+    }
+    respond::text(200, format!("{lines}{root} check passed\n"))
+}

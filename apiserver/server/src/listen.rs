@@ -1,0 +1,265 @@
+//! Connections: accepted, secured, served and drained.
+
+use crate::{
+    backend::Backend,
+    config::{Authorities, BindError, Config, Limits},
+    filters::{self, Edge},
+    identity::{self, Identity},
+    metrics::Held,
+    tls::{self, Certificate, TlsError},
+};
+use arc_swap::ArcSwap;
+use freehold_apiserver_authn::Roots;
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulConnection},
+};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
+
+/// Pause after an accept that failed (no file descriptors left, for one), so that it isn't a busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Streams of one HTTP/2 connection at a time (kube-apiserver's number).
+const STREAMS: u32 = 250;
+/// Pings find out that an HTTP/2 client is gone.
+const PING: Duration = Duration::from_secs(30);
+
+/// A bound server.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    edge: Arc<Edge>,
+    reload: Reload,
+    builders: Builders,
+    limits: Limits,
+}
+
+/// What new connections are secured with.
+struct Secure {
+    acceptor: TlsAcceptor,
+    roots: Roots,
+}
+
+/// Replaces what new connections are secured with.
+#[derive(Clone)]
+pub struct Reload {
+    certificate: Arc<Certificate>,
+    secure: Arc<ArcSwap<Secure>>,
+}
+
+impl Reload {
+    fn new(certificate: Arc<Certificate>, authorities: &Authorities) -> Result<Self, BindError> {
+        let secure = Arc::new(ArcSwap::from_pointee(secure(&certificate, authorities)?));
+        Ok(Self { certificate, secure })
+    }
+
+    /// A new serving certificate, as PEM. On an error the old one stays.
+    pub fn certificate(&self, chain: &[u8], key: &[u8]) -> Result<(), TlsError> {
+        self.certificate.replace(chain, key)
+    }
+
+    /// New authorities for client certificates. On an error the old ones stay.
+    pub fn authorities(&self, authorities: &Authorities) -> Result<(), BindError> {
+        self.secure.store(Arc::new(secure(&self.certificate, authorities)?));
+        Ok(())
+    }
+}
+
+fn secure(certificate: &Arc<Certificate>, authorities: &Authorities) -> Result<Secure, BindError> {
+    let proxies = authorities.front_proxy.as_ref().map_or("", |proxy| proxy.ca_pem.as_str());
+    let config = tls::server_config(certificate.clone(), &[&authorities.clients, proxies])?;
+    let roots = Roots::new(&authorities.clients, authorities.front_proxy.as_ref())?;
+    Ok(Secure { acceptor: TlsAcceptor::from(Arc::new(config)), roots })
+}
+
+impl Server {
+    /// Binds the address; connections wait in the system's queue until [`Server::run`].
+    pub async fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, BindError> {
+        let address = config.listen;
+        let listen = |source| BindError::Listen { address, source };
+        let reload = Reload::new(config.certificate.clone(), &config.authorities)?;
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let limits = config.limits.clone();
+        let builders = Builders::new(&limits);
+        Ok(Self { listener, address, edge: Arc::new(Edge::new(config, backend)), reload, builders, limits })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What replaces certificates while it runs.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
+    }
+
+    /// Serves until `stop`: then no connection is accepted, watches end, requests get [`Limits::drain`] to finish, and
+    /// what is left is cut off.
+    pub async fn run(self, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        let cut = CancellationToken::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = stop.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, remote)) if connections.len() < self.limits.connections => {
+                    let connection = self.connection(stream, cut.clone());
+                    connections.spawn(connection.instrument(tracing::debug_span!("connection", %remote)));
+                }
+                Ok((_, remote)) => tracing::warn!(%remote, "too many connections"),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection can't be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        self.edge.stop.cancel();
+        connections.close();
+        if timeout(self.limits.drain, connections.wait()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "requests cut off");
+            cut.cancel();
+            connections.wait().await;
+        }
+    }
+
+    fn connection(
+        &self,
+        stream: TcpStream,
+        cut: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let secure = self.reload.secure.load_full();
+        let (edge, builders, limits) = (self.edge.clone(), self.builders.clone(), self.limits.clone());
+        async move {
+            let held = Held::new(&edge.metrics.connections);
+            let stop = edge.stop.clone();
+            let secured = async {
+                stream.set_nodelay(true)?;
+                timeout(limits.handshake, secure.acceptor.accept(stream)).await.map_err(io::Error::from)?
+            };
+            let secured = tokio::select! {
+                secured = secured => secured,
+                () = stop.cancelled() => return,
+            };
+            let served = async {
+                match secured {
+                    Ok(stream) => {
+                        let peer = identity::peer(stream.get_ref().1, &secure.roots);
+                        serve(edge, builders, limits, stream, peer).await;
+                    }
+                    Err(error) => tracing::debug!(%error, "no TLS"),
+                }
+            };
+            tokio::select! {
+                () = served => {}
+                () = cut.cancelled() => {}
+            }
+            drop(held);
+        }
+    }
+}
+
+/// One builder for each protocol, because which one it is was settled in the handshake.
+#[derive(Clone)]
+struct Builders {
+    http1: auto::Builder<TokioExecutor>,
+    http2: auto::Builder<TokioExecutor>,
+}
+
+impl Builders {
+    fn new(limits: &Limits) -> Self {
+        let mut http1 = auto::Builder::new(TokioExecutor::new()).http1_only();
+        http1
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_time)
+            .max_buf_size(limits.head as usize)
+            .pipeline_flush(true);
+        let mut http2 = auto::Builder::new(TokioExecutor::new()).http2_only();
+        http2
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(limits.head)
+            .initial_stream_window_size(256 * 1024)
+            .initial_connection_window_size(1024 * 1024)
+            .max_send_buf_size(64 * 1024)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING);
+        Self { http1, http2 }
+    }
+}
+
+async fn serve(
+    edge: Arc<Edge>,
+    builders: Builders,
+    limits: Limits,
+    stream: TlsStream<TcpStream>,
+    peer: Identity,
+) {
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let peer = Arc::new(peer);
+    let asked = Arc::new(AtomicBool::new(false));
+    let service = {
+        let (edge, asked) = (edge.clone(), asked.clone());
+        service_fn(move |request| {
+            asked.store(true, Relaxed);
+            let (edge, peer): (Arc<Edge>, Arc<Identity>) = (edge.clone(), peer.clone());
+            async move { Ok::<_, Infallible>(filters::handle(edge, peer, request).await) }
+        })
+    };
+    let io = TokioIo::new(stream);
+    let builder = if http2 { &builders.http2 } else { &builders.http1 };
+    let connection = builder.serve_connection_with_upgrades(io, service);
+    let silent = async {
+        sleep(limits.head_time).await;
+        if asked.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = drive(connection, &edge.stop) => {}
+        // A client that finished the handshake and never asked anything.
+        () = silent => tracing::debug!("silent connection closed"),
+    }
+}
+
+/// Serves a connection; on `stop` it takes no further request and ends with those that it has.
+async fn drive<C>(connection: C, stop: &CancellationToken)
+where
+    C: GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connection = pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "connection ended");
+    }
+}

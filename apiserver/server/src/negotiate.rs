@@ -1,0 +1,270 @@
+//! Which representation the client wants, by `Accept`, and which the body has, by `Content-Type`.
+//!
+//! Clauses are tried by quality, then in the client's order; one that can't be served is skipped. That is how
+//! `application/vnd.kubernetes.protobuf, application/json` becomes JSON here.
+
+use crate::query::Query;
+use freehold_machinery::Status;
+use http::{HeaderMap, HeaderValue, header};
+
+/// How a document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+}
+
+/// What an object or a list is made into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Itself.
+    #[default]
+    Whole,
+    /// `meta.k8s.io/v1` `Table`.
+    Table,
+    /// `meta.k8s.io/v1` `PartialObjectMetadata`, or the list of them.
+    Metadata,
+}
+
+/// The outcome of negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) format: Format,
+    pub(crate) shape: Shape,
+    pub(crate) pretty: bool,
+}
+
+/// One clause of an `Accept` header.
+pub(crate) struct Clause<'a> {
+    pub(crate) media_type: &'a str,
+    quality: f32,
+    params: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Clause<'a> {
+    /// A parameter's value, empty where it is absent.
+    pub(crate) fn param(&self, key: &str) -> &'a str {
+        self.params.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map_or("", |(_, v)| v)
+    }
+
+    fn covers(&self, media_type: &str) -> bool {
+        match self.media_type.split_once('/') {
+            Some(("*", "*")) => true,
+            Some((kind, "*")) => {
+                media_type.split_once('/').is_some_and(|(k, _)| k.eq_ignore_ascii_case(kind))
+            }
+            _ => self.media_type.eq_ignore_ascii_case(media_type),
+        }
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        match (self.param("as"), self.param("g"), self.param("v")) {
+            ("", "", "") => Some(Shape::Whole),
+            ("Table", "meta.k8s.io", "v1") => Some(Shape::Table),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+                Some(Shape::Metadata)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The clauses of all `Accept` headers, best first. No header gives no clause.
+pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
+    let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|v| v.to_str().ok());
+    let mut found: Vec<Clause<'_>> = values.flat_map(|v| v.split(',')).filter_map(clause).take(64).collect();
+    let wildcards = |c: &Clause<'_>| c.media_type.matches('*').count();
+    found.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(wildcards(a).cmp(&wildcards(b))));
+    found
+}
+
+fn clause(text: &str) -> Option<Clause<'_>> {
+    let mut parts = text.split(';');
+    let media_type = parts.next().map(str::trim).filter(|m| !m.is_empty())?;
+    // A lone `*` is sent by some old clients and means `*/*`.
+    let media_type = if media_type == "*" { "*/*" } else { media_type };
+    let params: Vec<(&str, &str)> = parts
+        .filter_map(|p| p.split_once('='))
+        .map(|(k, v)| (k.trim(), v.trim().trim_matches('"')))
+        .collect();
+    let quality = params.iter().find(|(k, _)| *k == "q").map_or(1.0, |(_, v)| v.parse().unwrap_or(1.0));
+    (quality > 0.0).then_some(Clause { media_type, quality, params })
+}
+
+const FORMATS: [(&str, Format); 2] = [("application/json", Format::Json), ("application/yaml", Format::Yaml)];
+
+/// What a client wants of an object or list. 406 in Kubernetes' words where nothing of it can be had.
+pub(crate) fn object(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
+    choose(headers, query, &FORMATS, true)
+        .ok_or_else(|| Status::not_acceptable("application/json, application/yaml"))
+}
+
+/// What a client wants of a document that has one shape (discovery, reviews, errors).
+pub(crate) fn document(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
+    choose(headers, query, &FORMATS, false)
+        .ok_or_else(|| Status::not_acceptable("application/json, application/yaml"))
+}
+
+/// What a client wants of a watch: JSON frames only.
+pub(crate) fn watch(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
+    choose(headers, query, &FORMATS[..1], true)
+        .ok_or_else(|| Status::not_acceptable("application/json;stream=watch"))
+}
+
+fn choose(headers: &HeaderMap, query: &Query, formats: &[(&str, Format)], shaped: bool) -> Option<Accepted> {
+    let pretty = is_pretty(headers, query);
+    if !headers.contains_key(header::ACCEPT) {
+        return Some(Accepted { format: formats[0].1, shape: Shape::Whole, pretty });
+    }
+    clauses(headers).iter().find_map(|clause| {
+        let format = formats.iter().find(|(media_type, _)| clause.covers(media_type))?.1;
+        let shape = clause.shape().filter(|s| shaped || *s == Shape::Whole)?;
+        matches!(clause.param("stream"), "" | "watch").then_some(())?;
+        Some(Accepted { format, shape, pretty: pretty || clause.param("pretty") == "1" })
+    })
+}
+
+/// Whether a person reads it: `pretty`, or a browser or command-line client that did not say.
+pub(crate) fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.get("pretty").filter(|p| !p.is_empty()) {
+        Some(given) => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        None => {
+            let agent = headers.get(header::USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
+            [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
+        }
+    }
+}
+
+/// A body's media type in lower case, without parameters; empty where the header is absent.
+pub(crate) fn content_type(headers: &HeaderMap) -> String {
+    let raw = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    raw.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
+}
+
+/// Which format a body has; none means JSON. 415 in Kubernetes' words for any other.
+pub(crate) fn body_format(headers: &HeaderMap) -> Result<Format, Status> {
+    let given = content_type(headers);
+    if given.is_empty() {
+        return Ok(Format::Json);
+    }
+    let found = FORMATS.iter().find(|(media_type, _)| *media_type == given);
+    found
+        .map(|(_, format)| *format)
+        .ok_or_else(|| Status::unsupported_media_type(&given, "application/json, application/yaml"))
+}
+
+/// Whether the client takes gzip.
+pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|v| v.to_str().ok());
+    values.flat_map(|v| v.split(',')).any(|coding| {
+        let (name, params) = coding.split_once(';').unwrap_or((coding, ""));
+        let refused = params.trim().strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0f32));
+        name.trim().eq_ignore_ascii_case("gzip") && !refused
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: header::HeaderName, value: &str) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        if !value.is_empty() {
+            map.insert(name, value.parse().unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn accept_chooses_the_first_clause_that_can_be_served() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+        let kubectl = format!("{table},{old},application/json");
+        let client_go = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        let (json, yaml) = (Format::Json, Format::Yaml);
+        // Accept -> object, document, watch
+        type Row<'a> = (&'a str, Option<(Format, Shape)>, Option<Format>, Option<Shape>);
+        let rows: Vec<Row<'_>> = vec![
+            ("", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
+            ("*/*", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
+            ("application/*", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
+            ("application/yaml", Some((yaml, Shape::Whole)), Some(yaml), None),
+            ("text/html", None, None, None),
+            (&kubectl, Some((json, Shape::Table)), Some(json), Some(Shape::Table)),
+            (table, Some((json, Shape::Table)), None, Some(Shape::Table)),
+            (old, None, None, None),
+            ("application/json;as=Unknown;v=v1;g=meta.k8s.io", None, None, None),
+            (client_go, Some((json, Shape::Metadata)), Some(json), Some(Shape::Metadata)),
+            ("application/vnd.kubernetes.protobuf", None, None, None),
+            (
+                "application/vnd.kubernetes.protobuf, application/json",
+                Some((json, Shape::Whole)),
+                Some(json),
+                Some(Shape::Whole),
+            ),
+            ("application/json;stream=watch", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
+            (
+                "application/json;q=0.1,application/yaml;q=0.9",
+                Some((yaml, Shape::Whole)),
+                Some(yaml),
+                Some(Shape::Whole),
+            ),
+            ("*/*;q=0.5,application/yaml;q=0.5", Some((yaml, Shape::Whole)), Some(yaml), Some(Shape::Whole)),
+            ("application/json;q=0", None, None, None),
+        ];
+        for (accept, as_object, as_document, as_watch) in rows {
+            let (headers, query) = (headers(header::ACCEPT, accept), Query::default());
+            assert_eq!(
+                object(&headers, &query).ok().map(|a| (a.format, a.shape)),
+                as_object,
+                "object: {accept}"
+            );
+            assert_eq!(document(&headers, &query).ok().map(|a| a.format), as_document, "document: {accept}");
+            assert_eq!(watch(&headers, &query).ok().map(|a| a.shape), as_watch, "watch: {accept}");
+        }
+        let refused = object(&headers(header::ACCEPT, "text/html"), &Query::default()).unwrap_err();
+        let words = "only the following media types are accepted: application/json, application/yaml";
+        assert_eq!((refused.code, refused.message.as_str()), (406, words));
+    }
+
+    #[test]
+    fn a_body_is_json_yaml_or_refused() {
+        let rows = [
+            ("", Ok(Format::Json)),
+            ("application/json", Ok(Format::Json)),
+            ("Application/JSON; charset=utf-8", Ok(Format::Json)),
+            ("application/yaml", Ok(Format::Yaml)),
+            ("application/vnd.kubernetes.protobuf", Err(415)),
+            ("text/plain", Err(415)),
+        ];
+        for (given, expected) in rows {
+            let got = body_format(&headers(header::CONTENT_TYPE, given)).map_err(|s| s.code);
+            assert_eq!(got, expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn people_get_indentation_and_programs_do_not() {
+        let rows = [
+            ("curl/8", "", true),
+            ("curl/8", "pretty=0", false),
+            ("kubectl/v1.36", "", false),
+            ("", "pretty=true", true),
+        ];
+        for (agent, query, expected) in rows {
+            let query = Query::parse(Some(query)).unwrap();
+            assert_eq!(is_pretty(&headers(header::USER_AGENT, agent), &query), expected, "{agent} {query:?}");
+        }
+    }
+
+    #[test]
+    fn gzip_is_sent_to_those_who_take_it() {
+        for (given, expected) in
+            [("gzip", true), ("br, gzip;q=0.5", true), ("gzip;q=0", false), ("br", false), ("", false)]
+        {
+            assert_eq!(takes_gzip(&headers(header::ACCEPT_ENCODING, given)), expected, "{given}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Passing a request on to a dedicated pair.
+//!
+//! The pair knows the user from identity headers, which it believes because of the client certificate they come with
+//! (Kubernetes' "authenticating proxy"). Such headers of the client's own never get through, nor do its credentials.
+//! Impersonation headers do: the pair holds the rules by which they are judged.
+
+use crate::{filters::Edge, metrics::Held, path::percent_encode, payload::Payload, respond::Reply, upstream};
+use freehold_apiserver_authn::forwarded_headers;
+use freehold_apiserver_planes::DedicatedTarget;
+use freehold_machinery::{Status, User};
+use futures_util::{StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header, request::Parts};
+use http_body_util::{BodyDataStream, BodyExt};
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use std::{future::ready, sync::Arc};
+use tracing::Instrument;
+
+/// Headers that are between neighbours only (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+];
+/// Prefix of all identity headers.
+const IDENTITY: &str = "x-remote-";
+/// Characters of a path that are not escaped.
+const PATH: &[u8] = b"/:@!$&'()*+,;=";
+
+/// Sends a request to the pair and gives its answer. `held` is kept for as long as the answer goes on.
+pub(crate) async fn forward(
+    edge: &Arc<Edge>,
+    target: &DedicatedTarget,
+    user: &User,
+    path: &str,
+    parts: &mut Parts,
+    body: Incoming,
+    held: Option<Held>,
+) -> Result<Reply, Status> {
+    let upstream =
+        edge.front_proxy.as_ref().ok_or_else(|| unreachable_pair(target, "no front proxy identity"))?;
+    let upgrade = parts.extensions.remove::<OnUpgrade>().filter(|_| wants_upgrade(&parts.headers));
+    let outgoing = outgoing(target, user, path, parts, body, upgrade.is_some())?;
+    let mut response = upstream.send(outgoing).await.map_err(|e| unreachable_pair(target, &e.to_string()))?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if let Some(client) = upgrade {
+            join(edge, client, hyper::upgrade::on(&mut response), held);
+        }
+        return Ok(response.map(|_| Payload::empty()));
+    }
+    clean(response.headers_mut(), false);
+    Ok(incoming(edge, response, held))
+}
+
+fn unreachable_pair(target: &DedicatedTarget, why: &str) -> Status {
+    tracing::warn!(plane = %target.plane, endpoint = %target.endpoint, error = why, "dedicated control plane not reached");
+    Status::unavailable("the control plane of this project can't be reached").retry_after(1)
+}
+
+fn outgoing(
+    target: &DedicatedTarget,
+    user: &User,
+    path: &str,
+    parts: &Parts,
+    body: Incoming,
+    upgrade: bool,
+) -> Result<Request<Payload>, Status> {
+    let mut text = percent_encode(path, PATH);
+    if let Some(query) = parts.uri.query() {
+        text.push('?');
+        text.push_str(query);
+    }
+    let payload = match http_body::Body::is_end_stream(&body) {
+        true => Payload::empty(),
+        false => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
+    };
+    let mut request = Request::new(payload);
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() =
+        upstream::address(&target.endpoint, &target.server_name, &text).map_err(Status::internal)?;
+    let headers = request.headers_mut();
+    *headers = parts.headers.clone();
+    clean(headers, upgrade);
+    identify(headers, user);
+    headers.insert(header::HOST, HeaderValue::from_str(&target.server_name).map_err(Status::internal)?);
+    Ok(request)
+}
+
+/// Removes what must not pass: headers between neighbours, credentials and claimed identities.
+fn clean(headers: &mut HeaderMap, upgrade: bool) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .into_iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| !(upgrade && *name == header::UPGRADE))
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    } else {
+        headers.remove(header::UPGRADE);
+    }
+    headers.remove(header::AUTHORIZATION);
+    let claimed: Vec<HeaderName> =
+        headers.keys().filter(|k| k.as_str().starts_with(IDENTITY)).cloned().collect();
+    for name in claimed {
+        headers.remove(name);
+    }
+}
+
+/// Says who asks. What can't stand in a header is left out: such a user has fewer rights, never others.
+fn identify(headers: &mut HeaderMap, user: &User) {
+    for (name, value) in forwarded_headers(user) {
+        let pair = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()));
+        if let (Ok(name), Ok(value)) = pair {
+            headers.append(name, value);
+        }
+    }
+}
+
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let tokens = headers.get_all(header::CONNECTION).into_iter().filter_map(|v| v.to_str().ok());
+    headers.contains_key(header::UPGRADE)
+        && tokens.flat_map(|v| v.split(',')).any(|t| t.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// An answer from another server as one of ours. One of unknown length may be a watch: it ends when the server stops.
+pub(crate) fn incoming(edge: &Arc<Edge>, response: http::Response<Incoming>, held: Option<Held>) -> Reply {
+    response.map(|body| match http_body::Body::size_hint(&body).exact() {
+        Some(_) => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
+        None => {
+            let stop = edge.stop.clone().cancelled_owned();
+            let frames = BodyDataStream::new(body).into_stream().take_while(|f| ready(f.is_ok()));
+            let frames = frames.filter_map(|f| ready(f.ok())).take_until(stop);
+            Payload::stream(frames.inspect(move |_| {
+                let _ = &held;
+            }))
+        }
+    })
+}
+
+/// Joins both ends of an upgraded connection until one closes or the server stops.
+fn join(edge: &Arc<Edge>, client: OnUpgrade, server: OnUpgrade, held: Option<Held>) {
+    let stop = edge.stop.clone();
+    let copy = async move {
+        let _held = held;
+        let (client, server) = match futures_util::try_join!(client, server) {
+            Ok(both) => both,
+            Err(error) => return tracing::debug!(%error, "upgrade failed"),
+        };
+        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+            () = stop.cancelled() => {}
+        }
+    };
+    tokio::spawn(copy.instrument(tracing::debug_span!("upgraded")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claimed_identities_and_credentials_do_not_pass() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("x-remote-user", "admin"),
+            ("X-Remote-Group", "system:masters"),
+            ("x-remote-extra-a", "b"),
+            ("x-remote-uid", "0"),
+            ("authorization", "Bearer x"),
+            ("connection", "close, x-secret"),
+            ("x-secret", "1"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("accept", "application/json"),
+            ("impersonate-user", "jane"),
+        ] {
+            headers.append(
+                HeaderName::from_bytes(name.to_ascii_lowercase().as_bytes()).unwrap(),
+                value.parse().unwrap(),
+            );
+        }
+        clean(&mut headers, false);
+        let user = User {
+            name: "jane".into(),
+            groups: vec!["a".into(), "b".into()],
+            extra: [("freehold.dev/org unit".to_owned(), vec!["x".to_owned(), "y".to_owned()])].into(),
+            ..User::default()
+        };
+        identify(&mut headers, &user);
+        let mut left: Vec<String> =
+            headers.iter().map(|(k, v)| format!("{k}={}", v.to_str().unwrap())).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "accept=application/json",
+                "impersonate-user=jane",
+                "x-remote-extra-freehold.dev%2forg%20unit=x",
+                "x-remote-extra-freehold.dev%2forg%20unit=y",
+                "x-remote-group=a",
+                "x-remote-group=b",
+                "x-remote-user=jane",
+            ]
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The query of a URL.
+
+use crate::path::percent_decode;
+use freehold_machinery::Status;
+
+/// Most parameters that one request may have.
+const MOST: usize = 256;
+
+/// The parameters of a URL, decoded, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Splits a raw query. 400 where an escape is broken or there are more than 256 parameters.
+    pub(crate) fn parse(raw: Option<&str>) -> Result<Self, Status> {
+        let mut pairs = Vec::new();
+        for pair in raw.unwrap_or("").split('&').filter(|p| !p.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decoded = percent_decode(key, true).zip(percent_decode(value, true));
+            let (key, value) =
+                decoded.ok_or_else(|| Status::bad_request("the query is not valid percent-encoded UTF-8"))?;
+            if pairs.len() == MOST {
+                return Err(Status::bad_request("the query has too many parameters"));
+            }
+            pairs.push((key.into_owned(), value.into_owned()));
+        }
+        Ok(Self(pairs))
+    }
+
+    /// The first value of a parameter.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.all(key).next()
+    }
+
+    /// The first value of a parameter, empty where it is absent.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or("")
+    }
+
+    /// All values of a parameter.
+    pub(crate) fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// A flag, as Kubernetes reads them: anything but `false` and `0` sets it.
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        self.get(key).map(|value| !(value.eq_ignore_ascii_case("false") || value == "0"))
+    }
+
+    /// A number. 400 in Go's words where it isn't one.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
+        match self.get(key) {
+            None | Some("") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_read_as_kubernetes_reads_them() {
+        let query = Query::parse(Some(
+            "watch&limit=5&labelSelector=a%3Db,c+in+(d)&dryRun=All&dryRun=x&f=False&g=0&h=no",
+        ))
+        .unwrap();
+        assert_eq!(query.flag("watch"), Some(true));
+        assert_eq!(query.number("limit").unwrap(), Some(5));
+        assert_eq!(query.text("labelSelector"), "a=b,c in (d)");
+        assert_eq!(query.all("dryRun").collect::<Vec<_>>(), ["All", "x"]);
+        assert_eq!(
+            [query.flag("f"), query.flag("g"), query.flag("h"), query.flag("i")],
+            [Some(false), Some(false), Some(true), None]
+        );
+        let wrong = Query::parse(Some("limit=five")).unwrap().number("limit").unwrap_err();
+        assert_eq!(
+            (wrong.code, wrong.message.as_str()),
+            (400, "strconv.ParseInt: parsing \"five\": invalid syntax")
+        );
+        assert_eq!(Query::parse(Some("a=%f")).unwrap_err().code, 400);
+        assert_eq!(Query::parse(Some(&"a&".repeat(257))).unwrap_err().code, 400);
+    }
+}

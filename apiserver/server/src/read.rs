@@ -1,0 +1,111 @@
+//! Request bodies: read within a limit and decoded.
+
+use crate::negotiate::Format;
+use bytes::{Bytes, BytesMut};
+use freehold_apiserver_registry::Body;
+use freehold_machinery::{Status, Value, strict};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+/// Reads a whole body. 413 beyond `limit` bytes, 400 where the client goes away in the middle.
+pub(crate) async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Status::too_large(limit));
+    }
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Status::bad_request(format!("the body can't be read: {e}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.as_ref().map_or(0, Bytes::len) + all.len() + data.len() > limit {
+            return Err(Status::too_large(limit));
+        }
+        // Most bodies come in one frame, which then needs no copy.
+        match (first.take(), all.is_empty()) {
+            (None, true) => first = Some(data),
+            (before, _) => {
+                all.extend_from_slice(&before.unwrap_or_default());
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// Decodes a body; equal keys are noted, not refused. The error is for people.
+pub(crate) fn decode(bytes: &[u8], format: Format) -> Result<Body, String> {
+    let json = format == Format::Json || bytes.trim_ascii_start().starts_with(b"{");
+    let (value, duplicates) = if json { strict::decode_json(bytes)? } else { (yaml(bytes)?, Vec::new()) };
+    Ok(Body { value, duplicates })
+}
+
+/// Decodes one YAML document, with YAML 1.1's octal numbers and booleans as Kubernetes reads them. Aliases may be
+/// replayed up to 100,000 nodes; a key that stands twice is an error.
+fn yaml(bytes: &[u8]) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000, max_replay_stack_depth: 32 },
+        with_snippet: false,
+    };
+    serde_saphyr::from_slice_with_options(bytes, options).map_err(|e| e.to_string())
+}
+
+/// 400 for a body that is no object of a kind, in Kubernetes' words.
+pub(crate) fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Status {
+    let summary = match body {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => shorten(&String::from_utf8_lossy(body)),
+        _ => shorten(&body.iter().take(16).map(|b| format!("{b:02x}")).collect::<String>()),
+    };
+    let message = format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary})");
+    Status::bad_request(message)
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(30) {
+        Some((at, _)) => format!("{} ...", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn yaml_reads_as_kubernetes_reads_it() {
+        let body = decode(b"a: &x {m: 0644}\nb: *x\nc: [yes, 'yes', 1e3, ~]\n", Format::Yaml).unwrap();
+        assert_eq!(body.value["a"], json!({"m": 420}));
+        assert_eq!(body.value["b"], json!({"m": 420}));
+        assert_eq!((&body.value["c"][0], &body.value["c"][1]), (&json!(true), &json!("yes")));
+        assert!(body.value["c"][3].is_null());
+        let json = decode(br#"{"a": 1, "a": 2}"#, Format::Yaml).unwrap();
+        assert_eq!((json.value["a"].as_i64(), json.duplicates.len()), (Some(2), 1));
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused() {
+        let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+        for level in 1..12 {
+            let items = vec![format!("*a{}", level - 1); 10].join(",");
+            bomb.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+        }
+        assert!(decode(bomb.as_bytes(), Format::Yaml).is_err());
+        assert!(decode(b"a: 1\na: 2\n", Format::Yaml).is_err(), "equal keys");
+        assert!(decode(b"a: [\n", Format::Yaml).is_err());
+        assert!(decode("[".repeat(100_000).as_bytes(), Format::Yaml).is_err());
+    }
+
+    #[test]
+    fn what_is_no_object_is_summed_up() {
+        let text = unrecognized("Pod", "no", b"{\"a\": \"0123456789012345678901234567890\"}").message;
+        assert_eq!(
+            text,
+            "the object provided is unrecognized (must be of type Pod): no ({\"a\": \"01234567890123456789012 ...)"
+        );
+        assert!(unrecognized("Pod", "no", b"").message.ends_with("(<empty>)"));
+        assert!(unrecognized("Pod", "no", b"ab").message.ends_with("(6162)"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Answers: documents, objects and failures, written the way the client asked for.
+
+use crate::{
+    negotiate::{self, Accepted, Format},
+    payload::Payload,
+    query::Query,
+};
+use bytes::Bytes;
+use freehold_machinery::{Status, Value};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+
+/// An answer.
+pub(crate) type Reply = Response<Payload>;
+
+/// Answers below this are not worth compressing, in bytes (kube-apiserver's threshold).
+const GZIP_FROM: usize = 128 * 1024;
+/// Most characters of all warnings together, and of each once that is reached (kube-apiserver's numbers).
+const WARNINGS: (usize, usize) = (4096, 256);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
+
+/// An answer with a body of some type.
+pub(crate) fn reply(code: u16, content_type: HeaderValue, payload: Payload) -> Reply {
+    let mut reply = Response::new(payload);
+    *reply.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    reply.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    reply
+}
+
+/// A JSON answer whose bytes are ready.
+pub(crate) fn json(code: u16, bytes: Bytes) -> Reply {
+    reply(code, JSON, Payload::Full(bytes))
+}
+
+/// A line or more of text.
+pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Reply {
+    let mut reply =
+        reply(code, HeaderValue::from_static("text/plain; charset=utf-8"), Payload::Full(text.into()));
+    reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply
+}
+
+/// A value in the negotiated format.
+pub(crate) fn value(accepted: Accepted, code: u16, value: &Value) -> Result<Reply, Status> {
+    let bytes = encode(accepted, value)?;
+    Ok(reply(code, content_type(accepted.format), Payload::Full(bytes)))
+}
+
+/// The media type of a format.
+pub(crate) fn content_type(format: Format) -> HeaderValue {
+    match format {
+        Format::Json => JSON,
+        Format::Yaml => YAML,
+    }
+}
+
+/// A value's bytes in the negotiated format.
+pub(crate) fn encode(accepted: Accepted, value: &impl Serialize) -> Result<Bytes, Status> {
+    let bytes = match (accepted.format, accepted.pretty) {
+        (Format::Yaml, _) => {
+            serde_saphyr::to_string(value).map(String::into_bytes).map_err(Status::internal)?
+        }
+        (Format::Json, true) => serde_json::to_vec_pretty(value).map_err(Status::internal)?,
+        (Format::Json, false) => serde_json::to_vec(value).map_err(Status::internal)?,
+    };
+    Ok(bytes.into())
+}
+
+/// A failure, in the format that the client asked for, or as JSON where that can't be had.
+pub(crate) fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Reply {
+    let accepted = negotiate::document(headers, query).unwrap_or(Accepted {
+        format: Format::Json,
+        shape: negotiate::Shape::Whole,
+        pretty: true,
+    });
+    let body = status.to_json();
+    let mut reply = value(accepted, status.code, &body)
+        .unwrap_or_else(|_| json(status.code, Bytes::from(body.to_string())));
+    let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    if seconds > 0 {
+        reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    reply
+}
+
+/// Compresses a large answer for a client that takes it.
+pub(crate) fn compressed(headers: &HeaderMap, reply: Reply) -> Reply {
+    let large = reply.body().len().is_some_and(|n| n > GZIP_FROM);
+    let foreign = matches!(reply.body(), Payload::Boxed(_));
+    if !large || foreign || !negotiate::takes_gzip(headers) {
+        return reply;
+    }
+    let mut reply = reply.map(Payload::gzip);
+    reply.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    reply.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    reply
+}
+
+/// Adds `Warning` headers (RFC 7234, code 299), each text once, cut as kube-apiserver cuts them.
+pub(crate) fn warn(reply: &mut Reply, warnings: &[String]) {
+    let (all, each) = WARNINGS;
+    let long = warnings.iter().map(|w| w.chars().count()).sum::<usize>() > all;
+    let mut left = all;
+    let mut seen: Vec<&str> = Vec::new();
+    for warning in warnings {
+        if seen.contains(&warning.as_str()) || left == 0 {
+            continue;
+        }
+        seen.push(warning);
+        let limit = if long { each.min(left) } else { left };
+        let text: String = warning.chars().take(limit).collect();
+        left -= text.chars().count();
+        if let Ok(value) = HeaderValue::from_str(&quoted(&text))
+            .or_else(|_| HeaderValue::from_bytes(quoted(&text).as_bytes()))
+        {
+            reply.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from("299 - \"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// `Audit-Id`.
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(texts: &[&str]) -> Vec<String> {
+        let mut reply = text(200, "");
+        warn(&mut reply, &texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>());
+        let values = reply.headers().get_all(header::WARNING).into_iter();
+        values.map(|v| String::from_utf8(v.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn warnings_are_quoted_once_each_and_cut() {
+        assert_eq!(warnings(&["a \"b\" \\ c\nd", "ä", "ä"]), [r#"299 - "a \"b\" \\ c d""#, "299 - \"ä\""]);
+        let long = "x".repeat(3000);
+        let other = "y".repeat(3000);
+        assert_eq!(warnings(&[&long]).concat().len(), 3000 + 8);
+        assert_eq!(warnings(&[&long, &other]).iter().map(String::len).collect::<Vec<_>>(), [256 + 8; 2]);
+    }
+
+    #[test]
+    fn a_failure_is_written_as_asked_or_as_json() {
+        let status = Status::too_many_requests("later", 1);
+        for (accept, expected) in
+            [("application/yaml", "application/yaml"), ("text/html", "application/json")]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            let reply = failure(&headers, &Query::default(), &status);
+            assert_eq!(
+                (reply.status().as_u16(), &reply.headers()[header::CONTENT_TYPE]),
+                (429, &expected.parse::<HeaderValue>().unwrap())
+            );
+            assert_eq!(reply.headers()[header::RETRY_AFTER], "1");
+        }
+    }
+}
