@@ -1,0 +1,264 @@
+//! Serves containers' logs to the apiserver, under kubelet's path: `/containerLogs/<namespace>/<pod>/<container>`.
+//!
+//! Only a client with a certificate of the configured authority is let in, and only under a configured name: logs can
+//! hold secrets of any tenant.
+
+use crate::logbook::{Key, LogBook};
+use crate::logs::LogOptions;
+use crate::tls;
+use bytes::Bytes;
+use freehold_machinery::time;
+use freehold_pki::CertificateInfo;
+use futures_util::StreamExt as _;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use jiff::{SignedDuration, Timestamp};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+/// How many connections there can be at once.
+const MAX_CONNECTIONS: usize = 256;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Pieces of a log that wait for a slow reader.
+const WAITING_PIECES: usize = 8;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// How logs are served. Certificates and keys are PEM.
+#[derive(Clone)]
+pub struct LogServer {
+    /// Where to listen; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// The server's certificate.
+    pub cert_pem: String,
+    /// Its key.
+    pub key_pem: String,
+    /// Who signs clients' certificates.
+    pub client_ca_pem: String,
+    /// The common names that clients may have.
+    pub client_names: Vec<String>,
+}
+
+impl std::fmt::Debug for LogServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogServer").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+/// A log server that has its port.
+pub(crate) struct Bound {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    names: Arc<[String]>,
+    logs: Arc<LogBook>,
+}
+
+impl Bound {
+    pub(crate) async fn bind(config: &LogServer, logs: Arc<LogBook>) -> anyhow::Result<Self> {
+        let tls = tls::server(&config.cert_pem, &config.key_pem, &config.client_ca_pem)?;
+        let listener = TcpListener::bind(config.listen).await?;
+        Ok(Self {
+            listener,
+            acceptor: TlsAcceptor::from(tls),
+            names: config.client_names.clone().into(),
+            logs,
+        })
+    }
+
+    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until the token is cancelled.
+    pub(crate) async fn run(self, token: CancellationToken) {
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let this = Arc::new(self);
+        loop {
+            let accepted = tokio::select! {
+                accepted = this.listener.accept() => accepted,
+                () = token.cancelled() => return,
+            };
+            let Ok((stream, _)) = accepted else {
+                // No file descriptors, mostly: some will be free soon.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let Ok(permit) = room.clone().try_acquire_owned() else { continue };
+            let (this, token) = (this.clone(), token.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = this.connection(stream) => {}
+                    () = token.cancelled() => {}
+                }
+                drop(permit);
+            });
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await else {
+            return;
+        };
+        let allowed = self.is_allowed(&stream);
+        let service = service_fn(|request: Request<Incoming>| {
+            let answer =
+                if allowed { self.answer(request.uri()) } else { plain(StatusCode::FORBIDDEN, "Forbidden") };
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let server = auto::Builder::new(TokioExecutor::new());
+        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+            tracing::debug!(error, "a connection to the log server broke");
+        }
+    }
+
+    fn is_allowed(&self, stream: &TlsStream<TcpStream>) -> bool {
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let info = certificate.and_then(|der| CertificateInfo::parse(der).ok());
+        info.is_some_and(|info| self.names.contains(&info.common_name) && info.planes().is_empty())
+    }
+
+    fn answer(&self, uri: &http::Uri) -> Response<Body> {
+        let Some(key) = key(uri.path()) else { return plain(StatusCode::NOT_FOUND, "404 page not found") };
+        let options = match options(uri.query().unwrap_or_default(), Timestamp::now()) {
+            Ok(options) => options,
+            Err(message) => return plain(StatusCode::BAD_REQUEST, &message),
+        };
+        let (_, pod, container) = &key;
+        let Some(log) = self.logs.find(&key, options.previous) else {
+            let what = if options.previous { "previous terminated container" } else { "container" };
+            return plain(StatusCode::NOT_FOUND, &format!("{what} {container:?} in pod {pod:?} not found"));
+        };
+        let (sender, receiver) = mpsc::channel(WAITING_PIECES);
+        tokio::spawn(log.send(options, sender));
+        let frames = ReceiverStream::new(receiver).map(|bytes| Ok(Frame::data(bytes)));
+        respond(StatusCode::OK, UnsyncBoxBody::new(StreamBody::new(frames)))
+    }
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<Body> {
+    respond(status, Full::new(Bytes::from(format!("{text}\n"))).boxed_unsync())
+}
+
+fn respond(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert("content-type", http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Namespace, Pod and container of a path. Their names need no escaping.
+fn key(path: &str) -> Option<Key> {
+    let mut parts = path.strip_prefix("/containerLogs/")?.split('/').map(str::to_owned);
+    let key = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().is_none().then_some(key)
+}
+
+/// The query of a log request, in the words of `core/v1 PodLogOptions`.
+fn options(query: &str, now: Timestamp) -> Result<LogOptions, String> {
+    let mut options = LogOptions::default();
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        let bad = || format!("invalid value {value:?} of {name}");
+        let number = || value.parse::<u64>().map_err(|_| bad());
+        let flag = || value.parse::<bool>().map_err(|_| bad());
+        match name {
+            "follow" => options.follow = flag()?,
+            "previous" => options.previous = flag()?,
+            "timestamps" => options.timestamps = flag()?,
+            "tailLines" => options.tail_lines = Some(usize::try_from(number()?).unwrap_or(usize::MAX)),
+            "limitBytes" => options.limit_bytes = Some(number()?),
+            "sinceSeconds" => {
+                let seconds = i64::try_from(number()?).map_err(|_| bad())?;
+                options.since = now.checked_sub(SignedDuration::from_secs(seconds)).ok();
+            }
+            "sinceTime" => options.since = Some(time::parse(&value.replace("%3A", ":")).ok_or_else(bad)?),
+            _ => {}
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_client::{Client, Config, Identity};
+    use freehold_pki::{Authority, ClientName};
+
+    #[test]
+    fn a_query_becomes_options() {
+        let now = Timestamp::from_second(1000).unwrap();
+        let all = options(
+            "follow=true&tailLines=5&limitBytes=9&timestamps=true&previous=true&sinceSeconds=60&x=y",
+            now,
+        );
+        let expected = LogOptions {
+            follow: true,
+            previous: true,
+            timestamps: true,
+            tail_lines: Some(5),
+            limit_bytes: Some(9),
+            since: Timestamp::from_second(940).ok(),
+        };
+        assert_eq!(all.unwrap(), expected);
+        let time = options("sinceTime=1970-01-01T00%3A00%3A07Z", now).unwrap();
+        assert_eq!(time.since, Timestamp::from_second(7).ok());
+        for bad in ["tailLines=-1", "follow=x", "sinceTime=yesterday"] {
+            assert!(options(bad, now).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn logs_are_served_to_the_named_client_alone() {
+        let (ca, other) = (Authority::generate("ca").unwrap(), Authority::generate("ca").unwrap());
+        let day = Duration::from_secs(86_400);
+        let serving = ca.issue_server(&["127.0.0.1"], day).unwrap();
+        let config = LogServer {
+            listen: ([127, 0, 0, 1], 0).into(),
+            cert_pem: serving.cert_pem,
+            key_pem: serving.key_pem,
+            client_ca_pem: ca.cert_pem().to_owned(),
+            client_names: vec!["apiserver".into()],
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let logs = Arc::new(LogBook::default());
+        let log = logs.begin(("n".into(), "p".into(), "c".into()), "u", dir.path(), 0).unwrap();
+        log.clone().keep("stdout", &b"hello\n"[..]).await;
+        log.close();
+        let bound = Bound::bind(&config, logs).await.unwrap();
+        let url = format!("https://{}", bound.address().unwrap());
+        let token = CancellationToken::new();
+        let serving = tokio::spawn(bound.run(token.clone()));
+        let get = |authority: &Authority, user: &str, plane: Option<&str>, path: &'static str| {
+            let name = ClientName { user, plane, ..ClientName::default() };
+            let pair = authority.issue_client(&name, day).unwrap();
+            let identity = Identity::ClientCert { cert_pem: pair.cert_pem, key_pem: pair.key_pem };
+            let client = Client::new(&Config::new(&url, ca.cert_pem(), identity)).unwrap();
+            async move { client.request(&freehold_client::RawRequest::get(path)).await }
+        };
+        let path = "/containerLogs/n/p/c?timestamps=false";
+        assert_eq!(get(&ca, "apiserver", None, path).await.unwrap().body, "hello\n");
+        assert_eq!(get(&ca, "apiserver", None, "/containerLogs/n/p/x").await.unwrap_err().code(), 404);
+        assert_eq!(
+            get(&ca, "apiserver", None, "/containerLogs/n/p/c?previous=true").await.unwrap_err().code(),
+            404
+        );
+        assert_eq!(get(&ca, "jane", None, path).await.unwrap_err().code(), 403);
+        assert_eq!(get(&ca, "apiserver", Some("a"), path).await.unwrap_err().code(), 403);
+        assert_eq!(get(&other, "apiserver", None, path).await.unwrap_err().code(), 0, "no connection at all");
+        token.cancel();
+        serving.await.unwrap();
+    }
+}
