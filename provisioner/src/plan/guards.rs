@@ -1,0 +1,57 @@
+//! What keeps a pair apart from others and alive: network policies and the disruption budget.
+
+use super::args::PORT;
+use super::{APISERVER, CONTROLLER_MANAGER, Inputs, Spec, component, object};
+use freehold_machinery::Value;
+use serde_json::{Value as Json, json};
+
+/// The address of clouds' metadata services, from which a Pod could take its machine's identity.
+const METADATA_SERVICE: &str = "169.254.169.254/32";
+
+/// Nothing goes in or out of the namespace but: the core server and the controller manager to the apiserver; the
+/// apiserver to etcd and to webhooks, which can be anywhere but at the cloud's metadata service.
+pub(super) fn network_policies(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
+    let port = json!([{"protocol": "TCP", "port": PORT}]);
+    let core = json!({"namespaceSelector": {"matchLabels": inputs.core_namespace_labels}});
+    let rows = [
+        ("deny-all", json!({}), json!([]), json!([])),
+        (
+            APISERVER,
+            component(APISERVER),
+            json!([{"from": [core, {"podSelector": component(CONTROLLER_MANAGER)}], "ports": port}]),
+            json!([{"to": [
+                {"ipBlock": {"cidr": "0.0.0.0/0", "except": [METADATA_SERVICE]}},
+                {"ipBlock": {"cidr": "::/0"}},
+            ]}]),
+        ),
+        (
+            CONTROLLER_MANAGER,
+            component(CONTROLLER_MANAGER),
+            json!([]),
+            json!([{"to": [{"podSelector": component(APISERVER)}], "ports": port}]),
+        ),
+    ];
+    rows.into_iter()
+        .map(|(name, pods, ingress, egress)| policy(spec, name, &pods, &ingress, &egress))
+        .collect()
+}
+
+fn policy(spec: &Spec, name: &str, pods: &Json, ingress: &Json, egress: &Json) -> Value {
+    let content = json!({"spec": {
+        "podSelector": pods,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": ingress,
+        "egress": egress,
+    }});
+    object(spec, "networking.k8s.io/v1", "NetworkPolicy", name, content)
+}
+
+/// One apiserver at a time may be evicted, and a broken one always: a drain neither hangs nor takes all of them.
+pub(super) fn disruption_budget(spec: &Spec) -> Value {
+    let content = json!({"spec": {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": component(APISERVER),
+    }});
+    object(spec, "policy/v1", "PodDisruptionBudget", APISERVER, content)
+}

@@ -1,0 +1,231 @@
+//! The objects that a ProjectControlPlane becomes, as a pure function of its spec and of what the provisioner holds.
+//!
+//! Guarantees: the same inputs give the same objects, byte by byte, so that an apply without a change is none; every
+//! object carries the owner reference and the labels of its ProjectControlPlane, and the namespace comes first.
+//!
+//! No DNS is needed where the pair runs: its programs and the core server reach the apiserver by its Pod's address and
+//! check its certificate against [`server_name`]. So what needs the address (the kubeconfigs and the controller
+//! manager) is planned once it is known, and again when it changes.
+//!
+//! This module must not know: clients, clocks, how certificates are made.
+
+pub mod args;
+mod guards;
+mod secrets;
+mod workloads;
+
+use freehold_api::keys;
+use freehold_machinery::{Value, meta};
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The name of the apiserver's Deployment, Service and policies.
+pub const APISERVER: &str = "apiserver";
+/// The name of the controller manager's Deployment and policy.
+pub const CONTROLLER_MANAGER: &str = "controller-manager";
+/// The label that tells the two programs of a pair apart.
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+/// Secret with the apiserver's serving certificate.
+pub const SERVING_SECRET: &str = "apiserver-serving";
+/// Secret with the certificate that the apiserver shows to etcd.
+pub const ETCD_SECRET: &str = "apiserver-etcd-client";
+/// Secret with the key that signs the plane's service account tokens.
+pub const SERVICE_ACCOUNT_SECRET: &str = "service-account-key";
+/// Secret with the CA certificates that the apiserver checks clients against.
+pub const TRUST_SECRET: &str = "apiserver-trust";
+/// Secret with the controller manager's certificate.
+pub const CONTROLLER_MANAGER_SECRET: &str = "controller-manager-client";
+/// Secret with the administrators' certificate.
+pub const ADMIN_SECRET: &str = "admin-client";
+/// Secret with the controller manager's kubeconfig.
+pub const CONTROLLER_MANAGER_KUBECONFIG: &str = "controller-manager-kubeconfig";
+/// Secret with the administrators' kubeconfig, which goes to the pair directly.
+pub const ADMIN_KUBECONFIG: &str = "admin-kubeconfig";
+
+/// Whose pair is planned: a ProjectControlPlane without what is not needed here.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    /// Name of the ProjectControlPlane.
+    pub name: String,
+    /// Its uid, for owner references.
+    pub uid: String,
+    /// Name of the project.
+    pub project: String,
+    /// Uid of the project, which names its plane.
+    pub plane: String,
+    /// Name of the organization.
+    pub organization: String,
+    /// Name of the ControlPlaneClass.
+    pub class: String,
+}
+
+/// What the provisioner brings to each plan.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inputs {
+    /// The image that holds the `freehold` program.
+    pub image: String,
+    /// Where the pair keeps its objects.
+    pub etcd: Etcd,
+    /// What the pair is checked against, and checks others against.
+    pub trust: Trust,
+    /// Certificates and keys of this pair.
+    pub credentials: Credentials,
+    /// What each program may use.
+    pub size: Size,
+    /// Labels of the namespace from which the core server comes; empty allows every namespace.
+    #[serde(default)]
+    pub core_namespace_labels: BTreeMap<String, String>,
+    /// `https://ADDRESS:PORT` of a ready apiserver, once there was one.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+}
+
+/// Where the pair keeps its objects.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Etcd {
+    /// URLs of the etcd cluster.
+    pub endpoints: Vec<String>,
+    /// The prefix of all of Freehold's keys.
+    pub prefix: String,
+    /// CA certificates of the endpoints, PEM; absent where they are plain HTTP.
+    #[serde(default)]
+    pub ca_pem: Option<String>,
+}
+
+/// CA certificates, each a PEM bundle.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trust {
+    /// Signs the pair's serving certificate.
+    pub serving_ca_pem: String,
+    /// Signs clients' certificates.
+    pub client_ca_pem: String,
+    /// Signs the certificate with which the core server speaks for its users.
+    pub front_proxy_ca_pem: String,
+    /// The common names that such a certificate may have.
+    pub front_proxy_names: Vec<String>,
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyPair {
+    /// The certificate, and what signed it where that is not a root.
+    pub cert_pem: String,
+    /// The private key.
+    pub key_pem: String,
+}
+
+/// Certificates and keys of one pair.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Credentials {
+    /// The apiserver's own.
+    pub serving: KeyPair,
+    /// What the apiserver shows to etcd; absent where etcd is plain HTTP.
+    #[serde(default)]
+    pub etcd: Option<KeyPair>,
+    /// What the controller manager shows to the apiserver.
+    pub controller_manager: KeyPair,
+    /// What administrators show to the apiserver.
+    pub admin: KeyPair,
+    /// The private key that signs service account tokens.
+    pub service_account_key_pem: String,
+}
+
+/// What each program of a pair may use, as Kubernetes quantities.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Size {
+    /// Requests and limits of the apiserver: `{"requests": {...}, "limits": {...}}`.
+    pub apiserver: Value,
+    /// Likewise of the controller manager.
+    pub controller_manager: Value,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self {
+            apiserver: json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}),
+            controller_manager: json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "512Mi"}}),
+        }
+    }
+}
+
+/// The name that an apiserver's certificate is for, whichever address it is reached by.
+pub fn server_name(plane: &str) -> String {
+    format!("{APISERVER}.{}.svc", keys::pair_namespace(plane))
+}
+
+/// All names in an apiserver's certificate, [`server_name`] first.
+pub fn server_names(plane: &str) -> Vec<String> {
+    let service = format!("{APISERVER}.{}", keys::pair_namespace(plane));
+    let full = format!("{service}.svc.cluster.local");
+    let inside = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
+    let names = [server_name(plane), full, service];
+    names.into_iter().chain(inside.map(str::to_owned)).collect()
+}
+
+/// The objects of a pair, in the order in which they have to be applied: first the namespace, then everything else.
+pub fn plan(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
+    let mut objects = vec![namespace(spec)];
+    objects.extend(secrets::secrets(spec, inputs));
+    objects.push(workloads::service(spec));
+    objects.extend(guards::network_policies(spec, inputs));
+    objects.push(guards::disruption_budget(spec));
+    objects.push(workloads::apiserver(spec, inputs));
+    objects.extend(workloads::controller_manager(spec, inputs));
+    objects
+}
+
+fn namespace(spec: &Spec) -> Value {
+    let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace"});
+    meta::set(&mut namespace, "name", keys::pair_namespace(&spec.plane));
+    own(spec, &mut namespace);
+    let enforce = "pod-security.kubernetes.io/enforce";
+    namespace["metadata"]["labels"][enforce] = "restricted".into();
+    namespace
+}
+
+/// An object in the pair's namespace, with what all of them carry.
+fn object(spec: &Spec, api_version: &str, kind: &str, name: &str, content: Value) -> Value {
+    let mut object = content;
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    meta::set(&mut object, "name", name);
+    meta::set(&mut object, "namespace", keys::pair_namespace(&spec.plane));
+    own(spec, &mut object);
+    object
+}
+
+fn own(spec: &Spec, object: &mut Value) {
+    meta::set(object, "labels", labels(spec));
+    let owner = json!([{
+        "apiVersion": "infrastructure.freehold.dev/v1alpha1",
+        "kind": "ProjectControlPlane",
+        "name": spec.name,
+        "uid": spec.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    }]);
+    meta::set(object, "ownerReferences", owner);
+}
+
+fn labels(spec: &Spec) -> Value {
+    json!({
+        keys::PROJECT: spec.project,
+        keys::PROJECT_UID: spec.plane,
+        keys::ORGANIZATION: spec.organization,
+        "app.kubernetes.io/name": "freehold",
+        "app.kubernetes.io/managed-by": crate::FIELD_MANAGER,
+    })
+}
+
+/// The label selector of one program of a pair.
+fn component(name: &str) -> Value {
+    json!({"matchLabels": {COMPONENT: name}})
+}

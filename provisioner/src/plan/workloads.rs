@@ -1,0 +1,142 @@
+//! The Deployments and the Service of a pair.
+
+use super::args::{self, PORT};
+use super::{
+    APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG, ETCD_SECRET, Inputs,
+    SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels, object, secrets,
+};
+use freehold_machinery::Value;
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
+
+/// Names the content of the files that a program reads once: a change of it rolls the Pods.
+const CHECKSUM: &str = "infrastructure.freehold.dev/checksum";
+
+/// What tells the two Deployments apart.
+struct Program<'a> {
+    name: &'static str,
+    command: Vec<String>,
+    /// Secret and mount path.
+    mounts: Vec<(&'static str, &'static str)>,
+    checksum: String,
+    resources: &'a Value,
+    /// Further fields of the container.
+    container: Value,
+    strategy: Value,
+}
+
+/// The headless Service that names the apiserver's Pods.
+pub(super) fn service(spec: &Spec) -> Value {
+    let content = json!({"spec": {
+        "clusterIP": "None",
+        "selector": {COMPONENT: APISERVER},
+        "ports": [{"name": "https", "port": PORT, "targetPort": "https", "protocol": "TCP"}],
+    }});
+    object(spec, "v1", "Service", APISERVER, content)
+}
+
+/// The apiserver. A new Pod is ready before the old one goes: two of them on one store do no harm.
+pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
+    let credentials = &inputs.credentials;
+    let mut mounts = vec![
+        (SERVING_SECRET, args::SERVING_DIR),
+        (TRUST_SECRET, args::TRUST_DIR),
+        (SERVICE_ACCOUNT_SECRET, args::SERVICE_ACCOUNT_DIR),
+    ];
+    let mut files = vec![credentials.serving.cert_pem.as_str(), &credentials.service_account_key_pem];
+    files.extend(secrets::trust(inputs).map(|(_, pem)| pem));
+    if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
+        mounts.push((ETCD_SECRET, args::ETCD_DIR));
+        files.extend([pair.cert_pem.as_str(), ca]);
+    }
+    let probe = |path: &str, period: u32| {
+        let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});
+        json!({"httpGet": get, "periodSeconds": period, "timeoutSeconds": 3, "failureThreshold": 3})
+    };
+    let program = Program {
+        name: APISERVER,
+        command: args::apiserver(spec, inputs),
+        mounts,
+        checksum: checksum(&files),
+        resources: &inputs.size.apiserver,
+        container: json!({
+            "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+            "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
+            "readinessProbe": probe("/readyz", 2),
+            "livenessProbe": probe("/livez", 10),
+        }),
+        strategy: json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
+    };
+    deployment(spec, inputs, program)
+}
+
+/// The controller manager, once there is an apiserver to connect to. Never two of them at once.
+pub(super) fn controller_manager(spec: &Spec, inputs: &Inputs) -> Option<Value> {
+    let endpoint = inputs.endpoint.as_ref()?;
+    let pair = &inputs.credentials.controller_manager;
+    let kubeconfig = secrets::kubeconfig(spec, &inputs.trust.serving_ca_pem, pair, endpoint);
+    let program = Program {
+        name: CONTROLLER_MANAGER,
+        command: args::controller_manager(spec),
+        mounts: vec![(CONTROLLER_MANAGER_KUBECONFIG, args::KUBECONFIG_DIR)],
+        checksum: checksum(&[&kubeconfig]),
+        resources: &inputs.size.controller_manager,
+        container: json!({}),
+        strategy: json!({"type": "Recreate"}),
+    };
+    Some(deployment(spec, inputs, program))
+}
+
+fn checksum(files: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update((file.len() as u64).to_be_bytes());
+        hash.update(file);
+    }
+    hex::encode(&hash.finalize()[..16])
+}
+
+fn deployment(spec: &Spec, inputs: &Inputs, program: Program<'_>) -> Value {
+    let name = program.name;
+    let mut pod_labels = labels(spec);
+    pod_labels[COMPONENT] = name.into();
+    let content = json!({"spec": {
+        "replicas": 1,
+        "revisionHistoryLimit": 1,
+        "selector": component(name),
+        "strategy": program.strategy,
+        "template": {
+            "metadata": {"labels": pod_labels, "annotations": {CHECKSUM: program.checksum}},
+            "spec": pod(inputs, program),
+        },
+    }});
+    object(spec, "apps/v1", "Deployment", name, content)
+}
+
+fn pod(inputs: &Inputs, program: Program<'_>) -> Json {
+    let mut container = program.container;
+    container["name"] = program.name.into();
+    container["image"] = inputs.image.clone().into();
+    container["command"] = program.command.into();
+    container["resources"] = program.resources.clone();
+    container["securityContext"] = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
+    let mount = |(secret, path): &(&str, &str)| json!({"name": secret, "mountPath": path, "readOnly": true});
+    container["volumeMounts"] = program.mounts.iter().map(mount).collect();
+    let volume = |(secret, _): &(&str, &str)| json!({"name": secret, "secret": {"secretName": secret}});
+    json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": program.mounts.iter().map(volume).collect::<Json>(),
+    })
+}

@@ -1,0 +1,114 @@
+//! What a ProjectControlPlane's status says, from what was observed: pure.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use freehold_api::keys;
+use freehold_controller_manager_runtime::conditions;
+use freehold_machinery::Value;
+use jiff::Timestamp;
+
+/// What was observed of a pair.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Why it could not be brought about; empty where it could.
+    pub failure: String,
+    /// Whether it is being removed.
+    pub removing: bool,
+    /// `https://ADDRESS:PORT` of a ready apiserver.
+    pub endpoint: Option<String>,
+    /// Whether the controller manager runs.
+    pub controller_manager: bool,
+}
+
+/// The status after `before`.
+///
+/// `endpoint` stays when no apiserver is ready for a moment: what connects to it learns that soon enough, and a pair
+/// whose process was killed is usually back at the same address. Whoever connects there checks the certificate against
+/// `caBundle` for the name [`crate::plan::server_name`], not for the address.
+pub fn status(before: &Value, seen: &Observed, ca_pem: &str, generation: i64, now: Timestamp) -> Value {
+    let mut status = before.clone();
+    if !status.is_object() {
+        status = Value::Object(freehold_machinery::Map::new());
+    }
+    if let Some(endpoint) = &seen.endpoint {
+        status["endpoint"] = endpoint.as_str().into();
+    }
+    status["caBundle"] = STANDARD.encode(ca_pem).into();
+    status["observedGeneration"] = generation.into();
+    let (ready, reason, message) = verdict(seen);
+    let condition = conditions::Set {
+        type_: keys::READY,
+        status: if ready { "True" } else { "False" },
+        reason,
+        message: &message,
+        generation: Some(generation),
+    };
+    conditions::set(&mut status["conditions"], condition, now);
+    status
+}
+
+fn verdict(seen: &Observed) -> (bool, &'static str, String) {
+    let word = |ready: bool| if ready { "ready" } else { "not ready" };
+    let apiserver = seen.endpoint.is_some();
+    let parts = format!(
+        "namespace and certificates: ready, apiserver: {}, controller manager: {}",
+        word(apiserver),
+        word(seen.controller_manager)
+    );
+    match seen {
+        _ if seen.removing => {
+            (false, "Terminating", "the pair and its namespace are being removed".to_owned())
+        }
+        _ if !seen.failure.is_empty() => (false, "ProvisioningFailed", seen.failure.clone()),
+        _ if !apiserver => (false, "ApiserverNotReady", parts),
+        _ if !seen.controller_manager => (false, "ControllerManagerNotReady", parts),
+        _ => (true, "Ready", parts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn readiness_follows_both_programs_and_the_endpoint_stays() {
+        let up = Observed { endpoint: Some("https://127.64.0.1:6443".into()), ..Observed::default() };
+        let rows = [
+            (Observed::default(), "False", "ApiserverNotReady", None),
+            (up.clone(), "False", "ControllerManagerNotReady", Some("https://127.64.0.1:6443")),
+            (
+                Observed { controller_manager: true, ..up.clone() },
+                "True",
+                "Ready",
+                Some("https://127.64.0.1:6443"),
+            ),
+            (Observed::default(), "False", "ApiserverNotReady", Some("https://127.64.0.1:6443")),
+            (
+                Observed { failure: "no".into(), ..up.clone() },
+                "False",
+                "ProvisioningFailed",
+                Some("https://127.64.0.1:6443"),
+            ),
+            (Observed { removing: true, ..up }, "False", "Terminating", Some("https://127.64.0.1:6443")),
+        ];
+        let mut before = json!(null);
+        for (seen, is, reason, endpoint) in rows {
+            before = status(&before, &seen, "ca", 3, Timestamp::UNIX_EPOCH);
+            let ready = &before["conditions"][0];
+            assert_eq!(
+                (ready["status"].as_str(), ready["reason"].as_str()),
+                (Some(is), Some(reason)),
+                "{seen:?}"
+            );
+            assert_eq!(before["endpoint"].as_str(), endpoint, "{seen:?}");
+            assert_eq!(before["observedGeneration"], 3);
+        }
+        assert_eq!(before["conditions"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn the_same_observation_gives_the_same_status() {
+        let first = status(&json!({}), &Observed::default(), "ca", 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(status(&first, &Observed::default(), "ca", 1, Timestamp::now()), first);
+    }
+}
