@@ -1,4 +1,5 @@
 //! The embedded engine passes the suite.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use freehold_apiserver_storage::Store;
 use freehold_apiserver_storage_embedded::Embedded;

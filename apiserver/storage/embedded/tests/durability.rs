@@ -1,4 +1,5 @@
 //! What was acknowledged stays: over reopening, kill -9 and a full disk; and a directory that can't be used says why.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
 use freehold_apiserver_storage::{

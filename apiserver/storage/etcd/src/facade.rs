@@ -1,0 +1,131 @@
+//! A server that speaks as much of etcd's API as the engine of this crate sends, over any store.
+//!
+//! A dedicated apiserver uses it: it runs the [`Etcd`](crate::Etcd) engine against the store of the process that
+//! started it, and reaches nothing but its own plane, because [`Scope`] is decided by whoever mounts this, from the
+//! client's certificate, and each key and range is checked against it.
+//!
+//! Served: `KV/Range`, `KV/Txn` and `KV/Compact` and `Watch/Watch`, with one watch for each stream. All else is answered
+//! `Unimplemented`, or `InvalidArgument` where a message asks for more than the engine ever does. It is no etcd for
+//! other clients.
+
+mod kv;
+mod watch;
+
+use crate::{
+    error::DENIED,
+    prefix::Prefix,
+    proto::{COMPACT, RANGE, TXN, WATCH},
+};
+use bytes::Bytes;
+use freehold_apiserver_storage::{KeyRange, Store};
+use freehold_machinery::PlaneId;
+use futures_util::future::BoxFuture;
+use http_body::Body as HttpBody;
+use prost::Message;
+use std::{marker::PhantomData, sync::Arc};
+use tonic::{
+    Request, Response, Status,
+    body::Body,
+    server::{Grpc, UnaryService},
+};
+use tonic_prost::ProstCodec;
+
+/// The largest request: a commit's values and as much again for all else.
+const MAX_REQUEST: usize = 4 << 20;
+
+/// What a client may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything.
+    All,
+    /// The keys of one plane, to read, watch and write; not to compact.
+    Plane(PlaneId),
+}
+
+impl Scope {
+    fn allows(&self, keys: &KeyRange) -> bool {
+        match self {
+            Self::All => true,
+            Self::Plane(plane) => KeyRange::plane(plane).covers(keys),
+        }
+    }
+}
+
+/// The server. Cheap to clone.
+#[derive(Clone)]
+pub struct Facade {
+    store: Arc<dyn Store>,
+    prefix: Prefix,
+}
+
+/// One request's view of it.
+#[derive(Clone)]
+struct Access {
+    store: Arc<dyn Store>,
+    prefix: Prefix,
+    scope: Scope,
+}
+
+impl Facade {
+    /// A server over a store. The clients' engines must have the same prefix.
+    pub fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
+        Self { store, prefix: Prefix::new(prefix) }
+    }
+
+    /// Answers one HTTP/2 request of a client that may reach `scope`. Errors are gRPC statuses in the response.
+    pub async fn handle<B>(&self, scope: Scope, request: http::Request<B>) -> http::Response<Body>
+    where
+        B: HttpBody + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
+        let access = Access { store: self.store.clone(), prefix: self.prefix.clone(), scope };
+        match request.uri().path() {
+            RANGE => unary(request, move |ask| kv::range(access.clone(), ask)).await,
+            TXN => unary(request, move |ask| kv::txn(access.clone(), ask)).await,
+            COMPACT => unary(request, move |ask| kv::compact(access.clone(), ask)).await,
+            WATCH => {
+                let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_REQUEST);
+                grpc.streaming(watch::Serve(access), request).await
+            }
+            _ => Status::unimplemented("this server has a part of etcd's API only").into_http(),
+        }
+    }
+}
+
+impl Access {
+    /// The range that a message names, if it is one that the client may reach.
+    fn range(&self, key: &Bytes, end: &Bytes) -> Result<KeyRange, Status> {
+        let keys = self.prefix.strip_range(key, end).ok_or_else(|| Status::permission_denied(DENIED))?;
+        if self.scope.allows(&keys) { Ok(keys) } else { Err(Status::permission_denied(DENIED)) }
+    }
+}
+
+/// Answers a call that has one request and one response.
+async fn unary<B, Q, R, F>(request: http::Request<B>, call: impl FnMut(Q) -> F) -> http::Response<Body>
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    Q: Message + Default + 'static,
+    R: Message + Default + 'static,
+    F: Future<Output = Result<R, Status>> + Send + 'static,
+{
+    let mut grpc = Grpc::new(ProstCodec::<R, Q>::default()).max_decoding_message_size(MAX_REQUEST);
+    grpc.unary(Call(call, PhantomData), request).await
+}
+
+/// A function as what tonic wants.
+struct Call<C, R>(C, PhantomData<R>);
+
+impl<C, Q, R, F> UnaryService<Q> for Call<C, R>
+where
+    C: FnMut(Q) -> F,
+    F: Future<Output = Result<R, Status>> + Send + 'static,
+{
+    type Response = R;
+    type Future = BoxFuture<'static, Result<Response<R>, Status>>;
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let answer = (self.0)(request.into_inner());
+        Box::pin(async move { answer.await.map(Response::new) })
+    }
+}

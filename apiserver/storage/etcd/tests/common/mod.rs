@@ -1,0 +1,118 @@
+//! A real etcd for each test that wants one.
+
+use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// How long etcd may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running etcd. Dropping it stops it and removes its data.
+pub(crate) struct Server {
+    child: Child,
+    dir: TempDir,
+    ports: [u16; 2],
+    args: Vec<String>,
+    scheme: &'static str,
+}
+
+fn binary() -> PathBuf {
+    let tools = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../.tools/bin/etcd");
+    let path = std::env::var_os("FREEHOLD_TEST_ETCD").map_or_else(tools, PathBuf::from);
+    assert!(
+        path.is_file(),
+        "there is no etcd at {}: `make test` gets one, or set FREEHOLD_TEST_ETCD",
+        path.display()
+    );
+    path
+}
+
+/// Two ports that were free a moment ago.
+fn free_ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+impl Server {
+    /// Starts one and waits until it serves.
+    pub(crate) async fn start(args: &[&str]) -> (Self, Arc<Etcd>) {
+        let server = Self::spawn("http", args);
+        let options = server.options();
+        let engine = server.ready(&options).await;
+        (server, engine)
+    }
+
+    /// Starts one without waiting.
+    pub(crate) fn spawn(scheme: &'static str, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let ports = free_ports();
+        let child = run(&dir, ports, scheme, &args);
+        Self { child, dir, ports, args, scheme }
+    }
+
+    /// Where it serves.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
+    }
+
+    pub(crate) fn options(&self) -> EtcdOptions {
+        EtcdOptions::new([self.url()])
+    }
+
+    /// Waits until it answers.
+    pub(crate) async fn ready(&self, options: &EtcdOptions) -> Arc<Etcd> {
+        let mut poll = tokio::time::interval(Duration::from_millis(20));
+        let connect = async {
+            loop {
+                poll.tick().await;
+                if let Ok(engine) = Etcd::connect(options.clone()).await {
+                    return engine;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, connect).await.expect("etcd starts in time")
+    }
+
+    /// Stops it as a power failure would.
+    #[allow(dead_code, reason = "each test binary has its own copy of this module")]
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again on the same data and ports.
+    #[allow(dead_code, reason = "each test binary has its own copy of this module")]
+    pub(crate) fn restart(&mut self) {
+        self.child = run(&self.dir, self.ports, self.scheme, &self.args);
+    }
+}
+
+fn run(dir: &TempDir, [clients, peers]: [u16; 2], scheme: &str, args: &[String]) -> Child {
+    let url = format!("{scheme}://127.0.0.1:{clients}");
+    let peer_url = format!("http://127.0.0.1:{peers}");
+    Command::new(binary())
+        .args(["--data-dir", dir.path().join("data").to_str().unwrap()])
+        .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+        .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+        .args(["--initial-cluster", &format!("default={peer_url}")])
+        .args(["--log-level", "error"])
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
