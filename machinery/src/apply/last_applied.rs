@@ -38,6 +38,8 @@ fn applied_before(live: &Value, options: &Options<'_>) -> Option<FieldSet> {
         return None;
     }
     validate::check(&applied, shape).ok()?;
+    // An object with items that appear twice is not upgraded: it can't be told which of them was applied.
+    validate::check(live, shape).ok()?;
     let changes = differences(&applied, live, shape);
     let fields = fields_of(&applied, shape);
     Some(fields.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))

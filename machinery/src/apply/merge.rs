@@ -142,16 +142,20 @@ impl<'c> ListMerger<'c> {
     }
 }
 
-/// Takes fields, with all that is below them, out of a value. Maps and associative lists that become empty go too;
-/// what is inside atomic ones stays.
-pub(super) fn remove_fields(value: &mut Value, fields: &FieldSet, shape: Shape<'_>) {
+/// Takes fields, with all that is below them, out of a value; what is inside atomic lists and maps stays.
+///
+/// Maps and associative lists that become empty by that go too. They are given back: structured-merge-diff leaves
+/// `null` in their place, so to it they are not removed, and neither is what they were in.
+pub(super) fn remove_fields(value: &mut Value, fields: &FieldSet, shape: Shape<'_>) -> FieldSet {
+    let mut emptied = FieldSet::default();
     match (shape.form(Some(value)), value) {
         (Form::Map(form), Value::Object(map)) if !form.atomic => map.retain(|name, value| {
             if fields.has_field(name) {
                 return false;
             }
-            let inner = fields.field_child(name);
-            inner.is_none_or(|inner| keeps(value, inner, form.child(name).unwrap_or(Shape::Deduced)))
+            let Some(inner) = fields.field_child(name) else { return true };
+            let shape = form.child(name).unwrap_or(Shape::Deduced);
+            stays(value, inner, shape, || PathElement::field(name), &mut emptied)
         }),
         (Form::List(form), Value::Array(list)) if !matches!(form.relation, Relation::Atomic) => list
             .retain_mut(|item| {
@@ -159,17 +163,31 @@ pub(super) fn remove_fields(value: &mut Value, fields: &FieldSet, shape: Shape<'
                 if fields.has_member(&element) {
                     return false;
                 }
-                fields.child(&element).is_none_or(|inner| keeps(item, inner, form.items))
+                let Some(inner) = fields.child(&element) else { return true };
+                stays(item, inner, form.items, || element, &mut emptied)
             }),
         _ => {}
     }
+    emptied
 }
 
 /// Takes fields out of a value, and tells whether it is to stay.
-fn keeps(value: &mut Value, fields: &FieldSet, shape: Shape<'_>) -> bool {
+fn stays(
+    value: &mut Value,
+    fields: &FieldSet,
+    shape: Shape<'_>,
+    element: impl FnOnce() -> PathElement,
+    emptied: &mut FieldSet,
+) -> bool {
     let was_empty = is_empty(value);
-    remove_fields(value, fields, shape);
-    was_empty || !is_empty(value)
+    let below = remove_fields(value, fields, shape);
+    let stays = was_empty || !is_empty(value) || !below.is_empty();
+    if !stays {
+        emptied.add_member(element());
+    } else if !below.is_empty() {
+        emptied.add_child(element(), below);
+    }
+    stays
 }
 
 fn is_empty(value: &Value) -> bool {

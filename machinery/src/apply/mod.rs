@@ -110,9 +110,8 @@ pub fn merge(live: &Value, config: &Value, schema: Option<&Schema>) -> Result<Va
 pub fn apply(live: Option<&Value>, config: &Value, options: &Options<'_>) -> Result<Option<Value>> {
     check_config(config, options)?;
     let shape = Shape::Root(options.schema);
-    let config = written_here(config, options);
-    let nothing = Value::Object(Map::new());
-    let object = live.unwrap_or(&nothing);
+    let none = Value::Object(Map::new());
+    let object = live.unwrap_or(&none);
     let managed_before = meta::metadata(object).and_then(|m| m.get("managedFields"));
     let mut managed = Managed::decode(managed_before)
         .map_err(|e| unfit(format!("failed to decode managed fields: {e}")))?;
@@ -123,17 +122,18 @@ pub fn apply(live: Option<&Value>, config: &Value, options: &Options<'_>) -> Res
 
     let manager = options.manager(Operation::Apply);
     let mut new = without_managed_fields(object);
-    merge::merge_into(&mut new, &config, shape).map_err(|e| unfit(format!("failed to merge config: {e}")))?;
+    merge::merge_into(&mut new, &written_here(config, options), shape)
+        .map_err(|e| unfit(format!("failed to merge config: {e}")))?;
     let before = managed.get(&manager).cloned();
-    let fields = without_reset(typed::fields_of(&config, shape), options);
+    let fields = without_reset(typed::fields_of(config, shape), options);
     let time = before.as_ref().and_then(|entry| entry.time.clone());
     managed.put(Entry { manager: manager.clone(), time, fields });
-    if let Some(before) = &before {
-        new = prune(new, &managed, &manager, &before.fields, shape);
-    }
+    let nothing = FieldSet::default();
+    let owned = before.as_ref().map_or(&nothing, |entry| &entry.fields);
+    let Pruned { object: new, emptied } = prune(new, &managed, &manager, owned, shape);
 
-    let changes = typed::differences(object, &new, shape);
-    let changes = exclude(changes, options);
+    let mut changes = exclude(typed::differences(object, &new, shape), options);
+    changes.removed = changes.removed.difference(&emptied);
     if !options.force {
         let conflicts =
             last_applied::without_own(managed.conflicts(Some(&manager), &changes), object, options);
@@ -142,7 +142,7 @@ pub fn apply(live: Option<&Value>, config: &Value, options: &Options<'_>) -> Res
         }
     }
     managed.yield_to(Some(&manager), &changes);
-    finish_apply(managed, &manager, new, object, &config, options)
+    finish_apply(managed, &manager, new, object, config, options)
 }
 
 /// Gives the entry its time, and the object its managed fields.
@@ -202,27 +202,42 @@ fn adopt(managed: &mut Managed, live: Option<&Value>, options: &Options<'_>) {
     );
 }
 
+/// An object after fields were taken out of it.
+struct Pruned {
+    object: Value,
+    /// Maps and lists that are gone because nothing was left in them.
+    emptied: FieldSet,
+}
+
+impl Pruned {
+    fn of(object: &Value, fields: &FieldSet, shape: Shape<'_>) -> Self {
+        let mut object = object.clone();
+        let emptied = merge::remove_fields(&mut object, fields, shape);
+        Self { object, emptied }
+    }
+
+    /// The fields that are left, with named parents.
+    fn fields(&self, shape: Shape<'_>) -> FieldSet {
+        typed::with_named_parents(&typed::fields_of(&self.object, shape).union(self.emptied.clone()), shape)
+    }
+}
+
 /// Takes out of `merged` what `manager` applied before, does not apply now, and nobody else owns.
-fn prune(merged: Value, managed: &Managed, manager: &Manager, before: &FieldSet, shape: Shape<'_>) -> Value {
+fn prune(merged: Value, managed: &Managed, manager: &Manager, before: &FieldSet, shape: Shape<'_>) -> Pruned {
     let kept = managed.get(manager).map(|entry| entry.fields.clone()).unwrap_or_default();
+    let merged = Pruned { object: merged, emptied: FieldSet::default() };
     if before.clone().difference(&kept).is_empty() {
         return merged;
     }
-    let full = |set: &FieldSet| typed::with_named_parents(set, shape);
-    let fields = |value: &Value| full(&typed::fields_of(value, shape));
-    let without = |value: &Value, set: &FieldSet| {
-        let mut value = value.clone();
-        merge::remove_fields(&mut value, set, shape);
-        value
-    };
-    let before = full(before);
-    let present = fields(&merged);
-    let bare = without(&merged, &before);
-    let unowned = present.clone().difference(&fields(&bare).union(full(&managed.all_fields())));
-    let owned = without(&merged, &unowned);
-    let mut gone = present.difference(&fields(&owned)).intersection(&before);
+    let before = typed::with_named_parents(before, shape);
+    let present = merged.fields(shape);
+    let managed = typed::with_named_parents(&managed.all_fields(), shape);
+    let bare = Pruned::of(&merged.object, &before, shape);
+    let unowned = present.clone().difference(&bare.fields(shape).union(managed));
+    let owned = Pruned::of(&merged.object, &unowned, shape);
+    let mut gone = present.difference(&owned.fields(shape)).intersection(&before);
     gone.remove_field_member("metadata");
-    without(&merged, &gone)
+    Pruned::of(&merged.object, &gone, shape)
 }
 
 /// Brings `new.metadata.managedFields` up to date for a create, update or patch. `live` is absent for a create.

@@ -133,6 +133,10 @@ pub(super) fn differences(old: &Value, new: &Value, shape: Shape<'_>) -> Compari
 }
 
 fn walk(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, into: &mut Comparison) -> Marks {
+    // Most of two versions of an object is equal: plain equality is much cheaper than the walk that it saves.
+    if old == new {
+        return Marks::default();
+    }
     let (form, other) = shape.forms(old, new);
     let marks = walk_as(form, old, new, into);
     match other.map(|form| walk_as(form, old, new, into)) {
@@ -158,9 +162,7 @@ fn walk_as(form: Form<'_>, old: Option<&Value>, new: Option<&Value>, into: &mut 
             if matches!(list.relation, Relation::Atomic) || (items(old) == 0 && items(new) == 0) {
                 return leaf(old, new);
             }
-            if old != new {
-                walk_items(list, old, new, into);
-            }
+            walk_items(list, old, new, into);
         }
     }
     Marks { removed: new.is_none(), modified: false, added: old.is_none() }

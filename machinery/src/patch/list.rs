@@ -59,12 +59,35 @@ pub(super) fn merge_in_order(
 ) -> Result<Vec<Value>> {
     check_order(patch.as_deref().unwrap_or_default(), &order, rules)?;
     let before = rules.ids(original.as_deref().unwrap_or_default())?;
+    let before = order_before(before, patch.as_deref().unwrap_or_default(), rules)?;
     let merged = match (original, patch) {
         (Some(original), Some(patch)) if rules.merge => merge(original, patch, rules)?,
         (_, Some(patch)) => patch.into_iter().filter_map(cleaned).collect(),
         (original, None) => original.unwrap_or_default(),
     };
     arrange(merged, &rules.ids(&order)?, &before, rules)
+}
+
+/// The order of the object's items that counts besides the one that the patch gives.
+///
+/// Where the patch deletes items, its new items take their places at the end: in Kubernetes because the two lists share
+/// memory, but the order that comes of it is the one that clients know.
+fn order_before(before: Vec<String>, patch: &[Value], rules: Rules<'_>) -> Result<Vec<String>> {
+    let is_deletion = |item: &&Value| item.get(PATCH).is_some_and(|directive| directive == "delete");
+    let gone = patch.iter().filter(is_deletion).map(|item| rules.id(item)).collect::<Result<HashSet<_>>>()?;
+    if !rules.merge || gone.is_empty() {
+        return Ok(before);
+    }
+    let places = before.len();
+    let known: HashSet<String> = before.iter().cloned().collect();
+    let mut order: Vec<String> = before.into_iter().filter(|id| !gone.contains(id)).collect();
+    for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
+        let id = rules.id(item)?;
+        if order.len() < places && !known.contains(&id) {
+            order.push(id);
+        }
+    }
+    Ok(order)
 }
 
 /// The items of a patch must be in the order that it gives besides, and all of them.

@@ -43,6 +43,20 @@ fn an_update_takes_what_it_changes_and_drops_what_it_removes() {
 }
 
 #[test]
+fn a_map_that_another_applied_empty_stays_theirs_when_its_last_key_goes() {
+    let labelled = |labels: Value| {
+        let mut object = deployment(json!({"replicas": 1}));
+        object["metadata"]["labels"] = labels;
+        object
+    };
+    let live = applied(None, &labelled(json!({"a": "1"})), &by("me"));
+    let live = applied(Some(&live), &labelled(json!({})), &by("them"));
+    let live = applied(Some(&live), &deployment(json!({"replicas": 1})), &by("me"));
+    assert_eq!(live["metadata"].get("labels"), None);
+    assert_eq!(owned(&live, "them")["f:metadata"], json!({"f:labels": {}}));
+}
+
+#[test]
 fn an_update_without_a_change_keeps_times() {
     let live = updated(None, deployment(json!({"replicas": 1})), &by("me"));
     let later = Options { now: "2027-01-01T00:00:00Z", ..by("me") };

@@ -105,6 +105,13 @@ fn fields_lists_and_directives_merge_as_in_kubernetes() {
                 "containers": [{"name": "n"}]})),
             pod(json!({"containers": [{"name": "s"}, b(), {"name": "n"}, a()]})),
         ),
+        (
+            pod(json!({"containers": [a(), b()]})),
+            pod(
+                json!({"$setElementOrder/containers": [{"name": "c"}], "containers": [{"name": "a", "$patch": "delete"}, {"name": "c"}]}),
+            ),
+            pod(json!({"containers": [b(), {"name": "c"}]})),
+        ),
         // lists without a strategy are replaced
         (
             pod(json!({"tolerations": [{"key": "a"}]})),
