@@ -97,15 +97,18 @@ impl JsonPath {
 
     /// The fields that it names, where it names nothing but fields: what can be written to.
     pub fn fields(&self) -> Option<Vec<&str>> {
-        let field = |step| match step {
-            &Step::Field(ref name) => Some(&**name),
-            _ => None,
-        };
-        self.steps.iter().map(field).collect()
+        self.steps.iter().map(Step::field).collect()
     }
 }
 
 impl Step {
+    fn field(&self) -> Option<&str> {
+        match self {
+            Self::Field(name) => Some(name),
+            _ => None,
+        }
+    }
+
     fn select<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) {
         match self {
             Self::Field(name) => found.extend(value.get(&**name)),

@@ -46,6 +46,11 @@ impl IncludeObject {
     }
 }
 
+/// Whether there is a cell function of that name and arguments, for [`Cell::Function`].
+pub fn is_function(text: &'static str) -> bool {
+    Call::parse(text).is_some()
+}
+
 /// What stands in a list's metadata.
 #[derive(Clone, Debug, Default)]
 pub struct ListMeta<'a> {

@@ -11,6 +11,7 @@ mod builtin;
 mod definitions;
 pub mod discovery;
 mod intern;
+pub mod openapi;
 mod set;
 
 pub use builtin::{BuiltIn, builtin};

@@ -1,9 +1,11 @@
 //! Discovery and type sets, against facts of kube-apiserver.
 
+#![allow(clippy::unwrap_used)]
+
 use freehold_apiserver_catalog::{
     Remote, TypeSet, builtin, custom_types, discovery, schema_of_definition, schema_of_kind, share,
 };
-use freehold_machinery::{GroupVersionKind, Value};
+use freehold_machinery::{GroupVersionKind, Value, resource::Cell, table::is_function};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -188,6 +190,12 @@ fn each_built_in_kind_has_a_schema_and_valid_columns() {
     for ty in set.iter() {
         let schema = ty.schema.get().unwrap_or_else(|| panic!("{} has no schema", ty.plural));
         assert!(schema.properties.contains_key("metadata"), "{}", ty.plural);
+        for column in &ty.columns {
+            let Cell::Function(call) = column.cell else {
+                panic!("{}: built-in columns are computed", ty.plural)
+            };
+            assert!(is_function(call), "{}: {call} is no cell function", ty.plural);
+        }
         for sub in &ty.subresources {
             assert!(schema_of_kind(&sub.kind).is_some(), "{}/{} has no schema", ty.plural, sub.name);
         }

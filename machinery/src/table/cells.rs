@@ -22,7 +22,7 @@ pub(super) struct Arguments {
 pub(super) type Function = fn(&Value, &Arguments, Timestamp) -> Value;
 
 /// The functions that all kinds share.
-const COMMON: &[(&str, Function)] = &[
+pub(super) const COMMON: &[(&str, Function)] = &[
     ("access-modes", |o, a, _| access_modes(a.value(o)).into()),
     ("age", |o, _, now| duration::since(Some(meta::text(o, "creationTimestamp")), now).into()),
     ("containers", |o, a, _| of_containers(a.value(o), "name").into()),

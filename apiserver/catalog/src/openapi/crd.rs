@@ -1,0 +1,87 @@
+//! Schemas of CRDs as they are published.
+
+use super::names::META;
+use crate::definitions::REF_PREFIX;
+use freehold_machinery::{Map, ResourceType, Value, resource::Documentation};
+use serde_json::json;
+
+pub(super) const API_VERSION: &str =
+    "APIVersion defines the versioned schema of this representation of an object.";
+pub(super) const KIND: &str = "Kind is a string value representing the REST resource this object represents.";
+const METADATA: &str = "Standard object's metadata.";
+
+/// Keywords that OpenAPI 2 does not have.
+const NOT_IN_V2: [&str; 5] = ["allOf", "anyOf", "oneOf", "not", "nullable"];
+
+/// Keywords below which there are schemas.
+const CHILDREN: [&str; 3] = ["items", "properties", "additionalProperties"];
+
+/// The schema of a CRD's version, with the fields that each object has.
+pub(super) fn published(ty: &ResourceType) -> Value {
+    let mut schema = match &ty.openapi {
+        Documentation::Schema(document) => document.read(),
+        _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+    };
+    embed(&mut schema);
+    complete(&mut schema);
+    schema
+}
+
+/// Completes the embedded resources of a schema.
+fn embed(schema: &mut Value) {
+    each_child(schema, &mut |child| {
+        embed(child);
+        if child.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
+            complete(child);
+        }
+    });
+}
+
+/// Adds `apiVersion`, `kind` and `metadata`.
+fn complete(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    let properties = map.entry("properties").or_insert_with(|| json!({}));
+    let Some(properties) = properties.as_object_mut() else { return };
+    properties.insert("apiVersion".to_owned(), json!({"type": "string", "description": API_VERSION}));
+    properties.insert("kind".to_owned(), json!({"type": "string", "description": KIND}));
+    let metadata = format!("{REF_PREFIX}{META}ObjectMeta");
+    properties.insert("metadata".to_owned(), json!({"description": METADATA, "allOf": [{"$ref": metadata}]}));
+}
+
+/// Visits the schemas directly below one.
+fn each_child(schema: &mut Value, visit: &mut dyn FnMut(&mut Value)) {
+    let Some(map) = schema.as_object_mut() else { return };
+    if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(&mut *visit);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(child) = map.get_mut(key).filter(|child| child.is_object()) {
+            visit(child);
+        }
+    }
+}
+
+/// Takes from a published schema what OpenAPI 2 can't say: logical junctors, null, and the type of what may be of
+/// several types. Where unknown fields are kept, declared ones are left out, as `kubectl` would refuse the others.
+pub(super) fn for_v2(schema: &mut Value) {
+    if is_reference(schema) {
+        return;
+    }
+    if let Some(map) = schema.as_object_mut() {
+        let is = |map: &Map, key: &str| map.get(key) == Some(&Value::Bool(true));
+        let (nullable, keeps) = (is(map, "nullable"), is(map, "x-kubernetes-preserve-unknown-fields"));
+        if nullable || is(map, "x-kubernetes-int-or-string") {
+            map.remove("type");
+        }
+        if nullable || keeps {
+            map.retain(|key, _| !CHILDREN.contains(&key.as_str()));
+        }
+        map.retain(|key, _| !NOT_IN_V2.contains(&key.as_str()));
+    }
+    each_child(schema, &mut for_v2);
+}
+
+/// Whether it is a reference with a description, which version 2 states in another way.
+fn is_reference(schema: &Value) -> bool {
+    schema.pointer("/allOf/0/$ref").is_some()
+}
