@@ -93,7 +93,8 @@ impl Config {
             recorder: Recorder::new("freehold-node"),
             addresses: Mutex::default(),
             stop: CancellationToken::new(),
-            data_dir: self.data_dir,
+            // Containers have directories of their own to run in, and have to find their volumes from there.
+            data_dir: std::path::absolute(&self.data_dir)?,
         };
         let pods = shared.pods_directory();
         // Secrets are in there.

@@ -1,1 +1,31 @@
-//! freehold-tests-harness
+//! A real server per test: the `freehold` program in a directory of its own, on a free port, with `kubectl` beside it.
+//!
+//! ```no_run
+//! use freehold_tests_harness::{Engine, Server};
+//!
+//! let server = Server::start(Engine::Embedded);
+//! let kubectl = server.kubectl();
+//! kubectl.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}");
+//! assert_eq!(kubectl.ok(&["get", "configmap", "a", "-o", "name"]), "configmap/a\n");
+//! ```
+//!
+//! Guarantees: no test sees another's server, store, home directory or `kubectl` cache; nothing that a test started is
+//! left running after it; of a test that failed the directory with logs and data is kept, and its path printed.
+//!
+//! Failures are panics that show what was asked and what came: this crate is for tests alone.
+
+mod crds;
+mod etcd;
+mod kubectl;
+mod paths;
+mod process;
+mod server;
+mod wait;
+
+pub use crds::{Crd, crds};
+pub use etcd::Etcd;
+pub use kubectl::{Background, Kubectl, Output};
+pub use paths::{freehold_binary, tool};
+pub use process::resident_kib;
+pub use server::{Engine, Options, Server};
+pub use wait::until;
