@@ -10,6 +10,7 @@ use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot};
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, Revision, StoreError};
 use std::{
+    fs::File,
     io::ErrorKind,
     ops::{ControlFlow, RangeInclusive},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -118,22 +119,41 @@ fn open_error(dir: &Path, error: fjall::Error) -> OpenError {
     }
 }
 
+fn damaged(dir: &Path, reason: &str) -> OpenError {
+    OpenError::Damaged { dir: dir.to_owned(), reason: reason.to_owned() }
+}
+
 impl Disk {
     /// Opens or makes the database below `dir`.
     pub(crate) fn open(dir: &Path, options: &Options) -> Result<Self, OpenError> {
+        let path = dir.join("db");
+        if !path.exists() {
+            Self::create(dir, &path, options)?;
+        }
         // The database has assertions on what it reads; on damaged files they are no bugs of this process.
-        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_keyspaces(&dir.join("db"), options)));
-        let disk = match opened {
+        let disk = match catch_unwind(AssertUnwindSafe(|| Self::open_keyspaces(&path, options))) {
             Ok(opened) => opened.map_err(|error| open_error(dir, error))?,
-            Err(_) => {
-                return Err(OpenError::Damaged {
-                    dir: dir.to_owned(),
-                    reason: "its files contradict each other".into(),
-                });
-            }
+            Err(_) => return Err(damaged(dir, "its files contradict each other")),
         };
         disk.check_format(dir)?;
         Ok(disk)
+    }
+
+    /// Makes an empty database aside and moves it to its place: one that was made by halves is never taken for one.
+    fn create(dir: &Path, path: &Path, options: &Options) -> Result<(), OpenError> {
+        let failed = |source| OpenError::Io { dir: dir.to_owned(), source };
+        let aside = dir.join("db.new");
+        if aside.exists() {
+            std::fs::remove_dir_all(&aside).map_err(failed)?;
+        }
+        let write_format = || {
+            let disk = Self::open_keyspaces(&aside, options)?;
+            let mut batch = disk.batch();
+            batch.insert(&disk.meta, FORMAT_KEY, FORMAT);
+            batch.commit()
+        };
+        write_format().map_err(|error| open_error(dir, error))?;
+        std::fs::rename(&aside, path).and_then(|()| File::open(dir)?.sync_all()).map_err(failed)
     }
 
     fn open_keyspaces(path: &Path, options: &Options) -> fjall::Result<Self> {
@@ -154,7 +174,6 @@ impl Disk {
     }
 
     fn check_format(&self, dir: &Path) -> Result<(), OpenError> {
-        let damaged = |reason: &str| OpenError::Damaged { dir: dir.to_owned(), reason: reason.to_owned() };
         match self.meta.get(FORMAT_KEY).map_err(|error| open_error(dir, error))? {
             Some(found) if *found == *FORMAT.as_bytes() => Ok(()),
             Some(found) => Err(OpenError::Version {
@@ -162,14 +181,7 @@ impl Disk {
                 found: format!("{:?}", String::from_utf8_lossy(&found)),
                 expected: FORMAT,
             }),
-            None if self.data.first_key_value().is_some() || self.log.first_key_value().is_some() => {
-                Err(damaged("it holds data but no format"))
-            }
-            None => {
-                let mut batch = self.batch();
-                batch.insert(&self.meta, FORMAT_KEY, FORMAT);
-                batch.commit().map_err(|error| open_error(dir, error))
-            }
+            None => Err(damaged(dir, "it does not say which format it has")),
         }
     }
 

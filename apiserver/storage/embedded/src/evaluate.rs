@@ -17,7 +17,7 @@ pub(crate) struct Group<'a> {
     disk: &'a Disk,
     /// The revision of the last commit of the group that changed something.
     revision: Revision,
-    /// What the group has changed so far; `None`: deleted.
+    /// The keys that the group has read or changed so far, as they are after it; `None`: absent.
     overlay: BTreeMap<Bytes, Option<KeyValue>>,
     changes: Vec<Changes>,
 }
@@ -72,7 +72,7 @@ impl<'a> Group<'a> {
     }
 
     /// What the expected keys are, if they are not as expected.
-    fn refusal(&self, expect: &[Expect]) -> Result<Option<Vec<Option<KeyValue>>>, StoreError> {
+    fn refusal(&mut self, expect: &[Expect]) -> Result<Option<Vec<Option<KeyValue>>>, StoreError> {
         let found = expect.iter().map(|expect| self.head(&expect.key)).collect::<Result<Vec<_>, _>>()?;
         let holds = |(expect, found): (&Expect, &Option<KeyValue>)| {
             expect.modified == found.as_ref().map_or(0, |found| found.modified)
@@ -80,11 +80,13 @@ impl<'a> Group<'a> {
         Ok((!expect.iter().zip(&found).all(holds)).then_some(found))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
-        match self.overlay.get(key.as_bytes()) {
-            Some(head) => Ok(head.clone()),
-            None => self.disk.latest(key),
+    fn head(&mut self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
+        if let Some(head) = self.overlay.get(key.as_bytes()) {
+            return Ok(head.clone());
         }
+        let head = self.disk.latest(key)?;
+        self.overlay.insert(key.as_bytes().clone(), head.clone());
+        Ok(head)
     }
 
     fn heads(&self, range: &KeyRange) -> Result<Vec<KeyValue>, StoreError> {

@@ -8,6 +8,7 @@
 //! ```text
 //! LOCK     locked (flock) by the process that has the directory open; its process id and a line feed are in it
 //! db/      a fjall 3 database (an LSM tree with a journal) with the keyspaces below
+//! db.new/  a database that is being made; worth nothing
 //! TRIAL    for a moment only, while it is found out whether a full disk has room again
 //! ```
 //!

@@ -97,7 +97,7 @@ async fn a_path_that_cannot_be_a_directory_is_refused_in_one_line() {
 }
 
 #[tokio::test]
-async fn damaged_files_are_refused_or_noticed_when_read() {
+async fn damaged_files_are_refused() {
     let overwrite = |path: &Path| {
         let len = usize::try_from(std::fs::metadata(path).unwrap().len()).unwrap();
         std::fs::write(path, vec![0xa5; len.min(1 << 16)]).unwrap();
@@ -112,6 +112,15 @@ async fn damaged_files_are_refused_or_noticed_when_read() {
         assert!(matches!(error, OpenError::Damaged { .. }), "{name}: {error}");
         assert!(!error.to_string().contains('\n'), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_directory_that_was_made_by_halves_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("db.new/keyspaces")).unwrap();
+    std::fs::write(dir.path().join("db.new/0.jnl"), "half").unwrap();
+    put(&Embedded::open(dir.path()).unwrap(), &["a"], b"x").await.unwrap();
+    assert_eq!(all(&Embedded::open(dir.path()).unwrap()).await.len(), 1);
 }
 
 /// Runs another test of this file as a process of its own.
