@@ -1,1 +1,16 @@
-//! freehold-apiserver
+//! The apiserver: engines, cache, planes, registry and edge, joined. The only place that names concrete engines.
+//!
+//! [`Config::build`] gives an [`ApiServer`] that listens already; [`ApiServer::run`] serves until it is told to stop.
+//! A core server and the apiserver of a dedicated pair are the same thing with another root plane and another store.
+
+mod backend;
+mod config;
+mod lookup;
+mod organization;
+mod tokens;
+mod view;
+
+pub use backend::LocalBackend;
+pub use config::{ApiServer, Config, StoreConfig, open_store};
+pub use freehold_apiserver_server::Limits;
+pub use config::EtcdOptions;

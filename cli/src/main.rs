@@ -1,1 +1,72 @@
-fn main() {}
+//! `freehold`: one program for everything. Each command parses its flags, builds, and runs.
+
+mod apiserver;
+mod components;
+mod data_dir;
+mod kubeconfig;
+mod logging;
+mod stop;
+mod up;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Many Kubernetes control planes in one server.
+#[derive(Parser)]
+#[command(name = "freehold", version, arg_required_else_help = true)]
+struct Cli {
+    /// What to log: a level, or levels by module (`info,freehold_node=debug`).
+    #[arg(long, global = true, env = "FREEHOLD_LOG", default_value = "warn")]
+    log: String,
+    /// Logs as JSON, a line each.
+    #[arg(long, global = true)]
+    log_json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs everything in this process: apiserver, controllers, provisioner and node.
+    Up(up::Args),
+    /// Runs the apiserver of one plane, over a store that others have too.
+    Apiserver(Box<apiserver::Args>),
+    /// Runs the controllers of one plane, or of all planes of a server.
+    ControllerManager(components::ControllerManagerArgs),
+    /// Prints the kubeconfig of a project.
+    Kubeconfig(kubeconfig::Args),
+}
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logging::start(&cli.log, cli.log_json);
+    // The one TLS implementation of this program; a second call would be a bug of ours.
+    let installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    debug_assert!(installed.is_ok());
+    let outcome = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Into::into).and_then(
+        |runtime| {
+            let outcome = runtime.block_on(run(cli.command));
+            runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+            outcome
+        },
+    );
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("freehold: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(args) => up::run(args).await,
+        Command::Apiserver(args) => apiserver::run(*args).await,
+        Command::ControllerManager(args) => components::controller_manager(args).await,
+        Command::Kubeconfig(args) => kubeconfig::run(args).await,
+    }
+}

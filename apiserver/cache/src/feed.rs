@@ -175,6 +175,19 @@ impl Cache {
         Ok(plane.get(&collection(&path.group, &path.resource), &name))
     }
 
+    /// Makes sure that a plane is in memory.
+    pub async fn load(&self, plane: &PlaneId) -> Result<()> {
+        self.plane(plane).await.map(drop)
+    }
+
+    /// One object of a plane that is in memory; `None` where the plane is not.
+    pub fn peek(&self, plane: &PlaneId, path: &ObjectPath) -> Option<Arc<Entry>> {
+        let slot = self.planes.read().get(plane).cloned()?;
+        slot.1.get()?;
+        let name = object_name(path.namespace.as_deref(), &path.name);
+        slot.0.get(&collection(&path.group, &path.resource), &name)
+    }
+
     /// An object's key as a commit sees it: the object, if there is one, and the revision that the commit must expect of
     /// the plane's own key (0 where it is absent, because there is no object or it comes from the layer below).
     pub async fn get_for_update(

@@ -1,6 +1,6 @@
 //! RBAC of each plane, compiled when it is asked for and kept until one of its objects changes.
 
-use freehold_apiserver_authz::Policy;
+use freehold_apiserver_authz::{Policy, RuleCache};
 use freehold_apiserver_cache::{Cache, ListRequest};
 use freehold_machinery::{PlaneId, Result, Value};
 use parking_lot::Mutex;
@@ -16,6 +16,8 @@ type Revisions = [u64; 4];
 /// The policies of planes.
 #[derive(Default)]
 pub(crate) struct Policies {
+    /// Rules, once for all planes that have the same.
+    rules: RuleCache,
     /// Policies of planes, with the revisions of the four resources that they were compiled from.
     known: Mutex<HashMap<PlaneId, (Revisions, Arc<Policy>)>>,
     /// The policy of planes that have no RBAC objects of their own, by the revision of their layer.
@@ -42,12 +44,12 @@ impl Policies {
         if let Some(policy) = found {
             return Ok(policy);
         }
-        let mut objects: Vec<Vec<Value>> = Vec::with_capacity(RESOURCES.len());
+        let mut objects: Vec<Value> = Vec::new();
         for resource in RESOURCES {
             let request = ListRequest { plane, group: GROUP, resource, namespace: None };
-            objects.push(cache.list(request).await?.objects.iter().map(|(_, entry)| entry.value()).collect());
+            objects.extend(cache.list(request).await?.objects.iter().map(|(_, entry)| entry.value()));
         }
-        let policy = Arc::new(Policy::compile(&objects[0], &objects[1], &objects[2], &objects[3]));
+        let policy = Arc::new(Policy::compile(&self.rules, &objects));
         self.keep(plane, layer, untouched, revisions, &policy);
         Ok(policy)
     }

@@ -2,7 +2,6 @@
 //! whether its writer may grant what it grants.
 
 use crate::{DeleteOptions, Operation, Registry};
-use freehold_apiserver_authz::{Attributes, Rule};
 use freehold_apiserver_storage::{Change, Expect, ObjectPath};
 use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::Cause};
 
@@ -85,63 +84,11 @@ impl Registry {
 
     /// Nobody grants more than they have, unless they may `escalate` or `bind`.
     async fn check_escalation(&self, op: &Operation, draft: &Value, old: Option<&Value>) -> Result<()> {
-        let bindings = op.ty.plural.ends_with("bindings");
-        let part = if bindings { "subjects" } else { "rules" };
-        if op.user.is_in(freehold_machinery::user::MASTERS)
-            || old.is_some_and(|old| old.get(part) == draft.get(part))
-        {
-            return Ok(());
-        }
         let policy = self.policies.policy(&op.plane).await?;
-        let namespace = op.namespace.as_deref().unwrap_or_default();
-        let role = draft["roleRef"]["name"].as_str().unwrap_or_default();
-        let (verb, resource, name) = match (bindings, draft["roleRef"]["kind"].as_str()) {
-            (true, Some("ClusterRole")) => ("bind", "clusterroles", role),
-            (true, _) => ("bind", "roles", role),
-            (false, _) => ("escalate", op.ty.plural.as_str(), op.name()),
-        };
-        let asked = Attributes {
-            user: &op.user,
-            verb,
-            group: RBAC,
-            version: &op.ty.version,
-            resource,
-            subresource: "",
-            namespace,
-            name,
-            path: "",
-        };
-        if policy.authorize(&asked).allowed {
-            return Ok(());
-        }
-        let wanted = if bindings {
-            let missing = || Status::not_found(&GroupResource::new(RBAC, resource), role);
-            policy.rules_of(&draft["roleRef"], namespace).ok_or_else(missing)?
+        if op.ty.plural.ends_with("bindings") {
+            policy.check_binding(&op.user, draft, old)
         } else {
-            draft["rules"].as_array().into_iter().flatten().map(Rule::read).collect()
-        };
-        let uncovered = policy.uncovered(&op.user, namespace, &wanted);
-        if uncovered.is_empty() {
-            return Ok(());
+            policy.check_role(&op.user, draft, old)
         }
-        let list: Vec<String> = uncovered.iter().map(describe).collect();
-        let (user, groups) = (&op.user.name, &op.user.groups);
-        let why = format!(
-            "user {user:?} (groups={groups:?}) is attempting to grant RBAC permissions not currently held:\n{}",
-            list.join("\n")
-        );
-        Err(Status::forbidden(&op.ty.group_resource(), op.name(), &why))
     }
-}
-
-fn describe(rule: &Rule) -> String {
-    let parts = [
-        ("APIGroups", &rule.groups),
-        ("Resources", &rule.resources),
-        ("ResourceNames", &rule.names),
-        ("NonResourceURLs", &rule.paths),
-        ("Verbs", &rule.verbs),
-    ];
-    let given = parts.into_iter().filter(|(_, list)| !list.is_empty());
-    format!("{{{}}}", given.map(|(name, list)| format!("{name}:{list:?}")).collect::<Vec<_>>().join(", "))
 }

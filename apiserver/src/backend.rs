@@ -1,0 +1,276 @@
+//! The server's port over the real planes and registry.
+
+use crate::{lookup::Lookup, organization, view};
+use async_trait::async_trait;
+use freehold_apiserver_authn::{Authenticator, Headers, Peer, Request, TokenIssuer};
+use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_planes::{Planes, Target, context::Context};
+use freehold_apiserver_registry::{
+    Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry, WatchEvent,
+    WatchOptions, WriteOptions, Written,
+};
+use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
+use freehold_apiserver_storage::Store;
+use freehold_machinery::{PlaneId, Result, Status, User, Value, user::MASTERS};
+use futures_util::{StreamExt, stream::BoxStream};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What the server talks to.
+pub struct LocalBackend {
+    pub(crate) planes: Arc<Planes>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) tokens: Arc<TokenIssuer>,
+    pub(crate) lookup: Lookup,
+    pub(crate) store: Arc<dyn Store>,
+}
+
+/// The policies of planes, for the registry.
+pub(crate) struct Policies(pub(crate) Arc<Planes>);
+
+#[async_trait]
+impl PolicySource for Policies {
+    async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>> {
+        self.0.policy(plane).await
+    }
+}
+
+/// An operation over several planes can only read.
+fn read_only(op: &Operation, verb: &str) -> Status {
+    Status::method_not_allowed(&op.ty.group_resource(), verb)
+}
+
+impl LocalBackend {
+    /// The operation as the one plane sees it that it is about; an error where it is about several.
+    fn local(&self, target: &Target, mut op: Operation, verb: &str) -> Result<Operation> {
+        match target {
+            Target::Local(plane) => op.plane = plane.clone(),
+            Target::Organization(scope) => {
+                if !organization::is_core(&op, scope) {
+                    return Err(read_only(&op, verb));
+                }
+                op.plane = PlaneId::core();
+            }
+            Target::User(_) | Target::AllPlanes | Target::Dedicated(_) => return Err(read_only(&op, verb)),
+        }
+        Ok(op)
+    }
+
+    /// Several planes at once, as the target shows them; `None` where the target is one plane.
+    fn across(&self, target: &Target, op: &Operation) -> Option<Across> {
+        match target {
+            Target::AllPlanes => Some(view::all_planes(self.planes.directory().clone())),
+            Target::Organization(scope) if !organization::is_core(op, scope) => {
+                Some(view::organization(self.planes.directory().clone(), scope))
+            }
+            _ => None,
+        }
+    }
+
+    async fn issue_token(&self, op: &Operation, request: &Value) -> Result<Written> {
+        let issued = crate::tokens::issue(&self.tokens, &self.registry, &self.lookup, op, request).await?;
+        Ok(Written { object: Object::Value(Arc::new(issued)), created: true, pending: false, warnings: Vec::new() })
+    }
+
+    /// Tokens are checked against objects in memory: those of the plane must be there, and current.
+    async fn load(&self, plane: &PlaneId) -> Result<()> {
+        self.registry.cache().catch_up().await?;
+        self.registry.cache().load(plane).await
+    }
+}
+
+#[async_trait]
+impl Backend for LocalBackend {
+    async fn resolve(&self, context: &Context) -> Result<Target> {
+        self.planes.resolve(context).await
+    }
+
+    async fn types(&self, target: &Target) -> Result<Arc<TypeSet>> {
+        self.planes.types(target).await
+    }
+
+    async fn authenticate(
+        &self,
+        plane: &PlaneId,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<User>> {
+        if headers.get("authorization").is_some() {
+            self.load(plane).await?;
+        }
+        let now = jiff::Timestamp::now().as_second();
+        let request = Request { plane, peer, headers, now };
+        self.authenticator.authenticate(&request, &self.lookup)
+    }
+
+    async fn review_token(&self, plane: &PlaneId, spec: &Value) -> Result<Value> {
+        self.load(plane).await?;
+        Ok(self.tokens.review(plane, spec, jiff::Timestamp::now().as_second(), &self.lookup))
+    }
+
+    async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
+        if attributes.user.is_in(MASTERS) {
+            return Ok(allow(""));
+        }
+        match target {
+            Target::Local(plane) => Ok(self.planes.policy(plane).await?.authorize(attributes)),
+            Target::Dedicated(pair) => Ok(self.planes.policy(&pair.plane).await?.authorize(attributes)),
+            Target::Organization(scope) => {
+                let roles = self.planes.roles(scope, &attributes.user.name).await?;
+                let decision = organization::decide(&roles, attributes);
+                if decision.allowed {
+                    return Ok(decision);
+                }
+                Ok(self.planes.policy(&PlaneId::core()).await?.authorize(attributes))
+            }
+            Target::User(name) if *name == attributes.user.name && is_read(attributes.verb) => {
+                Ok(allow("it is the user's own view"))
+            }
+            Target::User(_) | Target::AllPlanes => {
+                Ok(self.planes.policy(&PlaneId::core()).await?.authorize(attributes))
+            }
+        }
+    }
+
+    async fn rules_for(&self, target: &Target, user: &User, namespace: &str) -> Result<Value> {
+        let plane = match target {
+            Target::Local(plane) => plane.clone(),
+            Target::Dedicated(pair) => pair.plane.clone(),
+            _ => PlaneId::core(),
+        };
+        review::rules(&*self.planes.policy(&plane).await?, user, &json!({"namespace": namespace}))
+    }
+
+    async fn get(&self, target: &Target, op: Operation, resource_version: &str) -> Result<Object> {
+        let op = self.local(target, op, "get")?;
+        if let Target::Organization(scope) = target {
+            organization::check_object(&self.registry, &op, scope).await?;
+        }
+        self.registry.get(&op, resource_version).await
+    }
+
+    async fn list(&self, target: &Target, op: Operation, options: ListOptions) -> Result<List> {
+        if let Some(across) = self.across(target, &op) {
+            return self.registry.list_across(&op, &options, &across).await;
+        }
+        match target {
+            Target::Organization(scope) => organization::list(&self.registry, op, scope, &options).await,
+            Target::User(name) => organization::list_of_user(&self.registry, op, name, &options).await,
+            _ => self.registry.list(&self.local(target, op, "list")?, &options).await,
+        }
+    }
+
+    async fn watch(
+        &self,
+        target: &Target,
+        op: Operation,
+        options: WatchOptions,
+    ) -> Result<BoxStream<'static, WatchEvent>> {
+        if let Some(across) = self.across(target, &op) {
+            return Ok(self.registry.watch_across(&op, &options, &across).await?.boxed());
+        }
+        match target {
+            Target::Organization(scope) => organization::watch(&self.registry, op, scope, &options).await,
+            _ => Ok(self.registry.watch(&self.local(target, op, "watch")?, &options).await?.boxed()),
+        }
+    }
+
+    async fn create(&self, target: &Target, op: Operation, body: Body, options: WriteOptions) -> Result<Written> {
+        let op = self.local(target, op, "create")?;
+        if let Target::Organization(scope) = target {
+            organization::check_write(&op, scope, &body.value)?;
+        }
+        match (op.ty.plural.as_str(), op.subresource.as_deref()) {
+            ("serviceaccounts", Some("token")) => self.issue_token(&op, &body.value).await,
+            (_, Some(_)) => self.registry.act(&op, &body, &options).await,
+            (_, None) => self.registry.create(&op, &body, &options).await,
+        }
+    }
+
+    async fn update(&self, target: &Target, op: Operation, body: Body, options: WriteOptions) -> Result<Written> {
+        let op = self.local(target, op, "update")?;
+        if let Target::Organization(scope) = target {
+            organization::check_object(&self.registry, &op, scope).await?;
+            organization::check_write(&op, scope, &body.value)?;
+        }
+        self.registry.update(&op, &body, &options).await
+    }
+
+    async fn patch(&self, target: &Target, op: Operation, patch: Patch, options: WriteOptions) -> Result<Written> {
+        let op = self.local(target, op, "patch")?;
+        if let Target::Organization(scope) = target {
+            match organization::check_object(&self.registry, &op, scope).await {
+                Err(status) if status.is_not_found() => {
+                    if let Patch::Apply(body) = &patch {
+                        organization::check_write(&op, scope, &body.value)?;
+                    }
+                }
+                other => other?,
+            }
+        }
+        self.registry.patch(&op, &patch, &options).await
+    }
+
+    async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions) -> Result<Written> {
+        let op = self.local(target, op, "delete")?;
+        if let Target::Organization(scope) = target {
+            organization::check_object(&self.registry, &op, scope).await?;
+        }
+        self.registry.delete(&op, &options).await
+    }
+
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        op: Operation,
+        list: ListOptions,
+        options: DeleteOptions,
+    ) -> Result<List> {
+        let op = self.local(target, op, "deletecollection")?;
+        if let Target::Organization(scope) = target {
+            return organization::delete_collection(&self.registry, op, scope, &list, &options).await;
+        }
+        self.registry.delete_collection(&op, &list, &options).await
+    }
+
+    async fn delete_plane(&self, plane: &PlaneId) -> Result<Value> {
+        self.planes.delete(plane).await?;
+        Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": plane.as_str(), "kind": "planes"}}))
+    }
+
+    async fn ready(&self) -> Vec<(&'static str, std::result::Result<(), String>)> {
+        let store = self.store.revision().await.map(drop).map_err(|error| error.to_string());
+        let cache = match &store {
+            Ok(()) => self.registry.cache().catch_up().await.map(drop).map_err(|status| status.message),
+            Err(_) => Err("the store does not answer".to_owned()),
+        };
+        vec![("etcd", store), ("informer-sync", cache)]
+    }
+
+    async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value> {
+        let plane = match target {
+            Target::Local(plane) => plane,
+            _ => return Err(Status::no_such_resource()),
+        };
+        Ok(match document {
+            OpenIdDocument::Configuration => {
+                let uri = format!("{}/openid/v1/jwks", self.tokens.issuer(plane));
+                self.tokens.openid_configuration(plane, &uri)
+            }
+            OpenIdDocument::Keys => self.tokens.keys().jwks(),
+        })
+    }
+}
+
+/// Whether a verb only reads.
+pub(crate) fn is_read(verb: &str) -> bool {
+    matches!(verb, "get" | "list" | "watch")
+}
+
+/// Allowed, because.
+pub(crate) fn allow(reason: impl Into<String>) -> Decision {
+    Decision { allowed: true, reason: reason.into() }
+}

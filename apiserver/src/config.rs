@@ -1,0 +1,180 @@
+//! From settings to a server.
+
+use crate::{
+    backend::{LocalBackend, Policies},
+    lookup::Lookup,
+};
+use anyhow::{Context, Result};
+use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
+use freehold_apiserver_cache::{Cache, CacheOptions};
+use freehold_apiserver_planes::{Planes, base::Layers};
+use freehold_apiserver_registry::Registry;
+use freehold_apiserver_server::{Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server};
+use freehold_apiserver_storage::{KeyRange, Store, StoreError};
+use freehold_apiserver_storage_embedded::Embedded;
+#[derive(Clone, Debug)]
+#[derive(Default)]
+pub struct EtcdOptions { pub endpoints: Vec<String>, pub prefix: String, pub ca_pem: Option<String>, pub cert_pem: Option<String>, pub key_pem: Option<String>, pub home: Option<PlaneId> }
+use freehold_machinery::PlaneId;
+use freehold_pki::Pair;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// How long a store that can't be reached at start is tried.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
+/// What `/version` says of the Kubernetes API that is served.
+const KUBERNETES_VERSION: &str = "v1.36.0";
+
+/// Where objects are kept.
+#[derive(Clone, Debug)]
+pub enum StoreConfig {
+    /// In a directory of this machine.
+    Embedded(PathBuf),
+    /// In etcd, or in a server that speaks its protocol.
+    Etcd(EtcdOptions),
+}
+
+/// Everything that an apiserver needs.
+pub struct Config {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The plane that `/` leads to: core, or the one plane of a dedicated pair.
+    pub plane: PlaneId,
+    /// The store, opened.
+    pub store: Arc<dyn Store>,
+    /// The serving certificate.
+    pub serving: Pair,
+    /// The authority of client certificates, PEM.
+    pub client_ca: String,
+    /// The authority of serving certificates, PEM: what planes publish as `kube-root-ca.crt`.
+    pub serving_ca: String,
+    /// The authority of front proxies, PEM.
+    pub front_proxy_ca: Option<String>,
+    /// The common names of front proxies; empty admits each certificate of that authority.
+    pub front_proxy_names: Vec<String>,
+    /// Who this server is to dedicated pairs.
+    pub front_proxy: Option<Pair>,
+    /// Who this server is to nodes.
+    pub node_client: Option<Pair>,
+    /// The key that signs service account tokens, PEM.
+    pub service_account_key: String,
+    /// Memory and history of the cache.
+    pub cache: CacheOptions,
+    /// Sizes, counts and times of the edge.
+    pub limits: Limits,
+    /// Whether planes' stores are served to dedicated pairs over etcd's protocol.
+    pub serve_etcd: bool,
+}
+
+/// A server that listens.
+pub struct ApiServer {
+    server: Server,
+    cache: Arc<Cache>,
+}
+
+/// Opens a store. An etcd that does not answer is tried for half a minute, with a warning each time.
+pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
+    match config {
+        StoreConfig::Embedded(dir) => {
+            let dir = dir.clone();
+            Ok(tokio::task::spawn_blocking(move || Embedded::open(&dir)).await??)
+        }
+        StoreConfig::Etcd(options) => {
+            let started = tokio::time::Instant::now();
+            loop {
+                let error = match reach(options).await {
+                    Ok(store) => return Ok(store),
+                    Err(error) => error,
+                };
+                let retry = matches!(error, StoreError::Unavailable(_)) && started.elapsed() < STORE_PATIENCE;
+                if !retry {
+                    let endpoints = options.endpoints.join(", ");
+                    return Err(error).with_context(|| format!("etcd at {endpoints} can't be used"));
+                }
+                tracing::warn!(%error, endpoints = ?options.endpoints, "etcd does not answer yet; trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+async fn reach(options: &EtcdOptions) -> Result<Arc<dyn Store>, StoreError> {
+    let _ = options; Err(StoreError::Unavailable(String::new()))
+}
+
+fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
+    let material = ClientMaterial {
+        ca: ca.as_bytes(),
+        chain: pair.cert_pem.as_bytes(),
+        key: pair.key_pem.as_bytes(),
+    };
+    Ok(ClientTls::from_pem(material)?)
+}
+
+impl Config {
+    /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
+    pub async fn build(self) -> Result<ApiServer> {
+        let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
+        let is_core = self.plane.is_core();
+        let layers = Layers::install(&*self.store, &self.serving_ca, is_core, &now).await?;
+        let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
+        let cache = Cache::start(self.store.clone(), keys, Arc::new(layers), self.cache).await?;
+        let planes = Planes::new(self.store.clone(), cache.clone(), self.plane.clone());
+        let policies = Arc::new(Policies(planes.clone()));
+        let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies));
+        let keys = KeySet::from_pem(&self.service_account_key, &[])?;
+        let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
+        let tokens = Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys));
+        let backend = LocalBackend {
+            authenticator: Authenticator::new(tokens.clone()),
+            lookup: Lookup::new(cache.clone()),
+            store: self.store.clone(),
+            planes,
+            registry,
+            tokens,
+        };
+        let server = Server::bind(self.edge()?, Arc::new(backend)).await?;
+        Ok(ApiServer { server, cache })
+    }
+
+    fn edge(&self) -> Result<freehold_apiserver_server::Config> {
+        let front_proxy = |ca: &String| FrontProxy { ca_pem: ca.clone(), allowed_names: self.front_proxy_names.clone() };
+        let tls = |pair: &Option<Pair>| pair.as_ref().map(|pair| client_tls(&self.serving_ca, pair)).transpose();
+        Ok(freehold_apiserver_server::Config {
+            listen: self.listen,
+            certificate: Certificate::from_pem(self.serving.cert_pem.as_bytes(), self.serving.key_pem.as_bytes())?,
+            authorities: Authorities {
+                clients: self.client_ca.clone(),
+                front_proxy: self.front_proxy_ca.as_ref().map(front_proxy),
+            },
+            front_proxy: tls(&self.front_proxy)?,
+            nodes: tls(&self.node_client)?,
+            version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
+            limits: self.limits.clone(),
+            registry: Default::default(),
+            etcd: None,
+        })
+    }
+
+    /// Serves each plane's keys to the holder of a certificate of that plane.
+    fn etcd_handler(&self) -> EtcdHandler {
+        unreachable!()
+    }
+}
+
+impl ApiServer {
+    /// The address that it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// The cache, for those who measure.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Serves until `stop`, then drains.
+    pub async fn run(self, stop: CancellationToken) {
+        self.server.run(stop).await;
+    }
+}

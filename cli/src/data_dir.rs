@@ -1,0 +1,108 @@
+//! The data directory of `freehold up`: the store, the authorities and keys, the admin's kubeconfig.
+//!
+//! ```text
+//! store/                 the embedded engine's files
+//! pki/ca.{crt,key}       the authority of serving and client certificates
+//! pki/front-proxy-ca.*   the authority of those who may speak for others
+//! pki/service-account.key
+//! node/                  what the node runs and logs
+//! admin.kubeconfig
+//! ```
+
+use anyhow::{Context, Result};
+use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, Pair, PrivateKey, kubeconfig, write_private};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Lifetime of the certificates that are made anew at each start.
+pub const VALIDITY: Duration = DAY.saturating_mul(365);
+
+/// A data directory with its authorities.
+pub struct DataDir {
+    path: PathBuf,
+    /// Vouches for serving certificates and clients.
+    pub ca: Authority,
+    /// Vouches for front proxies.
+    pub front_proxy_ca: Authority,
+    /// Signs service account tokens, PEM.
+    pub service_account_key: String,
+}
+
+impl DataDir {
+    /// Opens a directory, making what is missing.
+    pub fn open(path: &Path) -> Result<Self> {
+        fs::create_dir_all(path.join("pki"))
+            .with_context(|| format!("data directory {} can't be made", path.display()))?;
+        let path = fs::canonicalize(path).with_context(|| format!("data directory {}", path.display()))?;
+        let ca = authority(&path, "ca", "freehold-ca")?;
+        let front_proxy_ca = authority(&path, "front-proxy-ca", "freehold-front-proxy-ca")?;
+        let key = path.join("pki/service-account.key");
+        let service_account_key = match read(&key)? {
+            Some(text) => text,
+            None => {
+                let fresh = PrivateKey::generate()?.pem().to_owned();
+                write(&key, &fresh)?;
+                fresh
+            }
+        };
+        Ok(Self { path, ca, front_proxy_ca, service_account_key })
+    }
+
+    /// A place in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A client certificate for a component or the admin, who may do everything.
+    pub fn master(&self, user: &str) -> Result<Pair> {
+        let groups = ["system:masters".to_owned()];
+        Ok(self.ca.issue_client(&ClientName { user, groups: &groups, plane: None }, VALIDITY)?)
+    }
+
+    /// Writes the admin's kubeconfig and says where it is.
+    pub fn write_admin_kubeconfig(&self, server: &str) -> Result<PathBuf> {
+        let pair = self.master("admin")?;
+        let text = kubeconfig(&KubeconfigParams {
+            name: "freehold",
+            server,
+            ca_pem: self.ca.cert_pem(),
+            user: Credentials::ClientCert { cert_pem: &pair.cert_pem, key_pem: &pair.key_pem },
+            namespace: "default",
+        });
+        let place = self.join("admin.kubeconfig");
+        write(&place, &text)?;
+        Ok(place)
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    write_private(path, text.as_bytes()).with_context(|| format!("{} can't be written", path.display()))
+}
+
+fn authority(dir: &Path, file: &str, name: &str) -> Result<Authority> {
+    let (cert, key) = (dir.join(format!("pki/{file}.crt")), dir.join(format!("pki/{file}.key")));
+    match (read(&cert)?, read(&key)?) {
+        (Some(cert_pem), Some(key_pem)) => Authority::from_pem(&cert_pem, &key_pem)
+            .with_context(|| format!("{} and its key can't be used", cert.display())),
+        (None, None) => {
+            let fresh = Authority::generate(name)?;
+            write(&key, fresh.key_pem())?;
+            write(&cert, fresh.cert_pem())?;
+            Ok(fresh)
+        }
+        (Some(_), None) => anyhow::bail!("{} is missing; restore it, or remove {} as well to start with a new authority", key.display(), cert.display()),
+        (None, Some(_)) => anyhow::bail!("{} is missing; restore it, or remove {} as well to start with a new authority", cert.display(), key.display()),
+    }
+}

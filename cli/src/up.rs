@@ -1,0 +1,166 @@
+//! `freehold up`: everything in one process.
+
+use crate::{components, data_dir::{DataDir, VALIDITY}, stop};
+use anyhow::{Context, Result};
+use freehold_apiserver::{ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store};
+use freehold_machinery::PlaneId;
+use std::{
+    io::Write,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Flags of `freehold up`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where keys, kubeconfigs and, without --etcd, all objects are kept.
+    #[arg(long, default_value = "data")]
+    data_dir: PathBuf,
+    /// Where to listen. Port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7443")]
+    listen: SocketAddr,
+    /// The URL under which clients reach this server, where it is not the address it listens on.
+    #[arg(long)]
+    external_url: Option<String>,
+    /// Keep objects in this etcd (several endpoints with commas) instead of the data directory.
+    #[arg(long, value_delimiter = ',')]
+    etcd: Vec<String>,
+    /// What stands before each key in etcd.
+    #[arg(long, default_value = "/freehold/")]
+    etcd_prefix: String,
+    /// Programs that Pods may run: `IMAGE=PATH`, several times. `freehold` is this program.
+    #[arg(long = "image")]
+    images: Vec<String>,
+}
+
+/// A server that listens, and what its components need to reach it.
+pub struct Serving {
+    /// The data directory.
+    pub data: DataDir,
+    /// The server's own address, as a URL.
+    pub local_url: String,
+    /// The URL that kubeconfigs name.
+    pub external_url: String,
+    /// The etcd that dedicated pairs use; none: this server.
+    pub etcd: Option<EtcdOptions>,
+    /// Programs that Pods may run.
+    pub images: Vec<(String, PathBuf)>,
+}
+
+fn store_config(args: &Args, data: &DataDir) -> (StoreConfig, Option<EtcdOptions>) {
+    if args.etcd.is_empty() {
+        return (StoreConfig::Embedded(data.join("store")), None);
+    }
+    let options = EtcdOptions { endpoints: args.etcd.clone(), prefix: args.etcd_prefix.clone(), ..EtcdOptions::default() };
+    (StoreConfig::Etcd(options.clone()), Some(options))
+}
+
+/// Names under which this server's certificate is valid.
+fn names(listen: IpAddr, external_url: Option<&str>) -> Vec<String> {
+    let fixed = [
+        "localhost", "127.0.0.1", "::1", "10.96.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let mut names: Vec<String> = fixed.into_iter().map(str::to_owned).collect();
+    let host = external_url.and_then(|url| url.parse::<hyper_uri::Host>().ok()).map(|host| host.0);
+    for name in [Some(listen.to_string()), host].into_iter().flatten() {
+        if !listen.is_unspecified() && !names.contains(&name) || external_url.is_some() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.retain(|name| name != "0.0.0.0" && name != "::");
+    names
+}
+
+/// The host part of a URL.
+mod hyper_uri {
+    /// A host name or address.
+    pub struct Host(pub String);
+
+    impl std::str::FromStr for Host {
+        type Err = ();
+
+        fn from_str(url: &str) -> Result<Self, ()> {
+            let rest = url.strip_prefix("https://").ok_or(())?;
+            let authority = rest.split('/').next().unwrap_or_default();
+            let host = match authority.strip_prefix('[') {
+                Some(v6) => v6.split(']').next().unwrap_or_default(),
+                None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+            };
+            if host.is_empty() { Err(()) } else { Ok(Self(host.to_owned())) }
+        }
+    }
+}
+
+async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
+    let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<_>>()?;
+    if let Some(url) = &args.external_url {
+        url.parse::<hyper_uri::Host>().map_err(|()| anyhow::anyhow!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
+    }
+    let data = DataDir::open(&args.data_dir)?;
+    let (store, etcd) = store_config(args, &data);
+    let store = open_store(&store).await?;
+    let names = names(args.listen.ip(), args.external_url.as_deref());
+    let front_proxy_user = freehold_pki::ClientName { user: "freehold-front-proxy", groups: &[], plane: None };
+    let config = Config {
+        listen: args.listen,
+        plane: PlaneId::core(),
+        store,
+        serving: data.ca.issue_server(&names, VALIDITY)?,
+        client_ca: data.ca.cert_pem().to_owned(),
+        serving_ca: data.ca.cert_pem().to_owned(),
+        front_proxy_ca: Some(data.front_proxy_ca.cert_pem().to_owned()),
+        front_proxy_names: vec![front_proxy_user.user.to_owned()],
+        front_proxy: Some(data.front_proxy_ca.issue_client(&front_proxy_user, VALIDITY)?),
+        node_client: Some(data.master("freehold-apiserver")?),
+        service_account_key: data.service_account_key.clone(),
+        cache: Default::default(),
+        limits: Limits::default(),
+        serve_etcd: etcd.is_none(),
+    };
+    let server = config.build().await?;
+    let mut address = server.local_addr();
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv6() { [0, 0, 0, 0, 0, 0, 0, 1].into() } else { [127, 0, 0, 1].into() });
+    }
+    let local_url = format!("https://{address}");
+    let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
+    Ok((server, Serving { data, local_url, external_url, etcd, images }))
+}
+
+fn parse_image(text: &str) -> Result<(String, PathBuf)> {
+    let (name, path) = text.split_once('=').with_context(|| format!("--image wants IMAGE=PATH, not {text:?}"))?;
+    Ok((name.to_owned(), path.into()))
+}
+
+/// Runs until Ctrl-C or SIGTERM.
+pub async fn run(args: Args) -> Result<()> {
+    let stop = stop::on_signal()?;
+    let (server, serving) = serve(&args).await?;
+    let kubeconfig = serving.data.write_admin_kubeconfig(&serving.external_url)?;
+    // The server outlives its clients: they finish their work, a node stops its processes, and only then it goes.
+    let server_stop = CancellationToken::new();
+    let running = tokio::spawn(server.run(server_stop.clone()));
+    let components = components::start(&serving, stop.clone()).await?;
+    announce(&serving.external_url, &kubeconfig)?;
+    stop.cancelled().await;
+    eprintln!("freehold: stopping");
+    let _ = tokio::time::timeout(components::STOP, components.finished()).await;
+    server_stop.cancel();
+    running.await.context("the server ended badly")
+}
+
+/// Tells scripts that the server is ready, and people what they can do now.
+fn announce(url: &str, kubeconfig: &Path) -> Result<()> {
+    let file = kubeconfig.display();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready url={url} kubeconfig={file}")?;
+    writeln!(out, "\nFreehold serves {url}\nThe admin's kubeconfig is {file}\n\nTry:")?;
+    writeln!(out, "  export KUBECONFIG={file}")?;
+    writeln!(out, "  kubectl api-resources --api-group=resourcemanager.freehold.dev")?;
+    writeln!(out, "  kubectl apply -f examples/first-project.yaml && kubectl wait --for=condition=Ready project/web")?;
+    writeln!(out, "  freehold kubeconfig web > web.kubeconfig && kubectl --kubeconfig web.kubeconfig get namespaces")?;
+    out.flush()?;
+    Ok(())
+}
