@@ -1,199 +1,152 @@
-//! The roles and bindings that each plane starts with, from `data/bootstrap.txt`.
+//! The roles and bindings that each plane starts with, from `bootstrap.rbac`.
 
-use crate::aggregated_rules;
-use freehold_machinery::Value;
+use crate::{GROUP, Rule, aggregation};
+use freehold_machinery::{Map, Value};
 use serde_json::json;
 
-const DATA: &str = include_str!("../data/bootstrap.txt");
-const GROUP: &str = "rbac.authorization.k8s.io";
+const SOURCE: &str = include_str!("bootstrap.rbac");
 
-/// Kubernetes' default roles and bindings, aggregated ones summed up.
+/// What stands for several verbs.
+const VERBS: [(&str, &str); 4] = [
+    ("read", "get,list,watch"),
+    ("write", "create,update,patch,delete,deletecollection"),
+    ("readwrite", "get,list,watch,create,update,patch,delete,deletecollection"),
+    ("readupdate", "get,list,watch,update,patch"),
+];
+
+/// Kubernetes' default ClusterRoles, ClusterRoleBindings, Roles and RoleBindings, with its labels and annotations.
+///
+/// Aggregated roles have their rules already. Roles and RoleBindings are in `kube-system` and `kube-public`.
 pub fn bootstrap_objects() -> Vec<Value> {
     let mut objects: Vec<Value> = Vec::new();
-    for line in DATA.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+    let mut role = None;
+    for line in SOURCE.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        match (line.starts_with(' '), words.as_slice()) {
-            (false, ["role", name, rest @ ..]) => objects.push(role(name, rest)),
-            (false, ["binding", name, rest @ .., role]) => {
-                objects.push(binding(name, rest.first().copied(), role))
-            }
-            (true, words) => {
-                if let Some(object) = objects.last_mut() {
-                    add(object, words);
-                }
-            }
-            _ => {}
+        if line.starts_with(' ') {
+            let at: usize = role.expect("a rule follows its role");
+            let rules = objects[at]["rules"].as_array_mut().expect("roles are made with rules");
+            rules.push(rule(&words));
+        } else {
+            role = Some(objects.len());
+            objects.extend(declaration(&words));
         }
     }
-    // `admin` holds what `edit` sums up, and `edit` what `view` does: each pass goes one step further.
-    for _ in 0..3 {
-        let roles: Vec<Value> =
-            objects.iter().filter(|object| object["kind"] == "ClusterRole").cloned().collect();
-        for object in objects.iter_mut().filter(|object| object.get("aggregationRule").is_some()) {
-            object["rules"] = aggregated_rules(object, &roles);
-        }
-    }
+    settle(&mut objects);
     objects
 }
 
-fn object(kind: &str, name: &str, namespace: Option<&str>) -> Value {
-    let mut value = json!({
-        "apiVersion": format!("{GROUP}/v1"), "kind": kind,
-        "metadata": {
-            "name": name,
-            "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
-        },
-    });
-    if let Some(namespace) = namespace {
-        value["metadata"]["namespace"] = namespace.into();
-    }
-    value
-}
-
-fn role(name: &str, rest: &[&str]) -> Value {
-    let namespace = rest.first().filter(|word| !word.contains('=')).copied();
-    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-    let mut value = object(kind, name, namespace);
-    for (key, label) in rest.iter().filter_map(|word| word.split_once('=')) {
-        value["metadata"]["labels"][key] = label.into();
-    }
-    value["rules"] = json!([]);
-    value
-}
-
-fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
-    let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
-    let (role_kind, role) = role.split_once('/').unwrap_or(("ClusterRole", role));
-    let mut value = object(kind, name, namespace);
-    value["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
-    value["subjects"] = json!([]);
-    value
-}
-
-fn list(word: &str) -> Vec<&str> {
-    if word == "-" {
-        Vec::new()
-    } else {
-        word.split(',').map(|item| if item == "\"\"" { "" } else { item }).collect()
+/// Fills in the rules of aggregated roles.
+fn settle(objects: &mut [Value]) {
+    loop {
+        let all: Vec<&Value> = objects.iter().collect();
+        let changes: Vec<(Value, Vec<Value>)> = aggregation::outdated(&all)
+            .into_iter()
+            .map(|(role, rules)| (role["metadata"].clone(), rules))
+            .collect();
+        if changes.is_empty() {
+            return;
+        }
+        for (metadata, rules) in changes {
+            let role = objects
+                .iter_mut()
+                .find(|object| object["kind"] == "ClusterRole" && object["metadata"] == metadata);
+            role.expect("the role was just seen")["rules"] = Value::Array(rules);
+        }
     }
 }
 
-fn push(object: &mut Value, field: &str, value: Value) {
-    if let Some(list) = object[field].as_array_mut() {
-        list.push(value);
-    }
-}
-
-/// A line that belongs to the object before it.
-fn add(object: &mut Value, words: &[&str]) {
+fn declaration(words: &[&str]) -> Vec<Value> {
     match words {
-        ["aggregates", key] => {
-            if object.get("aggregationRule").is_none() {
-                object["aggregationRule"] = json!({"clusterRoleSelectors": []});
-            }
-            push(
-                &mut object["aggregationRule"],
-                "clusterRoleSelectors",
-                json!({"matchLabels": {*key: "true"}}),
-            );
+        ["clusterrole", name, options @ ..] => vec![cluster_role(name, options)],
+        ["role", namespace, name] => vec![object("Role", namespace, name, json!({"rules": []}))],
+        ["bind", role, subjects @ ..] => {
+            vec![binding("ClusterRoleBinding", "", role, "ClusterRole", role, subjects)]
         }
-        ["ServiceAccount", account] => {
-            let (namespace, name) = account.split_once('/').unwrap_or(("kube-system", account));
-            push(object, "subjects", json!({"kind": "ServiceAccount", "name": name, "namespace": namespace}));
+        ["bindin", namespace, name, role, subjects @ ..] => {
+            vec![binding("RoleBinding", namespace, name, "Role", role, subjects)]
         }
-        [kind @ ("User" | "Group"), name] => {
-            push(object, "subjects", json!({"apiGroup": GROUP, "kind": kind, "name": name}));
+        ["controller", name] => {
+            let role = format!("system:controller:{name}");
+            let account = format!("sa:kube-system/{name}");
+            let bound = binding("ClusterRoleBinding", "", &role, "ClusterRole", &role, &[&account]);
+            vec![cluster_role(&role, &[]), bound]
         }
-        [verbs, paths] => {
-            push(object, "rules", json!({"verbs": list(verbs), "nonResourceURLs": list(paths)}))
-        }
-        [verbs, groups, resources, names @ ..] => {
-            let mut rule =
-                json!({"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)});
-            if let Some(names) = names.first() {
-                rule["resourceNames"] = list(names).into();
-            }
-            push(object, "rules", rule);
-        }
-        _ => {}
+        other => unreachable!("bootstrap.rbac: {other:?}"),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Attributes, Policy};
-    use freehold_machinery::User;
-
-    fn policy(extra: &[Value]) -> Policy {
-        let objects = bootstrap_objects();
-        let of = |kind: &str| -> Vec<Value> {
-            objects.iter().chain(extra).filter(|object| object["kind"] == kind).cloned().collect()
-        };
-        Policy::compile(&of("ClusterRole"), &of("ClusterRoleBinding"), &of("Role"), &of("RoleBinding"))
-    }
-
-    #[test]
-    fn the_default_roles_allow_what_kubernetes_says() {
-        let grant = |user: &str, role: &str| {
-            let mut value = binding(user, Some("team"), &format!("ClusterRole/{role}"));
-            add(&mut value, &["User", user]);
-            value
-        };
-        let policy = policy(&[grant("ann", "admin"), grant("ed", "edit"), grant("vi", "view")]);
-        let rows = [
-            ("ann", "create", "rbac.authorization.k8s.io", "rolebindings", "team", true),
-            ("ed", "create", "rbac.authorization.k8s.io", "rolebindings", "team", false),
-            ("ed", "create", "apps", "deployments", "team", true),
-            ("ed", "get", "", "secrets", "team", true),
-            ("vi", "get", "", "secrets", "team", false),
-            ("vi", "list", "", "configmaps", "team", true),
-            ("vi", "list", "", "configmaps", "other", false),
-            ("vi", "delete", "", "configmaps", "team", false),
-        ];
-        for (name, verb, group, resource, namespace, allowed) in rows {
-            let user =
-                User { name: name.into(), groups: vec!["system:authenticated".into()], ..User::default() };
-            let asked = Attributes {
-                user: &user,
-                verb,
-                group,
-                version: "v1",
-                resource,
-                subresource: "",
-                namespace,
-                name: "",
-                path: "",
-            };
-            assert_eq!(policy.authorize(&asked).allowed, allowed, "{name} {verb} {resource} in {namespace}");
+fn cluster_role(name: &str, options: &[&str]) -> Value {
+    let mut role = object("ClusterRole", "", name, json!({"rules": []}));
+    for (key, value) in options.iter().filter_map(|option| option.split_once('=')) {
+        if key == "aggregates" {
+            role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {value: "true"}}]});
+        } else {
+            role["metadata"]["labels"][key] = value.into();
         }
     }
+    role
+}
 
-    #[test]
-    fn discovery_is_for_the_authenticated_and_nothing_is_for_the_anonymous_but_health() {
-        let policy = policy(&[]);
-        let somebody =
-            User { name: "x".into(), groups: vec!["system:authenticated".into()], ..User::default() };
-        for (user, path, allowed) in [
-            (&somebody, "/apis", true),
-            (&somebody, "/openapi/v3", true),
-            (&somebody, "/metrics", false),
-            (&User::anonymous(), "/apis", false),
-            (&User::anonymous(), "/livez", true),
-        ] {
-            let asked = Attributes {
-                user,
-                verb: "get",
-                group: "",
-                version: "",
-                resource: "",
-                subresource: "",
-                namespace: "",
-                name: "",
-                path,
-            };
-            assert_eq!(policy.authorize(&asked).allowed, allowed, "{} {path}", user.name);
+fn binding(kind: &str, namespace: &str, name: &str, role_kind: &str, role: &str, subjects: &[&str]) -> Value {
+    let reference = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
+    let mut fields = json!({"roleRef": reference});
+    if !subjects.is_empty() {
+        fields["subjects"] = subjects.iter().map(|subject| self::subject(subject)).collect();
+    }
+    object(kind, namespace, name, fields)
+}
+
+fn subject(text: &str) -> Value {
+    match text.split_once(':').expect("a subject has a kind") {
+        ("user", name) => json!({"apiGroup": GROUP, "kind": "User", "name": name}),
+        ("group", name) => json!({"apiGroup": GROUP, "kind": "Group", "name": name}),
+        (_, account) => {
+            let (namespace, name) = account.split_once('/').expect("a service account has a namespace");
+            json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
         }
     }
+}
+
+fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Value {
+    let mut metadata = json!({
+        "name": name,
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+    });
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
+    }
+    let head = json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata});
+    let parts = [head, fields]
+        .into_iter()
+        .filter_map(|part| if let Value::Object(map) = part { Some(map) } else { None });
+    Value::Object(parts.flatten().collect::<Map>())
+}
+
+/// Lists are sorted, as Kubernetes sorts them.
+fn rule(words: &[&str]) -> Value {
+    let list = |text: &str| {
+        let mut items: Vec<String> =
+            text.split(',').map(|item| if item == "core" { "" } else { item }.to_owned()).collect();
+        items.sort();
+        items
+    };
+    let verbs =
+        |text: &str| list(VERBS.iter().find(|(name, _)| *name == text).map_or(text, |(_, verbs)| verbs));
+    let rule = match words {
+        ["events"] => return rule(&["create,update,patch", "core,events.k8s.io", "events"]),
+        [v, "url", urls] => Rule { verbs: verbs(v), urls: list(urls), ..Rule::default() },
+        [v, groups, resources] => {
+            Rule { verbs: verbs(v), groups: list(groups), resources: list(resources), ..Rule::default() }
+        }
+        [v, groups, resources, names] => Rule {
+            verbs: verbs(v),
+            groups: list(groups),
+            resources: list(resources),
+            names: list(names),
+            urls: Vec::new(),
+        },
+        other => unreachable!("bootstrap.rbac: {other:?}"),
+    };
+    rule.to_value()
 }

@@ -1,69 +1,192 @@
-//! Nobody may grant what they don't have
+//! Nobody grants what they do not hold
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>).
+//!
+//! A write of a role needs each of its permissions, or the verb `escalate`; a write of a binding needs those of the
+//! role that it refers to, or the verb `bind` on that role.
 
-use crate::{Policy, Rule};
-use freehold_machinery::User;
+use crate::{Attributes, GROUP, Policy, Rule, policy::RoleRef, rule::covers_path};
+use freehold_machinery::{GroupResource, Status, User, Value, meta, user::MASTERS};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Into how many single permissions a role may fall apart, where no rule of the user covers it as a whole.
+const MAX_PARTS: usize = 100_000;
 
 impl Policy {
-    /// The parts of `wanted` that a user does not have in a namespace (empty: everywhere). Empty when there are none.
-    pub fn uncovered(&self, user: &User, namespace: &str, wanted: &[Rule]) -> Vec<Rule> {
-        let owned = self.rules_for(user, namespace);
-        wanted
-            .iter()
-            .flat_map(breakdown)
-            .filter(|part| !owned.iter().any(|rule| covers(rule, part)))
-            .collect()
+    /// Whether `user` may write that Role or ClusterRole; `old` is what it was before, for updates.
+    ///
+    /// Fails with 403, which names what is missing.
+    pub fn check_role(&self, user: &User, role: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let resource = if role["kind"] == "ClusterRole" { "clusterroles" } else { "roles" };
+        let namespace = meta::namespace(role);
+        if user.is_in(MASTERS) || old.is_some_and(|old| only_collector_fields(role, old)) {
+            return Ok(());
+        }
+        // As in Kubernetes: a creation has no name yet, so `escalate` on single names covers updates only.
+        let name = old.map(meta::name).unwrap_or_default();
+        let escalate =
+            Attributes { namespace, name, ..Attributes::resource(user, "escalate", GROUP, resource) };
+        if self.authorize(&escalate).allowed {
+            return Ok(());
+        }
+        let refuse =
+            |why: &str| Status::forbidden(&GroupResource::new(GROUP, resource), meta::name(role), why);
+        let rules: Vec<Rule> = role["rules"].as_array().into_iter().flatten().map(Rule::from_value).collect();
+        self.covers(user, namespace, &rules).map_err(|why| refuse(&why))?;
+        let aggregates = |role: &Value| role.get("aggregationRule").filter(|rule| !rule.is_null()).cloned();
+        if aggregates(role).is_some_and(|rule| old.and_then(aggregates) != Some(rule)) {
+            self.covers(user, namespace, &Rule::everything())
+                .map_err(|_| refuse("must have cluster-admin privileges to use the aggregationRule"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether `user` may write that RoleBinding or ClusterRoleBinding; `old` is what it was before, for updates.
+    ///
+    /// Fails with 404 if the role does not exist and the user may not bind it unseen, else with 403.
+    pub fn check_binding(&self, user: &User, binding: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let resource =
+            if binding["kind"] == "ClusterRoleBinding" { "clusterrolebindings" } else { "rolebindings" };
+        let namespace = meta::namespace(binding);
+        if user.is_in(MASTERS) || old.is_some_and(|old| only_collector_fields(binding, old)) {
+            return Ok(());
+        }
+        let role = RoleRef::of(binding);
+        let bind = Attributes::resource(user, "bind", GROUP, role.resource());
+        if self.authorize(&Attributes { namespace, name: &role.name, ..bind }).allowed {
+            return Ok(());
+        }
+        let missing = || Status::not_found(&GroupResource::new(GROUP, role.resource()), &role.name);
+        let rules = self.rules_of(&role, namespace).ok_or_else(missing)?;
+        self.covers(user, namespace, rules.as_slice())
+            .map_err(|why| Status::forbidden(&GroupResource::new(GROUP, resource), meta::name(binding), &why))
+    }
+
+    /// Whether the user holds all of `rules` in a namespace; if not, what is missing, in Kubernetes' words.
+    fn covers(&self, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
+        let (held, errors) = self.rules_for(user, namespace);
+        let mut missing = BTreeSet::new();
+        let mut budget = MAX_PARTS;
+        for rule in rules.iter().filter(|rule| !held.iter().any(|own| covers(own, rule))) {
+            budget = budget
+                .checked_sub(parts_of(rule))
+                .ok_or("the role is too large to be compared with the permissions that the user holds")?;
+            missing.extend(
+                break_down(rule).into_iter().filter(|part| !held.iter().any(|own| covers(own, part))),
+            );
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let described: BTreeSet<String> = compact(missing).iter().map(describe).collect();
+        let described: Vec<String> = described.into_iter().collect();
+        let mut why = format!(
+            "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+            user.name,
+            quoted(&user.groups),
+            described.join("\n")
+        );
+        if !errors.is_empty() {
+            why.push_str(&format!("; resolution errors: [{}]", errors.join(", ")));
+        }
+        Err(why)
     }
 }
 
-/// One rule as rules of one verb, group, resource, name or path each.
-fn breakdown(rule: &Rule) -> Vec<Rule> {
+/// Whether an update changes nothing but what the garbage collector writes.
+fn only_collector_fields(new: &Value, old: &Value) -> bool {
+    let stripped = |object: &Value| {
+        let mut object = object.clone();
+        for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+            meta::remove(&mut object, field);
+        }
+        object
+    };
+    stripped(new) == stripped(old)
+}
+
+fn covers(own: &Rule, other: &Rule) -> bool {
+    let all = |own: &[String], other: &[String]| {
+        own.iter().any(|o| o == "*") || other.iter().all(|o| own.contains(o))
+    };
+    let resource = |wanted: &String| {
+        let any_parent =
+            || wanted.split_once('/').is_some_and(|(_, sub)| own.resources.contains(&format!("*/{sub}")));
+        own.resources.contains(wanted) || any_parent()
+    };
+    let resources = own.resources.iter().any(|r| r == "*") || other.resources.iter().all(resource);
+    let names =
+        own.names.is_empty() || !other.names.is_empty() && other.names.iter().all(|n| own.names.contains(n));
+    let urls = other.urls.iter().all(|url| own.urls.iter().any(|own| covers_path(own, url)));
+    all(&own.verbs, &other.verbs) && all(&own.groups, &other.groups) && resources && names && urls
+}
+
+fn parts_of(rule: &Rule) -> usize {
+    let product = |lengths: &[usize]| lengths.iter().fold(1_usize, |product, n| product.saturating_mul(*n));
+    let resources =
+        product(&[rule.verbs.len(), rule.groups.len(), rule.resources.len(), rule.names.len().max(1)]);
+    resources.saturating_add(product(&[rule.verbs.len(), rule.urls.len()]))
+}
+
+/// A rule as rules of one verb, group, resource and name each.
+fn break_down(rule: &Rule) -> Vec<Rule> {
+    let one = |item: &String| vec![item.clone()];
+    let names: Vec<Vec<String>> = match rule.names.as_slice() {
+        [] => vec![Vec::new()],
+        names => names.iter().map(one).collect(),
+    };
     let mut parts = Vec::new();
     for verb in &rule.verbs {
-        for path in &rule.paths {
-            parts.push(Rule { verbs: vec![verb.clone()], paths: vec![path.clone()], ..Rule::default() });
-        }
         for group in &rule.groups {
             for resource in &rule.resources {
-                let part = Rule {
-                    verbs: vec![verb.clone()],
-                    groups: vec![group.clone()],
-                    resources: vec![resource.clone()],
-                    ..Rule::default()
-                };
-                if rule.names.is_empty() {
-                    parts.push(part);
-                } else {
-                    parts.extend(
-                        rule.names.iter().map(|name| Rule { names: vec![name.clone()], ..part.clone() }),
-                    );
-                }
+                parts.extend(names.iter().map(|names| Rule {
+                    verbs: one(verb),
+                    groups: one(group),
+                    resources: one(resource),
+                    names: names.clone(),
+                    urls: Vec::new(),
+                }));
             }
         }
+        parts.extend(rule.urls.iter().map(|url| Rule {
+            verbs: one(verb),
+            urls: one(url),
+            ..Rule::default()
+        }));
     }
     parts
 }
 
-fn has(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|item| item == "*" || item == wanted)
+/// Joins the verbs of parts that are otherwise the same resource. Paths stay apart, as in Kubernetes.
+fn compact(parts: BTreeSet<Rule>) -> Vec<Rule> {
+    let mut joined: BTreeMap<Rule, Vec<String>> = BTreeMap::new();
+    let mut paths = Vec::new();
+    for mut part in parts {
+        if part.urls.is_empty() {
+            let verbs = std::mem::take(&mut part.verbs);
+            joined.entry(part).or_default().extend(verbs);
+        } else {
+            paths.push(part);
+        }
+    }
+    joined.into_iter().map(|(rule, verbs)| Rule { verbs, ..rule }).chain(paths).collect()
 }
 
-/// Whether a rule allows all that a part (of one each) does.
-fn covers(rule: &Rule, part: &Rule) -> bool {
-    if !has(&rule.verbs, &part.verbs[0]) {
-        return false;
-    }
-    if let Some(path) = part.paths.first() {
-        return rule
-            .paths
-            .iter()
-            .any(|own| own == path || own.strip_suffix('*').is_some_and(|p| path.starts_with(p)));
-    }
-    let resource = &part.resources[0];
-    let same = has(&rule.resources, resource)
-        || resource
-            .split_once('/')
-            .is_some_and(|(_, sub)| rule.resources.iter().any(|own| own.strip_prefix("*/") == Some(sub)));
-    let named = rule.names.is_empty() || part.names.first().is_some_and(|name| rule.names.contains(name));
-    has(&rule.groups, &part.groups[0]) && same && named
+/// `{APIGroups:["apps"], Resources:["deployments"], Verbs:["get" "list"]}`
+fn describe(rule: &Rule) -> String {
+    let fields = [
+        ("APIGroups", &rule.groups),
+        ("Resources", &rule.resources),
+        ("NonResourceURLs", &rule.urls),
+        ("ResourceNames", &rule.names),
+        ("Verbs", &rule.verbs),
+    ];
+    let present = fields.into_iter().filter(|(_, list)| !list.is_empty());
+    let parts: Vec<String> = present.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
+    format!("{{{}}}", parts.join(", "))
+}
+
+/// `["a" "b"]`
+fn quoted(list: &[String]) -> String {
+    let items: Vec<String> = list.iter().map(|item| format!("{item:?}")).collect();
+    format!("[{}]", items.join(" "))
 }

@@ -1,169 +1,243 @@
-//! A plane's roles and bindings, ready to answer.
+//! One plane's roles and bindings, indexed by subject.
 
-use crate::{
-    Attributes, Decision, Rule,
-    rule::{self, Rules},
-};
+use crate::{Attributes, Decision, GROUP, Rule, RuleCache, Rules, rule::Probe};
 use freehold_machinery::{User, Value, meta, user::MASTERS};
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc};
 
-/// Who may do what in a plane.
-///
-/// Bindings are found by subject, so that the cost of an answer is that of the bindings of one user and their groups.
-#[derive(Default)]
+/// How many unresolvable bindings a refusal names.
+const MAX_ERRORS: usize = 10;
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// What a plane's roles and bindings allow. Immutable: when one of them changes, a new one is compiled.
+#[derive(Debug, Default)]
 pub struct Policy {
-    users: HashMap<Box<str>, Vec<Bound>>,
-    groups: HashMap<Box<str>, Vec<Bound>>,
-    cluster_roles: HashMap<Box<str>, Rules>,
-    /// By `namespace/name`.
-    roles: HashMap<Box<str>, Rules>,
+    cluster: Scope,
+    namespaces: HashMap<Box<str>, Scope>,
+    cluster_roles: HashMap<Box<str>, Arc<Rules>>,
+    /// By namespace, then name.
+    roles: HashMap<Box<str>, HashMap<Box<str>, Arc<Rules>>>,
 }
 
-/// A binding of one subject.
-#[derive(Clone)]
-struct Bound {
-    /// Where it holds; `None` everywhere.
-    namespace: Option<Arc<str>>,
-    rules: Rules,
-    binding: Arc<str>,
-    role: Arc<str>,
-    /// Whether the role is a ClusterRole.
-    cluster_role: bool,
+/// Bindings that count everywhere, or in one namespace.
+#[derive(Debug, Default)]
+struct Scope {
+    users: HashMap<Box<str>, Vec<Grant>>,
+    groups: HashMap<Box<str>, Vec<Grant>>,
 }
 
-/// The kind of a subject and its name.
-enum Subject {
-    User(String),
-    Group(String),
+/// What one binding gives one subject.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    /// `None` where the role does not exist.
+    pub(crate) rules: Option<Arc<Rules>>,
+    binding: Arc<Binding>,
+    kind: SubjectKind,
 }
 
-fn subject(value: &Value, namespace: &str) -> Option<Subject> {
-    let name = value["name"].as_str()?;
-    match value["kind"].as_str()? {
-        "User" => Some(Subject::User(name.to_owned())),
-        "Group" => Some(Subject::Group(name.to_owned())),
+#[derive(Debug)]
+struct Binding {
+    name: String,
+    /// Empty for a ClusterRoleBinding.
+    namespace: String,
+    role: RoleRef,
+}
+
+/// The role that a binding names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoleRef {
+    /// `Role` or `ClusterRole`.
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum SubjectKind {
+    User,
+    Group,
+    ServiceAccount,
+}
+
+impl RoleRef {
+    pub(crate) fn of(binding: &Value) -> Self {
+        let text = |field: &str| binding["roleRef"][field].as_str().unwrap_or_default().to_owned();
+        Self { kind: text("kind"), name: text("name") }
+    }
+
+    /// The plural resource of the role's kind.
+    pub(crate) fn resource(&self) -> &'static str {
+        if self.kind == "ClusterRole" { "clusterroles" } else { "roles" }
+    }
+}
+
+impl Policy {
+    /// Compiles a plane's ClusterRoles, ClusterRoleBindings, Roles and RoleBindings, in any order; objects of other
+    /// kinds are passed over.
+    pub fn compile<'a>(cache: &RuleCache, objects: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut policy = Self::default();
+        let mut bindings = Vec::new();
+        for object in objects {
+            let name = || Box::from(meta::name(object));
+            match object["kind"].as_str().unwrap_or_default() {
+                "ClusterRole" => {
+                    policy.cluster_roles.insert(name(), cache.get(&object["rules"]));
+                }
+                "Role" => {
+                    let roles = policy.roles.entry(Box::from(meta::namespace(object))).or_default();
+                    roles.insert(name(), cache.get(&object["rules"]));
+                }
+                "ClusterRoleBinding" => bindings.push((object, "")),
+                "RoleBinding" => bindings.push((object, meta::namespace(object))),
+                _ => {}
+            }
+        }
+        bindings.into_iter().for_each(|(object, namespace)| policy.bind(object, namespace));
+        policy
+    }
+
+    fn bind(&mut self, object: &Value, namespace: &str) {
+        let role = RoleRef::of(object);
+        let rules = self.rules_of(&role, namespace).cloned();
+        let binding =
+            Arc::new(Binding { name: meta::name(object).to_owned(), namespace: namespace.to_owned(), role });
+        let scope = match namespace {
+            "" => &mut self.cluster,
+            namespace => self.namespaces.entry(Box::from(namespace)).or_default(),
+        };
+        for subject in object["subjects"].as_array().into_iter().flatten() {
+            let Some((kind, key)) = subject_key(subject, namespace) else { continue };
+            let grants =
+                if matches!(kind, SubjectKind::Group) { &mut scope.groups } else { &mut scope.users };
+            let grant = Grant { rules: rules.clone(), binding: binding.clone(), kind };
+            grants.entry(key.into_boxed_str()).or_default().push(grant);
+        }
+    }
+
+    /// The rules of a role as a binding in `namespace` (empty: of the cluster) sees it.
+    pub(crate) fn rules_of(&self, role: &RoleRef, namespace: &str) -> Option<&Arc<Rules>> {
+        match role.kind.as_str() {
+            "ClusterRole" => self.cluster_roles.get(role.name.as_str()),
+            "Role" => self.roles.get(namespace)?.get(role.name.as_str()),
+            _ => None,
+        }
+    }
+
+    /// Whether the user may do that.
+    pub fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        if attributes.user.is_in(MASTERS) {
+            return Decision { allowed: true, reason: String::new() };
+        }
+        let probe = Probe::new(attributes);
+        let mut errors: Vec<String> = Vec::new();
+        // Paths belong to no namespace.
+        let namespace = if attributes.is_resource() { attributes.namespace } else { "" };
+        let found = self.visit(attributes.user, namespace, |grant, key| match &grant.rules {
+            Some(rules) if rules.allow(attributes, probe) => {
+                ControlFlow::Break(format!("RBAC: allowed by {}", Described(grant, key)))
+            }
+            Some(_) => ControlFlow::Continue(()),
+            None => {
+                note(&mut errors, &grant.binding.role);
+                ControlFlow::Continue(())
+            }
+        });
+        match found {
+            Some(reason) => Decision { allowed: true, reason },
+            None => Decision { allowed: false, reason: refusal(&errors) },
+        }
+    }
+
+    /// The rules that apply to a user in a namespace (empty: at the cluster scope), and what went wrong finding them.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+        let mut rules = Vec::new();
+        let mut errors = Vec::new();
+        if user.is_in(MASTERS) {
+            rules.extend(Rule::everything());
+        }
+        self.visit(user, namespace, |grant, _| {
+            match &grant.rules {
+                Some(found) => rules.extend_from_slice(found.as_slice()),
+                None => note(&mut errors, &grant.binding.role),
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        (rules, errors)
+    }
+
+    /// Shows `see` each grant that applies to the user there with the key of its subject, until it breaks.
+    fn visit<B>(
+        &self,
+        user: &User,
+        namespace: &str,
+        mut see: impl FnMut(&Grant, &str) -> ControlFlow<B>,
+    ) -> Option<B> {
+        let inner = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
+        for scope in std::iter::once(&self.cluster).chain(inner) {
+            let own = scope.users.get(user.name.as_str()).map(|grants| (user.name.as_str(), grants));
+            let groups = user
+                .groups
+                .iter()
+                .filter_map(|group| Some((group.as_str(), scope.groups.get(group.as_str())?)));
+            for (key, grants) in own.into_iter().chain(groups) {
+                for grant in grants {
+                    if let ControlFlow::Break(answer) = see(grant, key) {
+                        return Some(answer);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// How a subject is found: users and service accounts by user name, groups by theirs.
+fn subject_key(subject: &Value, namespace: &str) -> Option<(SubjectKind, String)> {
+    let name = subject["name"].as_str().filter(|name| !name.is_empty())?;
+    match subject["kind"].as_str()? {
+        "User" => Some((SubjectKind::User, name.to_owned())),
+        "Group" => Some((SubjectKind::Group, name.to_owned())),
         "ServiceAccount" => {
-            let namespace = value["namespace"].as_str().filter(|n| !n.is_empty()).unwrap_or(namespace);
-            Some(Subject::User(format!("system:serviceaccount:{namespace}:{name}")))
+            let namespace = subject["namespace"].as_str().filter(|ns| !ns.is_empty()).unwrap_or(namespace);
+            (!namespace.is_empty())
+                .then(|| (SubjectKind::ServiceAccount, format!("{SERVICE_ACCOUNT}{namespace}:{name}")))
         }
         _ => None,
     }
 }
 
-impl Policy {
-    /// Compiles the objects of a plane. Bindings to roles that are not there allow nothing.
-    pub fn compile<'a>(
-        cluster_roles: impl IntoIterator<Item = &'a Value>,
-        cluster_role_bindings: impl IntoIterator<Item = &'a Value>,
-        roles: impl IntoIterator<Item = &'a Value>,
-        role_bindings: impl IntoIterator<Item = &'a Value>,
-    ) -> Self {
-        let mut policy = Self::default();
-        for role in cluster_roles {
-            policy.cluster_roles.insert(meta::name(role).into(), rule::compile(role));
-        }
-        for role in roles {
-            let key = format!("{}/{}", meta::namespace(role), meta::name(role));
-            policy.roles.insert(key.into(), rule::compile(role));
-        }
-        for binding in cluster_role_bindings {
-            policy.bind(binding, None);
-        }
-        for binding in role_bindings {
-            policy.bind(binding, Some(meta::namespace(binding).into()));
-        }
-        policy
-    }
-
-    fn bind(&mut self, binding: &Value, namespace: Option<Arc<str>>) {
-        let (kind, role) =
-            (&binding["roleRef"]["kind"], binding["roleRef"]["name"].as_str().unwrap_or_default());
-        let cluster_role = kind == "ClusterRole";
-        let rules = match (cluster_role, &namespace) {
-            (true, _) => self.cluster_roles.get(role),
-            (false, Some(namespace)) => self.roles.get(format!("{namespace}/{role}").as_str()),
-            (false, None) => None,
-        };
-        let Some(rules) = rules.cloned() else { return };
-        let here = namespace.as_deref().unwrap_or_default().to_owned();
-        let bound =
-            Bound { namespace, rules, binding: meta::name(binding).into(), role: role.into(), cluster_role };
-        for value in binding["subjects"].as_array().into_iter().flatten() {
-            let (table, name) = match subject(value, &here) {
-                Some(Subject::User(name)) => (&mut self.users, name),
-                Some(Subject::Group(name)) => (&mut self.groups, name),
-                None => continue,
-            };
-            table.entry(name.into()).or_default().push(bound.clone());
-        }
-    }
-
-    /// Bindings of a user and their groups, each with the words for its subject. Those of everywhere come first.
-    fn bound<'a>(&'a self, user: &'a User) -> impl Iterator<Item = (&'a Bound, &'static str, &'a str)> {
-        let mine = self.users.get(user.name.as_str()).into_iter().flatten();
-        let theirs = user.groups.iter().flat_map(|group| {
-            self.groups
-                .get(group.as_str())
-                .into_iter()
-                .flatten()
-                .map(move |bound| (bound, "Group", group.as_str()))
-        });
-        mine.map(|bound| (bound, "User", user.name.as_str())).chain(theirs)
-    }
-
-    /// Whether something is allowed. Members of `system:masters` may do everything.
-    pub fn authorize(&self, asked: &Attributes<'_>) -> Decision {
-        if asked.user.is_in(MASTERS) {
-            return Decision::allow("");
-        }
-        for (bound, kind, name) in self.bound(asked.user) {
-            let here = match &bound.namespace {
-                None => true,
-                Some(namespace) => !asked.namespace.is_empty() && **namespace == *asked.namespace,
-            };
-            if here && bound.rules.iter().any(|rule| rule.allows(asked)) {
-                return Decision::allow(bound.explain(kind, name));
-            }
-        }
-        Decision::no_opinion()
-    }
-
-    /// The rules that a user has in a namespace, those of everywhere included.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Rule> {
-        if user.is_in(MASTERS) {
-            let all = || vec!["*".to_owned()];
-            return vec![
-                Rule { verbs: all(), groups: all(), resources: all(), ..Rule::default() },
-                Rule { verbs: all(), paths: all(), ..Rule::default() },
-            ];
-        }
-        let here = |bound: &Bound| bound.namespace.as_deref().is_none_or(|n| n == namespace);
-        let mut rules: Vec<Rule> = Vec::new();
-        for (bound, _, _) in self.bound(user).filter(|(bound, _, _)| here(bound)) {
-            rules.extend(bound.rules.iter().cloned());
-        }
-        rules.dedup();
-        rules
-    }
-
-    /// The rules of the role that a binding in `namespace` (empty: a ClusterRoleBinding) refers to.
-    pub fn rules_of(&self, role_ref: &Value, namespace: &str) -> Option<Vec<Rule>> {
-        let name = role_ref["name"].as_str()?;
-        let rules = match role_ref["kind"].as_str()? {
-            "ClusterRole" => self.cluster_roles.get(name),
-            _ => self.roles.get(format!("{namespace}/{name}").as_str()),
-        };
-        rules.map(|rules| rules.to_vec())
+fn note(errors: &mut Vec<String>, role: &RoleRef) {
+    let error = format!("{}.{GROUP} {:?} not found", role.kind.to_lowercase(), role.name);
+    if errors.len() < MAX_ERRORS && !errors.contains(&error) {
+        errors.push(error);
     }
 }
 
-impl Bound {
-    fn explain(&self, kind: &str, name: &str) -> String {
-        let role_kind = if self.cluster_role { "ClusterRole" } else { "Role" };
-        let binding = match &self.namespace {
-            None => format!("ClusterRoleBinding {:?}", self.binding),
-            Some(namespace) => format!("RoleBinding {:?}", format!("{}/{namespace}", self.binding)),
-        };
-        format!("RBAC: allowed by {binding} of {role_kind} {:?} to {kind} {name:?}", self.role)
+fn refusal(errors: &[String]) -> String {
+    match errors {
+        [] => String::new(),
+        [one] => format!("RBAC: {one}"),
+        many => format!("RBAC: [{}]", many.join(", ")),
+    }
+}
+
+/// A grant as Kubernetes describes it in audit annotations.
+struct Described<'a>(&'a Grant, &'a str);
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Grant { binding, kind, .. }, key) = self;
+        match binding.namespace.as_str() {
+            "" => write!(f, "ClusterRoleBinding {:?}", binding.name)?,
+            namespace => write!(f, "RoleBinding {:?}", format!("{}/{namespace}", binding.name))?,
+        }
+        write!(f, " of {} {:?} to ", binding.role.kind, binding.role.name)?;
+        match kind {
+            SubjectKind::User => write!(f, "User {key:?}"),
+            SubjectKind::Group => write!(f, "Group {key:?}"),
+            SubjectKind::ServiceAccount => {
+                let account = key.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
+                let (namespace, name) = account.unwrap_or_default();
+                write!(f, "ServiceAccount {:?}", format!("{name}/{namespace}"))
+            }
+        }
     }
 }

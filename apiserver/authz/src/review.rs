@@ -1,66 +1,115 @@
-//! Access reviews: questions about authorization, asked as objects.
+//! SubjectAccessReview and its relatives: may somebody do something, and what may I do
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>).
 
-use crate::{Attributes, Decision, Rule};
-use freehold_machinery::{Status, User, Value};
+use crate::{Attributes, Decision, Policy};
+use freehold_machinery::{Map, Status, User, Value, meta, status::FieldError, status::FieldErrorKind};
 use serde_json::json;
 
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or("")
+const GROUP: &str = "authorization.k8s.io";
+
+/// Whose access a review is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `SelfSubjectAccessReview`: the one's who asks.
+    Own,
+    /// `SubjectAccessReview`: that of the spec.
+    Any,
+    /// `LocalSubjectAccessReview`: that of the spec, in the review's own namespace.
+    Local,
 }
 
-/// What the `spec` of an access review asks, for `user`. 422 where it asks nothing, or two things.
-pub fn access_review_attributes<'a>(
-    kind: &str,
-    spec: &'a Value,
-    user: &'a User,
-) -> Result<Attributes<'a>, Status> {
-    use freehold_machinery::status::FieldError;
-    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    if resource.is_object() == path.is_object() {
-        let field = "spec.resourceAttributes";
-        let error = if resource.is_object() {
-            FieldError::invalid(
-                "spec.nonResourceAttributes",
-                path.clone(),
-                "cannot be specified in combination with resourceAttributes",
-            )
-        } else {
-            FieldError::invalid(
-                field,
-                Value::Null,
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            )
-        };
-        return Err(Status::invalid("authorization.k8s.io", kind, "", &[error]));
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own => "SelfSubjectAccessReview",
+            Self::Any => "SubjectAccessReview",
+            Self::Local => "LocalSubjectAccessReview",
+        }
     }
-    let empty = Attributes {
-        user,
-        verb: "",
-        group: "",
-        version: "",
-        resource: "",
-        subresource: "",
-        namespace: "",
-        name: "",
-        path: "",
-    };
-    if path.is_object() {
-        return Ok(Attributes { verb: text(path, "verb"), path: text(path, "path"), ..empty });
+}
+
+/// Checks a review as kube-apiserver does. Fails with 422.
+pub fn validate(kind: Kind, review: &Value) -> Result<(), Status> {
+    let spec = &review["spec"];
+    let given = |field: &str| spec.get(field).is_some_and(|value| !value.is_null());
+    let mut errors = Vec::new();
+    match (given("resourceAttributes"), given("nonResourceAttributes")) {
+        (true, true) => errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            spec["nonResourceAttributes"].clone(),
+            "cannot be specified in combination with resourceAttributes",
+        )),
+        (false, false) => errors.push(FieldError::invalid(
+            "spec.resourceAttributes",
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        _ => {}
     }
-    Ok(Attributes {
-        verb: text(resource, "verb"),
-        group: text(resource, "group"),
-        version: text(resource, "version"),
-        resource: text(resource, "resource"),
-        subresource: text(resource, "subresource"),
-        namespace: text(resource, "namespace"),
-        name: text(resource, "name"),
-        ..empty
+    let user_given =
+        !text(spec, "user").is_empty() || spec["groups"].as_array().is_some_and(|g| !g.is_empty());
+    if kind != Kind::Own && !user_given {
+        errors.push(FieldError::invalid(
+            "spec.user",
+            "".into(),
+            "at least one of user or group must be specified",
+        ));
+    }
+    if kind == Kind::Local {
+        errors.extend(local_errors(review));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(GROUP, kind.name(), "", &errors)) }
+}
+
+fn local_errors(review: &Value) -> Option<FieldError> {
+    let spec = &review["spec"];
+    let namespace = text(&spec["resourceAttributes"], "namespace");
+    if spec.get("nonResourceAttributes").is_some_and(|value| !value.is_null()) {
+        let detail = "disallowed on this kind of request";
+        return Some(FieldError::new(FieldErrorKind::Forbidden, "spec.nonResourceAttributes", detail));
+    }
+    (namespace != meta::namespace(review)).then(|| {
+        let detail = "must match metadata.namespace";
+        FieldError::invalid("spec.resourceAttributes.namespace", namespace.into(), detail)
     })
 }
 
+/// The user that the spec of a SubjectAccessReview or LocalSubjectAccessReview names.
+pub fn subject(spec: &Value) -> User {
+    let strings = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    User {
+        name: text(spec, "user").to_owned(),
+        uid: text(spec, "uid").to_owned(),
+        groups: strings(&spec["groups"]),
+        extra: extra.map(|(key, values)| (key.to_lowercase(), strings(values))).collect(),
+        plane: None,
+    }
+}
+
+/// What the spec of any access review asks, for `user`.
+pub fn attributes<'a>(spec: &'a Value, user: &'a User) -> Attributes<'a> {
+    let Some(asked) = spec.get("resourceAttributes").filter(|asked| !asked.is_null()) else {
+        let asked = &spec["nonResourceAttributes"];
+        return Attributes::path(user, text(asked, "verb"), text(asked, "path"));
+    };
+    Attributes {
+        user,
+        verb: text(asked, "verb"),
+        group: text(asked, "group"),
+        version: text(asked, "version"),
+        resource: text(asked, "resource"),
+        subresource: text(asked, "subresource"),
+        namespace: text(asked, "namespace"),
+        name: text(asked, "name"),
+        path: "",
+    }
+}
+
 /// The `status` of an access review.
-pub fn access_review_status(decision: &Decision) -> Value {
+pub fn status(decision: &Decision) -> Value {
     let mut status = json!({"allowed": decision.allowed});
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.clone().into();
@@ -68,9 +117,35 @@ pub fn access_review_status(decision: &Decision) -> Value {
     status
 }
 
-/// The `status` of a SelfSubjectRulesReview.
-pub fn rules_review_status(rules: &[Rule]) -> Value {
-    let (paths, resources): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| !rule.paths.is_empty());
-    let values = |rules: Vec<&Rule>| rules.into_iter().map(Rule::to_value).collect::<Vec<_>>();
-    json!({"resourceRules": values(resources), "nonResourceRules": values(paths), "incomplete": false})
+/// The `status` of a SelfSubjectRulesReview. Fails with 400 where the spec names no namespace.
+pub fn rules(policy: &Policy, user: &User, spec: &Value) -> Result<Value, Status> {
+    let namespace = text(spec, "namespace");
+    if namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let (rules, errors) = policy.rules_for(user, namespace);
+    // Bindings of a namespace give no paths.
+    let (everywhere, _) = policy.rules_for(user, "");
+    let pick = |fields: &[&str], rule: Value| -> Value {
+        let Value::Object(map) = rule else { return rule };
+        Value::Object(map.into_iter().filter(|(name, _)| fields.contains(&name.as_str())).collect::<Map>())
+    };
+    let resources = rules.iter().filter(|rule| !rule.resources.is_empty());
+    let resources =
+        resources.map(|rule| pick(&["verbs", "apiGroups", "resources", "resourceNames"], rule.to_value()));
+    let paths = everywhere.iter().filter(|rule| !rule.urls.is_empty());
+    let paths = paths.map(|rule| pick(&["verbs", "nonResourceURLs"], rule.to_value()));
+    let mut status = json!({
+        "resourceRules": resources.collect::<Vec<_>>(),
+        "nonResourceRules": paths.collect::<Vec<_>>(),
+        "incomplete": false,
+    });
+    if !errors.is_empty() {
+        status["evaluationError"] = errors.join(", ").into();
+    }
+    Ok(status)
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
 }

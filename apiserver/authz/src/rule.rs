@@ -1,16 +1,17 @@
-//! Rules of roles, compiled and shared.
+//! Rules of roles, compiled once by content.
 
 use crate::Attributes;
-use freehold_machinery::Value;
+use freehold_machinery::{Map, Value};
 use parking_lot::Mutex;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, LazyLock, Weak},
+    sync::{Arc, Weak},
 };
 
-/// A `PolicyRule`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One rule: what may be done with which resources or paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// Verbs, or `*`.
     pub verbs: Vec<String>,
@@ -20,117 +21,176 @@ pub struct Rule {
     pub resources: Vec<String>,
     /// Names of objects; empty for all.
     pub names: Vec<String>,
-    /// Paths that are not resources; one `*` may stand at the end.
-    pub paths: Vec<String>,
-}
-
-fn strings(value: &Value, field: &str) -> Vec<String> {
-    let list = value.get(field).and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn holds(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|item| item == "*" || item == wanted)
+    /// Paths that are no resources (`/healthz`, `/api/*`), or `*`.
+    pub urls: Vec<String>,
 }
 
 impl Rule {
-    /// From the object's form.
-    pub fn read(value: &Value) -> Self {
+    /// A rule that allows everything with every resource, or with every path.
+    pub fn everything() -> [Self; 2] {
+        let all = || vec!["*".to_owned()];
+        [
+            Self { verbs: all(), groups: all(), resources: all(), ..Self::default() },
+            Self { verbs: all(), urls: all(), ..Self::default() },
+        ]
+    }
+
+    /// Reads a `PolicyRule`. What is not a list of strings counts as empty, which allows nothing.
+    pub fn from_value(value: &Value) -> Self {
+        let list = |field: &str| {
+            let items = value[field].as_array().map(Vec::as_slice).unwrap_or_default();
+            items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
         Self {
-            verbs: strings(value, "verbs"),
-            groups: strings(value, "apiGroups"),
-            resources: strings(value, "resources"),
-            names: strings(value, "resourceNames"),
-            paths: strings(value, "nonResourceURLs"),
+            verbs: list("verbs"),
+            groups: list("apiGroups"),
+            resources: list("resources"),
+            names: list("resourceNames"),
+            urls: list("nonResourceURLs"),
         }
     }
 
-    /// In the object's form.
+    /// The rule as a `PolicyRule`; empty lists are left out.
     pub fn to_value(&self) -> Value {
-        let mut map = freehold_machinery::Map::new();
-        map.insert("verbs".into(), self.verbs.clone().into());
-        let parts = [
+        let fields = [
+            ("verbs", &self.verbs),
             ("apiGroups", &self.groups),
             ("resources", &self.resources),
             ("resourceNames", &self.names),
-            ("nonResourceURLs", &self.paths),
+            ("nonResourceURLs", &self.urls),
         ];
-        for (field, list) in parts.into_iter().filter(|(_, list)| !list.is_empty()) {
-            map.insert(field.into(), list.clone().into());
-        }
-        Value::Object(map)
+        let present = fields.into_iter().filter(|(_, list)| !list.is_empty());
+        Value::Object(present.map(|(name, list)| (name.to_owned(), json!(list))).collect::<Map>())
     }
 
-    /// Whether it allows what is asked.
-    pub fn allows(&self, asked: &Attributes<'_>) -> bool {
-        if !holds(&self.verbs, asked.verb) {
+    /// Whether the rule allows that.
+    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        if !has(&self.verbs, attributes.verb) {
             return false;
         }
-        if !asked.is_resource() {
-            return self.paths.iter().any(|path| match path.strip_suffix('*') {
-                Some(prefix) => asked.path.starts_with(prefix),
-                None => path == asked.path,
-            });
+        if !attributes.is_resource() {
+            return self.urls.iter().any(|url| covers_path(url, attributes.path));
         }
-        holds(&self.groups, asked.group)
-            && self.covers_resource(asked.resource, asked.subresource)
-            && (self.names.is_empty() || self.names.iter().any(|name| name == asked.name))
-    }
-
-    /// Whether it is about a resource, or one of its subresources.
-    pub fn covers_resource(&self, resource: &str, subresource: &str) -> bool {
-        self.resources.iter().any(|rule| match rule.split_once('/') {
-            None => rule == "*" || (subresource.is_empty() && rule == resource),
-            Some(("*", sub)) => !subresource.is_empty() && sub == subresource,
-            Some((main, sub)) => main == resource && sub == subresource,
-        })
+        has(&self.groups, attributes.group)
+            && self.resources.iter().any(|resource| names_resource(resource, attributes))
+            && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.name))
     }
 }
 
-/// The rules of a role, with the text that they were made from.
-struct Shared {
-    text: String,
+fn has(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|item| item == "*" || item == wanted)
+}
+
+fn names_resource(rule: &str, attributes: &Attributes<'_>) -> bool {
+    match (rule, attributes.subresource) {
+        ("*", _) => true,
+        (rule, "") => rule == attributes.resource,
+        (rule, subresource) => rule.split_once('/').is_some_and(|(resource, sub)| {
+            sub == subresource && (resource == "*" || resource == attributes.resource)
+        }),
+    }
+}
+
+/// Whether a rule's path covers another one, or is it: `*` at the end stands for everything that follows.
+pub(crate) fn covers_path(rule: &str, path: &str) -> bool {
+    rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
+}
+
+/// The rules of one role, with a filter that tells most questions apart without looking at them.
+#[derive(Debug, Default)]
+pub struct Rules {
     rules: Vec<Rule>,
+    verbs: u64,
+    targets: u64,
 }
 
-/// Rules that are held once whatever the number of planes that have them.
-#[derive(Clone)]
-pub(crate) struct Rules(Arc<Shared>);
+/// A question's bits: which a role must have to allow it.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe {
+    verb: u64,
+    target: u64,
+}
 
-impl std::ops::Deref for Rules {
-    type Target = [Rule];
-
-    fn deref(&self) -> &[Rule] {
-        &self.0.rules
+impl Probe {
+    pub(crate) fn new(attributes: &Attributes<'_>) -> Self {
+        let target = if attributes.is_resource() { bit(target_of(attributes)) } else { PATHS };
+        Self { verb: bit(attributes.verb), target }
     }
 }
 
-struct Table {
-    map: HashMap<u64, Weak<Shared>>,
+/// The bit of rules about paths.
+const PATHS: u64 = 1;
+
+/// What a rule must name to cover the attributes: `pods` for `pods`, `log` for `pods/log` and `*/log`.
+fn target_of<'a>(attributes: &Attributes<'a>) -> &'a str {
+    if attributes.subresource.is_empty() { attributes.resource } else { attributes.subresource }
+}
+
+/// One of 63 bits for a text (FNV-1a).
+fn bit(text: &str) -> u64 {
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    2 << ((hash ^ (hash >> 32)) % 63)
+}
+
+impl Rules {
+    /// Compiles the `rules` of a role.
+    pub fn from_value(rules: &Value) -> Self {
+        let rules: Vec<Rule> = rules.as_array().into_iter().flatten().map(Rule::from_value).collect();
+        let star = |item: &str| if item == "*" { u64::MAX } else { bit(item) };
+        let verbs = rules.iter().flat_map(|r| &r.verbs).fold(0, |bits, verb| bits | star(verb));
+        let resources = rules.iter().flat_map(|r| &r.resources).map(String::as_str);
+        let resources = resources
+            .fold(0, |bits, resource| bits | star(resource.split_once('/').map_or(resource, |(_, sub)| sub)));
+        let paths = if rules.iter().any(|rule| !rule.urls.is_empty()) { PATHS } else { 0 };
+        Self { rules, verbs, targets: resources | paths }
+    }
+
+    /// The rules, in the role's order.
+    pub fn as_slice(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    pub(crate) fn allow(&self, attributes: &Attributes<'_>, probe: Probe) -> bool {
+        self.verbs & probe.verb != 0
+            && self.targets & probe.target != 0
+            && self.rules.iter().any(|rule| rule.allows(attributes))
+    }
+}
+
+/// Compiled rules by content: roles of the same rules share them, whatever their plane.
+#[derive(Debug, Default)]
+pub struct RuleCache {
+    rules: Mutex<Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    by_hash: HashMap<[u8; 32], Weak<Rules>>,
+    /// When so many are there, those that nobody uses are swept out.
     sweep_at: usize,
 }
 
-/// The rules of a role object.
-pub(crate) fn compile(role: &Value) -> Rules {
-    static SHARED: LazyLock<Mutex<Table>> =
-        LazyLock::new(|| Mutex::new(Table { map: HashMap::new(), sweep_at: 1_024 }));
-    let rules = role.get("rules").cloned().unwrap_or_default();
-    let text = rules.to_string();
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    let hash = hasher.finish();
-    let mut table = SHARED.lock();
-    if let Some(found) = table.map.get(&hash).and_then(Weak::upgrade)
-        && found.text == text
-    {
-        return Rules(found);
+impl RuleCache {
+    /// The compiled form of the `rules` of a role.
+    pub fn get(&self, rules: &Value) -> Arc<Rules> {
+        let hash: [u8; 32] = Sha256::digest(rules.to_string()).into();
+        let mut shelf = self.rules.lock();
+        if let Some(found) = shelf.by_hash.get(&hash).and_then(Weak::upgrade) {
+            return found;
+        }
+        if shelf.by_hash.len() >= shelf.sweep_at {
+            shelf.by_hash.retain(|_, rules| rules.strong_count() > 0);
+            shelf.sweep_at = (shelf.by_hash.len() * 2).max(1024);
+        }
+        let compiled = Arc::new(Rules::from_value(rules));
+        shelf.by_hash.insert(hash, Arc::downgrade(&compiled));
+        compiled
     }
-    let list = rules.as_array().into_iter().flatten().map(Rule::read).collect();
-    let shared = Arc::new(Shared { text, rules: list });
-    table.map.insert(hash, Arc::downgrade(&shared));
-    if table.map.len() > table.sweep_at {
-        table.map.retain(|_, rules| rules.strong_count() > 0);
-        table.sweep_at = 2 * table.map.len().max(512);
+
+    /// How many different sets of rules are in use.
+    pub fn in_use(&self) -> usize {
+        self.rules.lock().by_hash.values().filter(|rules| rules.strong_count() > 0).count()
     }
-    Rules(shared)
 }
