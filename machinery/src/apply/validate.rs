@@ -14,6 +14,7 @@ const MAX_ERRORS: usize = 32;
 pub(super) fn check(value: &Value, shape: Shape<'_>) -> Result<(), String> {
     let mut errors = Vec::new();
     walk(value, shape, &mut Vec::new(), &mut errors);
+    errors.sort();
     match &errors[..] {
         [] => Ok(()),
         [one] => Err(one.clone()),

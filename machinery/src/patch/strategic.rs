@@ -86,14 +86,14 @@ pub(super) fn merge_map(mut original: Map, mut patch: Map, schema: Option<&Schem
     }
     retain_keys(&mut original, &mut patch)?;
     order_lists(&mut original, &mut patch, schema)?;
-    for (key, value) in patch {
-        match key.strip_prefix(DELETE) {
-            Some(rest) => {
-                let name = rest.strip_prefix('/').ok_or_else(|| malformed("primitive list"))?;
-                delete_from(&mut original, name, value, field(schema, name))?;
-            }
-            None => merge_field(&mut original, key, value, schema)?,
-        }
+    let (deletions, fields): (Vec<_>, Vec<_>) =
+        patch.into_iter().partition(|(key, _)| key.starts_with(DELETE));
+    for (key, gone) in deletions {
+        let name = key[DELETE.len()..].strip_prefix('/').ok_or_else(|| malformed("primitive list"))?;
+        delete_from(&mut original, name, gone, field(schema, name))?;
+    }
+    for (key, value) in fields {
+        merge_field(&mut original, key, value, schema)?;
     }
     Ok(original)
 }
