@@ -1,0 +1,127 @@
+//! Puts charges into a compiled expression: see [`budget`](crate::budget).
+
+use crate::budget::{ADD, CHARGE, EQUAL, JOIN, MATCHES, PURSE, RANGE, REPLACE};
+use cel::{
+    IdedExpr,
+    common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators},
+};
+
+/// Functions whose result is charged for: it can be large where the call is not.
+const GROWING: [&str; 17] = [
+    "format",
+    "split",
+    "flatten",
+    "lowerAscii",
+    "upperAscii",
+    "reverse",
+    "sort",
+    "distinct",
+    "slice",
+    "find",
+    "findAll",
+    "string",
+    "bytes",
+    "substring",
+    "trim",
+    "quote",
+    "range",
+];
+
+/// The parts of an expression.
+pub(crate) fn children(expr: &mut IdedExpr) -> Vec<&mut IdedExpr> {
+    match &mut expr.expr {
+        Expr::Call(call) => call.target.as_deref_mut().into_iter().chain(call.args.iter_mut()).collect(),
+        Expr::Comprehension(c) => {
+            vec![&mut c.iter_range, &mut c.accu_init, &mut c.loop_cond, &mut c.loop_step, &mut c.result]
+        }
+        Expr::List(list) => list.elements.iter_mut().collect(),
+        Expr::Map(map) => map.entries.iter_mut().flat_map(|e| entry(&mut e.expr)).collect(),
+        Expr::Struct(strct) => strct.entries.iter_mut().flat_map(|e| entry(&mut e.expr)).collect(),
+        Expr::Select(select) => vec![&mut *select.operand],
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => Vec::new(),
+    }
+}
+
+fn entry(entry: &mut EntryExpr) -> Vec<&mut IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&mut field.value],
+        EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
+    }
+}
+
+/// The levels of an expression, and its nodes. Iterative, as an expression can be deep before it was looked at.
+pub(crate) fn measure(expr: &mut IdedExpr) -> (usize, usize) {
+    let (mut depth, mut nodes) = (0, 0);
+    let mut open = vec![(expr, 1)];
+    while let Some((expr, level)) = open.pop() {
+        depth = depth.max(level);
+        nodes += 1;
+        open.extend(children(expr).into_iter().map(|child| (child, level + 1)));
+    }
+    (depth, nodes)
+}
+
+/// Rewrites an expression and everything in it.
+pub(crate) fn rewrite(expr: &mut IdedExpr) {
+    for child in children(expr) {
+        rewrite(child);
+    }
+    let id = expr.id;
+    match &mut expr.expr {
+        Expr::Comprehension(comprehension) => {
+            let (_, step) = measure(&mut comprehension.loop_step);
+            let (_, condition) = measure(&mut comprehension.loop_cond);
+            let each = i64::try_from(step + condition).unwrap_or(i64::MAX);
+            let range = std::mem::take(&mut comprehension.iter_range);
+            let cost = IdedExpr { id: range.id, expr: Expr::Literal(LiteralValue::Int(each.into())) };
+            comprehension.iter_range = call(range.id, RANGE, vec![purse(range.id), range, cost]);
+        }
+        Expr::Call(call) => rewrite_call(call, id),
+        _ => {}
+    }
+    let grows = matches!(&expr.expr, Expr::Call(call) if GROWING.contains(&call.func_name.as_str()));
+    if grows {
+        let inner = std::mem::take(expr);
+        *expr = call(id, CHARGE, vec![purse(id), inner]);
+    }
+}
+
+fn rewrite_call(call: &mut CallExpr, id: u64) {
+    let args = call.args.len() + usize::from(call.target.is_some());
+    let replacement = match (call.func_name.as_str(), args) {
+        // The accumulator of a comprehension is appended to in place.
+        (operators::ADD, 2) if !is_hidden(&call.args[0]) => ADD,
+        (operators::EQUALS, 2) if !call.args.iter().any(is_scalar) => EQUAL,
+        (operators::NOT_EQUALS, 2) if !call.args.iter().any(is_scalar) => {
+            let args = std::mem::take(&mut call.args);
+            call.func_name = operators::LOGICAL_NOT.to_owned();
+            call.args = vec![self::call(id, EQUAL, args)];
+            return;
+        }
+        ("matches", 2) => MATCHES,
+        ("replace", 3 | 4) if call.target.is_some() => REPLACE,
+        ("join", 1 | 2) if call.target.is_some() => JOIN,
+        _ => return,
+    };
+    call.func_name = replacement.to_owned();
+    let target = call.target.take().map(|t| *t);
+    let purse = (replacement != EQUAL).then(|| purse(id));
+    let args = std::mem::take(&mut call.args);
+    call.args = purse.into_iter().chain(target).chain(args).collect();
+}
+
+fn call(id: u64, function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) }
+}
+
+fn purse(id: u64) -> IdedExpr {
+    IdedExpr { id, expr: Expr::Ident(PURSE.to_owned()) }
+}
+
+fn is_hidden(expr: &IdedExpr) -> bool {
+    matches!(&expr.expr, Expr::Ident(name) if name.starts_with('@'))
+}
+
+fn is_scalar(expr: &IdedExpr) -> bool {
+    matches!(&expr.expr, Expr::Literal(_)) || is_hidden(expr)
+}
