@@ -36,14 +36,18 @@ pub(crate) fn kill(child: &mut Child) {
 }
 
 /// Kills every process that has `folder` on its command line: what a server that was killed left running.
+///
+/// One that has just been started has no command line for a moment, so that none has to be found several times.
 pub(crate) fn sweep(folder: &Path) {
+    let mut none_found = 0;
     until("leftover processes end", KILLED, || {
         let left = with_folder(folder);
+        none_found = if left.is_empty() { none_found + 1 } else { 0 };
         for pid in &left {
             // It may have ended already.
             let _ = kill_process(*pid, Signal::KILL);
         }
-        left.is_empty().then_some(())
+        (none_found >= 3).then_some(())
     });
 }
 

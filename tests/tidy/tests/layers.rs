@@ -1,0 +1,192 @@
+//! Which crate may know which: the picture in ARCHITECTURE.md, as a table.
+
+use freehold_tests_tidy::workspace::{Package, packages, top};
+
+/// Crates without their prefix, and what each may depend on. From the bottom to the top.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("machinery", &[]),
+    ("machinery-cel", &["machinery"]),
+    ("pki", &[]),
+    ("api", &["machinery"]),
+    ("client", &["machinery"]),
+    // The apiserver, inside of which nothing knows its clients.
+    ("apiserver-storage", &["machinery"]),
+    ("apiserver-storage-embedded", &["machinery", "apiserver-storage"]),
+    ("apiserver-storage-etcd", &["machinery", "apiserver-storage"]),
+    ("apiserver-authn", &["machinery", "pki"]),
+    ("apiserver-authz", &["machinery", "machinery-cel"]),
+    ("apiserver-admission", &["machinery", "machinery-cel"]),
+    ("apiserver-cache", &["machinery", "apiserver-storage"]),
+    ("apiserver-catalog", &["machinery", "machinery-cel"]),
+    (
+        "apiserver-registry",
+        &[
+            "machinery",
+            "machinery-cel",
+            "apiserver-storage",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-admission",
+            "apiserver-authn",
+            "apiserver-authz",
+        ],
+    ),
+    (
+        "apiserver-planes",
+        &[
+            "machinery",
+            "machinery-cel",
+            "api",
+            "apiserver-storage",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-admission",
+            "apiserver-authz",
+        ],
+    ),
+    (
+        "apiserver-server",
+        &[
+            "machinery",
+            "api",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-authn",
+            "apiserver-authz",
+            "apiserver-registry",
+            "apiserver-planes",
+        ],
+    ),
+    // The assembly: the one crate that names concrete engines.
+    (
+        "apiserver",
+        &[
+            "machinery",
+            "machinery-cel",
+            "api",
+            "pki",
+            "apiserver-storage",
+            "apiserver-storage-embedded",
+            "apiserver-storage-etcd",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-authn",
+            "apiserver-authz",
+            "apiserver-admission",
+            "apiserver-registry",
+            "apiserver-planes",
+            "apiserver-server",
+        ],
+    ),
+    // Clients of the apiserver: through its API alone.
+    ("controller-manager-runtime", &["machinery", "client"]),
+    ("controller-manager", &["machinery", "api", "client", "pki", "controller-manager-runtime"]),
+    ("provisioner", &["machinery", "api", "client", "pki", "controller-manager-runtime"]),
+    ("node", &["machinery", "client", "pki", "controller-manager-runtime"]),
+    // The program: the one crate that knows both sides.
+    ("cli", &["machinery", "api", "pki", "client", "apiserver", "controller-manager", "provisioner", "node"]),
+    ("tests-harness", &["client"]),
+    ("tests-integration", &["machinery", "api", "pki", "client", "tests-harness"]),
+    ("tests-bench", &["machinery", "api", "pki", "client", "tests-harness"]),
+    ("tests-tidy", &[]),
+];
+
+/// What tests of any crate may use besides.
+const IN_TESTS: &[&str] =
+    &["machinery", "api", "pki", "client", "apiserver-storage-embedded", "tests-harness"];
+
+fn short(name: &str) -> &str {
+    name.strip_prefix("freehold-").unwrap_or(name)
+}
+
+fn allowed(package: &Package) -> Option<&'static [&'static str]> {
+    LAYERS.iter().find(|(name, _)| *name == short(&package.name)).map(|(_, allowed)| *allowed)
+}
+
+#[test]
+fn every_edge_is_in_the_table() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let Some(allowed) = allowed(&package) else {
+            wrong.push(format!("{} is not in the table", package.name));
+            continue;
+        };
+        for (to, only_tests) in &package.edges {
+            let to = short(to);
+            let fine = allowed.contains(&to) || *only_tests && IN_TESTS.contains(&to);
+            if !fine {
+                wrong.push(format!(
+                    "{} -> {to}{}",
+                    short(&package.name),
+                    if *only_tests { " (tests)" } else { "" }
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "edges that are not in the table of this test:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_table_has_no_cycles_and_no_strangers() {
+    let names: Vec<String> = packages().iter().map(|package| short(&package.name).to_owned()).collect();
+    for (index, (name, allowed)) in LAYERS.iter().enumerate() {
+        assert!(names.iter().any(|n| n == name), "{name} is not of the workspace");
+        for to in *allowed {
+            assert!(
+                LAYERS[..index].iter().any(|(lower, _)| lower == to),
+                "{name} -> {to} does not lead downwards"
+            );
+        }
+    }
+}
+
+#[test]
+fn clients_of_the_apiserver_know_nothing_of_its_inside() {
+    for (name, allowed) in LAYERS {
+        let inside = name.starts_with("apiserver");
+        let knows = allowed.iter().any(|to| to.starts_with("apiserver"));
+        assert!(inside || !knows || *name == "cli", "{name} reaches into the apiserver");
+        assert!(*name == "cli" || !allowed.contains(&"apiserver"), "{name} depends on the assembly");
+    }
+}
+
+#[test]
+fn a_packages_name_is_its_path() {
+    for package in packages() {
+        assert_eq!(
+            package.name,
+            format!("freehold-{}", package.folder.replace('/', "-")),
+            "{}",
+            package.folder
+        );
+    }
+}
+
+#[test]
+fn every_package_inherits_lints_licence_and_version() {
+    for package in packages() {
+        let manifest = top().join(&package.folder).join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).expect("a manifest that cargo read");
+        for line in [
+            "[lints]\nworkspace = true",
+            "license.workspace = true",
+            "version.workspace = true",
+            "edition.workspace = true",
+        ] {
+            assert!(text.contains(line), "{} lacks {line:?}", manifest.display());
+        }
+        for line in text.lines().filter(|line| line.starts_with("freehold-") || line.contains(" = \"")) {
+            let pinned = line.contains("= \"")
+                && !["name", "description", "path", "build"].iter().any(|k| line.starts_with(k));
+            assert!(!pinned, "{}: {line:?} names a version; the workspace does", manifest.display());
+        }
+    }
+}
+
+#[test]
+fn the_workspace_forbids_unsafe_code_and_unwrap() {
+    let text = std::fs::read_to_string(top().join("Cargo.toml")).expect("the workspace's manifest");
+    for line in ["unsafe_code = \"forbid\"", "unwrap_used = \"warn\"", "missing_docs = \"warn\""] {
+        assert!(text.contains(line), "Cargo.toml lacks {line}");
+    }
+}
