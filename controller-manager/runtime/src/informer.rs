@@ -1,0 +1,407 @@
+//! One watch per interest, over all planes or in one.
+
+use crate::planes::{Planes, strip};
+use crate::store::IndexFn;
+use crate::{Key, Queue, Store};
+use freehold_client::{Client, Error, ListOptions, Resource, WatchEvent, WatchOptions, WatchStream};
+use freehold_machinery::{PlaneId, Value, meta};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The shortest time between two attempts to open a watch.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+/// The longest one.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+/// The server is asked to end a watch after so many seconds, so that a lost one does not stay unnoticed.
+const WATCH_SECONDS: u64 = 1800;
+
+type Project<T> = Arc<dyn Fn(Value) -> Option<T> + Send + Sync>;
+type Handler<T> = Box<dyn Fn(&Change<T>) + Send + Sync>;
+type Observer = Box<dyn Fn(&Key, &Value, Seen) + Send + Sync>;
+
+/// What to watch, and what to keep of it.
+pub struct Interest<T> {
+    resource: Resource,
+    label_selector: String,
+    field_selector: String,
+    metadata_only: bool,
+    project: Project<T>,
+    index: Option<IndexFn<T>>,
+}
+
+impl Interest<Value> {
+    /// Whole objects, without their managed fields.
+    pub fn objects(resource: Resource) -> Self {
+        Self::projected(resource, Some)
+    }
+}
+
+impl<T> Interest<T> {
+    /// What `project` makes of each object: keep what is read later and no more. `None` leaves an object out.
+    pub fn projected(
+        resource: Resource,
+        project: impl Fn(Value) -> Option<T> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            resource,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            metadata_only: false,
+            project: Arc::new(project),
+            index: None,
+        }
+    }
+
+    /// Only objects that a label selector matches.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.label_selector = selector.into();
+        self
+    }
+
+    /// Only objects that a field selector matches.
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.field_selector = selector.into();
+        self
+    }
+
+    /// Only `metadata` of objects is sent.
+    pub fn metadata_only(mut self) -> Self {
+        self.metadata_only = true;
+        self
+    }
+
+    /// Makes [`Store::by_index`] answer with these entries.
+    pub fn index(mut self, entries: impl Fn(&Key, &T) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.index = Some(Arc::new(entries));
+        self
+    }
+
+    fn watch_options(&self, resource_version: &str) -> WatchOptions {
+        WatchOptions {
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            resource_version: resource_version.to_owned(),
+            send_initial_events: resource_version.is_empty(),
+            timeout_seconds: WATCH_SECONDS,
+            metadata_only: self.metadata_only,
+        }
+    }
+
+    fn list_options(&self) -> ListOptions {
+        ListOptions {
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            metadata_only: self.metadata_only,
+            ..ListOptions::default()
+        }
+    }
+}
+
+/// What happened to an object.
+pub struct Change<T> {
+    /// Which object.
+    pub key: Key,
+    /// What was known of it; `None` if it is new.
+    pub old: Option<Arc<T>>,
+    /// What is known of it; `None` if it is gone.
+    pub new: Option<Arc<T>>,
+}
+
+/// What the server said of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is there.
+    There,
+    /// It is gone.
+    Gone,
+}
+
+/// Keeps a [`Store`] current and tells of each change.
+pub struct Informer<T> {
+    planes: Planes,
+    client: Client,
+    interest: Interest<T>,
+    store: Store<T>,
+    handlers: Vec<Handler<T>>,
+    observers: Vec<Observer>,
+    resource_version: String,
+    /// While initial events come: what was there before and has not come yet.
+    unseen: Option<HashSet<Key>>,
+    streaming_lists: bool,
+}
+
+/// Why a watch ended.
+enum Ended {
+    /// The server closed it, as it does from time to time.
+    Closed,
+    /// It has to begin anew: the resource version is too old.
+    Gone,
+    /// The server does not know streaming lists.
+    NoStreamingLists,
+    /// Something failed.
+    Failed(Error),
+}
+
+impl<T: Send + Sync + 'static> Informer<T> {
+    /// An informer that does nothing until it runs.
+    pub fn new(planes: &Planes, interest: Interest<T>) -> Self {
+        Self {
+            client: planes.everywhere(),
+            planes: planes.clone(),
+            store: Store::new(interest.index.clone()),
+            interest,
+            handlers: Vec::new(),
+            observers: Vec::new(),
+            resource_version: String::new(),
+            unseen: None,
+            streaming_lists: true,
+        }
+    }
+
+    /// What it has seen.
+    pub fn store(&self) -> Store<T> {
+        self.store.clone()
+    }
+
+    /// Calls `handler` for each change, after the store has it. It must not block.
+    pub fn on_change(&mut self, handler: impl Fn(&Change<T>) + Send + Sync + 'static) {
+        self.handlers.push(Box::new(handler));
+    }
+
+    /// Calls `observer` with each object that comes, before the projection, which may leave it out.
+    pub fn on_object(&mut self, observer: impl Fn(&Key, &Value, Seen) + Send + Sync + 'static) {
+        self.observers.push(Box::new(observer));
+    }
+
+    /// Adds the key of each changed object to a queue.
+    pub fn enqueue_into(&mut self, queue: &Arc<Queue<Key>>) {
+        let queue = queue.clone();
+        self.on_change(move |change| queue.add(change.key.clone()));
+    }
+
+    /// Watches until the token is cancelled. Breaks are bridged: it resumes where it was, or lists again and tells of
+    /// the difference.
+    pub async fn run(mut self, token: CancellationToken) {
+        let mut delay = FIRST_DELAY;
+        loop {
+            let before = self.resource_version.clone();
+            let ended = tokio::select! {
+                () = token.cancelled() => return,
+                ended = self.watch_once() => ended,
+            };
+            if self.resource_version != before {
+                delay = FIRST_DELAY;
+            }
+            self.after(ended, delay);
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = tokio::time::sleep(delay) => {}
+            }
+            delay = (delay * 2).min(LONGEST_DELAY);
+        }
+    }
+
+    fn after(&mut self, ended: Ended, delay: Duration) {
+        let resource = &self.interest.resource;
+        match ended {
+            Ended::Closed => {}
+            Ended::Gone => self.resource_version.clear(),
+            Ended::NoStreamingLists => self.streaming_lists = false,
+            Ended::Failed(error) if delay >= LONGEST_DELAY => {
+                tracing::warn!(%resource, %error, "can't watch")
+            }
+            Ended::Failed(error) => tracing::debug!(%resource, %error, "watch failed"),
+        }
+        if self.unseen.take().is_some() {
+            // The initial events did not come to their end: they have to come again.
+            self.resource_version.clear();
+        }
+    }
+
+    async fn watch_once(&mut self) -> Ended {
+        if self.resource_version.is_empty() {
+            if !self.streaming_lists {
+                if let Err(error) = self.list().await {
+                    return Ended::Failed(error);
+                }
+            } else {
+                self.unseen = Some(self.store.keys().into_iter().collect());
+            }
+        }
+        let options = self.interest.watch_options(&self.resource_version);
+        match self.client.watch(&self.interest.resource, None, &options).await {
+            Ok(stream) => self.follow(stream).await,
+            Err(error) if error.is_gone() => Ended::Gone,
+            Err(error) if options.send_initial_events && matches!(error.code(), 400 | 422) => {
+                Ended::NoStreamingLists
+            }
+            Err(error) => Ended::Failed(error),
+        }
+    }
+
+    async fn follow(&mut self, mut stream: WatchStream) -> Ended {
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => self.upsert(object),
+                Ok(WatchEvent::Deleted(object)) => self.delete(&object),
+                Ok(WatchEvent::Bookmark { resource_version, initial_events_end }) => {
+                    self.resource_version = resource_version;
+                    if initial_events_end {
+                        self.initial_events_end();
+                    } else if self.unseen.is_none() {
+                        self.store.set_revision(&self.resource_version);
+                    }
+                }
+                Ok(WatchEvent::Error(status)) if status.code == 410 => return Ended::Gone,
+                Ok(WatchEvent::Error(status)) => return Ended::Failed(Error::Api(status)),
+                Err(error) => return Ended::Failed(error),
+            }
+        }
+        Ended::Closed
+    }
+
+    async fn list(&mut self) -> Result<(), Error> {
+        let list = self.client.list_all(&self.interest.resource, None, &self.interest.list_options()).await?;
+        self.unseen = Some(self.store.keys().into_iter().collect());
+        for object in list.items {
+            self.upsert(object);
+        }
+        self.resource_version = list.resource_version;
+        self.initial_events_end();
+        Ok(())
+    }
+
+    /// The key of an object that has come, after the observers saw it.
+    fn receive(&mut self, object: &Value, seen: Seen) -> Option<Key> {
+        if self.unseen.is_none() {
+            self.resource_version = meta::resource_version(object).to_owned();
+        }
+        let plane: Option<PlaneId> = self.planes.plane_of(object);
+        if plane.is_none() {
+            tracing::warn!(resource = %self.interest.resource, "an object came without its plane");
+        }
+        let key = Key::of(plane?, object);
+        for observer in &self.observers {
+            observer(&key, object, seen);
+        }
+        Some(key)
+    }
+
+    fn upsert(&mut self, mut object: Value) {
+        let Some(key) = self.receive(&object, Seen::There) else { return };
+        let resource_version = meta::resource_version(&object).to_owned();
+        if let Some(unseen) = &mut self.unseen {
+            unseen.remove(&key);
+        }
+        strip(&mut object);
+        let new = (self.interest.project)(object).map(Arc::new);
+        self.change(key, new, &resource_version);
+    }
+
+    fn delete(&mut self, object: &Value) {
+        if let Some(key) = self.receive(object, Seen::Gone) {
+            self.change(key, None, meta::resource_version(object));
+        }
+    }
+
+    fn initial_events_end(&mut self) {
+        for key in self.unseen.take().into_iter().flatten() {
+            self.change(key, None, "");
+        }
+        self.store.set_revision(&self.resource_version);
+        self.store.set_synced();
+    }
+
+    fn change(&self, key: Key, new: Option<Arc<T>>, resource_version: &str) {
+        let old = self.store.replace(&key, new.clone());
+        if self.unseen.is_none() {
+            self.store.set_revision(resource_version);
+        }
+        if old.is_none() && new.is_none() {
+            return;
+        }
+        let change = Change { key, old, new };
+        for handler in &self.handlers {
+            handler(&change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_client::{Config, Identity};
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    const PODS: Resource = Resource::namespaced("", "v1", "pods");
+
+    fn object(name: &str, version: &str) -> Value {
+        json!({"metadata": {
+            "name": name, "namespace": "n", "resourceVersion": version, "managedFields": [],
+            "annotations": {"freehold.dev/plane": "core"},
+        }})
+    }
+
+    fn informer() -> (Informer<Value>, Arc<Mutex<Vec<String>>>) {
+        let client = Client::new(&Config::new("http://127.0.0.1:1", "", Identity::None)).unwrap();
+        let mut informer = Informer::new(&Planes::all(client), Interest::objects(PODS));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let written = log.clone();
+        informer.on_change(move |change| {
+            let sign = match (&change.old, &change.new) {
+                (None, _) => '+',
+                (_, None) => '-',
+                _ => '~',
+            };
+            written.lock().push(format!("{sign}{}", change.key));
+        });
+        (informer, log)
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_after_a_new_list_is_told_as_deleted() {
+        let (mut informer, log) = informer();
+        informer.unseen = Some(HashSet::new());
+        informer.upsert(object("a", "1"));
+        informer.upsert(object("b", "2"));
+        assert!(!informer.store.is_synced() && !informer.store.has_seen("1"));
+        informer.resource_version = "5".into();
+        informer.initial_events_end();
+        assert!(informer.store.is_synced() && informer.store.has_seen("5") && !informer.store.has_seen("6"));
+        informer.unseen = Some(informer.store.keys().into_iter().collect());
+        informer.upsert(object("b", "2"));
+        informer.initial_events_end();
+        assert_eq!(*log.lock(), ["+core:n/a", "+core:n/b", "~core:n/b", "-core:n/a"]);
+    }
+
+    #[tokio::test]
+    async fn live_events_move_the_version_to_resume_from() {
+        let (mut informer, log) = informer();
+        informer.upsert(object("a", "7"));
+        informer.delete(&object("a", "9"));
+        informer.delete(&object("never-seen", "10"));
+        assert_eq!(informer.resource_version, "10");
+        assert!(informer.store.has_seen("9"));
+        assert_eq!(*log.lock(), ["+core:n/a", "-core:n/a"]);
+    }
+
+    #[tokio::test]
+    async fn a_break_during_the_initial_events_makes_them_come_again() {
+        let (mut informer, _) = informer();
+        informer.unseen = Some(HashSet::new());
+        informer.resource_version = "3".into();
+        informer.after(Ended::Closed, FIRST_DELAY);
+        assert_eq!(informer.resource_version, "");
+    }
+
+    #[tokio::test]
+    async fn stores_hold_neither_the_plane_annotation_nor_managed_fields() {
+        let (mut informer, _) = informer();
+        informer.upsert(object("a", "7"));
+        let stored = informer.store.get(&Key::new(PlaneId::core(), "n", "a")).unwrap();
+        assert_eq!(*stored, json!({"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}}));
+    }
+}
