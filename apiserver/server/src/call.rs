@@ -19,6 +19,8 @@ pub(crate) struct Call<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) query: &'a Query,
     pub(crate) context: Context,
+    /// What stands before the context's own paths in the URL; empty for the platform.
+    pub(crate) prefix: String,
     pub(crate) target: Target,
     pub(crate) user: Arc<User>,
     pub(crate) info: &'a RequestInfo,

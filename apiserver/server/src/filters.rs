@@ -10,7 +10,9 @@ use crate::{
     identity::{self, Identity},
     info::RequestInfo,
     metrics::{Held, Metrics},
-    negotiate, path,
+    negotiate,
+    openapi::Documents,
+    path,
     payload::Payload,
     proxy,
     query::Query,
@@ -51,6 +53,7 @@ pub(crate) struct Edge {
     pub(crate) nodes: Option<Upstream>,
     /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
+    pub(crate) documents: Documents,
     etcd: Option<EtcdHandler>,
     mutating: AtomicUsize,
     read_only: AtomicUsize,
@@ -66,6 +69,7 @@ impl Edge {
             front_proxy: config.front_proxy.map(Upstream::new),
             nodes: config.nodes.map(Upstream::new),
             stop: CancellationToken::new(),
+            documents: Documents::new(),
             etcd: config.etcd,
             mutating: AtomicUsize::new(0),
             read_only: AtomicUsize::new(0),
@@ -173,6 +177,7 @@ async fn chain(
     // The path is decoded once, before anyone looks at it.
     let path = path::decode(&parts.uri, parts.version)?;
     let (context, rest) = context::parse(&path).ok_or_else(Status::no_such_resource)?;
+    let prefix = path.strip_suffix(rest).unwrap_or(&path).to_owned();
     let info = &*trace.info.insert(RequestInfo::read(&parts.method, rest, query)?);
     // A server that stops says so at once, except to who asks whether it does.
     if edge.stop.is_cancelled() && !health::is_health(rest) {
@@ -180,7 +185,7 @@ async fn chain(
     }
     // Before any work, authentication too: a flood must be cheap to refuse.
     let _admitted = admit(edge, info, rest)?;
-    let ask = Ask { edge, peer, query, context, info, known: &mut trace.known };
+    let ask = Ask { edge, peer, query, context, prefix, info, known: &mut trace.known };
     // All that follows has a deadline, unless the client is meant to stay.
     if info.is_long_running() {
         return ask.answer(parts, body).await;
@@ -197,13 +202,14 @@ struct Ask<'a> {
     peer: &'a Arc<Identity>,
     query: &'a Query,
     context: Context,
+    prefix: String,
     info: &'a RequestInfo,
     known: &'a mut bool,
 }
 
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, body: Incoming) -> Result<Reply, Status> {
-        let Self { edge, peer, query, context, info, known } = self;
+        let Self { edge, peer, query, context, prefix, info, known } = self;
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
@@ -222,7 +228,7 @@ impl Ask<'_> {
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
         let user = identity::impersonate(edge, &target, user, &parts.headers).await?;
-        let mut call = Call { edge, parts, query, context, target, user, info, known };
+        let mut call = Call { edge, parts, query, context, prefix, target, user, info, known };
         call.authorize().await?;
         dispatch::dispatch(&mut call, body).await
     }

@@ -195,8 +195,7 @@ impl Builders {
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_time)
-            .max_buf_size(limits.head as usize)
-            .pipeline_flush(true);
+            .max_buf_size(limits.head as usize);
         let mut http2 = auto::Builder::new(TokioExecutor::new()).http2_only();
         http2
             .http2()

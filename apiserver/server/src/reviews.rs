@@ -2,28 +2,25 @@
 
 use crate::{call::Call, dispatch, identity, negotiate, respond, respond::Reply};
 use freehold_apiserver_authn::review::user_info;
-use freehold_apiserver_authz::{access_review_attributes, access_review_status};
+use freehold_apiserver_authz::review;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{ResourceType, Status, User, Value, meta, status::FieldError};
+use freehold_machinery::{ResourceType, Status, Value, meta};
 use hyper::body::Incoming;
 use serde_json::json;
-use std::collections::BTreeMap;
 
 /// The kinds of review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Review {
-    SelfSubjectAccess,
-    SubjectAccess,
-    LocalSubjectAccess,
+    Access(review::Kind),
     SelfSubjectRules,
     SelfSubject,
     Token,
 }
 
 const REVIEWS: [(&str, &str, Review); 6] = [
-    ("authorization.k8s.io", "selfsubjectaccessreviews", Review::SelfSubjectAccess),
-    ("authorization.k8s.io", "subjectaccessreviews", Review::SubjectAccess),
-    ("authorization.k8s.io", "localsubjectaccessreviews", Review::LocalSubjectAccess),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", Review::Access(review::Kind::Own)),
+    ("authorization.k8s.io", "subjectaccessreviews", Review::Access(review::Kind::Any)),
+    ("authorization.k8s.io", "localsubjectaccessreviews", Review::Access(review::Kind::Local)),
     ("authorization.k8s.io", "selfsubjectrulesreviews", Review::SelfSubjectRules),
     ("authentication.k8s.io", "selfsubjectreviews", Review::SelfSubject),
     ("authentication.k8s.io", "tokenreviews", Review::Token),
@@ -44,16 +41,14 @@ pub(crate) async fn serve(
     let accepted = negotiate::document(&call.parts.headers, call.query)?;
     let mut object = dispatch::object_body(call, op, body).await?.value;
     check_kind(&op.ty, &object)?;
+    if let Some(namespace) = &op.namespace {
+        meta::set(&mut object, "namespace", namespace.clone());
+    }
     let status = match review {
         Review::SelfSubject => json!({"userInfo": user_info(&call.user)}),
         Review::Token => token(call, &object).await?,
         Review::SelfSubjectRules => rules(call, &object).await?,
-        Review::SelfSubjectAccess => access(call, op, &object["spec"], &call.user).await?,
-        Review::SubjectAccess => access(call, op, &object["spec"], &subject(op, &object["spec"])?).await?,
-        Review::LocalSubjectAccess => {
-            check_namespace(op, &object)?;
-            access(call, op, &object["spec"], &subject(op, &object["spec"])?).await?
-        }
+        Review::Access(kind) => access(call, kind, &object).await?,
     };
     meta::metadata_mut(&mut object).entry("creationTimestamp").or_insert(Value::Null);
     object["kind"] = op.ty.kind.clone().into();
@@ -77,45 +72,14 @@ fn check_kind(ty: &ResourceType, object: &Value) -> Result<(), Status> {
     Err(Status::bad_request(message))
 }
 
-async fn access(call: &Call<'_>, op: &Operation, spec: &Value, user: &User) -> Result<Value, Status> {
-    let attributes = access_review_attributes(&op.ty.kind, spec, user)?;
-    let decision = call.edge.backend.authorize(&call.target, &attributes).await;
-    Ok(match decision {
-        Ok(decision) => access_review_status(&decision),
+async fn access(call: &Call<'_>, kind: review::Kind, object: &Value) -> Result<Value, Status> {
+    review::validate(kind, object)?;
+    let named = (kind != review::Kind::Own).then(|| review::subject(&object["spec"]));
+    let attributes = review::attributes(&object["spec"], named.as_ref().unwrap_or(&call.user));
+    Ok(match call.edge.backend.authorize(&call.target, &attributes).await {
+        Ok(decision) => review::status(&decision),
         Err(status) => json!({"allowed": false, "evaluationError": status.message}),
     })
-}
-
-/// The user that an access review asks about. An identity in a review is bound to the plane that is asked.
-fn subject(op: &Operation, spec: &Value) -> Result<User, Status> {
-    let strings = |v: &Value| -> Vec<String> {
-        v.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let text = |field: &str| spec[field].as_str().unwrap_or("").to_owned();
-    let extra: BTreeMap<String, Vec<String>> = spec["extra"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| (k.to_lowercase(), strings(v)))
-        .collect();
-    let user =
-        User { name: text("user"), uid: text("uid"), groups: strings(&spec["groups"]), extra, plane: None };
-    if user.name.is_empty() && user.groups.is_empty() {
-        let error =
-            FieldError::invalid("spec.user", "".into(), "at least one of user or group must be specified");
-        return Err(Status::invalid(&op.ty.group, &op.ty.kind, "", &[error]));
-    }
-    Ok(user)
-}
-
-fn check_namespace(op: &Operation, object: &Value) -> Result<(), Status> {
-    let asked = object["spec"]["resourceAttributes"]["namespace"].as_str().unwrap_or("");
-    if Some(asked) == op.namespace.as_deref() {
-        return Ok(());
-    }
-    let detail = "must match metadata.namespace";
-    let error = FieldError::invalid("spec.resourceAttributes.namespace", asked.into(), detail);
-    Err(Status::invalid(&op.ty.group, &op.ty.kind, "", &[error]))
 }
 
 async fn rules(call: &Call<'_>, object: &Value) -> Result<Value, Status> {

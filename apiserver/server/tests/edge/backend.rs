@@ -1,0 +1,315 @@
+//! A backend over a map: enough to see what the edge makes of requests and outcomes.
+
+use async_trait::async_trait;
+use freehold_apiserver_authn::{
+    Authenticator, BoundKind, KeySet, Peer, Request, ServiceAccountLookup, TokenIssuer,
+};
+use freehold_apiserver_authz::{Attributes, Decision, Policy, RuleCache, bootstrap_objects};
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_planes::{DedicatedTarget, OrganizationScope, Target, context::Context};
+use freehold_apiserver_registry::{
+    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
+    Written,
+};
+use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
+use freehold_machinery::{GroupResource, PlaneId, Status, User, Value, meta};
+use freehold_pki::PrivateKey;
+use futures_util::{StreamExt, stream, stream::BoxStream};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+use tokio::sync::{Notify, broadcast};
+
+type Key = (PlaneId, String, String);
+
+/// Objects by plane, resource and `namespace/name`.
+pub(crate) struct Memory {
+    objects: Mutex<(u64, BTreeMap<Key, Value>)>,
+    events: broadcast::Sender<WatchEvent>,
+    policy: Policy,
+    authenticator: Authenticator,
+    pub(crate) pair: Mutex<Option<DedicatedTarget>>,
+    /// What the last write was asked with.
+    pub(crate) last: Mutex<Option<(WriteOptions, Vec<String>)>>,
+    pub(crate) deleted_with: Mutex<Option<DeleteOptions>>,
+    /// A get of `slow` begins, and waits for `go`.
+    pub(crate) slow: AtomicUsize,
+    pub(crate) go: Notify,
+    pub(crate) healthy: AtomicBool,
+    pub(crate) watches: Arc<()>,
+}
+
+struct NoAccounts;
+
+impl ServiceAccountLookup for NoAccounts {
+    fn service_account(&self, _: &PlaneId, _: &str, _: &str) -> Option<String> {
+        None
+    }
+
+    fn object_uid(&self, _: &PlaneId, _: BoundKind, _: &str, _: &str) -> Option<String> {
+        None
+    }
+}
+
+impl Memory {
+    pub(crate) fn new() -> Arc<Self> {
+        let mut objects = bootstrap_objects();
+        let rule = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": ["*"], "resources": resources, "verbs": verbs});
+        objects.push(json!({"kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [
+            rule(&["configmaps"], &["get", "list", "watch"]),
+            rule(&["users"], &["impersonate"]),
+            {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+        ]}));
+        objects.push(json!({"kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
+            "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [{"kind": "User", "name": "jane"}]}));
+        let policy = Policy::compile(&RuleCache::default(), &objects);
+        let key = PrivateKey::generate().unwrap();
+        let keys = KeySet::from_pem(key.pem(), &[]).unwrap();
+        Arc::new(Self {
+            objects: Mutex::default(),
+            events: broadcast::channel(1024).0,
+            policy,
+            authenticator: Authenticator::new(Arc::new(TokenIssuer::new("https://test", &[], keys))),
+            pair: Mutex::default(),
+            last: Mutex::default(),
+            deleted_with: Mutex::default(),
+            slow: AtomicUsize::new(0),
+            go: Notify::new(),
+            healthy: AtomicBool::new(true),
+            watches: Arc::new(()),
+        })
+    }
+
+    fn key(target: &Target, op: &Operation, name: &str) -> Key {
+        let plane = match target {
+            Target::Local(plane) => plane.clone(),
+            _ => PlaneId::core(),
+        };
+        (plane, op.ty.plural.clone(), format!("{}/{name}", op.namespace.as_deref().unwrap_or("")))
+    }
+
+    fn put(&self, key: Key, op: &Operation, mut value: Value) -> Object {
+        let mut objects = self.objects.lock().unwrap();
+        objects.0 += 1;
+        value["kind"] = op.ty.kind.clone().into();
+        value["apiVersion"] = op.ty.api_version().into();
+        meta::set(&mut value, "resourceVersion", objects.0.to_string());
+        if let Some(namespace) = &op.namespace {
+            meta::set(&mut value, "namespace", namespace.clone());
+        }
+        objects.1.insert(key, value.clone());
+        Object::Value(Arc::new(value))
+    }
+
+    fn found(&self, target: &Target, op: &Operation) -> Result<Value, Status> {
+        let name = op.name.as_deref().unwrap_or_default();
+        let found = self.objects.lock().unwrap().1.get(&Self::key(target, op, name)).cloned();
+        found.ok_or_else(|| Status::not_found(&op.ty.group_resource(), name))
+    }
+
+    /// Sends an event to all watches.
+    pub(crate) fn send(&self, event: WatchEvent) {
+        let _ = self.events.send(event);
+    }
+}
+
+fn written(object: Object, created: bool) -> Result<Written, Status> {
+    Ok(Written { object, created, pending: false, warnings: vec!["be \"careful\"".to_owned()] })
+}
+
+#[async_trait]
+impl Backend for Memory {
+    async fn resolve(&self, context: &Context) -> Result<Target, Status> {
+        let plane = |name: &str| name.parse::<PlaneId>().map_err(Status::internal);
+        Ok(match context {
+            Context::Platform => Target::Local(PlaneId::core()),
+            Context::Organization(name) => {
+                Target::Organization(OrganizationScope { name: name.as_str().into(), namespace: "o".into() })
+            }
+            Context::Project(name) if name == "pair" => {
+                let pair = self.pair.lock().unwrap().clone();
+                Target::Dedicated(pair.ok_or_else(|| Status::unavailable("not ready").retry_after(1))?)
+            }
+            Context::Project(name) if name == "gone" => {
+                return Err(Status::not_found(
+                    &GroupResource::new("resourcemanager.freehold.dev", "projects"),
+                    name,
+                ));
+            }
+            Context::Project(name) => Target::Local(plane(name)?),
+            Context::User(name) => Target::User(name.clone()),
+            Context::Plane(id) => Target::Local(id.clone()),
+            Context::AllPlanes => Target::AllPlanes,
+        })
+    }
+
+    async fn types(&self, _: &Target) -> Result<Arc<TypeSet>, Status> {
+        Ok(TypeSet::builtin())
+    }
+
+    async fn authenticate(
+        &self,
+        plane: &PlaneId,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<User>, Status> {
+        let now =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+        self.authenticator.authenticate(&Request { plane, peer, headers, now }, &NoAccounts)
+    }
+
+    async fn review_token(&self, _: &PlaneId, spec: &Value) -> Result<Value, Status> {
+        Ok(
+            json!({"user": {}, "error": format!("unknown token of {} bytes", spec["token"].as_str().unwrap().len())}),
+        )
+    }
+
+    async fn authorize(&self, _: &Target, attributes: &Attributes<'_>) -> Result<Decision, Status> {
+        Ok(self.policy.authorize(attributes))
+    }
+
+    async fn rules_for(&self, _: &Target, user: &User, namespace: &str) -> Result<Value, Status> {
+        Ok(json!({"incomplete": false, "resourceRules": self.policy.rules_for(user, namespace).0.len()}))
+    }
+
+    async fn get(&self, target: &Target, op: Operation, _: &str) -> Result<Object, Status> {
+        match op.name.as_deref() {
+            Some("panic") => panic!("asked to"),
+            Some("slow") => {
+                self.slow.fetch_add(1, SeqCst);
+                self.go.notified().await;
+            }
+            _ => {}
+        }
+        Ok(Object::Value(Arc::new(self.found(target, &op)?)))
+    }
+
+    async fn list(&self, target: &Target, op: Operation, options: ListOptions) -> Result<List, Status> {
+        let prefix = op.namespace.as_ref().map_or(String::new(), |n| format!("{n}/"));
+        let (plane, resource, _) = Self::key(target, &op, "");
+        let objects = self.objects.lock().unwrap();
+        let mine =
+            objects.1.iter().filter(|(k, _)| k.0 == plane && k.1 == resource && k.2.starts_with(&prefix));
+        let all: Vec<Object> = mine.map(|(_, v)| Object::Value(Arc::new(v.clone()))).collect();
+        let take = if options.limit == 0 { all.len() } else { options.limit.min(all.len()) };
+        let left = (all.len() - take) as u64;
+        Ok(List {
+            items: all.into_iter().take(take).collect(),
+            revision: objects.0,
+            continue_token: if left > 0 { "more\"".to_owned() } else { String::new() },
+            remaining: (left > 0).then_some(left),
+        })
+    }
+
+    async fn create(
+        &self,
+        target: &Target,
+        op: Operation,
+        body: Body,
+        options: WriteOptions,
+    ) -> Result<Written, Status> {
+        let name = meta::name(&body.value).to_owned();
+        let key = Self::key(target, &op, &name);
+        if self.objects.lock().unwrap().1.contains_key(&key) {
+            return Err(Status::already_exists(&op.ty.group_resource(), &name));
+        }
+        *self.last.lock().unwrap() = Some((options, body.duplicates));
+        let object = self.put(key, &op, body.value);
+        self.send(WatchEvent::Added(object.clone()));
+        written(object, true)
+    }
+
+    async fn update(
+        &self,
+        target: &Target,
+        op: Operation,
+        body: Body,
+        options: WriteOptions,
+    ) -> Result<Written, Status> {
+        self.found(target, &op)?;
+        *self.last.lock().unwrap() = Some((options, body.duplicates));
+        let object = self.put(Self::key(target, &op, op.name.as_deref().unwrap()), &op, body.value);
+        self.send(WatchEvent::Modified(object.clone()));
+        written(object, false)
+    }
+
+    async fn patch(
+        &self,
+        target: &Target,
+        op: Operation,
+        patch: Patch,
+        options: WriteOptions,
+    ) -> Result<Written, Status> {
+        *self.last.lock().unwrap() = Some((options, Vec::new()));
+        let (kind, value) = match patch {
+            Patch::Json(value) => ("json", value),
+            Patch::Merge(body) => ("merge", body.value),
+            Patch::Strategic(body) => ("strategic", body.value),
+            Patch::Apply(body) => ("apply", body.value),
+        };
+        let name = op.name.clone().unwrap();
+        let object = json!({"metadata": {"name": name}, "data": {"patch": kind, "body": value.to_string()}});
+        written(self.put(Self::key(target, &op, &name), &op, object), false)
+    }
+
+    async fn delete(
+        &self,
+        target: &Target,
+        op: Operation,
+        options: DeleteOptions,
+    ) -> Result<Written, Status> {
+        let old = self.found(target, &op)?;
+        self.objects.lock().unwrap().1.remove(&Self::key(target, &op, op.name.as_deref().unwrap()));
+        *self.deleted_with.lock().unwrap() = Some(options);
+        self.send(WatchEvent::Deleted(Object::Value(Arc::new(old))));
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+        written(Object::Value(Arc::new(status)), false)
+    }
+
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        op: Operation,
+        list: ListOptions,
+        _: DeleteOptions,
+    ) -> Result<List, Status> {
+        self.list(target, op, list).await
+    }
+
+    async fn watch(
+        &self,
+        target: &Target,
+        op: Operation,
+        options: WatchOptions,
+    ) -> Result<BoxStream<'static, WatchEvent>, Status> {
+        if options.list.resource_version == "1" {
+            return Err(Status::expired("too old resource version: 1 (5)"));
+        }
+        let alive = self.watches.clone();
+        let receiver = self.events.subscribe();
+        let first = self.list(target, op, ListOptions::default()).await?;
+        let first = stream::iter(first.items).map(WatchEvent::Added);
+        let live = stream::unfold((receiver, alive), |(mut receiver, alive)| async {
+            Some((receiver.recv().await.ok()?, (receiver, alive)))
+        });
+        Ok(first.chain(live).boxed())
+    }
+
+    async fn delete_plane(&self, plane: &PlaneId) -> Result<Value, Status> {
+        Ok(json!({"kind": "Status", "status": "Success", "details": {"name": plane.as_str()}}))
+    }
+
+    async fn ready(&self) -> Vec<(&'static str, Result<(), String>)> {
+        let healthy = self.healthy.load(SeqCst);
+        vec![("store", if healthy { Ok(()) } else { Err("secret reason".to_owned()) })]
+    }
+
+    async fn openid(&self, _: &Target, document: OpenIdDocument) -> Result<Value, Status> {
+        Ok(json!({"document": format!("{document:?}")}))
+    }
+}

@@ -1,0 +1,12 @@
+//! The edge as clients see it: a real server on a free port, spoken to over TLS.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod backend;
+mod client;
+mod connections;
+mod discovery;
+mod identity;
+mod proxy;
+mod verbs;
+mod watch;
