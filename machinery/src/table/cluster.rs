@@ -1,7 +1,7 @@
 //! Cells of nodes, volumes, quotas, events, roles and the API's own objects.
 
 use super::{
-    cells::{Arguments, Function, access_modes, condition, items, joined, or, text},
+    cells::{Arguments, Function, access_modes, condition, items, joined, or, selector, text},
     duration,
 };
 use crate::{Value, meta};
@@ -205,12 +205,11 @@ fn param_kind(policy: &Value) -> String {
 }
 
 fn param_ref(binding: &Value) -> String {
-    match binding.pointer("/spec/paramRef") {
-        None | Some(Value::Null) => "<unset>".to_owned(),
-        Some(params) => match (text(params, "/namespace"), text(params, "/name")) {
-            ("", name) => name.to_owned(),
-            (namespace, name) => format!("{namespace}/{name}"),
-        },
+    let params = binding.pointer("/spec/paramRef").unwrap_or(&Value::Null);
+    match (text(params, "/namespace"), text(params, "/name")) {
+        (_, "") => params.get("selector").map_or("<unset>".to_owned(), |s| selector(Some(s))),
+        ("", name) => format!("*/{name}"),
+        (namespace, name) => format!("{namespace}/{name}"),
     }
 }
 

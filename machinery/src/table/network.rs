@@ -60,15 +60,17 @@ fn load_balancer(ingress: &Value) -> String {
     ingress_addresses(ingress).join(",")
 }
 
+/// The first hosts of the rules; what is left out is counted in rules, whether they have a host or not.
 fn hosts(ingress: &Value) -> String {
     let rules = items(ingress, "/spec/rules");
-    let hosts: Vec<_> =
-        rules.iter().map(|rule| text(rule, "/host")).filter(|host| !host.is_empty()).collect();
-    match (hosts.len(), hosts.get(..MOST)) {
-        (0, _) => "*".to_owned(),
-        (count, Some(first)) if count > MOST => {
-            format!("{} + {} more...", first.join(","), rules.len() - MOST)
+    let with_host = rules.iter().enumerate().filter(|(_, rule)| !text(rule, "/host").is_empty());
+    let (last, hosts): (Vec<usize>, Vec<&str>) =
+        with_host.map(|(at, rule)| (at, text(rule, "/host"))).take(MOST).unzip();
+    match last.get(MOST - 1) {
+        Some(last) if last + 1 < rules.len() => {
+            format!("{} + {} more...", hosts.join(","), rules.len() - MOST)
         }
+        _ if hosts.is_empty() => "*".to_owned(),
         _ => hosts.join(","),
     }
 }

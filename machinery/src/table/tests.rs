@@ -435,7 +435,7 @@ fn cluster_objects_are_printed_as_kubectl_prints_them() {
     );
     check(
         json!({"eventTime": "2026-01-01T11:59:00.000001Z", "reportingController": "c", "firstTimestamp": null}),
-        &[("event-last-seen", json!("60s")), ("event-count", json!("1")), ("event-source", json!("c"))],
+        &[("event-last-seen", json!("59s")), ("event-count", json!("1")), ("event-source", json!("c"))],
     );
     check(
         json!({"status": {"conditions": [{"type": "Approved"}], "certificate": "x"}, "spec": {"expirationSeconds": 3600}}),
@@ -470,6 +470,15 @@ fn cluster_objects_are_printed_as_kubectl_prints_them() {
             ("claim-access-modes", json!("RWO,RWX")),
         ],
     );
+    let rows = [
+        (json!({}), "<unset>"),
+        (json!({"paramRef": {"name": "p"}}), "*/p"),
+        (json!({"paramRef": {"name": "p", "namespace": "n"}}), "n/p"),
+        (json!({"paramRef": {"selector": {"matchLabels": {"a": "b"}}}}), "a=b"),
+    ];
+    for (spec, expected) in rows {
+        check(json!({"spec": spec}), &[("param-ref", json!(expected))]);
+    }
     check(
         json!({"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}),
         &[("storage-class-name", json!("fast (default)"))],
