@@ -13,7 +13,7 @@ mod validate;
 
 pub use compile::{compare_versions, compile};
 pub use status::{NameConflict, is_established, name_conflict, prepare_status, set_status};
-pub use validate::{validate, validate_update};
+pub use validate::{validate, validate_update, warnings};
 
 use crate::{Map, Value};
 

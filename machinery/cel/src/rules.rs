@@ -11,13 +11,20 @@ use crate::{
 };
 use cel::common::types::{CelInt, CelString};
 use freehold_machinery::{
-    Value,
+    ResourceType, Value,
     schema::{self, Kind, ListType, Rule, Schema},
     status::{FieldError, FieldErrorKind},
 };
+use parking_lot::Mutex;
 use serde_json::json;
-use std::{fmt::Write, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt::Write,
+    sync::{Arc, LazyLock},
+};
 
+/// Types whose rules are kept; where there are more, all are forgotten and compiled again as they are used.
+const KEPT: usize = 4096;
 /// Bytes that an evaluated `messageExpression` may have.
 const MAX_MESSAGE: usize = 5 << 10;
 
@@ -57,6 +64,26 @@ impl Rules {
         let mut compiler = Compiler { errors: Vec::new() };
         let root = compiler.node(schema, path, None, true);
         if compiler.errors.is_empty() { Ok(Self { root }) } else { Err(compiler.errors) }
+    }
+
+    /// The rules of a type, compiled on first use and shared by all types with the same content. Built-in types have
+    /// none.
+    ///
+    /// # Errors
+    /// See [`compile`](Self::compile). A CRD with broken rules is refused when it is written, see [`check_crd`].
+    pub fn of(ty: &ResourceType) -> Result<Arc<Self>, Vec<FieldError>> {
+        static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Rules>>>> = LazyLock::new(Mutex::default);
+        let Some(schema) = ty.schema.get().filter(|_| ty.custom) else { return Ok(Arc::default()) };
+        if let Some(rules) = COMPILED.lock().get(&ty.hash) {
+            return Ok(rules.clone());
+        }
+        let rules = Arc::new(Self::compile(schema, "spec.validation.openAPIV3Schema")?);
+        let mut compiled = COMPILED.lock();
+        if compiled.len() >= KEPT {
+            compiled.clear();
+        }
+        compiled.insert(ty.hash.clone(), rules.clone());
+        Ok(rules)
     }
 
     /// Whether there are no rules.

@@ -158,6 +158,17 @@ fn broken_expressions_are_refused_when_the_crd_is_written() {
     );
 }
 
+#[test]
+fn equal_types_share_their_rules() {
+    let crd = json!({"metadata": {"name": "ws.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "ws", "singular": "w", "kind": "W", "listKind": "WList"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+            spec(json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]}))}}]}});
+    let of = |crd: &Value| Rules::of(&freehold_machinery::crd::compile(crd).unwrap()[0]).unwrap();
+    assert!(Arc::ptr_eq(&of(&crd), &of(&crd)));
+    assert_eq!(of(&crd).validate(&json!({"spec": 1}), None).len(), 1);
+}
+
 /// With FREEHOLD_CRDS naming a folder of folders of CRDs as JSON, all their rules are compiled.
 #[test]
 fn rules_of_the_world_compile() {

@@ -57,6 +57,27 @@ pub(super) fn check(schema: &Value, path: &str, has_status: bool) -> Vec<FieldEr
     errors
 }
 
+/// The formats in a schema that are not heeded, each once.
+pub(super) fn unrecognized_formats(schema: &Value, found: &mut Vec<String>) {
+    let format = text(schema, "format");
+    let known = match text(schema, "type") {
+        "" | "string" => schema::formats::is_known(format),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    };
+    if !format.is_empty() && !known && !found.iter().any(|f| f == format) {
+        found.push(format.to_owned());
+    }
+    let one = ["items", "not", "additionalProperties"].into_iter().filter_map(|key| given(schema, key));
+    let many = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|key| list(schema, key));
+    let fields =
+        schema.get("properties").and_then(Value::as_object).into_iter().flatten().map(|(_, field)| field);
+    for inner in one.chain(many).chain(fields).filter(|s| s.is_object()) {
+        unrecognized_formats(inner, found);
+    }
+}
+
 fn check_root(schema: &Value, path: &str) -> Option<FieldError> {
     let kind = text(schema, "type");
     if !kind.is_empty() && kind != "object" {

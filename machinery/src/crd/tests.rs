@@ -176,6 +176,17 @@ fn crds_are_refused_in_the_words_of_kubernetes() {
 }
 
 #[test]
+fn formats_that_are_not_heeded_are_warned_about_once() {
+    let mut crd = widget(good_schema());
+    assert_eq!(warnings(&crd, None), [""; 0]);
+    let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["color"]["format"] = json!("rainbow");
+    schema["properties"]["spec"]["properties"]["other"] = json!({"type": "string", "format": "rainbow"});
+    assert_eq!(warnings(&crd, None), ["unrecognized format \"rainbow\""]);
+    assert_eq!(warnings(&crd, Some(&crd)), [""; 0]);
+}
+
+#[test]
 fn protected_groups_need_approval() {
     let mut crd = widget(good_schema());
     crd["spec"]["group"] = json!("example.k8s.io");

@@ -50,6 +50,20 @@ pub fn validate_update(crd: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Warnings for the client that writes a CRD: formats that are not heeded, and were not there in `old`.
+pub fn warnings(crd: &Value, old: Option<&Value>) -> Vec<String> {
+    let formats = |crd: &Value| {
+        let mut found = Vec::new();
+        for schema in versions(crd).iter().filter_map(|v| v.pointer("/schema/openAPIV3Schema")) {
+            openapi::unrecognized_formats(schema, &mut found);
+        }
+        found
+    };
+    let known = old.map(formats).unwrap_or_default();
+    let new = formats(crd).into_iter().filter(|f| !known.contains(f));
+    new.map(|f| format!("unrecognized format {f:?}")).collect()
+}
+
 fn check_all(crd: &Value, spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = check_group_and_scope(spec);
     errors.extend(check_versions(spec, old));
