@@ -7,7 +7,7 @@
 use super::{flag, given, is_established, list, openapi, text, versions};
 use crate::{
     Value,
-    names::{NameRule, dns1035_label, dns1123_subdomain, validate_metadata, validate_metadata_update},
+    names::{dns1035_label, dns1123_subdomain},
     status::{FieldError, FieldErrorKind},
 };
 
@@ -17,9 +17,10 @@ const COLUMN_FORMATS: [&str; 8] =
 const MAX_SELECTABLE_FIELDS: usize = 8;
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// Checks a new CRD, after defaulting. Rules in CEL are not compiled here.
+/// Checks a new CRD, after defaulting. Its metadata is checked as that of every object, apart from this; rules in CEL
+/// are not compiled here.
 pub fn validate(crd: &Value) -> Vec<FieldError> {
-    let mut errors = validate_metadata(crd, NameRule::Dns1123Subdomain, false);
+    let mut errors = Vec::new();
     let spec = given(crd, "spec").unwrap_or(&Value::Null);
     let plural = spec.get("names").map_or("", |n| text(n, "plural"));
     let name = crate::meta::name(crd);
@@ -31,11 +32,10 @@ pub fn validate(crd: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks a CRD that replaces `old`. Schemas that did not change are not looked at again.
+/// Checks a CRD that replaces `old`, instead of [`validate`]. Schemas that did not change are not looked at again.
 pub fn validate_update(crd: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = validate_metadata_update(crd, old);
     let spec = given(crd, "spec").unwrap_or(&Value::Null);
-    errors.extend(check_all(crd, spec, Some(old)));
+    let mut errors = check_all(crd, spec, Some(old));
     let immutable: &[&str] = match is_established(old) {
         true => &["scope", "names.kind", "group", "names.plural"],
         false => &["group", "names.plural"],
