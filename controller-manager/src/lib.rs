@@ -1,1 +1,36 @@
-//! freehold-controller-manager
+//! The controllers that a Kubernetes API needs, and Freehold's own, over many planes in one process.
+//!
+//! Each controller is a module with a pure `decide(observed) -> actions` and a thin `reconcile` around it that reads
+//! what is observed and does what was decided. One process serves every shared plane ([`Scope::AllPlanes`]); a
+//! dedicated pair runs the same for its one plane ([`Scope::OnePlane`]).
+//!
+//! Guarantees: an object that makes no sense is left alone and told of, never a reason to stop; nothing here costs by
+//! the number of planes, only by the objects that controllers look at.
+//!
+//! This crate must not know anything of the apiserver but its API.
+
+mod aggregation;
+mod certificates;
+mod config;
+mod context;
+mod deployment;
+mod discovery;
+mod endpoints;
+mod expectations;
+mod garbage;
+mod job;
+mod kinds;
+mod manager;
+mod membership;
+mod namespace;
+mod object;
+mod organization;
+mod pods;
+mod project;
+mod quota;
+mod replicaset;
+mod rootca;
+mod serviceaccount;
+
+pub use config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS, Scope};
+pub use manager::Manager;

@@ -1,0 +1,184 @@
+//! Signs approved CertificateSigningRequests for `kubernetes.io/kube-apiserver-client`.
+//!
+//! A certificate that was asked for in a project's plane is bound to that plane, so it is worth nothing elsewhere.
+//! Requests for other signers are somebody else's.
+
+use crate::context::{Context, Reconcile};
+use crate::kinds::SIGNING_REQUESTS;
+use crate::object::{int, items, text};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use freehold_client::{Patch, PatchOptions};
+use freehold_controller_manager_runtime::{
+    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
+    conditions::{self, Set},
+};
+use freehold_machinery::{PlaneId, Value};
+use freehold_pki::{Authority, CsrInfo, CsrTerms};
+use jiff::Timestamp;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// Usages that this signer signs; `client auth` must be among them.
+const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth"];
+/// The group that nobody may ask for: its members may do anything.
+const MASTERS: &str = freehold_machinery::user::MASTERS;
+
+/// What to do about a request.
+#[derive(Debug, PartialEq)]
+enum Action {
+    Sign { request: Vec<u8>, usages: Vec<String>, validity: Duration },
+    Fail(String),
+}
+
+fn decide(csr: &Value, longest: Duration) -> Option<Action> {
+    let list = &csr["status"]["conditions"];
+    let waits = conditions::is_true(list, "Approved")
+        && !conditions::is_true(list, "Denied")
+        && !conditions::is_true(list, "Failed")
+        && text(csr, "/status/certificate").is_empty();
+    if text(csr, "/spec/signerName") != SIGNER || !waits {
+        return None;
+    }
+    Some(accept(csr, longest).unwrap_or_else(Action::Fail))
+}
+
+fn accept(csr: &Value, longest: Duration) -> Result<Action, String> {
+    let request =
+        STANDARD.decode(text(csr, "/spec/request")).map_err(|_| "spec.request is not base64".to_owned())?;
+    let info = CsrInfo::parse(&request).map_err(|e| e.to_string())?;
+    if info.organizations.iter().any(|group| group == MASTERS) {
+        return Err(format!("nobody is made a member of {MASTERS} this way"));
+    }
+    let usages: Vec<String> =
+        items(csr, "/spec/usages").iter().filter_map(|u| u.as_str().map(str::to_owned)).collect();
+    if !usages.iter().any(|u| u == "client auth") || !usages.iter().all(|u| USAGES.contains(&u.as_str())) {
+        return Err("usages must include \"client auth\" and no others than those of a client".to_owned());
+    }
+    let asked =
+        int(csr, "/spec/expirationSeconds").and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
+    Ok(Action::Sign { request, usages, validity: asked.unwrap_or(longest).min(longest) })
+}
+
+struct Signing {
+    planes: Planes,
+    requests: Store<Value>,
+    authority: Arc<Authority>,
+    longest: Duration,
+}
+
+/// Starts the controller, if there is an authority to sign with.
+pub(crate) fn start(context: &mut Context) {
+    let Some(authority) = context.config.signing.clone() else { return };
+    let queue = Queue::new();
+    let mut informer = Informer::new(&context.planes, Interest::objects(SIGNING_REQUESTS));
+    informer.enqueue_into(&queue);
+    let requests = context.run_informer(informer);
+    let (planes, longest, waits) =
+        (context.planes.clone(), context.config.certificate_validity, requests.clone());
+    let controller = Signing { planes, requests, authority, longest };
+    context.control("certificate-signing", 2, &queue, &[&waits], controller);
+}
+
+impl Reconcile for Signing {
+    type Key = Key;
+
+    async fn reconcile(&self, key: Key) -> Reconciled {
+        let Some(csr) = self.requests.get(&key) else { return Ok(Outcome::Done) };
+        let Some(action) = decide(&csr, self.longest) else { return Ok(Outcome::Done) };
+        let status = match self.sign(&key.plane, action) {
+            Ok(certificate) => json!({"certificate": STANDARD.encode(certificate)}),
+            Err(message) => failed(&csr, &message, Timestamp::now()),
+        };
+        let patch = Patch::Merge(json!({"status": status}));
+        self.planes
+            .client(&key.plane)
+            .patch(&SIGNING_REQUESTS, None, &key.name, &patch, &PatchOptions::status())
+            .await?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl Signing {
+    fn sign(&self, plane: &PlaneId, action: Action) -> Result<String, String> {
+        match action {
+            Action::Fail(message) => Err(message),
+            Action::Sign { request, usages, validity } => {
+                let plane = (!plane.is_core()).then(|| plane.as_str());
+                let terms = CsrTerms { usages: &usages, validity, plane };
+                self.authority.sign_csr(&request, &terms).map_err(|e| e.to_string())
+            }
+        }
+    }
+}
+
+fn failed(csr: &Value, message: &str, now: Timestamp) -> Value {
+    let mut list = csr["status"]["conditions"].clone();
+    let set =
+        Set { type_: "Failed", status: "True", reason: "SignerValidationFailure", message, generation: None };
+    conditions::set(&mut list, set, now);
+    json!({"conditions": list})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_pki::{ClientName, PrivateKey};
+
+    const LONGEST: Duration = Duration::from_secs(1000);
+
+    fn csr(group: &str, usages: &[&str]) -> Value {
+        let key = PrivateKey::generate().unwrap();
+        let client = ClientName { user: "jane", groups: &[group.to_owned()], plane: None };
+        let request = freehold_pki::csr::request(&key, &client, &[] as &[&str]).unwrap();
+        json!({
+            "spec": {"signerName": SIGNER, "request": STANDARD.encode(request), "usages": usages},
+            "status": {"conditions": [{"type": "Approved", "status": "True"}]},
+        })
+    }
+
+    #[test]
+    fn an_approved_request_of_a_client_is_signed_for_no_longer_than_allowed() {
+        let mut approved = csr("devs", &["client auth"]);
+        for (asked, given) in [(json!(null), 1000), (json!(600), 600), (json!(100_000), 1000)] {
+            approved["spec"]["expirationSeconds"] = asked;
+            let Some(Action::Sign { validity, .. }) = decide(&approved, LONGEST) else {
+                panic!("not signed")
+            };
+            assert_eq!(validity.as_secs(), given);
+        }
+    }
+
+    #[test]
+    fn what_is_not_approved_or_of_another_signer_is_left_alone() {
+        let mut other = csr("devs", &["client auth"]);
+        other["spec"]["signerName"] = "example.com/mine".into();
+        let mut pending = csr("devs", &["client auth"]);
+        pending["status"] = json!({});
+        let mut denied = csr("devs", &["client auth"]);
+        denied["status"]["conditions"] = json!([
+            {"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"},
+        ]);
+        let mut signed = csr("devs", &["client auth"]);
+        signed["status"]["certificate"] = "eA==".into();
+        for csr in [other, pending, denied, signed, Value::Null] {
+            assert_eq!(decide(&csr, LONGEST), None, "{csr}");
+        }
+    }
+
+    #[test]
+    fn what_asks_for_too_much_fails() {
+        let mut garbage = csr("devs", &["client auth"]);
+        garbage["spec"]["request"] = "AAAA".into();
+        let rows = [
+            csr(MASTERS, &["client auth"]),
+            csr("devs", &["client auth", "server auth"]),
+            csr("devs", &[]),
+            garbage,
+        ];
+        for csr in rows {
+            assert!(matches!(decide(&csr, LONGEST), Some(Action::Fail(_))), "{csr}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a controller manager is told.
+
+use crate::Manager;
+use freehold_client::Client;
+use freehold_machinery::PlaneId;
+use freehold_pki::Authority;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The controllers of Kubernetes, by the names that [`Config::controllers`] takes.
+pub const KUBERNETES_CONTROLLERS: &[&str] = &[
+    "namespace",
+    "garbage-collector",
+    "service-account",
+    "root-ca",
+    "resource-quota",
+    "cluster-role-aggregation",
+    "deployment",
+    "replica-set",
+    "job",
+    "endpoints",
+    "certificate-signing",
+];
+
+/// The controllers of Freehold itself, which work in the core plane.
+pub const FREEHOLD_CONTROLLERS: &[&str] = &["organization", "project", "membership"];
+
+/// Where controllers work.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// In all planes that the server serves itself.
+    AllPlanes,
+    /// In one plane, at a base path below the server's URL.
+    OnePlane {
+        /// The plane.
+        plane: PlaneId,
+        /// `/planes/<id>`, or empty where the server serves nothing else.
+        base_path: String,
+    },
+}
+
+/// What a controller manager is told.
+#[derive(Clone)]
+pub struct Config {
+    /// How it reaches the server, as someone who may do anything there.
+    pub client: freehold_client::Config,
+    /// Where its controllers work. Those of Freehold always work in the core plane.
+    pub scope: Scope,
+    /// The names of the controllers that run.
+    pub controllers: Vec<String>,
+    /// The URL under which clients reach the server; kubeconfigs of projects begin with it.
+    pub external_url: String,
+    /// The certificates that clients check the server's with, in PEM: for kubeconfigs and `kube-root-ca.crt`.
+    pub ca_pem: String,
+    /// Signs client certificates. Without it no project gets a kubeconfig and no signing request is signed.
+    pub signing: Option<Arc<Authority>>,
+    /// How long client certificates of projects are valid.
+    pub certificate_validity: Duration,
+    /// Where the infra plane is, if that is not the plane `infra` of the same server.
+    pub infra: Option<freehold_client::Config>,
+}
+
+impl Config {
+    /// All controllers over all planes of a server, signing with `signing`.
+    pub fn new(
+        client: freehold_client::Config,
+        external_url: impl Into<String>,
+        ca_pem: impl Into<String>,
+        signing: Option<Arc<Authority>>,
+    ) -> Self {
+        Self {
+            client,
+            scope: Scope::AllPlanes,
+            controllers: KUBERNETES_CONTROLLERS
+                .iter()
+                .chain(FREEHOLD_CONTROLLERS)
+                .map(|c| (*c).to_owned())
+                .collect(),
+            external_url: external_url.into(),
+            ca_pem: ca_pem.into(),
+            signing,
+            certificate_validity: Duration::from_secs(365 * 24 * 3600),
+            infra: None,
+        }
+    }
+
+    /// The same for one plane, with the controllers of Kubernetes alone: what a dedicated pair runs.
+    pub fn for_plane(mut self, plane: PlaneId, base_path: impl Into<String>) -> Self {
+        self.scope = Scope::OnePlane { plane, base_path: base_path.into() };
+        self.controllers.retain(|c| KUBERNETES_CONTROLLERS.contains(&c.as_str()));
+        self
+    }
+
+    /// A manager that is ready to run. Fails if a controller's name is unknown or a client can't be made.
+    pub fn build(self) -> anyhow::Result<Manager> {
+        let known = |name: &String| {
+            KUBERNETES_CONTROLLERS.contains(&name.as_str()) || FREEHOLD_CONTROLLERS.contains(&name.as_str())
+        };
+        if let Some(unknown) = self.controllers.iter().find(|name| !known(name)) {
+            anyhow::bail!("there is no controller {unknown:?}");
+        }
+        let client = Client::new(&self.client.clone().user_agent("freehold-controller-manager"))?;
+        let infra = match &self.infra {
+            Some(config) => Client::new(&config.clone().user_agent("freehold-controller-manager"))?,
+            None => client.at("/planes/infra"),
+        };
+        Ok(Manager::new(self, client, infra))
+    }
+}

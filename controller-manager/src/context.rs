@@ -1,0 +1,166 @@
+//! What every controller is started with, and the informers that several share.
+
+use crate::config::Config;
+use crate::kinds;
+use crate::object::NamespaceView;
+use crate::pods::PodView;
+use freehold_client::Client;
+use freehold_controller_manager_runtime::{
+    Controller, Informer, Interest, Key, Metrics, Planes, Queue, QueueKey, Reconciled, Store, resync,
+};
+use freehold_machinery::{PlaneId, Value};
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often every object that a controller looks after is looked at without a cause.
+const RESYNC: Duration = Duration::from_secs(30 * 60);
+
+/// A controller: what it does with one key.
+pub(crate) trait Reconcile: Send + Sync + 'static {
+    /// What its queue holds.
+    type Key: QueueKey;
+
+    /// Brings one object closer to what is wanted.
+    fn reconcile(&self, key: Self::Key) -> impl Future<Output = Reconciled> + Send;
+}
+
+/// A store that can be waited for.
+pub(crate) trait Synced: Send + Sync {
+    fn wait(&self, token: CancellationToken) -> BoxFuture<'static, bool>;
+}
+
+impl<T: Send + Sync + 'static> Synced for Store<T> {
+    fn wait(&self, token: CancellationToken) -> BoxFuture<'static, bool> {
+        let store = self.clone();
+        Box::pin(async move { store.synced(&token).await })
+    }
+}
+
+/// What every controller is started with.
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    /// The planes that controllers of Kubernetes work in.
+    pub(crate) planes: Planes,
+    /// The core plane, for Freehold's own.
+    pub(crate) core: Planes,
+    /// The plane on which dedicated pairs run.
+    pub(crate) infra: Planes,
+    pub(crate) metrics: Metrics,
+    pub(crate) token: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+    shared: Shared,
+}
+
+/// Informers that several controllers read. Made when first asked for, started when all handlers are in.
+#[derive(Default)]
+struct Shared {
+    namespaces: Option<Informer<NamespaceView>>,
+    pods: Option<Informer<PodView>>,
+    replica_sets: Option<Informer<Value>>,
+    organizations: Option<Informer<Value>>,
+    projects: Option<Informer<Value>>,
+}
+
+/// Makes the accessor of each shared informer, and what starts those that were asked for.
+macro_rules! shared {
+    ($($name:ident: $view:ty = $scope:ident, $interest:expr;)*) => {
+        impl Context {
+            $(
+                pub(crate) fn $name(&mut self) -> &mut Informer<$view> {
+                    let planes = &self.$scope;
+                    self.shared.$name.get_or_insert_with(|| Informer::new(planes, $interest))
+                }
+            )*
+
+            /// Starts the shared informers that anyone asked for.
+            pub(crate) fn run_shared(&mut self) {
+                $(
+                    if let Some(informer) = self.shared.$name.take() {
+                        self.tasks.spawn(informer.run(self.token.clone()));
+                    }
+                )*
+            }
+        }
+    };
+}
+
+shared! {
+    namespaces: NamespaceView = planes, Interest::projected(kinds::NAMESPACES, NamespaceView::of);
+    pods: PodView = planes, Interest::projected(kinds::PODS, PodView::of).index(PodView::index);
+    replica_sets: Value = planes, Interest::objects(kinds::REPLICA_SETS).index(crate::object::owner_index);
+    organizations: Value = core, Interest::objects(kinds::ORGANIZATIONS);
+    projects: Value = core, Interest::objects(kinds::PROJECTS).index(crate::project::organization_index);
+}
+
+impl Context {
+    pub(crate) fn new(config: Config, client: Client, infra: Client, token: CancellationToken) -> Self {
+        let planes = match &config.scope {
+            crate::Scope::AllPlanes => Planes::all(client.clone()),
+            crate::Scope::OnePlane { plane, base_path } => {
+                Planes::one(client.clone(), plane.clone(), base_path)
+            }
+        };
+        let infra_base = if config.infra.is_some() { "" } else { "/planes/infra" };
+        Self {
+            config,
+            planes,
+            core: Planes::one(client, PlaneId::core(), "/planes/core"),
+            infra: Planes::one(infra, PlaneId::infra(), infra_base),
+            metrics: Metrics::default(),
+            token,
+            tasks: TaskTracker::new(),
+            shared: Shared::default(),
+        }
+    }
+
+    /// Runs an informer that only one controller has, and gives its store.
+    pub(crate) fn run_informer<T: Send + Sync + 'static>(&self, informer: Informer<T>) -> Store<T> {
+        let store = informer.store();
+        self.tasks.spawn(informer.run(self.token.clone()));
+        store
+    }
+
+    /// Runs a controller once the stores that it reads are complete.
+    pub(crate) fn control<R: Reconcile>(
+        &self,
+        name: &'static str,
+        workers: usize,
+        queue: &Arc<Queue<R::Key>>,
+        stores: &[&dyn Synced],
+        reconciler: R,
+    ) {
+        let waits: Vec<_> = stores.iter().map(|store| store.wait(self.token.clone())).collect();
+        let controller = Controller::new(name, queue.clone()).workers(workers).metrics(&self.metrics);
+        let (token, reconciler) = (self.token.clone(), Arc::new(reconciler));
+        self.tasks.spawn(async move {
+            for wait in waits {
+                if !wait.await {
+                    return;
+                }
+            }
+            let run = move |key| {
+                let reconciler = reconciler.clone();
+                async move { reconciler.reconcile(key).await }
+            };
+            controller.run(token, run).await;
+        });
+    }
+
+    /// Adds every key of a store to a queue from time to time.
+    pub(crate) fn resync<T: Send + Sync + 'static>(&self, store: &Store<T>, queue: &Arc<Queue<Key>>) {
+        self.resync_every(RESYNC, store, queue);
+    }
+
+    /// The same with a period of its own.
+    pub(crate) fn resync_every<T: Send + Sync + 'static>(
+        &self,
+        period: Duration,
+        store: &Store<T>,
+        queue: &Arc<Queue<Key>>,
+    ) {
+        self.tasks.spawn(resync(store.clone(), queue.clone(), period, self.token.clone()));
+    }
+}

@@ -1,0 +1,135 @@
+//! Pod templates: telling them apart, and naming ReplicaSets after them.
+
+use crate::object::{controller_reference, generation};
+use freehold_machinery::{Value, meta};
+use serde_json::json;
+
+/// The label that tells the pods of one template from those of another.
+pub(super) const HASH_LABEL: &str = "pod-template-hash";
+/// Counts the templates of a Deployment.
+pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// What a ReplicaSet's Deployment wanted when it was last scaled.
+pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// How many pods the Deployment may have at most.
+pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
+/// Annotations of a Deployment that its ReplicaSets don't get.
+const KEPT: &[&str] = &[REVISION, DESIRED, MAX, "kubectl.kubernetes.io/last-applied-configuration"];
+/// Letters of a hash: no vowels, so that no words come out.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Whether two templates are the same, the hash label aside.
+pub(super) fn equal(a: &Value, b: &Value) -> bool {
+    without_hash(a) == without_hash(b)
+}
+
+fn without_hash(template: &Value) -> Value {
+    let mut template = template.clone();
+    if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.remove(HASH_LABEL);
+    }
+    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|m| !m.is_empty()));
+    }
+    template
+}
+
+/// A short hash of a template. `collisions` gives another one.
+pub(super) fn hash(template: &Value, collisions: i64) -> String {
+    let text = format!("{}{collisions}", without_hash(template));
+    // FNV-1a, 64 bit: stable over versions, which the standard library's hashers are not.
+    let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let mut name = String::with_capacity(10);
+    for _ in 0..10 {
+        name.push(LETTERS[(hash % 27) as usize] as char);
+        hash /= 27;
+    }
+    name
+}
+
+/// The ReplicaSet of a Deployment's present template.
+pub(super) fn replica_set(deployment: &Value, replicas: i64, max: i64, revision: i64) -> Value {
+    let mut template = deployment["spec"]["template"].clone();
+    let hash = hash(&template, deployment["status"]["collisionCount"].as_i64().unwrap_or(0));
+    template["metadata"]["labels"][HASH_LABEL] = hash.clone().into();
+    let mut selector = deployment["spec"]["selector"].clone();
+    selector["matchLabels"][HASH_LABEL] = hash.clone().into();
+    let mut annotations = json!({});
+    for (key, value) in
+        deployment.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten()
+    {
+        if !KEPT.contains(&key.as_str()) {
+            annotations[key] = value.clone();
+        }
+    }
+    annotations[REVISION] = revision.to_string().into();
+    annotations[DESIRED] = deployment["spec"]["replicas"].as_i64().unwrap_or(1).to_string().into();
+    annotations[MAX] = max.to_string().into();
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {
+            "name": format!("{}-{hash}", meta::name(deployment)),
+            "namespace": meta::namespace(deployment),
+            "labels": template["metadata"]["labels"],
+            "annotations": annotations,
+            "ownerReferences": [controller_reference(deployment)],
+        },
+        "spec": {
+            "replicas": replicas,
+            "minReadySeconds": deployment["spec"]["minReadySeconds"].as_i64().unwrap_or(0),
+            "selector": selector,
+            "template": template,
+        },
+    })
+}
+
+/// The revision of a ReplicaSet, 0 where it has none.
+pub(super) fn revision(object: &Value) -> i64 {
+    meta::annotation(object, REVISION).and_then(|r| r.parse().ok()).unwrap_or(0)
+}
+
+/// `status.observedGeneration` is behind the spec: what the status says is not about it.
+pub(super) fn is_stale(object: &Value) -> bool {
+    object["status"]["observedGeneration"].as_i64().unwrap_or(0) < generation(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_equal_whatever_their_hash_label() {
+        let template = |labels: Value| json!({"metadata": {"labels": labels}, "spec": {"containers": []}});
+        assert!(equal(&template(json!({"a": "1"})), &template(json!({"a": "1", HASH_LABEL: "x"}))));
+        assert!(!equal(&template(json!({"a": "1"})), &template(json!({"a": "2"}))));
+        let bare = json!({"metadata": {"creationTimestamp": null}, "spec": {"containers": []}});
+        assert!(equal(&bare, &template(json!({}))));
+    }
+
+    #[test]
+    fn a_collision_changes_the_hash() {
+        let template = json!({"spec": {}});
+        assert_eq!(hash(&template, 0), hash(&template, 0));
+        assert_ne!(hash(&template, 0), hash(&template, 1));
+        assert_eq!(hash(&template, 0).len(), 10);
+    }
+
+    #[test]
+    fn a_replica_set_selects_its_own_pods_alone() {
+        let deployment = json!({
+            "metadata": {"name": "web", "namespace": "n", "uid": "u", "annotations": {REVISION: "1", "note": "x"}},
+            "spec": {
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {}},
+            },
+        });
+        let set = replica_set(&deployment, 2, 3, 4);
+        let hash = set["metadata"]["labels"][HASH_LABEL].as_str().unwrap();
+        assert_eq!(set["metadata"]["name"], format!("web-{hash}"));
+        assert_eq!(set["spec"]["selector"]["matchLabels"], json!({"app": "web", HASH_LABEL: hash}));
+        assert_eq!(set["spec"]["template"]["metadata"]["labels"][HASH_LABEL], hash);
+        assert_eq!((revision(&set), meta::annotation(&set, "note")), (4, Some("x")));
+        assert_eq!(set["metadata"]["ownerReferences"][0]["uid"], "u");
+    }
+}

@@ -1,0 +1,296 @@
+//! Who depends on whom.
+//!
+//! Only objects with owner references are kept; owners are known by their uid alone. Whether an owner is there is
+//! asked of the server when it matters, so an object that nobody depends on and that depends on nobody costs nothing.
+
+use crate::object::items;
+use freehold_client::Resource;
+use freehold_controller_manager_runtime::{QueueKey, Seen};
+use freehold_machinery::{PlaneId, Value, meta};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Finalizer of an object whose dependents go first.
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of an object whose dependents stay.
+pub(super) const ORPHAN: &str = "orphan";
+/// How long an answer about an owner is believed without an event.
+const BELIEF: Duration = Duration::from_secs(60);
+/// Answers kept at once.
+const MAX_ANSWERS: usize = 20_000;
+
+/// An object of any type.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Item {
+    pub(super) plane: PlaneId,
+    pub(super) resource: Arc<Resource>,
+    pub(super) namespace: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+impl std::fmt::Debug for Item {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} {}/{}", self.plane, self.resource, self.namespace, self.name)
+    }
+}
+
+impl QueueKey for Item {
+    fn plane(&self) -> &PlaneId {
+        &self.plane
+    }
+}
+
+impl Item {
+    /// The namespace as a request wants it.
+    pub(super) fn ns(&self) -> Option<&str> {
+        Some(&*self.namespace).filter(|n| !n.is_empty())
+    }
+}
+
+/// An owner of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) blocks: bool,
+}
+
+/// How an owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerState {
+    /// It is there, or it can't be told that it is not.
+    Present,
+    /// It is there and waits for its dependents to go.
+    Waiting,
+    /// It is not there.
+    Absent,
+}
+
+type Uid = (PlaneId, String);
+
+#[derive(Debug)]
+struct Node {
+    uid: String,
+    owners: Vec<Owner>,
+    deleting: bool,
+}
+
+/// Who depends on whom, over all planes.
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: HashMap<Item, Node>,
+    dependents: HashMap<Uid, HashSet<Item>>,
+    /// Objects that are being deleted and hold one of this controller's finalizers.
+    finalizing: HashMap<Uid, Item>,
+    answers: HashMap<Uid, (OwnerState, Instant)>,
+}
+
+/// The owners of an object.
+pub(super) fn owners(object: &Value) -> Vec<Owner> {
+    let field = |reference: &Value, name: &str| reference[name].as_str().unwrap_or_default().to_owned();
+    let one = |reference: &Value| Owner {
+        api_version: field(reference, "apiVersion"),
+        kind: field(reference, "kind"),
+        name: field(reference, "name"),
+        uid: field(reference, "uid"),
+        blocks: reference["blockOwnerDeletion"] == true,
+    };
+    items(object, "/metadata/ownerReferences").iter().map(one).filter(|owner| !owner.uid.is_empty()).collect()
+}
+
+/// Whether an object waits for this controller.
+pub(super) fn is_finalizing(object: &Value) -> bool {
+    meta::is_deleting(object) && meta::finalizers(object).iter().any(|f| matches!(*f, FOREGROUND | ORPHAN))
+}
+
+impl Graph {
+    /// Takes in what the server said of an object and gives the objects to be looked at for it.
+    pub(super) fn observe(&mut self, item: &Item, object: &Value, seen: Seen) -> Vec<Item> {
+        let uid = (item.plane.clone(), meta::uid(object).to_owned());
+        match seen {
+            Seen::There => self.observe_presence(item, object, uid),
+            Seen::Gone => self.observe_absence(item, uid),
+        }
+    }
+
+    fn observe_presence(&mut self, item: &Item, object: &Value, uid: Uid) -> Vec<Item> {
+        let owners = owners(object);
+        let changed =
+            self.nodes.get(item).map_or(!owners.is_empty(), |n| n.owners != owners || n.uid != uid.1);
+        if changed {
+            self.unlink(item);
+            if !owners.is_empty() {
+                self.link(item, uid.1.clone(), owners);
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(item) {
+            node.deleting = meta::is_deleting(object);
+        }
+        let finalizing = is_finalizing(object);
+        if finalizing {
+            self.answers.remove(&uid);
+            self.finalizing.insert(uid, item.clone());
+        } else {
+            self.finalizing.remove(&uid);
+        }
+        if changed || finalizing { vec![item.clone()] } else { Vec::new() }
+    }
+
+    fn observe_absence(&mut self, item: &Item, uid: Uid) -> Vec<Item> {
+        let mut affected: Vec<Item> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+        let owners = self.unlink(item);
+        for owner in owners {
+            affected.extend(self.finalizing.get(&(item.plane.clone(), owner.uid)).cloned());
+        }
+        self.finalizing.remove(&uid);
+        if !affected.is_empty() {
+            self.answer(uid.0, uid.1, OwnerState::Absent);
+        }
+        affected
+    }
+
+    fn link(&mut self, item: &Item, uid: String, owners: Vec<Owner>) {
+        for owner in &owners {
+            self.dependents.entry((item.plane.clone(), owner.uid.clone())).or_default().insert(item.clone());
+        }
+        self.nodes.insert(item.clone(), Node { uid, owners, deleting: false });
+    }
+
+    /// Forgets an object and gives the owners that it had.
+    pub(super) fn unlink(&mut self, item: &Item) -> Vec<Owner> {
+        let Some(node) = self.nodes.remove(item) else { return Vec::new() };
+        for owner in &node.owners {
+            let uid = (item.plane.clone(), owner.uid.clone());
+            if let Some(dependents) = self.dependents.get_mut(&uid) {
+                dependents.remove(item);
+                if dependents.is_empty() {
+                    self.dependents.remove(&uid);
+                    self.answers.remove(&uid);
+                }
+            }
+        }
+        node.owners
+    }
+
+    /// The owners of an object, as last seen.
+    pub(super) fn owners_of(&self, item: &Item) -> Vec<Owner> {
+        self.nodes.get(item).map(|node| node.owners.clone()).unwrap_or_default()
+    }
+
+    /// Whether an object was last seen waiting for this controller.
+    pub(super) fn finalizes(&self, item: &Item) -> bool {
+        self.finalizing.values().any(|i| i == item)
+    }
+
+    /// What depends on an object, those that block its deletion first, and how many of them that are.
+    pub(super) fn dependents_of(&self, plane: &PlaneId, uid: &str) -> Dependents {
+        let all = self.dependents.get(&(plane.clone(), uid.to_owned())).into_iter().flatten();
+        let mut found = Dependents::default();
+        for item in all {
+            let Some(node) = self.nodes.get(item) else { continue };
+            found.blocking += usize::from(node.owners.iter().any(|o| o.uid == uid && o.blocks));
+            found.all.push(item.clone());
+            if !node.deleting {
+                found.staying.push(item.clone());
+            }
+        }
+        found
+    }
+
+    /// What is known of an owner, if that is recent.
+    pub(super) fn known(&self, plane: &PlaneId, uid: &str) -> Option<OwnerState> {
+        let (state, at) = self.answers.get(&(plane.clone(), uid.to_owned()))?;
+        // A uid never comes back.
+        (*state == OwnerState::Absent || at.elapsed() < BELIEF).then_some(*state)
+    }
+
+    /// Notes what the server said of an owner.
+    pub(super) fn answer(&mut self, plane: PlaneId, uid: String, state: OwnerState) {
+        if self.answers.len() >= MAX_ANSWERS {
+            self.answers.clear();
+        }
+        self.answers.insert((plane, uid), (state, Instant::now()));
+    }
+
+    /// Every object with owners.
+    pub(super) fn items(&self) -> Vec<Item> {
+        self.nodes.keys().cloned().collect()
+    }
+}
+
+/// What depends on an object.
+#[derive(Debug, Default)]
+pub(super) struct Dependents {
+    /// All of them.
+    pub(super) all: Vec<Item>,
+    /// Those that are not being deleted.
+    pub(super) staying: Vec<Item>,
+    /// How many of all hold the object back.
+    pub(super) blocking: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn item(name: &str) -> Item {
+        let resource = Arc::new(Resource::namespaced("", "v1", "pods"));
+        Item { plane: PlaneId::core(), resource, namespace: "n".into(), name: name.into() }
+    }
+
+    fn object(uid: &str, owners: &[&str]) -> Value {
+        let references: Vec<Value> = owners
+            .iter()
+            .map(|o| json!({"uid": o, "blockOwnerDeletion": true, "kind": "K", "name": o}))
+            .collect();
+        json!({"metadata": {"uid": uid, "ownerReferences": references}})
+    }
+
+    #[test]
+    fn dependents_are_looked_at_when_they_come_and_when_their_owner_goes() {
+        let mut graph = Graph::default();
+        assert_eq!(graph.observe(&item("a"), &object("1", &["0"]), Seen::There), [item("a")]);
+        assert!(graph.observe(&item("a"), &object("1", &["0"]), Seen::There).is_empty(), "nothing changed");
+        assert!(graph.observe(&item("lonely"), &object("2", &[]), Seen::There).is_empty());
+        assert_eq!(graph.observe(&item("owner"), &object("0", &[]), Seen::Gone), [item("a")]);
+        assert_eq!(graph.known(&PlaneId::core(), "0"), Some(OwnerState::Absent));
+    }
+
+    #[test]
+    fn an_owner_that_waits_is_looked_at_when_a_dependent_goes() {
+        let mut graph = Graph::default();
+        graph.observe(&item("a"), &object("1", &["0"]), Seen::There);
+        let mut owner = object("0", &[]);
+        owner["metadata"]["deletionTimestamp"] = "x".into();
+        owner["metadata"]["finalizers"] = json!([FOREGROUND]);
+        assert_eq!(graph.observe(&item("owner"), &owner, Seen::There), [item("owner")]);
+        assert!(graph.finalizes(&item("owner")));
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").blocking, 1);
+        assert_eq!(graph.observe(&item("a"), &object("1", &["0"]), Seen::Gone), [item("owner")]);
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, []);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_is_gone() {
+        let mut graph = Graph::default();
+        for name in ["a", "b"] {
+            graph.observe(&item(name), &object(name, &["0", "1"]), Seen::There);
+            graph.observe(&item(name), &object(name, &["1"]), Seen::There);
+            graph.observe(&item(name), &object(name, &["1"]), Seen::Gone);
+        }
+        assert!(graph.nodes.is_empty() && graph.dependents.is_empty() && graph.finalizing.is_empty());
+    }
+
+    #[test]
+    fn the_same_uid_in_another_plane_is_another_owner() {
+        let mut graph = Graph::default();
+        let mut elsewhere = item("a");
+        elsewhere.plane = "p".parse().unwrap();
+        graph.observe(&elsewhere, &object("1", &["0"]), Seen::There);
+        assert!(graph.observe(&item("owner"), &object("0", &[]), Seen::Gone).is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! Which types are watched: everything that any plane serves, each once.
+
+use super::graph::{Graph, Item};
+use crate::context::Context;
+use crate::discovery::discover;
+use crate::kinds::CRDS;
+use crate::object::{items, text};
+use freehold_client::{Client, Error, Resource};
+use freehold_controller_manager_runtime::{Informer, Interest, Key, Planes, Queue, Store, conditions};
+use freehold_machinery::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long to wait before the types of the server are asked for again after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Types that are made and forgotten too often, and own nothing.
+fn is_ignored(resource: &Resource) -> bool {
+    resource.plural == "events" && matches!(&*resource.group, "" | "events.k8s.io")
+}
+
+/// The type that a CustomResourceDefinition adds: in the version that it stores.
+pub(super) fn type_of(crd: Value) -> Option<Resource> {
+    if !conditions::is_true(&crd["status"]["conditions"], "Established") {
+        return None;
+    }
+    let versions = items(&crd, "/spec/versions");
+    let served = |v: &&Value| v["served"] == true;
+    let version =
+        versions.iter().filter(served).find(|v| v["storage"] == true).or(versions.iter().find(served))?;
+    let namespaced = text(&crd, "/spec/scope") == "Namespaced";
+    let (group, plural) = (text(&crd, "/spec/group"), text(&crd, "/spec/names/plural"));
+    Some(Resource::dynamic(group, version["name"].as_str()?, plural, namespaced))
+}
+
+/// Watches types as they come and go.
+pub(super) struct Types {
+    planes: Planes,
+    /// Planes whose own types all planes have, or that have types of Freehold's own.
+    sources: Vec<Client>,
+    graph: Arc<Mutex<Graph>>,
+    queue: Arc<Queue<Item>>,
+    token: CancellationToken,
+    tasks: TaskTracker,
+    running: HashMap<Resource, CancellationToken>,
+    custom: Store<Resource>,
+    changed: Arc<Notify>,
+}
+
+impl Types {
+    /// Begins to watch; what is returned becomes true when everything that was there at the start has been seen.
+    pub(super) fn start(
+        context: &Context,
+        graph: Arc<Mutex<Graph>>,
+        queue: Arc<Queue<Item>>,
+    ) -> watch::Receiver<bool> {
+        let mut informer = Informer::new(&context.planes, Interest::projected(CRDS, type_of));
+        let changed = Arc::new(Notify::new());
+        let on_types = changed.clone();
+        informer.on_change(move |_| on_types.notify_one());
+        let custom = context.run_informer(informer);
+        let sources = match context.planes.only() {
+            Some(plane) => vec![context.planes.client(plane)],
+            None => {
+                vec![context.core.everywhere(), context.planes.client(&freehold_machinery::PlaneId::infra())]
+            }
+        };
+        let types = Self {
+            planes: context.planes.clone(),
+            sources,
+            graph,
+            queue,
+            token: context.token.clone(),
+            tasks: context.tasks.clone(),
+            running: HashMap::new(),
+            custom,
+            changed,
+        };
+        let (ready, is_ready) = watch::channel(false);
+        context.tasks.spawn(types.run(ready));
+        is_ready
+    }
+
+    async fn run(mut self, ready: watch::Sender<bool>) {
+        let token = self.token.clone();
+        tokio::select! {
+            () = token.cancelled() => {}
+            () = self.follow(ready) => {}
+        }
+    }
+
+    async fn follow(&mut self, ready: watch::Sender<bool>) {
+        let fixed = self.fixed().await;
+        let stores = self.watch(&fixed);
+        for store in stores {
+            store.synced(&self.token).await;
+        }
+        self.custom.synced(&self.token).await;
+        for store in self.watch(&fixed) {
+            store.synced(&self.token).await;
+        }
+        // Nobody listens any more when the process stops.
+        let _ = ready.send(true);
+        loop {
+            self.changed.notified().await;
+            self.watch(&fixed);
+        }
+    }
+
+    /// The types that do not come from CustomResourceDefinitions that come and go.
+    async fn fixed(&self) -> BTreeSet<Resource> {
+        loop {
+            match self.discover_all().await {
+                Ok(types) => return types,
+                Err(error) => tracing::debug!(%error, "types not read yet"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn discover_all(&self) -> Result<BTreeSet<Resource>, Error> {
+        let mut types = BTreeSet::new();
+        for source in &self.sources {
+            let found = discover(source).await?.types.into_iter();
+            types.extend(found.filter(|ty| ty.is_deletable() && ty.has("watch")).map(|ty| ty.resource));
+        }
+        types.retain(|resource| !is_ignored(resource));
+        Ok(types)
+    }
+
+    /// Starts and stops watches so that they are those wanted. Gives the stores of those started.
+    fn watch(&mut self, fixed: &BTreeSet<Resource>) -> Vec<Store<()>> {
+        let custom = self.custom.keys().into_iter().filter_map(|key| Some((*self.custom.get(&key)?).clone()));
+        let wanted: BTreeSet<Resource> = fixed.iter().cloned().chain(custom).collect();
+        self.running.retain(|resource, token| {
+            let stays = wanted.contains(resource);
+            if !stays {
+                token.cancel();
+            }
+            stays
+        });
+        let missing: Vec<Resource> = wanted.into_iter().filter(|r| !self.running.contains_key(r)).collect();
+        missing.into_iter().map(|resource| self.watch_type(resource)).collect()
+    }
+
+    fn watch_type(&mut self, resource: Resource) -> Store<()> {
+        let token = self.token.child_token();
+        self.running.insert(resource.clone(), token.clone());
+        // The graph keeps what is needed, so the store keeps nothing.
+        let interest = Interest::projected(resource.clone(), |_| None).metadata_only();
+        let mut informer = Informer::new(&self.planes, interest);
+        let (resource, graph, queue) = (Arc::new(resource), self.graph.clone(), self.queue.clone());
+        informer.on_object(move |key: &Key, object, seen| {
+            let Key { plane, namespace, name } = key.clone();
+            let item = Item { plane, resource: resource.clone(), namespace, name };
+            let affected = graph.lock().unwrap_or_else(PoisonError::into_inner).observe(&item, object, seen);
+            for item in affected {
+                queue.add(item);
+            }
+        });
+        let store = informer.store();
+        self.tasks.spawn(informer.run(token));
+        store
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_established_definition_adds_its_stored_version() {
+        let mut crd = json!({
+            "spec": {
+                "group": "x.io", "scope": "Namespaced", "names": {"plural": "things"},
+                "versions": [
+                    {"name": "v2", "served": false, "storage": false},
+                    {"name": "v1", "served": true, "storage": true},
+                    {"name": "v1beta1", "served": true, "storage": false},
+                ],
+            },
+        });
+        assert_eq!(type_of(crd.clone()), None);
+        crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        assert_eq!(type_of(crd), Some(Resource::dynamic("x.io", "v1", "things", true)));
+        assert_eq!(type_of(Value::Null), None);
+    }
+
+    #[test]
+    fn events_are_not_watched() {
+        assert!(is_ignored(&Resource::namespaced("", "v1", "events")));
+        assert!(!is_ignored(&Resource::namespaced("argoproj.io", "v1", "events")));
+    }
+}

@@ -1,0 +1,30 @@
+//! The resources that controllers here work with.
+
+use freehold_client::Resource;
+
+pub(crate) const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
+pub(crate) const PODS: Resource = Resource::namespaced("", "v1", "pods");
+pub(crate) const SECRETS: Resource = Resource::namespaced("", "v1", "secrets");
+pub(crate) const SERVICES: Resource = Resource::namespaced("", "v1", "services");
+pub(crate) const ENDPOINTS: Resource = Resource::namespaced("", "v1", "endpoints");
+pub(crate) const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
+pub(crate) const SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts");
+pub(crate) const RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas");
+pub(crate) const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments");
+pub(crate) const REPLICA_SETS: Resource = Resource::namespaced("apps", "v1", "replicasets");
+pub(crate) const JOBS: Resource = Resource::namespaced("batch", "v1", "jobs");
+pub(crate) const ENDPOINT_SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices");
+pub(crate) const CLUSTER_ROLES: Resource =
+    Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");
+pub(crate) const SIGNING_REQUESTS: Resource =
+    Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests");
+pub(crate) const CRDS: Resource =
+    Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+pub(crate) const ORGANIZATIONS: Resource =
+    Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "organizations");
+pub(crate) const PROJECTS: Resource =
+    Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "projects");
+pub(crate) const MEMBERSHIPS: Resource =
+    Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "organizationmemberships");
+pub(crate) const CONTROL_PLANES: Resource =
+    Resource::cluster("infrastructure.freehold.dev", "v1alpha1", "projectcontrolplanes");

@@ -1,0 +1,104 @@
+//! Starts the configured controllers and stops them.
+
+use crate::config::Config;
+use crate::context::Context;
+use freehold_client::Client;
+use freehold_controller_manager_runtime::Metrics;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long controllers have to end after the token is cancelled.
+const STOP: Duration = Duration::from_secs(5);
+
+type Start = fn(&mut Context);
+
+/// Every controller by its name.
+const CONTROLLERS: &[(&str, Start)] = &[
+    ("organization", crate::organization::start),
+    ("project", crate::project::start),
+    ("membership", crate::membership::start),
+    ("namespace", crate::namespace::start),
+    ("garbage-collector", crate::garbage::start),
+    ("service-account", crate::serviceaccount::start),
+    ("root-ca", crate::rootca::start),
+    ("resource-quota", crate::quota::start),
+    ("cluster-role-aggregation", crate::aggregation::start),
+    ("deployment", crate::deployment::start),
+    ("replica-set", crate::replicaset::start),
+    ("job", crate::job::start),
+    ("endpoints", crate::endpoints::start),
+    ("certificate-signing", crate::certificates::start),
+];
+
+/// A set of controllers.
+pub struct Manager {
+    context: Context,
+}
+
+impl Manager {
+    pub(crate) fn new(config: Config, client: Client, infra: Client) -> Self {
+        Self { context: Context::new(config, client, infra, CancellationToken::new()) }
+    }
+
+    /// What the controllers count.
+    pub fn metrics(&self) -> Metrics {
+        self.context.metrics.clone()
+    }
+
+    /// Runs until the token is cancelled, then lets what runs end, for a few seconds at most.
+    pub async fn run(mut self, token: CancellationToken) {
+        self.context.token = token.clone();
+        for (name, start) in CONTROLLERS {
+            if self.context.config.controllers.iter().any(|wanted| wanted == name) {
+                start(&mut self.context);
+            }
+        }
+        self.context.run_shared();
+        tracing::info!(controllers = self.context.config.controllers.len(), "controllers started");
+        token.cancelled().await;
+        self.context.tasks.close();
+        if tokio::time::timeout(STOP, self.context.tasks.wait()).await.is_err() {
+            tracing::warn!("controllers did not stop in time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS};
+
+    fn config() -> Config {
+        let client = freehold_client::Config::new("http://127.0.0.1:1", "", freehold_client::Identity::None);
+        Config::new(client, "https://freehold.example", "", None)
+    }
+
+    #[test]
+    fn every_named_controller_can_be_started() {
+        let mut named: Vec<&str> =
+            KUBERNETES_CONTROLLERS.iter().chain(FREEHOLD_CONTROLLERS).copied().collect();
+        let mut startable: Vec<&str> = CONTROLLERS.iter().map(|(name, _)| *name).collect();
+        named.sort_unstable();
+        startable.sort_unstable();
+        assert_eq!(named, startable);
+    }
+
+    #[test]
+    fn an_unknown_controller_is_refused() {
+        let mut config = config();
+        config.controllers.push("nonsense".into());
+        assert_eq!(
+            config.build().err().map(|e| e.to_string()).unwrap(),
+            "there is no controller \"nonsense\""
+        );
+    }
+
+    #[tokio::test]
+    async fn all_controllers_start_without_a_server_and_stop_when_told() {
+        let token = CancellationToken::new();
+        let running = tokio::spawn(config().build().unwrap().run(token.clone()));
+        tokio::task::yield_now().await;
+        token.cancel();
+        tokio::time::timeout(STOP, running).await.unwrap().unwrap();
+    }
+}

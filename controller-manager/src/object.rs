@@ -1,0 +1,122 @@
+//! Reading parts of objects that are JSON values, whatever is wrong with them.
+
+use freehold_controller_manager_runtime::Key;
+use freehold_machinery::{Map, Value, meta, selector::Labels};
+use serde_json::json;
+
+/// What is kept of a namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NamespaceView {
+    pub(crate) deleting: bool,
+}
+
+impl NamespaceView {
+    pub(crate) fn of(object: Value) -> Option<Self> {
+        Some(Self { deleting: meta::is_deleting(&object) })
+    }
+}
+
+/// A number at a JSON pointer.
+pub(crate) fn int(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer)?.as_i64()
+}
+
+/// A string at a JSON pointer; empty where there is none.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}
+
+/// Items of an array at a JSON pointer.
+pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// `metadata.generation`, 0 where it is absent.
+pub(crate) fn generation(object: &Value) -> i64 {
+    int(object, "/metadata/generation").unwrap_or(0)
+}
+
+/// The owner reference that has `controller: true`.
+pub(crate) fn controller_of(object: &Value) -> Option<&Value> {
+    items(object, "/metadata/ownerReferences").iter().find(|r| r["controller"] == true)
+}
+
+/// Index entries of an object: its controller's uid, or [`orphan_entry`] of its namespace where it has none.
+pub(crate) fn owner_index(key: &Key, object: &Value) -> Vec<String> {
+    match controller_of(object) {
+        Some(owner) => vec![owner["uid"].as_str().unwrap_or_default().to_owned()],
+        None => vec![orphan_entry(&key.namespace)],
+    }
+}
+
+/// The index entry of objects in a namespace that nothing controls.
+pub(crate) fn orphan_entry(namespace: &str) -> String {
+    format!("orphans of {namespace}")
+}
+
+/// An owner reference that makes `owner` the controller of what carries it.
+pub(crate) fn controller_reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta::name(owner), "uid": meta::uid(owner),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// The selector at `spec.selector`, if it is a valid one that does not select everything.
+pub(crate) fn selector(object: &Value) -> Option<Labels> {
+    let selector = object.pointer("/spec/selector").filter(|s| !s.is_null())?;
+    Labels::from_value(selector).ok().filter(|s| !s.is_empty())
+}
+
+/// Whether a selector matches the labels of a map.
+pub(crate) fn selects(selector: &Labels, labels: Option<&Map>) -> bool {
+    selector.matches(|key| labels?.get(key)?.as_str())
+}
+
+/// The labels of an object.
+pub(crate) fn labels(object: &Value) -> Option<&Map> {
+    meta::metadata(object)?.get("labels")?.as_object()
+}
+
+/// `status` as a merge patch.
+pub(crate) fn status_patch(status: &Value) -> freehold_client::Patch {
+    freehold_client::Patch::Merge(json!({"status": status}))
+}
+
+/// A merge patch that adds or removes one of an object's finalizers, refused if the object changed meanwhile. `None`:
+/// it is so already.
+pub(crate) fn finalizer_patch(
+    object: &Value,
+    finalizer: &str,
+    present: bool,
+) -> Option<freehold_client::Patch> {
+    let mut finalizers = meta::finalizers(object);
+    if finalizers.contains(&finalizer) == present {
+        return None;
+    }
+    if present {
+        finalizers.push(finalizer);
+    } else {
+        finalizers.retain(|f| *f != finalizer);
+    }
+    let metadata = json!({"finalizers": finalizers, "resourceVersion": meta::resource_version(object)});
+    Some(freehold_client::Patch::Merge(json!({"metadata": metadata})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_client::Patch;
+
+    #[test]
+    fn a_finalizer_is_added_and_removed_once() {
+        let object = json!({"metadata": {"finalizers": ["a"], "resourceVersion": "3"}});
+        assert!(
+            finalizer_patch(&object, "a", true).is_none() && finalizer_patch(&object, "b", false).is_none()
+        );
+        let Some(Patch::Merge(added)) = finalizer_patch(&object, "b", true) else { panic!("no patch") };
+        assert_eq!(added, json!({"metadata": {"finalizers": ["a", "b"], "resourceVersion": "3"}}));
+        let Some(Patch::Merge(removed)) = finalizer_patch(&object, "a", false) else { panic!("no patch") };
+        assert_eq!(removed["metadata"]["finalizers"], json!([]));
+    }
+}

@@ -1,0 +1,312 @@
+//! What a project needs, from what is there.
+
+use crate::object::{generation, text};
+use freehold_api::ControlPlaneMode;
+use freehold_api::keys::{PROJECT, READY, TERMINATING};
+use freehold_controller_manager_runtime::conditions::{self, Set};
+use freehold_machinery::{Value, meta};
+use jiff::Timestamp;
+use serde_json::json;
+use std::time::Duration;
+
+/// What is kept of a kubeconfig Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SecretView {
+    /// The project that it is for.
+    pub(crate) project: String,
+    /// What its kubeconfig was made from.
+    pub(crate) hash: String,
+    /// When its certificate ends, in seconds since 1970.
+    pub(crate) expires: i64,
+}
+
+/// What is known of a project that is not being deleted.
+pub(crate) struct Observed<'a> {
+    pub(crate) project: &'a Value,
+    pub(crate) organization_exists: bool,
+    pub(crate) secret: Option<&'a SecretView>,
+    /// Its ProjectControlPlane, if there is one.
+    pub(crate) control_plane: Option<&'a Value>,
+    /// The address of its plane.
+    pub(crate) url: &'a str,
+    /// What the kubeconfig has to be made from.
+    pub(crate) hash: &'a str,
+    /// Whether certificates can be signed, and how long they are valid.
+    pub(crate) validity: Option<Duration>,
+    pub(crate) now: Timestamp,
+}
+
+/// What can be done for a project.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    AddFinalizer,
+    WriteSecret,
+    CreateControlPlane,
+    DeleteControlPlane,
+    /// After all others.
+    SetStatus(Value),
+}
+
+/// What is to be done, and when to look again without a cause.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) again: Option<Duration>,
+}
+
+/// The `Ready` condition to be.
+struct Ready {
+    status: &'static str,
+    reason: String,
+    message: String,
+}
+
+impl Ready {
+    fn no(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: "False", reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn yes() -> Self {
+        Self { status: "True", reason: "Ready".to_owned(), message: String::new() }
+    }
+}
+
+pub(crate) fn decide(observed: &Observed<'_>) -> Decision {
+    let project = observed.project;
+    let mut actions = Vec::new();
+    if !meta::finalizers(project).contains(&PROJECT) {
+        actions.push(Action::AddFinalizer);
+    }
+    let (runs_in, ready) = decide_place(observed, &mut actions);
+    let again = decide_secret(observed, &mut actions);
+    let mut status = project["status"].clone();
+    if let Some(mode) = runs_in {
+        status["controlPlane"] =
+            json!({"id": meta::uid(project), "url": observed.url, "mode": mode.as_str()});
+    }
+    set_condition(&mut status, project, READY, &ready, observed.now);
+    if status != project["status"] {
+        actions.push(Action::SetStatus(status));
+    }
+    Decision { actions, again }
+}
+
+/// Where the plane runs (`None`: nowhere that could be told yet) and whether the project is ready.
+fn decide_place(observed: &Observed<'_>, actions: &mut Vec<Action>) -> (Option<ControlPlaneMode>, Ready) {
+    let organization = text(observed.project, "/spec/ownerRef/name");
+    if !observed.organization_exists {
+        return (
+            None,
+            Ready::no("OrganizationNotFound", format!("there is no organization {organization:?}")),
+        );
+    }
+    if observed.validity.is_none() {
+        return (
+            None,
+            Ready::no(
+                "NoSigningAuthority",
+                "no authority is configured to sign the kubeconfig's certificate",
+            ),
+        );
+    }
+    let dedicated = text(observed.project, "/spec/controlPlane/mode") == ControlPlaneMode::Dedicated.as_str();
+    match (dedicated, observed.control_plane) {
+        (false, None) => (Some(ControlPlaneMode::Shared), Ready::yes()),
+        (false, Some(_)) => {
+            actions.push(Action::DeleteControlPlane);
+            let ready = Ready::no("Moving", "waiting for the dedicated control plane to be gone");
+            (Some(ControlPlaneMode::Dedicated), ready)
+        }
+        (true, None) => {
+            actions.push(Action::CreateControlPlane);
+            (None, Ready::no("Provisioning", "waiting for a dedicated control plane"))
+        }
+        (true, Some(control_plane)) => mirror(control_plane),
+    }
+}
+
+/// A dedicated plane is as ready as its pair is.
+fn mirror(control_plane: &Value) -> (Option<ControlPlaneMode>, Ready) {
+    let list = &control_plane["status"]["conditions"];
+    if conditions::is_true(list, READY) && !meta::is_deleting(control_plane) {
+        return (Some(ControlPlaneMode::Dedicated), Ready::yes());
+    }
+    let condition = conditions::find(list, READY);
+    let field = |name: &str| condition.and_then(|c| c[name].as_str()).filter(|text| !text.is_empty());
+    let reason = field("reason").unwrap_or("Provisioning");
+    let message = field("message").unwrap_or("waiting for a dedicated control plane");
+    (None, Ready::no(reason, message))
+}
+
+/// Whether the kubeconfig has to be written, and when to look at its certificate again.
+fn decide_secret(observed: &Observed<'_>, actions: &mut Vec<Action>) -> Option<Duration> {
+    let validity = observed.validity.filter(|_| observed.organization_exists)?;
+    // Certificates renew themselves when a third of their time is left.
+    let renew = i64::try_from(validity.as_secs() / 3).unwrap_or(i64::MAX);
+    let left = observed.secret.map(|secret| secret.expires - renew - observed.now.as_second());
+    match (observed.secret, left) {
+        (Some(secret), Some(left)) if secret.hash == observed.hash && left > 0 => {
+            Some(Duration::from_secs(left.unsigned_abs()))
+        }
+        _ => {
+            actions.push(Action::WriteSecret);
+            None
+        }
+    }
+}
+
+fn set_condition(status: &mut Value, project: &Value, type_: &str, to: &Ready, now: Timestamp) {
+    let generation = Some(generation(project));
+    status["observedGeneration"] = generation.into();
+    let set = Set { type_, status: to.status, reason: &to.reason, message: &to.message, generation };
+    conditions::set(&mut status["conditions"], set, now);
+}
+
+/// The status of a project that is being deleted; `None` where it has it.
+pub(crate) fn terminating(project: &Value, reason: &str, message: &str, now: Timestamp) -> Option<Value> {
+    let mut status = project["status"].clone();
+    set_condition(
+        &mut status,
+        project,
+        READY,
+        &Ready::no("Terminating", "the project is being deleted"),
+        now,
+    );
+    let progress = Ready { status: "True", reason: reason.to_owned(), message: message.to_owned() };
+    set_condition(&mut status, project, TERMINATING, &progress, now);
+    (status != project["status"]).then_some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALIDITY: Duration = Duration::from_secs(900);
+
+    fn project(mode: &str) -> Value {
+        json!({
+            "metadata": {"name": "web", "uid": "u", "generation": 1, "finalizers": [PROJECT]},
+            "spec": {"ownerRef": {"kind": "Organization", "name": "acme"}, "controlPlane": {"mode": mode}},
+        })
+    }
+
+    fn secret(hash: &str, expires: i64) -> SecretView {
+        SecretView { project: "web".into(), hash: hash.into(), expires }
+    }
+
+    fn observed<'a>(project: &'a Value) -> Observed<'a> {
+        Observed {
+            project,
+            organization_exists: true,
+            secret: None,
+            control_plane: None,
+            url: "https://h/projects/web",
+            hash: "h",
+            validity: Some(VALIDITY),
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn status(decision: &Decision) -> &Value {
+        match decision.actions.last() {
+            Some(Action::SetStatus(status)) => status,
+            other => panic!("{other:?} is no status"),
+        }
+    }
+
+    fn ready(decision: &Decision) -> (&str, &str) {
+        let condition = conditions::find(&status(decision)["conditions"], READY).unwrap();
+        (condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap())
+    }
+
+    #[test]
+    fn a_new_shared_project_is_ready_with_three_requests() {
+        let mut new = project("Shared");
+        new["metadata"]["finalizers"] = json!([]);
+        let decision = decide(&observed(&new));
+        assert_eq!(decision.actions.len(), 3);
+        assert_eq!(decision.actions[..2], [Action::AddFinalizer, Action::WriteSecret]);
+        assert_eq!(ready(&decision), ("True", "Ready"));
+        let plane = json!({"id": "u", "url": "https://h/projects/web", "mode": "Shared"});
+        assert_eq!(status(&decision)["controlPlane"], plane);
+    }
+
+    #[test]
+    fn a_settled_project_needs_nothing_until_its_certificate_ages() {
+        let mut settled = project("Shared");
+        settled["status"] = status(&decide(&observed(&settled))).clone();
+        for (secret, actions, again) in [
+            (secret("h", 900), vec![], Some(Duration::from_secs(600))),
+            (secret("h", 300), vec![Action::WriteSecret], None),
+            (secret("other", 900), vec![Action::WriteSecret], None),
+        ] {
+            let decision = decide(&Observed { secret: Some(&secret), ..observed(&settled) });
+            assert_eq!(decision, Decision { actions, again });
+        }
+    }
+
+    #[test]
+    fn a_dedicated_project_is_as_ready_as_its_control_plane() {
+        let dedicated = project("Dedicated");
+        let decision = decide(&observed(&dedicated));
+        assert!(decision.actions.contains(&Action::CreateControlPlane));
+        assert_eq!(ready(&decision), ("False", "Provisioning"));
+        let rows = [
+            (json!({}), ("False", "Provisioning")),
+            (
+                json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "NoRoom"}]}}),
+                ("False", "NoRoom"),
+            ),
+            (json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), ("True", "Ready")),
+        ];
+        for (control_plane, expected) in rows {
+            let decision = decide(&Observed { control_plane: Some(&control_plane), ..observed(&dedicated) });
+            assert_eq!(ready(&decision), expected, "{control_plane}");
+        }
+    }
+
+    #[test]
+    fn a_shared_project_keeps_its_address_while_it_becomes_dedicated() {
+        let mut moving = project("Dedicated");
+        moving["status"] = status(&decide(&observed(&project("Shared")))).clone();
+        let decision = decide(&observed(&moving));
+        assert_eq!(status(&decision)["controlPlane"]["mode"], "Shared");
+        let control_plane = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let decision = decide(&Observed { control_plane: Some(&control_plane), ..observed(&moving) });
+        assert_eq!(status(&decision)["controlPlane"]["mode"], "Dedicated");
+    }
+
+    #[test]
+    fn a_project_that_becomes_shared_again_waits_for_its_pair_to_be_gone() {
+        let decision = decide(&Observed { control_plane: Some(&json!({})), ..observed(&project("Shared")) });
+        assert!(decision.actions.contains(&Action::DeleteControlPlane));
+        assert_eq!(ready(&decision), ("False", "Moving"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_and_nothing_is_written() {
+        let shared = project("Shared");
+        let rows = [
+            (Observed { organization_exists: false, ..observed(&shared) }, "OrganizationNotFound"),
+            (Observed { validity: None, ..observed(&shared) }, "NoSigningAuthority"),
+        ];
+        for (observed, reason) in rows {
+            let decision = decide(&observed);
+            assert_eq!(ready(&decision), ("False", reason));
+            assert_eq!(decision.actions.len(), 1);
+        }
+        assert!(!decide(&observed(&Value::Null)).actions.is_empty(), "an empty object is tolerated");
+    }
+
+    #[test]
+    fn a_deletion_tells_its_progress() {
+        let told =
+            terminating(&project("Shared"), "FinalizersRemain", "2 left", Timestamp::UNIX_EPOCH).unwrap();
+        assert!(
+            conditions::is_true(&told["conditions"], TERMINATING)
+                && !conditions::is_true(&told["conditions"], READY)
+        );
+        let again = json!({"metadata": {"generation": 1}, "status": told});
+        assert!(terminating(&again, "FinalizersRemain", "2 left", Timestamp::now()).is_none());
+    }
+}
