@@ -27,6 +27,7 @@ test: tools
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
 lint: build-tools
+	@tools/get lints
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test -q -p freehold-tests-tidy
