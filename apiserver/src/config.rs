@@ -12,9 +12,7 @@ use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server};
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::Embedded;
-#[derive(Clone, Debug)]
-#[derive(Default)]
-pub struct EtcdOptions { pub endpoints: Vec<String>, pub prefix: String, pub ca_pem: Option<String>, pub cert_pem: Option<String>, pub key_pem: Option<String>, pub home: Option<PlaneId> }
+use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -26,7 +24,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(30);
 const KUBERNETES_VERSION: &str = "v1.36.0";
 
 /// Where objects are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum StoreConfig {
     /// In a directory of this machine.
     Embedded(PathBuf),
@@ -72,6 +70,11 @@ pub struct ApiServer {
     cache: Arc<Cache>,
 }
 
+/// The keys of one plane: all that the apiserver of a dedicated pair may reach.
+pub fn plane_keys(plane: &PlaneId) -> KeyRange {
+    KeyRange::plane(plane)
+}
+
 /// Opens a store. An etcd that does not answer is tried for half a minute, with a warning each time.
 pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     match config {
@@ -99,7 +102,9 @@ pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
 }
 
 async fn reach(options: &EtcdOptions) -> Result<Arc<dyn Store>, StoreError> {
-    let _ = options; Err(StoreError::Unavailable(String::new()))
+    let store = Etcd::connect(options.clone()).await?;
+    store.revision().await?;
+    Ok(store)
 }
 
 fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
@@ -152,13 +157,13 @@ impl Config {
             version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
             limits: self.limits.clone(),
             registry: Default::default(),
-            etcd: None,
+            etcd: self.serve_etcd.then(|| self.etcd_handler()),
         })
     }
 
     /// Serves each plane's keys to the holder of a certificate of that plane.
     fn etcd_handler(&self) -> EtcdHandler {
-        unreachable!()
+        crate::etcd::handler(self.store.clone())
     }
 }
 

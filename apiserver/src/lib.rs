@@ -5,12 +5,13 @@
 
 mod backend;
 mod config;
+mod etcd;
 mod lookup;
 mod organization;
 mod tokens;
 mod view;
 
 pub use backend::LocalBackend;
-pub use config::{ApiServer, Config, StoreConfig, open_store};
+pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys};
 pub use freehold_apiserver_server::Limits;
-pub use config::EtcdOptions;
+pub use freehold_apiserver_storage_etcd::EtcdOptions;

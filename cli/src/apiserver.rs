@@ -76,14 +76,16 @@ fn read_some(path: Option<&PathBuf>) -> Result<Option<String>> {
 pub async fn run(args: Args) -> Result<()> {
     let stop = stop::on_signal()?;
     tracing::info!(plane = %args.plane, project = args.project, organization = args.organization, class = args.class, "starting");
+    let identity = match (&args.etcd_cert, &args.etcd_key) {
+        (Some(cert), Some(key)) => Some((read(cert)?.into_bytes(), read(key)?.into_bytes())),
+        _ => None,
+    };
     let options = EtcdOptions {
-        endpoints: args.etcd.clone(),
         prefix: args.etcd_prefix.clone(),
-        ca_pem: read_some(args.etcd_ca.as_ref())?,
-        cert_pem: read_some(args.etcd_cert.as_ref())?,
-        key_pem: read_some(args.etcd_key.as_ref())?,
-        home: Some(args.plane.clone()),
-        ..EtcdOptions::default()
+        ca: read_some(args.etcd_ca.as_ref())?.map(String::into_bytes),
+        home: freehold_apiserver::plane_keys(&args.plane),
+        identity,
+        ..EtcdOptions::new(args.etcd.clone())
     };
     let client_ca = read(&args.client_ca)?;
     let config = Config {

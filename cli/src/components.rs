@@ -1,12 +1,30 @@
 //! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
 
-use crate::up::Serving;
-use anyhow::Result;
-use std::{path::PathBuf, time::Duration};
+use crate::{data_dir::VALIDITY, stop, up::Serving};
+use anyhow::{Context, Result};
+use freehold_api::urls;
+use freehold_client::{Client, Config as ClientConfig, Identity};
+use freehold_controller_manager::Config as ControllerConfig;
+use freehold_controller_manager_runtime::Metrics;
+use freehold_machinery::PlaneId;
+use freehold_node::{Config as NodeConfig, Images, LogServer};
+use freehold_pki::{Authority, Pair};
+use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long components have to finish after a stop.
 pub const STOP: Duration = Duration::from_secs(4);
+/// The image whose program is this one.
+const IMAGE: &str = "freehold";
+/// The name of the Node that `freehold up` runs.
+const NODE: &str = "local";
+/// Pairs that are worked on at once.
+const PROVISIONER_WORKERS: usize = 4;
+/// The common name of the server towards nodes.
+const API_SERVER: &str = "freehold-apiserver";
+/// The common name of the server towards dedicated pairs.
+pub const FRONT_PROXY: &str = "freehold-front-proxy";
 
 /// Components that run.
 pub struct Components {
@@ -20,10 +38,77 @@ impl Components {
     }
 }
 
+impl Serving {
+    /// A client of the server, as a component that may do everything.
+    fn client(&self, component: &str) -> Result<ClientConfig> {
+        let Pair { cert_pem, key_pem } = self.data.master(&format!("system:freehold:{component}"))?;
+        let identity = Identity::ClientCert { cert_pem, key_pem };
+        let config = ClientConfig::new(&self.local_url, self.data.ca.cert_pem(), identity);
+        Ok(config.user_agent(format!("freehold-{component}/{}", env!("CARGO_PKG_VERSION"))))
+    }
+
+    fn authority(&self) -> Result<Arc<Authority>> {
+        Ok(Arc::new(Authority::from_pem(self.data.ca.cert_pem(), self.data.ca.key_pem())?))
+    }
+
+    fn controllers(&self) -> Result<ControllerConfig> {
+        let client = self.client("controller-manager")?;
+        Ok(ControllerConfig::new(client, &self.external_url, self.data.ca.cert_pem(), Some(self.authority()?)))
+    }
+
+    fn provisioner(&self) -> Result<ProvisionerConfig> {
+        let authority = self.authority()?;
+        let (endpoints, prefix) = match &self.etcd {
+            Some(options) => (options.endpoints.clone(), options.prefix.clone()),
+            None => (vec![self.local_url.clone()], "/freehold/".to_owned()),
+        };
+        let own_store = self.etcd.is_none();
+        Ok(ProvisionerConfig {
+            client: Client::new(&self.client("provisioner")?)?,
+            base_path: urls::plane_path(&PlaneId::infra()),
+            image: IMAGE.to_owned(),
+            etcd: Etcd { endpoints, prefix, ca_pem: own_store.then(|| self.data.ca.cert_pem().to_owned()) },
+            etcd_authority: own_store.then(|| authority.clone()),
+            serving_authority: authority.clone(),
+            client_authority: authority,
+            front_proxy_ca_pem: self.data.front_proxy_ca.cert_pem().to_owned(),
+            front_proxy_names: vec![FRONT_PROXY.to_owned()],
+            service_account_key_pem: Some(self.data.service_account_key.clone()),
+            sizes: Default::default(),
+            core_namespace_labels: Default::default(),
+            validity: freehold_provisioner::VALIDITY,
+            workers: PROVISIONER_WORKERS,
+            metrics: Metrics::default(),
+        })
+    }
+
+    fn node(&self) -> Result<NodeConfig> {
+        let program = std::env::current_exe().context("this program's own file can't be found")?;
+        let images = self.images.iter().cloned().chain([(IMAGE.to_owned(), program)]);
+        let serving = self.data.ca.issue_server(&["127.0.0.1", "localhost", NODE], VALIDITY)?;
+        Ok(NodeConfig {
+            client: Client::new(&self.client("node")?)?,
+            base_path: urls::plane_path(&PlaneId::infra()),
+            node_name: NODE.to_owned(),
+            data_dir: self.data.join("node"),
+            images: Images::new(images),
+            logs: LogServer {
+                listen: ([127, 0, 0, 1], 0).into(),
+                cert_pem: serving.cert_pem,
+                key_pem: serving.key_pem,
+                client_ca_pem: self.data.ca.cert_pem().to_owned(),
+                client_names: vec![API_SERVER.to_owned()],
+            },
+        })
+    }
+}
+
 /// Starts the components of `freehold up`.
 pub async fn start(serving: &Serving, stop: CancellationToken) -> Result<Components> {
     let tasks = TaskTracker::new();
-    let _ = (serving, stop);
+    tasks.spawn(serving.controllers()?.build()?.run(stop.clone()));
+    tasks.spawn(serving.provisioner()?.build().run(stop.clone()));
+    tasks.spawn(serving.node()?.build().await?.run(stop));
     tasks.close();
     Ok(Components { tasks })
 }
@@ -34,12 +119,22 @@ pub struct ControllerManagerArgs {
     /// How to reach the server.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// The one plane whose controllers to run.
+    /// The one plane whose controllers to run, which the server serves at its root. Without it: all planes of the server.
     #[arg(long)]
-    plane: Option<String>,
+    plane: Option<PlaneId>,
 }
 
-/// Runs controllers until Ctrl-C or SIGTERM.
-pub async fn controller_manager(_args: ControllerManagerArgs) -> Result<()> {
+/// Runs controllers until Ctrl-C or SIGTERM. Without the key of an authority nothing is signed.
+pub async fn controller_manager(args: ControllerManagerArgs) -> Result<()> {
+    let stop = stop::on_signal()?;
+    let client = ClientConfig::from_kubeconfig(&args.kubeconfig)
+        .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
+    let (server, ca) = (client.server.clone(), client.ca_pem.clone());
+    let config = ControllerConfig::new(client, server, ca, None);
+    let config = match args.plane {
+        Some(plane) => config.for_plane(plane, ""),
+        None => config,
+    };
+    config.build()?.run(stop).await;
     Ok(())
 }

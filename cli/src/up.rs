@@ -52,7 +52,7 @@ fn store_config(args: &Args, data: &DataDir) -> (StoreConfig, Option<EtcdOptions
     if args.etcd.is_empty() {
         return (StoreConfig::Embedded(data.join("store")), None);
     }
-    let options = EtcdOptions { endpoints: args.etcd.clone(), prefix: args.etcd_prefix.clone(), ..EtcdOptions::default() };
+    let options = EtcdOptions { prefix: args.etcd_prefix.clone(), ..EtcdOptions::new(args.etcd.clone()) };
     (StoreConfig::Etcd(options.clone()), Some(options))
 }
 
@@ -102,7 +102,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let (store, etcd) = store_config(args, &data);
     let store = open_store(&store).await?;
     let names = names(args.listen.ip(), args.external_url.as_deref());
-    let front_proxy_user = freehold_pki::ClientName { user: "freehold-front-proxy", groups: &[], plane: None };
+    let front_proxy_user = freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
     let config = Config {
         listen: args.listen,
         plane: PlaneId::core(),

@@ -48,18 +48,40 @@ pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
 pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Result<()> {
     let ty = &op.ty;
     let mut errors = match old {
-        Some(old) => validate_metadata_update(object, old),
+        // The version is not part of what is stored; the write has compared it already, where the client gave one.
+        Some(old) => {
+            let mut errors = validate_metadata_update(object, old);
+            errors.retain(|error| error.field != "metadata.resourceVersion");
+            errors
+        }
         None => validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced),
     };
     if let Some(schema) = ty.schema.get() {
         let found = schema::validate(object, schema, old);
-        errors.extend(found);
+        if ty.custom {
+            match freehold_machinery_cel::blocked_by(&found) {
+                Some(blocked) => errors.extend(found.into_iter().chain([blocked])),
+                None => errors.extend(found.into_iter().chain(rules(ty, object, old))),
+            }
+        } else {
+            // What a built-in kind's status lacks is zero: its writers are controllers, and none is told so.
+            let in_status = |e: &FieldError| e.kind == FieldErrorKind::Required && e.field.starts_with("status.");
+            errors.extend(found.into_iter().filter(|e| !in_status(e)));
+        }
     }
     errors.extend((strategy::of(ty).check)(object, old));
     if errors.is_empty() {
         return Ok(());
     }
     Err(Status::invalid(&ty.group, &ty.kind, meta::name(object), &errors))
+}
+
+/// What the CEL rules of a type say. Rules that don't compile were refused with their CRD.
+fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    match freehold_machinery_cel::Rules::of(ty) {
+        Ok(rules) => rules.validate(object, old),
+        Err(errors) => errors,
+    }
 }
 
 /// What the main endpoint of a type with a status subresource does not write.

@@ -1,8 +1,10 @@
 //! Paths that are no resource's: discovery, health, version, metrics, keys, and the list of what there is.
 
 use crate::{
+    backend::OpenIdDocument,
     call::Call,
     dispatch, health, negotiate, openapi,
+    payload::Payload,
     respond::{self, Reply},
 };
 use bytes::Bytes;
@@ -29,17 +31,16 @@ pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
         return Err(Status::method_not_allowed(&Default::default(), &call.info.verb));
     }
     if health::is_health(path) {
-        return health::serve(call.edge, path, call.query).await;
+        return health::serve(call, path).await;
     }
     let segments: Vec<&str> = path[1..].split('/').collect();
     match segments[..] {
         [""] => paths(call).await,
         ["version"] => document(call, &version(&call.edge.version)),
-        ["metrics"] => Ok(respond::reply(
-            200,
-            OPEN_METRICS,
-            crate::payload::Payload::Full(call.edge.metrics.text().into()),
-        )),
+        // They are the whole server's, so they are no business of those who may do anything in a project.
+        ["metrics"] if call.context == Context::Platform => {
+            Ok(respond::reply(200, OPEN_METRICS, Payload::Full(call.edge.metrics.text().into())))
+        }
         ["api" | "apis"] => root(call, segments[0] == "api").await,
         ["api", version] => resources(call, "", version).await,
         ["apis", group] => {
@@ -48,10 +49,8 @@ pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
         }
         ["apis", group, version] => resources(call, group, version).await,
         ["openapi", ..] => openapi::serve(call, &segments[1..]).await,
-        [".well-known", "openid-configuration"] => {
-            openid(call, crate::backend::OpenIdDocument::Configuration).await
-        }
-        ["openid", "v1", "jwks"] => openid(call, crate::backend::OpenIdDocument::Keys).await,
+        [".well-known", "openid-configuration"] => openid(call, OpenIdDocument::Configuration).await,
+        ["openid", "v1", "jwks"] => openid(call, OpenIdDocument::Keys).await,
         _ => Err(Status::no_such_resource()),
     }
 }
@@ -84,8 +83,8 @@ async fn root(call: &Call<'_>, core: bool) -> Result<Reply, Status> {
     }
 }
 
-fn body(value: &Value) -> crate::payload::Payload {
-    crate::payload::Payload::Full(Bytes::from(value.to_string()))
+fn body(value: &Value) -> Payload {
+    Payload::Full(Bytes::from(value.to_string()))
 }
 
 /// An answer with an `ETag`; 304 for who has it already.
@@ -98,7 +97,7 @@ pub(crate) fn tagged(
     let has = known
         .flat_map(|v| v.split(','))
         .any(|t| matches!(t.trim().trim_start_matches("W/"), t if t == tag || t == "*"));
-    let mut reply = if has { http::Response::new(crate::payload::Payload::empty()) } else { make()? };
+    let mut reply = if has { http::Response::new(Payload::empty()) } else { make()? };
     if has {
         *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
     }
@@ -124,12 +123,12 @@ async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply,
     }
 }
 
-async fn openid(call: &Call<'_>, which: crate::backend::OpenIdDocument) -> Result<Reply, Status> {
+async fn openid(call: &Call<'_>, which: OpenIdDocument) -> Result<Reply, Status> {
     let document = call.edge.backend.openid(&call.target, which).await?;
     let mut reply = respond::json(200, Bytes::from(document.to_string()));
     let media_type = match which {
-        crate::backend::OpenIdDocument::Configuration => "application/json",
-        crate::backend::OpenIdDocument::Keys => "application/jwk-set+json",
+        OpenIdDocument::Configuration => "application/json",
+        OpenIdDocument::Keys => "application/jwk-set+json",
     };
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));

@@ -213,7 +213,8 @@ impl Ask<'_> {
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
-        let user = identity::authenticate(edge, resolved.as_ref().ok(), peer, &parts.headers).await?;
+        let believed = resolved.as_ref().unwrap_or(&Target::AllPlanes);
+        let user = identity::authenticate(edge, Some(believed), peer, &parts.headers).await?;
         let target = match resolved {
             Ok(target) => target,
             Err(_) if user.name == freehold_machinery::user::ANONYMOUS => return Err(Status::unauthorized()),

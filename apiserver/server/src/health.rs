@@ -1,10 +1,11 @@
 //! `/livez`, `/readyz` and `/healthz`, as kube-apiserver answers them.
 
 use crate::{
-    filters::Edge,
+    call::Call,
     query::Query,
     respond::{self, Reply},
 };
+use freehold_apiserver_planes::context::Context;
 use freehold_machinery::Status;
 use std::fmt::Write;
 
@@ -17,7 +18,8 @@ pub(crate) fn is_health(path: &str) -> bool {
 }
 
 /// Answers a health path.
-pub(crate) async fn serve(edge: &Edge, path: &str, query: &Query) -> Result<Reply, Status> {
+pub(crate) async fn serve(call: &Call<'_>, path: &str) -> Result<Reply, Status> {
+    let (edge, query) = (call.edge, call.query);
     let (root, single) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
     let mut checks: Checks = vec![("ping", Ok(()))];
     if root != "livez" {
@@ -30,7 +32,10 @@ pub(crate) async fn serve(edge: &Edge, path: &str, query: &Query) -> Result<Repl
     }
     match checks.iter().find(|(name, _)| *name == single) {
         Some((_, Ok(()))) => Ok(respond::text(200, "ok")),
-        Some((_, Err(why))) => Ok(respond::text(500, format!("internal server error: {why}\n"))),
+        Some((_, Err(why))) if call.context == Context::Platform => {
+            Ok(respond::text(500, format!("internal server error: {why}\n")))
+        }
+        Some((_, Err(_))) => Ok(respond::text(500, "internal server error: reason withheld\n")),
         None => Err(Status::no_such_resource()),
     }
 }

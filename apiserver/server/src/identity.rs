@@ -51,7 +51,11 @@ pub(crate) async fn authenticate(
     headers: &HeaderMap,
 ) -> Result<Arc<User>, Status> {
     let peer = peer.as_ref().map_err(Status::clone)?.as_ref();
-    let plane = plane_of(target);
+    let plane = match target {
+        Some(target) => plane_of(Some(target)),
+        // Where nothing says which plane a request is for, it is for the one that its author belongs to.
+        None => peer.and_then(Peer::plane).cloned().unwrap_or_else(PlaneId::core),
+    };
     let user = edge.backend.authenticate(&plane, peer, &RequestHeaders(headers)).await?;
     Ok(Arc::new(user.unwrap_or_else(User::anonymous)))
 }

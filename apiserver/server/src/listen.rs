@@ -226,7 +226,8 @@ async fn serve(
         service_fn(move |request| {
             asked.store(true, Relaxed);
             let (edge, peer): (Arc<Edge>, Arc<Identity>) = (edge.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(filters::handle(edge, peer, request).await) }
+            // Boxed, so that a connection without a request is small.
+            Box::pin(async move { Ok::<_, Infallible>(filters::handle(edge, peer, request).await) })
         })
     };
     let io = TokioIo::new(stream);

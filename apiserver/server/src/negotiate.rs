@@ -14,6 +14,8 @@ pub(crate) enum Format {
     Json,
     /// `application/yaml`.
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`, of bodies.
+    Protobuf,
 }
 
 /// What an object or a list is made into.
@@ -95,6 +97,9 @@ fn clause(text: &str) -> Option<Clause<'_>> {
 
 const FORMATS: [(&str, Format); 2] = [("application/json", Format::Json), ("application/yaml", Format::Yaml)];
 
+const BODIES: [(&str, Format); 3] =
+    [FORMATS[0], FORMATS[1], (freehold_machinery_protobuf::MEDIA_TYPE, Format::Protobuf)];
+
 /// What a client wants of an object or list. 406 in Kubernetes' words where nothing of it can be had.
 pub(crate) fn object(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
     choose(headers, query, &FORMATS, true)
@@ -149,10 +154,11 @@ pub(crate) fn body_format(headers: &HeaderMap) -> Result<Format, Status> {
     if given.is_empty() {
         return Ok(Format::Json);
     }
-    let found = FORMATS.iter().find(|(media_type, _)| *media_type == given);
-    found
-        .map(|(_, format)| *format)
-        .ok_or_else(|| Status::unsupported_media_type(&given, "application/json, application/yaml"))
+    let found = BODIES.iter().find(|(media_type, _)| *media_type == given);
+    found.map(|(_, format)| *format).ok_or_else(|| {
+        let accepted = BODIES.map(|(media_type, _)| media_type).join(", ");
+        Status::unsupported_media_type(&given, &accepted)
+    })
 }
 
 /// Whether the client takes gzip.
@@ -236,7 +242,7 @@ mod tests {
             ("application/json", Ok(Format::Json)),
             ("Application/JSON; charset=utf-8", Ok(Format::Json)),
             ("application/yaml", Ok(Format::Yaml)),
-            ("application/vnd.kubernetes.protobuf", Err(415)),
+            ("application/vnd.kubernetes.protobuf", Ok(Format::Protobuf)),
             ("text/plain", Err(415)),
         ];
         for (given, expected) in rows {

@@ -35,6 +35,10 @@ pub(crate) async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Sta
 
 /// Decodes a body; equal keys are noted, not refused. The error is for people.
 pub(crate) fn decode(bytes: &[u8], format: Format) -> Result<Body, String> {
+    if format == Format::Protobuf {
+        let value = freehold_machinery_protobuf::decode(bytes).map_err(|error| error.to_string())?;
+        return Ok(Body { value, duplicates: Vec::new() });
+    }
     let json = format == Format::Json || bytes.trim_ascii_start().starts_with(b"{");
     let (value, duplicates) = if json { strict::decode_json(bytes)? } else { (yaml(bytes)?, Vec::new()) };
     Ok(Body { value, duplicates })

@@ -51,8 +51,8 @@ pub(crate) fn value(accepted: Accepted, code: u16, value: &Value) -> Result<Repl
 /// The media type of a format.
 pub(crate) fn content_type(format: Format) -> HeaderValue {
     match format {
-        Format::Json => JSON,
         Format::Yaml => YAML,
+        Format::Json | Format::Protobuf => JSON,
     }
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn encode(accepted: Accepted, value: &impl Serialize) -> Result<Bytes
         (Format::Yaml, _) => {
             serde_saphyr::to_string(value).map(String::into_bytes).map_err(Status::internal)?
         }
-        (Format::Json, true) => serde_json::to_vec_pretty(value).map_err(Status::internal)?,
-        (Format::Json, false) => serde_json::to_vec(value).map_err(Status::internal)?,
+        (_, true) => serde_json::to_vec_pretty(value).map_err(Status::internal)?,
+        (_, false) => serde_json::to_vec(value).map_err(Status::internal)?,
     };
     Ok(bytes.into())
 }
@@ -154,6 +154,39 @@ mod tests {
         let other = "y".repeat(3000);
         assert_eq!(warnings(&[&long]).concat().len(), 3000 + 8);
         assert_eq!(warnings(&[&long, &other]).iter().map(String::len).collect::<Vec<_>>(), [256 + 8; 2]);
+    }
+
+    #[test]
+    fn what_goes_out_as_yaml_reads_back_as_it_was() {
+        let texts = [
+            "yes",
+            "null",
+            "~",
+            "1e3",
+            "0644",
+            "0x1f",
+            "1_000",
+            "12:30:45",
+            "2024-01-01",
+            "true",
+            "",
+            " x ",
+            "a: b",
+            "#c",
+            "- d",
+            "a\nb\n",
+            "\u{7f}",
+            "'",
+            "=",
+            "<<",
+            ".inf",
+            "ä",
+        ];
+        let value = serde_json::json!({"texts": texts, "n": [1, -1, 1.5, 1e300, null, true], "yes": {"0644": {}, "": []}});
+        let accepted = Accepted { format: Format::Yaml, shape: negotiate::Shape::Whole, pretty: false };
+        let yaml = encode(accepted, &value).unwrap();
+        let back = crate::read::decode(&yaml, Format::Yaml).unwrap().value;
+        assert_eq!(back, value, "{}", String::from_utf8_lossy(&yaml));
     }
 
     #[test]

@@ -29,8 +29,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Longest time to connect, and again for the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(60);
+/// How long a connection is kept that nobody uses: shorter than the servers behind keep it.
+const IDLE: Duration = Duration::from_secs(20);
 /// How many such connections are kept for one server.
 const KEPT: usize = 8;
 

@@ -35,9 +35,12 @@ impl Registry {
 }
 
 pub(super) fn check(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = crd::validate(object);
-    if let Some(old) = old {
-        errors.extend(crd::validate_update(object, old));
+    let mut errors = match old {
+        Some(old) => crd::validate_update(object, old),
+        None => crd::validate(object),
+    };
+    if errors.is_empty() {
+        errors.extend(freehold_machinery_cel::check_crd(object));
     }
     errors
 }

@@ -3,10 +3,10 @@
 use crate::backend::Memory;
 use freehold_apiserver_authn::FrontProxy;
 use freehold_apiserver_server::{
-    Authorities, Certificate, ClientMaterial, ClientTls, Config, Limits, Server,
+    Authorities, Certificate, ClientMaterial, ClientTls, Config, Limits, Reload, Server,
 };
 use freehold_machinery::Value;
-use freehold_pki::{Authority, ClientName};
+use freehold_pki::{Authority, ClientName, Pair};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -44,6 +44,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) memory: Arc<Memory>,
     pub(crate) pki: Arc<Pki>,
+    pub(crate) reload: Reload,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -75,22 +76,25 @@ impl Running {
         change(&mut config);
         let memory = Memory::new();
         let server = Server::bind(config, memory.clone()).await.unwrap();
-        let (address, stop) = (server.local_addr(), CancellationToken::new());
+        let (address, reload, stop) = (server.local_addr(), server.reload(), CancellationToken::new());
         let task = tokio::spawn(server.run(stop.clone()));
-        Self { address, memory, pki, stop, task }
+        Self { address, memory, pki, reload, stop, task }
     }
 
     /// A client with a certificate for a user, or with none.
     pub(crate) fn client(&self, user: Option<(&str, &[&str], Option<&str>)>) -> Client {
-        let tls = match user {
-            None => client_tls(&self.pki, None),
-            Some((user, groups, plane)) => {
-                let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-                let pair =
-                    self.pki.clients.issue_client(&ClientName { user, groups: &groups, plane }, DAY).unwrap();
-                client_tls(&self.pki, Some((&pair.cert_pem, &pair.key_pem)))
-            }
+        let Some((user, groups, plane)) = user else {
+            return Client { address: self.address, tls: Arc::new(client_tls(&self.pki, None)) };
         };
+        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        self.client_with(
+            &self.pki.clients.issue_client(&ClientName { user, groups: &groups, plane }, DAY).unwrap(),
+        )
+    }
+
+    /// A client with a certificate.
+    pub(crate) fn client_with(&self, pair: &Pair) -> Client {
+        let tls = client_tls(&self.pki, Some((&pair.cert_pem, &pair.key_pem)));
         Client { address: self.address, tls: Arc::new(tls) }
     }
 
@@ -193,13 +197,14 @@ impl Client {
     }
 
     /// Sends a request over HTTP/2 and gives the whole answer.
-    pub(crate) async fn send_http2(&self, path: &str) -> Answer {
+    pub(crate) async fn send_http2(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         let io = TokioIo::new(self.connect("h2").await.unwrap());
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);
-        let uri = format!("https://{}{path}", self.address);
-        let request = Request::get(uri).body(Full::<Bytes>::default()).unwrap();
+        let mut request = request(method, path, headers, "");
+        request.headers_mut().remove("host");
+        *request.uri_mut() = format!("https://{}{path}", self.address).parse().unwrap();
         read(timeout(PATIENCE, sender.send_request(request)).await.expect("an answer").unwrap()).await
     }
 

@@ -23,7 +23,7 @@ async fn both_versions_of_http_are_spoken() {
     let server = Running::start(|_| {}).await;
     let admin = server.admin();
     admin.make("", "a", "1").await;
-    let got = admin.send_http2(&format!("{MAPS}/a")).await;
+    let got = admin.send_http2("GET", &format!("{MAPS}/a"), &[]).await;
     assert_eq!((got.code, got.json()["data"]["k"].as_str().unwrap().to_owned()), (200, "1".to_owned()));
 }
 

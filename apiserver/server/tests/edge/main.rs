@@ -7,6 +7,8 @@ mod client;
 mod connections;
 mod discovery;
 mod identity;
+mod origin;
 mod proxy;
+mod reload;
 mod verbs;
 mod watch;

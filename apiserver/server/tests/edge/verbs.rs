@@ -146,8 +146,7 @@ async fn what_makes_no_sense_gets_kubernetes_words() {
     let rows: Vec<(&str, &str, &str, &str, u16, &str, String)> = vec![
         ("POST", MAPS, json, "{", 400, "BadRequest", "the object provided is unrecognized (must be of type ConfigMap): EOF while parsing an object at line 1 column 1 ({)".into()),
         ("POST", MAPS, json, "[]", 400, "BadRequest", "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; the body is no object (5b5d)".into()),
-        ("POST", MAPS, "text/plain", "{}", 415, "UnsupportedMediaType", format!("{unknown}{types}")),
-        ("POST", MAPS, "application/vnd.kubernetes.protobuf", "k8s", 415, "UnsupportedMediaType", format!("{unknown}{types}")),
+        ("POST", MAPS, "text/plain", "{}", 415, "UnsupportedMediaType", format!("{unknown}{types}, application/vnd.kubernetes.protobuf")),
         ("POST", MAPS, json, &too_long, 413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728".into()),
         ("POST", &one, json, "{}", 405, "MethodNotAllowed", "create is not supported on resources of kind \"configmaps\"".into()),
         ("PUT", MAPS, json, "{}", 405, "MethodNotAllowed", "update is not supported on resources of kind \"configmaps\"".into()),

@@ -49,6 +49,11 @@ impl Scope {
             Self::Plane(plane) => KeyRange::plane(plane).covers(keys),
         }
     }
+
+    /// Everyone may know which layers are installed: a plane's objects lie above them.
+    fn allows_reading(&self, keys: &KeyRange) -> bool {
+        self.allows(keys) || KeyRange::system("layers").covers(keys)
+    }
 }
 
 /// The server. Cheap to clone.
@@ -93,6 +98,12 @@ impl Facade {
 }
 
 impl Access {
+    /// The range that a message names, if it is one that the client may read.
+    fn readable(&self, key: &Bytes, end: &Bytes) -> Result<KeyRange, Status> {
+        let keys = self.prefix.strip_range(key, end).ok_or_else(|| Status::permission_denied(DENIED))?;
+        if self.scope.allows_reading(&keys) { Ok(keys) } else { Err(Status::permission_denied(DENIED)) }
+    }
+
     /// The range that a message names, if it is one that the client may reach.
     fn range(&self, key: &Bytes, end: &Bytes) -> Result<KeyRange, Status> {
         let keys = self.prefix.strip_range(key, end).ok_or_else(|| Status::permission_denied(DENIED))?;

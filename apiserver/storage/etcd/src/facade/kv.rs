@@ -30,7 +30,7 @@ pub(super) fn message(prefix: &Prefix, found: storage::KeyValue) -> KeyValue {
 
 pub(super) async fn range(access: Access, ask: RangeRequest) -> Result<RangeResponse, Status> {
     let range = Range {
-        keys: access.range(&ask.key, &ask.range_end)?,
+        keys: access.readable(&ask.key, &ask.range_end)?,
         at: (ask.revision > 0).then(|| unsigned(ask.revision)),
         limit: usize::try_from(ask.limit).unwrap_or(0),
         keys_only: ask.keys_only || ask.count_only,
