@@ -88,6 +88,11 @@ impl Peer {
         Ok(Self { is_front_proxy: is_proxy && roots.is_proxy_name(&info.common_name), user, info })
     }
 
+    /// The only plane in which the certificate means anything; `None` for one of the platform.
+    pub fn plane(&self) -> Option<&PlaneId> {
+        self.user.as_ref()?.plane.as_ref()
+    }
+
     /// The identity that a front proxy vouches for; `None` where the peer is none, or names nobody.
     pub(crate) fn front_proxied(&self, request: &Request<'_>) -> Result<Option<User>, Status> {
         if !self.is_front_proxy {
