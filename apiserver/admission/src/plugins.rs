@@ -1,0 +1,10 @@
+//! The built-in plugins, one module each.
+
+pub mod certificates;
+pub mod default_class;
+pub mod lifecycle;
+pub mod limit_ranger;
+pub mod owner_references;
+pub mod priority;
+pub mod service_account;
+pub mod tolerations;

@@ -1,0 +1,93 @@
+//! CertificateSigningRequests: who may approve and sign for which signer, and what may not be asked for
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/#authorization>).
+
+use crate::{Attributes, Lookup, Permission, Plugin, Verb, json::text};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use freehold_machinery::{Result, Value, user::MASTERS};
+use freehold_pki::CsrInfo;
+
+const GROUP: &str = "certificates.k8s.io";
+const RESOURCE: &str = "certificatesigningrequests";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Approving or denying needs the verb `approve` on the signer.
+pub struct CertificateApproval;
+
+impl Plugin for CertificateApproval {
+    fn name(&self) -> &'static str {
+        "CertificateApproval"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
+        let updates = attributes.verb == Verb::Update && attributes.is_sub(GROUP, RESOURCE, "approval");
+        // The old object's signer: the new one's is the writer's word.
+        match attributes.old.filter(|_| updates) {
+            Some(old) => check(attributes, lookup, "approve", text(old, "/spec/signerName")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writing a certificate or conditions needs the verb `sign` on the signer.
+pub struct CertificateSigning;
+
+impl Plugin for CertificateSigning {
+    fn name(&self) -> &'static str {
+        "CertificateSigning"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
+        let updates = attributes.verb == Verb::Update && attributes.is_sub(GROUP, RESOURCE, "status");
+        let (Some(old), Some(new)) = (attributes.old.filter(|_| updates), attributes.object()) else {
+            return Ok(());
+        };
+        let same = |field: &str| old["status"][field] == new["status"][field];
+        if same("certificate") && same("conditions") {
+            return Ok(());
+        }
+        check(attributes, lookup, "sign", text(old, "/spec/signerName"))
+    }
+}
+
+/// Nobody becomes a member of `system:masters` by a request.
+pub struct CertificateSubjectRestriction;
+
+impl Plugin for CertificateSubjectRestriction {
+    fn name(&self) -> &'static str {
+        "CertificateSubjectRestriction"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _: &dyn Lookup) -> Result<()> {
+        let creates = attributes.verb == Verb::Create && attributes.is(GROUP, RESOURCE);
+        let client = |csr: &&Value| creates && text(csr, "/spec/signerName") == CLIENT_SIGNER;
+        let Some(csr) = attributes.object().filter(client) else { return Ok(()) };
+        let pem = STANDARD.decode(text(csr, "/spec/request")).unwrap_or_default();
+        let asked = CsrInfo::parse(&pem)
+            .map_err(|error| attributes.forbidden(&format!("failed to parse CSR: {error}")))?;
+        if asked.organizations.iter().any(|group| group == MASTERS) {
+            let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+            return Err(attributes.forbidden(&why));
+        }
+        Ok(())
+    }
+}
+
+/// The permission is held on the signer itself, or on all signers of its domain (`example.com/*`).
+fn check(attributes: &Attributes<'_>, lookup: &dyn Lookup, verb: &str, signer: &str) -> Result<()> {
+    let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
+    let held = |name: &str| {
+        let permission = Permission {
+            verb,
+            group: GROUP,
+            version: "*",
+            resource: "signers",
+            name,
+            ..Permission::default()
+        };
+        lookup.allows(attributes.plane, attributes.user, &permission)
+    };
+    if held(signer) || held(&domain) {
+        return Ok(());
+    }
+    Err(attributes.forbidden(&format!("user not permitted to {verb} requests with signerName {signer:?}")))
+}

@@ -1,0 +1,50 @@
+//! Namespaces: nothing new in one that is not there or is going away, and some never go.
+
+use crate::{Attributes, Lookup, Plugin, Verb};
+use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::Cause};
+
+/// Namespaces that can't be deleted.
+pub const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// The plugin.
+pub struct NamespaceLifecycle;
+
+impl Plugin for NamespaceLifecycle {
+    fn name(&self) -> &'static str {
+        "NamespaceLifecycle"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
+        let namespaces = GroupResource::new("", "namespaces");
+        if attributes.ty.group_resource() == namespaces {
+            let immortal = attributes.verb == Verb::Delete && IMMORTAL.contains(&attributes.name);
+            let refuse =
+                || Status::forbidden(&namespaces, attributes.name, "this namespace may not be deleted");
+            return if immortal { Err(refuse()) } else { Ok(()) };
+        }
+        // A review must not tell whether a namespace is there.
+        let review = attributes.is("authorization.k8s.io", "localsubjectaccessreviews");
+        if attributes.verb != Verb::Create || attributes.namespace.is_empty() || review {
+            return Ok(());
+        }
+        let found = lookup.get(attributes.plane, "", "namespaces", "", attributes.namespace);
+        let namespace = found.ok_or_else(|| Status::not_found(&namespaces, attributes.namespace))?;
+        if is_terminating(&namespace) { Err(terminating(attributes)) } else { Ok(()) }
+    }
+}
+
+fn is_terminating(namespace: &Value) -> bool {
+    namespace["status"]["phase"] == "Terminating" || meta::is_deleting(namespace)
+}
+
+fn terminating(attributes: &Attributes<'_>) -> Status {
+    let namespace = attributes.namespace;
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    attributes.forbidden(&why).with_details(|details| {
+        details.causes.push(Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".into(),
+        });
+    })
+}

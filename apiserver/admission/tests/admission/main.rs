@@ -1,0 +1,6 @@
+//! Admission: the plugins, and quota.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod plugins;
+mod quota;
+mod world;

@@ -1,0 +1,235 @@
+//! What writes use, and whether it fits.
+
+use crate::world::*;
+use freehold_apiserver_admission::{Verb, quota};
+use freehold_machinery::Value;
+use serde_json::json;
+
+fn quota_of(hard: Value, used: Value, spec: Value) -> Value {
+    in_ns("q", json!({"spec": spec, "status": {"hard": hard, "used": used}}))
+}
+
+fn quota_check(write: &Write<'_>, quotas: &[Value]) -> Result<Vec<Value>, String> {
+    let mut object = write.object.clone();
+    let changed = write.with(&mut object, |attributes| quota::check(attributes, quotas));
+    changed
+        .map(|quotas| quotas.iter().map(|q| q["status"]["used"].clone()).collect())
+        .map_err(|status| status.message)
+}
+
+#[test]
+fn quotas_are_charged_and_not_exceeded() {
+    let resources = json!({"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1"}});
+    let a_pod = || {
+        create(
+            "/pods",
+            pod(json!([{"name": "a", "resources": resources}, {"name": "b", "resources": resources}])),
+        )
+    };
+    let bare = || create("/pods", pod(json!([{"name": "a"}, {"name": "b"}])));
+    let service = |kind: &str, ports: usize| {
+        in_ns("s", json!({"spec": {"type": kind, "ports": vec![json!({}); ports]}}))
+    };
+    let claim = |size: &str| {
+        in_ns(
+            "c",
+            json!({"spec": {"storageClassName": "gold", "resources": {"requests": {"storage": size}}}}),
+        )
+    };
+    let grown =
+        Write { verb: Verb::Update, old: claim("1Gi"), ..create("/persistentvolumeclaims", claim("3Gi")) };
+    let shrunk =
+        Write { verb: Verb::Update, old: claim("3Gi"), ..create("/persistentvolumeclaims", claim("1Gi")) };
+    let deployment = || create("apps/deployments", in_ns("d", json!({})));
+    let gold = "gold.storageclass.storage.k8s.io/requests.storage";
+    type Row<'a> = (Write<'a>, Value, Value, Result<Vec<Value>, &'a str>);
+    let rows: Vec<Row<'_>> = vec![
+        (a_pod(), json!({"pods": "5"}), json!({"pods": "4"}), Ok(vec![json!({"pods": "5"})])),
+        (
+            a_pod(),
+            json!({"pods": "5"}),
+            json!({"pods": "5"}),
+            Err(
+                "pods \"p\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5",
+            ),
+        ),
+        (
+            a_pod(),
+            json!({"count/pods": "1"}),
+            json!({"count/pods": "0"}),
+            Ok(vec![json!({"count/pods": "1"})]),
+        ),
+        (
+            a_pod(),
+            json!({"requests.cpu": "2", "limits.cpu": "3", "memory": "8Gi", "secrets": "1"}),
+            json!({"requests.cpu": "500m", "limits.cpu": "1", "memory": "1Gi", "secrets": "1"}),
+            Ok(vec![json!({"requests.cpu": "1500m", "limits.cpu": "3", "memory": "3Gi", "secrets": "1"})]),
+        ),
+        (
+            a_pod(),
+            json!({"requests.cpu": "1", "limits.cpu": "2"}),
+            json!({"requests.cpu": "100m", "limits.cpu": "500m"}),
+            Err(
+                "pods \"p\" is forbidden: exceeded quota: q, requested: limits.cpu=2,requests.cpu=1, used: limits.cpu=500m,requests.cpu=100m, limited: limits.cpu=2,requests.cpu=1",
+            ),
+        ),
+        (
+            bare(),
+            json!({"limits.cpu": "1", "memory": "1"}),
+            json!({}),
+            Err(
+                "pods \"p\" is forbidden: failed quota: q: must specify limits.cpu for: a,b; memory for: a,b",
+            ),
+        ),
+        (
+            bare(),
+            json!({"pods": "1", "secrets": "1"}),
+            json!({"secrets": "0"}),
+            Err("pods \"p\" is forbidden: status unknown for quota: q, resources: pods"),
+        ),
+        (bare(), json!({"secrets": "0"}), json!({}), Ok(vec![])),
+        (bare(), json!({}), json!({}), Ok(vec![])),
+        (
+            create("/services", service("LoadBalancer", 2)),
+            json!({"services.nodeports": "2", "services.loadbalancers": "1", "services": "9"}),
+            json!({"services.nodeports": "0", "services.loadbalancers": "0", "services": "3"}),
+            Ok(vec![json!({"services.nodeports": "2", "services.loadbalancers": "1", "services": "4"})]),
+        ),
+        (
+            Write {
+                verb: Verb::Update,
+                old: service("ClusterIP", 2),
+                ..create("/services", service("NodePort", 2))
+            },
+            json!({"services.nodeports": "1", "services": "1"}),
+            json!({"services.nodeports": "0", "services": "1"}),
+            Err(
+                "services \"s\" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, limited: services.nodeports=1",
+            ),
+        ),
+        (
+            grown,
+            json!({"requests.storage": "9Gi", gold: "9Gi"}),
+            json!({"requests.storage": "1Gi", gold: "1Gi"}),
+            Ok(vec![json!({"requests.storage": "3Gi", gold: "3Gi"})]),
+        ),
+        (shrunk, json!({"requests.storage": "1Gi"}), json!({"requests.storage": "3Gi"}), Ok(vec![])),
+        (
+            deployment(),
+            json!({"count/deployments.apps": "1"}),
+            json!({"count/deployments.apps": "1"}),
+            Err(
+                "deployments.apps \"d\" is forbidden: exceeded quota: q, requested: count/deployments.apps=1, used: count/deployments.apps=1, limited: count/deployments.apps=1",
+            ),
+        ),
+        (
+            Write { verb: Verb::Update, old: in_ns("d", json!({})), ..deployment() },
+            json!({"count/deployments.apps": "0"}),
+            json!({"count/deployments.apps": "1"}),
+            Ok(vec![]),
+        ),
+        (
+            Write { verb: Verb::Delete, old: in_ns("d", json!({})), ..deployment() },
+            json!({"count/deployments.apps": "0"}),
+            json!({"count/deployments.apps": "1"}),
+            Ok(vec![]),
+        ),
+        (
+            create("/pods", pod(json!([{"name": "a", "resources": {"requests": {"cpu": "-1"}}}]))),
+            json!({"cpu": "1"}),
+            json!({"cpu": "0"}),
+            Err("pods \"p\" is forbidden: quota usage is negative for resource(s): cpu,requests.cpu"),
+        ),
+    ];
+    for (write, hard, used, expected) in rows {
+        let outcome = quota_check(&write, &[quota_of(hard.clone(), used, json!({}))]);
+        assert_eq!(
+            outcome,
+            expected.map_err(str::to_owned),
+            "{} {} under {hard}",
+            write.target,
+            write.object
+        );
+    }
+}
+
+#[test]
+fn scopes_choose_pods() {
+    let pods = [
+        ("plain", pod(json!([{"name": "a"}]))),
+        ("sized", pod(json!([{"name": "a", "resources": {"requests": {"cpu": "1"}}}]))),
+        ("ending", in_ns("p", json!({"spec": {"activeDeadlineSeconds": 5, "priorityClassName": "high"}}))),
+        (
+            "reaching",
+            in_ns(
+                "p",
+                json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["x"]}]}}}}),
+            ),
+        ),
+    ];
+    let class = |operator: &str, values: Value| json!({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": values}]}});
+    let rows = [
+        (json!({}), "plain sized ending reaching"),
+        (json!({"scopes": ["BestEffort"]}), "plain ending reaching"),
+        (json!({"scopes": ["NotBestEffort"]}), "sized"),
+        (json!({"scopes": ["Terminating"]}), "ending"),
+        (json!({"scopes": ["NotTerminating", "BestEffort"]}), "plain reaching"),
+        (json!({"scopes": ["CrossNamespacePodAffinity"]}), "reaching"),
+        (json!({"scopes": ["Unknown"]}), ""),
+        (class("In", json!(["high", "low"])), "ending"),
+        (class("NotIn", json!(["high"])), "plain sized reaching"),
+        (class("Exists", json!([])), "ending"),
+        (class("DoesNotExist", json!([])), "plain sized reaching"),
+    ];
+    for (spec, expected) in rows {
+        let quota = quota_of(
+            json!({"pods": "0", "services": "0"}),
+            json!({"pods": "0", "services": "0"}),
+            spec.clone(),
+        );
+        let chosen = pods.iter().filter(|(_, pod)| {
+            quota_check(&create("/pods", pod.clone()), std::slice::from_ref(&quota)).is_err()
+        });
+        assert_eq!(chosen.map(|(name, _)| *name).collect::<Vec<_>>().join(" "), expected, "{spec}");
+        if spec != json!({}) {
+            assert_eq!(
+                quota_check(&create("/services", in_ns("s", json!({}))), &[quota]),
+                Ok(vec![]),
+                "scopes are about Pods"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_pod_uses_what_it_needs_at_most_at_one_time() {
+    let sized = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let object = in_ns(
+        "p",
+        json!({"spec": {
+            "containers": [{"resources": sized("1")}, {"resources": sized("2")}],
+            "initContainers": [
+                {"resources": sized("500m"), "restartPolicy": "Always"},
+                {"resources": sized("4")},
+            ],
+            "overhead": {"cpu": "100m"},
+        }}),
+    );
+    let resource = freehold_machinery::GroupResource::new("", "pods");
+    assert_eq!(quota::usage(&resource, &object)["requests.cpu"].to_string(), "4600m");
+    let mut ended = object.clone();
+    ended["status"]["phase"] = "Succeeded".into();
+    assert_eq!(quota::usage(&resource, &ended).keys().collect::<Vec<_>>(), ["count/pods"]);
+}
+
+#[test]
+fn evaluate_tells_what_a_write_adds() {
+    let mut object = in_ns("s", json!({"spec": {"type": "NodePort", "ports": [{}]}}));
+    let old = in_ns("s", json!({"spec": {"type": "ClusterIP", "ports": [{}]}}));
+    let write = Write { verb: Verb::Update, old, ..create("/services", object.clone()) };
+    let added = write.with(&mut object, |attributes| quota::evaluate(attributes));
+    assert_eq!(
+        added.iter().map(|(name, n)| format!("{name}={n}")).collect::<Vec<_>>(),
+        ["services.nodeports=1"]
+    );
+}
