@@ -4,7 +4,7 @@
 use crate::{Attributes, Lookup, Permission, Plugin, Verb, json::text};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use freehold_machinery::{Result, Value, user::MASTERS};
-use freehold_pki::CsrInfo;
+use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};
 
 const GROUP: &str = "certificates.k8s.io";
 const RESOURCE: &str = "certificatesigningrequests";
@@ -62,14 +62,28 @@ impl Plugin for CertificateSubjectRestriction {
         let client = |csr: &&Value| creates && text(csr, "/spec/signerName") == CLIENT_SIGNER;
         let Some(csr) = attributes.object().filter(client) else { return Ok(()) };
         let pem = STANDARD.decode(text(csr, "/spec/request")).unwrap_or_default();
-        let asked = CsrInfo::parse(&pem)
+        let groups = organizations(&pem)
             .map_err(|error| attributes.forbidden(&format!("failed to parse CSR: {error}")))?;
-        if asked.organizations.iter().any(|group| group == MASTERS) {
+        if groups.iter().any(|group| group == MASTERS) {
             let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
             return Err(attributes.forbidden(&why));
         }
         Ok(())
     }
+}
+
+/// The groups that a request asks for. What can't be read is refused, never taken for none.
+fn organizations(request: &[u8]) -> Result<Vec<String>, String> {
+    let mut blocks = Pem::iter_from_buffer(request).filter_map(|block| block.ok());
+    let block = blocks
+        .find(|block| block.label == "CERTIFICATE REQUEST")
+        .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
+    let (_, csr) = X509CertificationRequest::from_der(&block.contents).map_err(|error| error.to_string())?;
+    let subject = &csr.certification_request_info.subject;
+    subject
+        .iter_organization()
+        .map(|o| o.as_str().map(str::to_owned).map_err(|error| error.to_string()))
+        .collect()
 }
 
 /// The permission is held on the signer itself, or on all signers of its domain (`example.com/*`).
