@@ -93,7 +93,7 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address can't be listened on.
-    #[error("can't listen on {address}: {source}")]
+    #[error("can't listen on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,

@@ -24,8 +24,9 @@ use freehold_apiserver_planes::{
     context::{self, Context},
 };
 use freehold_machinery::{Status, User, user::MASTERS};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Version, header, request::Parts};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use std::{
     panic::AssertUnwindSafe,
@@ -305,5 +306,9 @@ async fn etcd(
     *request.uri_mut() = parts.uri.clone();
     *request.version_mut() = parts.version;
     *request.headers_mut() = parts.headers.clone();
-    Ok(handler(request, user).await)
+    let stop = edge.stop.clone().cancelled_owned();
+    // Its watches have no end of their own, so they would hold up a stop.
+    Ok(handler(request, user).await.map(|payload| {
+        Payload::Boxed(StreamBody::new(BodyStream::new(payload).take_until(stop)).boxed_unsync())
+    }))
 }

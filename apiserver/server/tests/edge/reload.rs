@@ -50,6 +50,8 @@ async fn grpc_for_etcd_is_handed_over_with_the_identity_of_its_peer() {
     assert_eq!(bound.send_http2("POST", "/etcdserverpb.KV/Range", &grpc).await.code, 200);
     assert_eq!(server.client(None).send_http2("POST", "/etcdserverpb.KV/Put", &grpc).await.code, 200);
     assert_eq!(bound.send_http2("POST", "/etcdserverpb.KV/Range", &[]).await.code, 401, "not gRPC");
+    server.begin_stop();
+    server.stopped().await;
     let expected =
         ["pair Some(plane p1) /etcdserverpb.KV/Range", "system:anonymous None /etcdserverpb.KV/Put"];
     assert_eq!(*seen.lock().unwrap(), expected);
