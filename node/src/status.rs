@@ -194,8 +194,7 @@ fn condition(pod: &Value, seen: &Observed<'_>, kind: &str, is: bool, why: Option
     let status = if is { "True" } else { "False" };
     let before = list(&pod["status"]["conditions"]).find(|c| c["type"] == kind && c["status"] == status);
     let since = before.and_then(|c| text(&c["lastTransitionTime"])).unwrap_or_else(|| time(seen.now));
-    let mut condition =
-        json!({"type": kind, "status": status, "lastTransitionTime": since});
+    let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
     if let Some((reason, message)) = why {
         condition["reason"] = reason.into();
         condition["message"] = message.into();
