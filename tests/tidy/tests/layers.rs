@@ -6,6 +6,7 @@ use freehold_tests_tidy::workspace::{Package, packages, top};
 const LAYERS: &[(&str, &[&str])] = &[
     ("machinery", &[]),
     ("machinery-cel", &["machinery"]),
+    ("machinery-protobuf", &["machinery"]),
     ("pki", &[]),
     ("api", &["machinery"]),
     ("client", &["machinery"]),
@@ -48,6 +49,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "apiserver-server",
         &[
             "machinery",
+            "machinery-protobuf",
             "api",
             "apiserver-cache",
             "apiserver-catalog",
@@ -84,7 +86,20 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("provisioner", &["machinery", "api", "client", "pki", "controller-manager-runtime"]),
     ("node", &["machinery", "client", "pki", "controller-manager-runtime"]),
     // The program: the one crate that knows both sides.
-    ("cli", &["machinery", "api", "pki", "client", "apiserver", "controller-manager", "provisioner", "node"]),
+    (
+        "cli",
+        &[
+            "machinery",
+            "api",
+            "pki",
+            "client",
+            "apiserver",
+            "controller-manager-runtime",
+            "controller-manager",
+            "provisioner",
+            "node",
+        ],
+    ),
     ("tests-harness", &["client"]),
     ("tests-integration", &["machinery", "api", "pki", "client", "tests-harness"]),
     ("tests-bench", &["machinery", "api", "pki", "client", "tests-harness"]),
