@@ -33,6 +33,12 @@ fn crd<S: KindSpec>() -> Value {
     let singular = kind.to_lowercase();
     let mut printer: Vec<Value> = columns.iter().map(printer_column).collect();
     printer.push(json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}));
+    let mut spec = structural::<S>();
+    // A spec that needs nothing need not be given; what it defaults to is filled in below it.
+    let required = if spec.get("required").is_some() { json!(["spec"]) } else { json!([]) };
+    if spec.get("required").is_none() {
+        spec["default"] = json!({});
+    }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -53,12 +59,12 @@ fn crd<S: KindSpec>() -> Value {
                 "schema": {"openAPIV3Schema": {
                     "description": description,
                     "type": "object",
-                    "required": ["spec"],
+                    "required": required,
                     "properties": {
                         "apiVersion": {"type": "string"},
                         "kind": {"type": "string"},
                         "metadata": {"type": "object"},
-                        "spec": structural::<S>(),
+                        "spec": spec,
                         "status": structural::<S::Status>(),
                     },
                 }},
@@ -189,6 +195,15 @@ mod tests {
         assert_eq!(spec["ownerRef"]["required"], json!(["kind", "name"]));
         assert_eq!(spec["ownerRef"]["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
         assert_eq!(schema_of(&crds[1])["properties"]["spec"]["required"], json!(["ownerRef"]));
+    }
+
+    #[test]
+    fn a_spec_is_required_where_it_has_required_fields() {
+        let crds = core_crds();
+        assert_eq!(schema_of(&crds[0])["required"], json!([]));
+        assert_eq!(schema_of(&crds[0])["properties"]["spec"]["default"], json!({}));
+        assert_eq!(schema_of(&crds[1])["required"], json!(["spec"]));
+        assert!(serde_json::from_value::<crate::Organization>(json!({"metadata": {"name": "acme"}})).is_ok());
     }
 
     #[test]

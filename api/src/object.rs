@@ -19,6 +19,7 @@ pub struct Object<S: KindSpec> {
     #[schemars(skip)]
     pub metadata: ObjectMeta,
     /// What is wanted.
+    #[serde(default)]
     pub spec: S,
     /// What is observed. Written by controllers only.
     #[serde(default)]
@@ -26,7 +27,7 @@ pub struct Object<S: KindSpec> {
 }
 
 /// The spec of a kind, which names everything else about it.
-pub trait KindSpec: Serialize + DeserializeOwned + JsonSchema {
+pub trait KindSpec: Serialize + DeserializeOwned + JsonSchema + Default {
     /// The observed side.
     type Status: Serialize + DeserializeOwned + JsonSchema + Default;
     /// Names, scope and columns.
