@@ -188,6 +188,15 @@ impl Cache {
         slot.0.get(&collection(&path.group, &path.resource), &name)
     }
 
+    /// The objects of a resource in a plane that is in memory; none where the plane is not.
+    pub fn peek_list(&self, plane: &PlaneId, group: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Entry>> {
+        let Some(slot) = self.planes.read().get(plane).cloned().filter(|slot| slot.1.get().is_some()) else {
+            return Vec::new();
+        };
+        let shot = slot.0.snapshot(&collection(group, resource), namespace, true, 0);
+        shot.objects.into_iter().map(|(_, entry)| entry).collect()
+    }
+
     /// An object's key as a commit sees it: the object, if there is one, and the revision that the commit must expect of
     /// the plane's own key (0 where it is absent, because there is no object or it comes from the layer below).
     pub async fn get_for_update(

@@ -4,7 +4,7 @@ use crate::{
     DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, convert, strategy, write,
 };
 use freehold_apiserver_cache::codec;
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
+use freehold_apiserver_storage::{Change, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
 use freehold_machinery::{Result, Status, Value, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -36,8 +36,8 @@ impl Registry {
             let also = self.admit_delete(op, &live, options).await?;
             let marked = mark(op, &live, options);
             if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
-                match self.finish(op, &path, own, options, also).await? {
-                    Ok(revision) => return self.deleted(op, marked, revision, options).await,
+                match self.finish(op, &path, own, &live, options, also).await? {
+                    Ok(revision) => return Ok(deleted(op, marked, revision, options)),
                     Err(revision) => seen = revision,
                 }
                 continue;
@@ -56,44 +56,16 @@ impl Registry {
         op: &Operation,
         path: &ObjectPath,
         own: u64,
+        live: &Value,
         options: &DeleteOptions,
         also: Vec<(Expect, Change)>,
     ) -> Result<Result<u64, u64>> {
         if options.dry_run {
             return Ok(Ok(0));
         }
-        Ok(match self.commit(op, path, own, self.removal(op, path), also).await? {
+        Ok(match self.commit(op, path, own, self.removal(op, path, live), also).await? {
             Committed::Done(revision) => Ok(revision),
             Committed::Refused(now) => Err(newest(&now)),
-        })
-    }
-
-    async fn deleted(
-        &self,
-        op: &Operation,
-        mut last: Value,
-        revision: u64,
-        options: &DeleteOptions,
-    ) -> Result<Written> {
-        if !options.dry_run {
-            self.after_delete(op, &last).await?;
-            meta::set(&mut last, "resourceVersion", revision.to_string());
-        }
-        let object = if strategy::of(&op.ty).returns_deleted {
-            last
-        } else {
-            let (name, uid) = (meta::name(&last), meta::uid(&last));
-            let mut details = json!({"name": name, "kind": op.ty.plural, "uid": uid});
-            if !op.ty.group.is_empty() {
-                details["group"] = op.ty.group.clone().into();
-            }
-            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
-        };
-        Ok(Written {
-            object: Object::Value(Arc::new(object)),
-            created: false,
-            pending: false,
-            warnings: Vec::new(),
         })
     }
 
@@ -118,7 +90,7 @@ impl Registry {
         }
         meta::remove(&mut marked, "resourceVersion");
         let stored = convert::to_stored(&op.ty, marked.clone())?;
-        let change = Change::Put(Key::object(&op.plane, path), codec::encode(&stored));
+        let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
         Ok(match self.commit(op, path, own, change, Vec::new()).await? {
             Committed::Done(revision) => {
                 meta::set(&mut marked, "resourceVersion", revision.to_string());
@@ -168,17 +140,39 @@ impl Registry {
         }
     }
 
-    /// What goes along with an object: a CRD takes its objects with it.
-    pub(crate) async fn after_delete(&self, op: &Operation, last: &Value) -> Result<()> {
-        if op.ty.group != "apiextensions.k8s.io" || op.ty.plural != "customresourcedefinitions" {
-            return Ok(());
+    /// What is taken away with an object: its own key, hidden where the layer below has one of that name; and with a
+    /// CRD all of its objects.
+    pub(crate) fn removal(&self, op: &Operation, path: &ObjectPath, last: &Value) -> Vec<Change> {
+        let key = Key::object(&op.plane, path);
+        let hidden = self.cache.in_layer(&op.plane, path);
+        let mut changes =
+            vec![if hidden { Change::Put(key, codec::whiteout()) } else { Change::Delete(key) }];
+        if op.ty.group == "apiextensions.k8s.io" && op.ty.plural == "customresourcedefinitions" {
+            let (group, plural) = (last["spec"]["group"].as_str(), last["spec"]["names"]["plural"].as_str());
+            if let (Some(group), Some(plural)) = (group, plural) {
+                changes.push(Change::DeleteRange(KeyRange::resource(&op.plane, group, plural, None)));
+            }
         }
-        let (group, plural) = (&last["spec"]["group"], &last["spec"]["names"]["plural"]);
-        let (Some(group), Some(plural)) = (group.as_str(), plural.as_str()) else { return Ok(()) };
-        let range = KeyRange::resource(&op.plane, group, plural, None);
-        let commit = Commit { expect: vec![], changes: vec![Change::DeleteRange(range)] };
-        self.store.commit(commit).await.map(drop).map_err(|error| write::store_failed(&error))
+        changes
     }
+}
+
+/// What a finished delete answers.
+fn deleted(op: &Operation, mut last: Value, revision: u64, options: &DeleteOptions) -> Written {
+    if !options.dry_run {
+        meta::set(&mut last, "resourceVersion", revision.to_string());
+    }
+    let object = if strategy::of(&op.ty).returns_deleted {
+        last
+    } else {
+        let (name, uid) = (meta::name(&last), meta::uid(&last));
+        let mut details = json!({"name": name, "kind": op.ty.plural, "uid": uid});
+        if !op.ty.group.is_empty() {
+            details["group"] = op.ty.group.clone().into();
+        }
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    };
+    Written { object: Object::Value(Arc::new(object)), created: false, pending: false, warnings: Vec::new() }
 }
 
 /// The revision that others have brought the expected keys to.

@@ -340,12 +340,15 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Outcome> {
         let old = live.map(|live| &live.value);
-        meta::remove(&mut draft, "resourceVersion");
+        match old {
+            Some(old) => meta::set(&mut draft, "resourceVersion", meta::resource_version(old)),
+            None => meta::remove(&mut draft, "resourceVersion"),
+        }
         self.strategize(op, &mut draft, old).await?;
-        let mut also = self.admit(op, &mut draft, old, options.dry_run).await?;
+        self.admit(op, &mut draft, old, options.dry_run).await?;
         validate::prune(&op.ty, &mut draft);
         validate::object(op, &draft, old)?;
-        also.extend(self.validate_admission(op, &draft, old, options.dry_run).await?);
+        let also = self.validate_admission(op, &mut draft, old, options.dry_run).await?;
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
                 return Ok(Outcome::Done(live.value.clone()));
@@ -355,13 +358,11 @@ impl Registry {
             }
         }
         if options.dry_run {
-            if let Some(live) = live {
-                meta::set(&mut draft, "resourceVersion", live.modified.to_string());
-            }
             return Ok(Outcome::Done(draft));
         }
+        meta::remove(&mut draft, "resourceVersion");
         let stored = convert::to_stored(&op.ty, draft.clone())?;
-        let change = Change::Put(Key::object(&op.plane, path), codec::encode(&stored));
+        let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
         match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
                 meta::set(&mut draft, "resourceVersion", revision.to_string());
@@ -371,17 +372,17 @@ impl Registry {
         }
     }
 
-    /// One change of one object, with what must change along with it.
+    /// The change of one object, with what must change along with it.
     pub(crate) async fn commit(
         &self,
         op: &Operation,
         path: &ObjectPath,
         own: u64,
-        change: Change,
+        mut changes: Vec<Change>,
         also: Vec<(Expect, Change)>,
     ) -> Result<Committed> {
         let key = Key::object(&op.plane, path);
-        let (mut expect, mut changes) = (vec![Expect { key, modified: own }], vec![change]);
+        let mut expect = vec![Expect { key, modified: own }];
         for (condition, change) in also {
             expect.push(condition);
             changes.push(change);
@@ -402,24 +403,13 @@ impl Registry {
         if dry_run {
             return Ok(Outcome::Done(last));
         }
-        let change = self.removal(op, path);
+        let change = self.removal(op, path, &last);
         match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
-                self.after_delete(op, &last).await?;
                 meta::set(&mut last, "resourceVersion", revision.to_string());
                 Ok(Outcome::Done(last))
             }
             Committed::Refused(now) => Ok(Outcome::raced(&now)),
-        }
-    }
-
-    /// How an object's key is taken away: hidden where the layer below has one of that name.
-    pub(crate) fn removal(&self, op: &Operation, path: &ObjectPath) -> Change {
-        let key = Key::object(&op.plane, path);
-        if self.cache.in_layer(&op.plane, path) {
-            Change::Put(key, codec::whiteout())
-        } else {
-            Change::Delete(key)
         }
     }
 }
