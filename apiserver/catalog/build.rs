@@ -1,7 +1,7 @@
 //! Makes the OpenAPI definitions of the built-in kinds, once, at build time.
 //!
 //! What `k8s-openapi` knows (names, descriptions, formats, required fields) is joined with what it leaves out, which
-//! the files of `overlay/` state, and written as one compressed file of a definition a line. The crates that
+//! the files of `overlay/` state and `defaults.json` (the defaults of Kubernetes that depend on nothing else), and written as one compressed file of a definition a line. The crates that
 //! know those types are build dependencies only: nothing of them is in the binary.
 
 #[path = "build/kinds.rs"]
@@ -16,12 +16,13 @@ use std::{env, error::Error, fs, path::Path};
 const NEVER_REQUIRED: [&str; 1] = ["metadata"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for path in ["build.rs", "build", "overlay"] {
+    for path in ["build.rs", "build", "overlay", "defaults.json"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let mut definitions = kinds::definitions();
     definitions.values_mut().for_each(relax);
     overlay::apply(Path::new("overlay"), &mut definitions)?;
+    overlay::declare_defaults(Path::new("defaults.json"), &mut definitions)?;
     let out = Path::new(&env::var("OUT_DIR")?).join("definitions.zst");
     fs::write(out, zstd::encode_all(lines(&definitions)?.as_bytes(), 19)?)?;
     Ok(())

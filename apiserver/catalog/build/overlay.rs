@@ -37,6 +37,30 @@ pub(crate) fn apply(folder: &Path, definitions: &mut Map<String, Value>) -> Fall
     Ok(())
 }
 
+/// Declares the defaults that `file` states: by definition (without `io.k8s.api.` in front) and field, the value itself.
+pub(crate) fn declare_defaults(file: &Path, definitions: &mut Map<String, Value>) -> Fallible<()> {
+    let defaults: Map<String, Value> = serde_json::from_slice(&fs::read(file)?)?;
+    for (short, fields) in &defaults {
+        let name = if short.starts_with("io.") { short.clone() } else { format!("io.k8s.api.{short}") };
+        let definition =
+            definitions.get_mut(&name).ok_or_else(|| format!("{file:?}: no definition {name}"))?;
+        for (field, value) in fields.as_object().ok_or("defaults of a definition are an object")? {
+            let target = property(definition, field).and_then(Value::as_object_mut);
+            let target = target.ok_or_else(|| format!("{file:?}: no field {field} in {name}"))?;
+            target.insert("default".to_owned(), value.clone());
+            make_optional(definition, field);
+        }
+    }
+    Ok(())
+}
+
+/// What has a default need not be given.
+fn make_optional(definition: &mut Value, field: &str) {
+    if let Some(required) = definition.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name != field);
+    }
+}
+
 fn property<'a>(definition: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     definition.get_mut("properties")?.get_mut(field)
 }

@@ -18,7 +18,9 @@ pub(crate) fn types(ty: &ResourceType, object: &Value) -> Result<()> {
         return Ok(());
     }
     let Some(schema) = ty.schema.get() else { return Ok(()) };
-    let wrong = |e: &FieldError| e.kind == FieldErrorKind::TypeInvalid;
+    // A null in a built-in kind is a field that is not there, and is dropped with the defaulting.
+    let is_null = |e: &FieldError| e.value.as_ref().is_some_and(|value| value == "null");
+    let wrong = |e: &FieldError| e.kind == FieldErrorKind::TypeInvalid && !is_null(e);
     match schema::validate(object, schema, None).into_iter().find(wrong) {
         Some(error) => {
             let (kind, version) = (&ty.kind, &ty.version);
@@ -37,11 +39,15 @@ pub(crate) fn prune(ty: &ResourceType, object: &mut Value) {
     }
 }
 
-/// Fills in the schema's defaults.
+/// Fills in the schema's defaults, then those that the kind makes of its other fields.
 pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
     if let Some(schema) = ty.schema.get() {
+        if !ty.custom {
+            schema::default::drop_blank(object, schema);
+        }
         schema::default(object, schema);
     }
+    strategy::defaults::apply(ty, object);
 }
 
 /// Everything that must hold before an object is stored.

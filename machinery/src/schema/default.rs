@@ -32,6 +32,27 @@ pub fn drop_nulls(value: &mut Value, schema: &Schema) {
     }
 }
 
+/// Drops fields that are the empty string where the schema has another string as default: to the built-in kinds, whose
+/// strings can't tell empty from absent, such a field counts as absent.
+pub fn drop_blank(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => map.retain(|name, field| {
+            let Some(child) = child(schema, name) else { return true };
+            if field == "" {
+                return child.default.as_ref().is_none_or(|default| !default.is_string() || default == "");
+            }
+            drop_blank(field, child);
+            true
+        }),
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|item| drop_blank(item, items));
+            }
+        }
+        _ => {}
+    }
+}
+
 fn child<'a>(schema: &'a Schema, name: &str) -> Option<&'a Arc<Schema>> {
     schema.properties.get(name).or(schema.additional.as_ref())
 }
@@ -83,6 +104,19 @@ mod tests {
     use super::*;
     use crate::schema::parse;
     use serde_json::json;
+
+    #[test]
+    fn an_empty_string_counts_as_absent_where_another_string_is_the_default() {
+        let schema = parse(&json!({"type": "object", "properties": {
+            "a": {"type": "string", "default": "x"},
+            "b": {"type": "string", "default": ""},
+            "c": {"type": "string"},
+        }}))
+        .unwrap();
+        let mut got = json!({"a": "", "b": "", "c": "", "d": ""});
+        drop_blank(&mut got, &schema);
+        assert_eq!(got, json!({"b": "", "c": "", "d": ""}));
+    }
 
     #[test]
     fn defaults_apply_where_their_parent_is_there() {

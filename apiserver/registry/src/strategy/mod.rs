@@ -1,8 +1,11 @@
 //! What is special about a kind beyond its schema, as one table. A kind without a row is served all the same.
 
+mod access;
 mod batch;
 mod core;
 mod crd;
+pub(crate) mod defaults;
+mod pod_defaults;
 mod policy;
 mod service;
 

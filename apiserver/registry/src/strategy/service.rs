@@ -71,7 +71,6 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        default(object);
         if text(object, "type") == "ExternalName" {
             for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 if let Some(spec) = object["spec"].as_object_mut() {
@@ -157,25 +156,6 @@ impl Registry {
             port["nodePort"] = given.into();
         }
         Ok(())
-    }
-}
-
-fn default(object: &mut Value) {
-    let spec = &mut object["spec"];
-    for (field, value) in
-        [("type", "ClusterIP"), ("sessionAffinity", "None"), ("internalTrafficPolicy", "Cluster")]
-    {
-        if spec.get(field).is_none() {
-            spec[field] = value.into();
-        }
-    }
-    for port in spec["ports"].as_array_mut().into_iter().flatten() {
-        if port.get("protocol").is_none() {
-            port["protocol"] = "TCP".into();
-        }
-        if port.get("targetPort").is_none() {
-            port["targetPort"] = port["port"].clone();
-        }
     }
 }
 

@@ -1,0 +1,276 @@
+//! Defaults that depend on something else in the object; those that don't are declared with the schemas.
+//!
+//! Pure functions, idempotent: what they wrote once they leave as it is. They run wherever a client's object is read,
+//! before managed fields are computed. Facts: `SetDefaults_*` of Kubernetes' API packages.
+
+use super::{
+    access::{at, at_mut, fill, is_empty, list, list_mut, object_mut, text},
+    pod_defaults::{pod, pod_spec},
+};
+use freehold_machinery::{ResourceType, Value, meta};
+use serde_json::json;
+
+type Default = fn(&mut Value);
+
+/// Where a kind keeps a pod template, and what else it fills in.
+struct Row {
+    group: &'static str,
+    resource: &'static str,
+    /// The dotted path of its pod spec.
+    pods: Option<&'static str>,
+    fill: Default,
+}
+
+const fn row(group: &'static str, resource: &'static str, fill: Default) -> Row {
+    Row { group, resource, pods: None, fill }
+}
+
+/// A row of a kind that makes pods.
+const fn workload(group: &'static str, resource: &'static str, pods: &'static str, fill: Default) -> Row {
+    Row { pods: Some(pods), ..row(group, resource, fill) }
+}
+
+const TEMPLATE: &str = "spec.template.spec";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+static TABLE: &[Row] = &[
+    workload("", "pods", "spec", pod),
+    workload("", "podtemplates", "template.spec", |_| {}),
+    workload("", "replicationcontrollers", TEMPLATE, replication_controller),
+    workload("apps", "deployments", TEMPLATE, deployment),
+    workload("apps", "replicasets", TEMPLATE, |_| {}),
+    workload("apps", "statefulsets", TEMPLATE, stateful_set),
+    workload("apps", "daemonsets", TEMPLATE, daemon_set),
+    workload("batch", "jobs", TEMPLATE, job),
+    workload("batch", "cronjobs", "spec.jobTemplate.spec.template.spec", |_| {}),
+    row("", "services", service),
+    row("", "limitranges", limit_range),
+    row("", "nodes", node),
+    row("autoscaling", "horizontalpodautoscalers", autoscaler),
+    row("networking.k8s.io", "networkpolicies", network_policy),
+    row(RBAC, "rolebindings", binding),
+    row(RBAC, "clusterrolebindings", binding),
+    row("resource.k8s.io", "resourceclaims", |claim| device_requests(claim, "spec.devices.requests")),
+    row("resource.k8s.io", "resourceclaimtemplates", |template| {
+        device_requests(template, "spec.spec.devices.requests");
+    }),
+];
+
+/// Fills in the defaults of a built-in kind.
+pub(crate) fn apply(ty: &ResourceType, object: &mut Value) {
+    if ty.custom {
+        return;
+    }
+    if let Some(row) = TABLE.iter().find(|row| row.group == ty.group && row.resource == ty.plural) {
+        run(row, object);
+    }
+}
+
+fn run(row: &Row, object: &mut Value) {
+    if let Some(spec) = row.pods.and_then(|path| at_mut(object, path)) {
+        pod_spec(spec);
+    }
+    (row.fill)(object);
+}
+
+/// The labels of a template, where it has some.
+fn template_labels(object: &Value) -> Option<Value> {
+    let labels = at(object, "spec.template.metadata.labels");
+    (!is_empty(labels)).then(|| labels.clone())
+}
+
+fn inherit_labels(object: &mut Value, labels: &Value) {
+    if is_empty(at(object, "metadata.labels")) {
+        meta::set(object, "labels", labels.clone());
+    }
+}
+
+fn replication_controller(object: &mut Value) {
+    let Some(labels) = template_labels(object) else { return };
+    if is_empty(at(object, "spec.selector")) {
+        object["spec"]["selector"] = labels.clone();
+    }
+    inherit_labels(object, &labels);
+}
+
+fn deployment(object: &mut Value) {
+    rolling(object, "spec.strategy", "25%".into(), "25%".into());
+}
+
+fn daemon_set(object: &mut Value) {
+    rolling(object, "spec.updateStrategy", 1.into(), 0.into());
+}
+
+fn rolling(object: &mut Value, path: &str, unavailable: Value, surge: Value) {
+    if text(object, &format!("{path}.type")) == "RollingUpdate" {
+        let inner = format!("{path}.rollingUpdate");
+        fill(object, &inner, "maxUnavailable", unavailable);
+        fill(object, &inner, "maxSurge", surge);
+    }
+}
+
+fn stateful_set(object: &mut Value) {
+    const STRATEGY: &str = "spec.updateStrategy";
+    if at(object, STRATEGY).is_object() && is_empty(at(object, "spec.updateStrategy.type")) {
+        fill(object, STRATEGY, "rollingUpdate", json!({}));
+        object["spec"]["updateStrategy"]["type"] = "RollingUpdate".into();
+    }
+    let rolling = at(object, "spec.updateStrategy.rollingUpdate").is_object();
+    if rolling && text(object, "spec.updateStrategy.type") == "RollingUpdate" {
+        fill(object, "spec.updateStrategy.rollingUpdate", "partition", 0);
+    }
+}
+
+fn job(object: &mut Value) {
+    if !object["spec"].is_object() {
+        return;
+    }
+    let spec = |field: &str| !at(&object["spec"], field).is_null();
+    let alone = !spec("completions") && !spec("parallelism");
+    let backoff = if spec("backoffLimitPerIndex") { i32::MAX } else { 6 };
+    let replacement = if spec("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    let completions = alone.then_some(("completions", json!(1)));
+    let others = [
+        ("parallelism", json!(1)),
+        ("backoffLimit", json!(backoff)),
+        ("completionMode", json!("NonIndexed")),
+        ("suspend", json!(false)),
+        ("podReplacementPolicy", json!(replacement)),
+        ("manualSelector", json!(false)),
+    ];
+    for (field, value) in completions.into_iter().chain(others) {
+        fill(object, "spec", field, value);
+    }
+    if let Some(labels) = template_labels(object) {
+        inherit_labels(object, &labels);
+    }
+}
+
+fn service(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
+    affinity(spec);
+    for port in list_mut(spec, "ports").filter(|port| port.is_object()) {
+        if is_empty(&port["targetPort"]) {
+            port["targetPort"] = port["port"].clone();
+        }
+    }
+    let kind = text(spec, "type").to_owned();
+    let balanced = kind == "LoadBalancer";
+    let external = !list(spec, "externalIPs").is_empty() && kind == "ClusterIP";
+    let wanted = [
+        ("externalTrafficPolicy", json!("Cluster"), balanced || kind == "NodePort" || external),
+        ("internalTrafficPolicy", json!("Cluster"), kind != "ExternalName"),
+        ("allocateLoadBalancerNodePorts", json!(true), balanced),
+    ];
+    let Some(map) = spec.as_object_mut() else { return };
+    for (field, value, applies) in wanted {
+        if applies && map.get(field).is_none_or(is_blank) {
+            map.insert(field.to_owned(), value);
+        }
+    }
+    if balanced {
+        for ingress in list_mut(object, "status.loadBalancer.ingress").filter(|i| !is_empty(&i["ip"])) {
+            if ingress["ipMode"].is_null() {
+                ingress["ipMode"] = "VIP".into();
+            }
+        }
+    }
+}
+
+fn is_blank(value: &Value) -> bool {
+    value.is_null() || value == ""
+}
+
+fn affinity(spec: &mut Value) {
+    match text(spec, "sessionAffinity") {
+        "ClientIP" => fill(spec, "sessionAffinityConfig.clientIP", "timeoutSeconds", 10_800),
+        "None" => {
+            if let Some(map) = spec.as_object_mut() {
+                map.remove("sessionAffinityConfig");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// For containers: limits from maxima, requests from limits and minima.
+fn limit_range(object: &mut Value) {
+    for item in list_mut(object, "spec.limits").filter(|item| text(item, "type") == "Container") {
+        for (target, source) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")]
+        {
+            let Some(given) = item.get(source).and_then(Value::as_object).cloned() else { continue };
+            for (key, value) in given {
+                fill(item, target, &key, value);
+            }
+        }
+    }
+}
+
+fn node(object: &mut Value) {
+    let capacity = at(object, "status.capacity").clone();
+    if capacity.is_object() {
+        fill(object, "status", "allocatable", capacity);
+    }
+}
+
+fn autoscaler(object: &mut Value) {
+    if !object["spec"].is_object() {
+        return;
+    }
+    if text(object, "apiVersion").ends_with("/v1") {
+        const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+        if meta::annotation(object, METRICS).is_none_or(str::is_empty) {
+            fill(object, "spec", "targetCPUUtilizationPercentage", 80);
+        }
+        return;
+    }
+    if list(object, "spec.metrics").is_empty() {
+        object["spec"]["metrics"] = json!([{"type": "Resource", "resource": {
+            "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+    }
+    if !at(object, "spec.behavior").is_object() {
+        return;
+    }
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let up = json!([{"type": "Pods", "value": 4, "periodSeconds": 15}, percent]);
+    fill(object, "spec.behavior.scaleUp", "stabilizationWindowSeconds", 0);
+    for (direction, policies) in [("scaleUp", up), ("scaleDown", json!([percent]))] {
+        let path = format!("spec.behavior.{direction}");
+        fill(object, &path, "selectPolicy", "Max");
+        fill(object, &path, "policies", policies);
+    }
+}
+
+fn network_policy(object: &mut Value) {
+    if list(object, "spec.policyTypes").is_empty() {
+        let egress = !list(object, "spec.egress").is_empty();
+        let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        if let Some(spec) = object_mut(object, "spec") {
+            spec.insert("policyTypes".into(), types);
+        }
+    }
+}
+
+fn binding(object: &mut Value) {
+    for subject in list_mut(object, "subjects") {
+        if matches!(text(subject, "kind"), "User" | "Group") && is_empty(at(subject, "apiGroup")) {
+            subject["apiGroup"] = RBAC.into();
+        }
+    }
+}
+
+fn device_requests(object: &mut Value, path: &str) {
+    let exact_count = |request: &mut Value| {
+        if text(request, "allocationMode") == "ExactCount" && is_empty(at(request, "count")) {
+            request["count"] = 1.into();
+        }
+    };
+    for request in list_mut(object, path) {
+        at_mut(request, "exactly").into_iter().for_each(exact_count);
+        list_mut(request, "firstAvailable").for_each(exact_count);
+    }
+}
+
+#[cfg(test)]
+#[path = "defaults_tests.rs"]
+mod tests;

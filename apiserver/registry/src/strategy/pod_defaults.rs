@@ -1,0 +1,102 @@
+//! Defaults of pods and of the templates of pods, for every kind that has one.
+
+use super::access::{at, fill, is_empty, list_mut, text};
+use freehold_machinery::{Map, Value};
+use serde_json::json;
+
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+
+/// Fills in a pod spec, in a pod or in a template.
+pub(super) fn pod_spec(spec: &mut Value) {
+    for list in CONTAINERS {
+        list_mut(spec, list).filter(|container| container.is_object()).for_each(container);
+    }
+    list_mut(spec, "volumes").for_each(volume);
+    account(spec);
+}
+
+/// The old name of the service account's field always says what the new one says.
+fn account(spec: &mut Value) {
+    let Some(map) = spec.as_object_mut() else { return };
+    let given = |field: &str| map.get(field).and_then(Value::as_str).filter(|name| !name.is_empty());
+    let Some(name) = given("serviceAccountName").or(given("serviceAccount")).map(str::to_owned) else {
+        return;
+    };
+    for field in ["serviceAccountName", "serviceAccount"] {
+        map.insert(field.to_owned(), name.clone().into());
+    }
+}
+
+fn container(container: &mut Value) {
+    if is_empty(at(container, "imagePullPolicy")) {
+        container["imagePullPolicy"] = pull_policy(text(container, "image")).into();
+    }
+    for probe in PROBES {
+        if container.get(probe).is_some_and(Value::is_object) {
+            positive(&mut container[probe]);
+        }
+    }
+}
+
+/// Zero counts as absent in a probe.
+fn positive(probe: &mut Value) {
+    for (field, default) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        if probe.get(field).is_none_or(|value| *value == 0) {
+            probe[field] = default.into();
+        }
+    }
+}
+
+/// An image that has neither a tag nor a digest is the newest, and is pulled each time.
+fn pull_policy(image: &str) -> &'static str {
+    let (reference, digest) = image.split_once('@').map_or((image, ""), |(name, digest)| (name, digest));
+    let last = reference.rsplit('/').next().unwrap_or_default();
+    let tag = last.split_once(':').map_or("", |(_, tag)| tag);
+    let latest = tag == "latest" || (tag.is_empty() && digest.is_empty());
+    if latest && !image.is_empty() { "Always" } else { "IfNotPresent" }
+}
+
+fn volume(volume: &mut Value) {
+    let Some(map) = volume.as_object_mut() else { return };
+    if map.iter().all(|(field, source)| field == "name" || source.is_null()) {
+        map.insert("emptyDir".into(), json!({}));
+    }
+    if let Some(Value::Object(image)) = map.get_mut("image")
+        && image.get("pullPolicy").is_none_or(is_empty)
+    {
+        let reference = image.get("reference").and_then(Value::as_str).unwrap_or_default();
+        let policy = pull_policy(reference);
+        image.insert("pullPolicy".into(), policy.into());
+    }
+}
+
+/// Fills in what pods have and their templates don't.
+pub(super) fn pod(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
+    let shares_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    for list in &CONTAINERS[..2] {
+        for container in list_mut(spec, list).filter(|container| container.is_object()) {
+            requests_from_limits(container);
+            if shares_network {
+                list_mut(container, "ports").for_each(host_port);
+            }
+        }
+    }
+    fill(object, "spec", "enableServiceLinks", true);
+}
+
+fn requests_from_limits(container: &mut Value) {
+    let limits: Option<Map> = at(container, "resources.limits").as_object().cloned();
+    for (resource, amount) in limits.into_iter().flatten() {
+        fill(container, "resources.requests", &resource, amount);
+    }
+}
+
+fn host_port(port: &mut Value) {
+    if port.is_object() && is_empty(&port["hostPort"]) {
+        port["hostPort"] = port["containerPort"].clone();
+    }
+}
