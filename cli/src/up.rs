@@ -151,16 +151,19 @@ pub async fn run(args: Args) -> Result<()> {
     running.await.context("the server ended badly")
 }
 
-/// Tells scripts that the server is ready, and people what they can do now.
+/// Tells scripts that the server is ready, in one line, and people what they can do now.
 fn announce(url: &str, kubeconfig: &Path) -> Result<()> {
     let file = kubeconfig.display();
+    let program = std::env::args_os().next().unwrap_or_else(|| "freehold".into());
+    let program = Path::new(&program).display();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready url={url} kubeconfig={file}")?;
-    writeln!(out, "\nFreehold serves {url}\nThe admin's kubeconfig is {file}\n\nTry:")?;
+    writeln!(out, "\nFreehold serves {url}; Ctrl-C stops it, and everything is kept.")?;
+    writeln!(out, "The admin's kubeconfig is {file}\n\nTry, in another terminal:\n")?;
     writeln!(out, "  export KUBECONFIG={file}")?;
-    writeln!(out, "  kubectl api-resources --api-group=resourcemanager.freehold.dev")?;
     writeln!(out, "  kubectl apply -f examples/first-project.yaml && kubectl wait --for=condition=Ready project/web")?;
-    writeln!(out, "  freehold kubeconfig web > web.kubeconfig && kubectl --kubeconfig web.kubeconfig get namespaces")?;
+    writeln!(out, "  {program} kubeconfig web > web.kubeconfig")?;
+    writeln!(out, "  kubectl --kubeconfig web.kubeconfig get namespaces")?;
     out.flush()?;
     Ok(())
 }
