@@ -6,7 +6,8 @@ use crate::object::NamespaceView;
 use crate::pods::PodView;
 use freehold_client::Client;
 use freehold_controller_manager_runtime::{
-    Controller, Informer, Interest, Key, Metrics, Planes, Queue, QueueKey, Reconciled, Store, resync,
+    Controller, Informer, Interest, Key, Metrics, Outcome, Planes, Presence, Queue, QueueKey, Reconciled,
+    Store, resync,
 };
 use freehold_machinery::{PlaneId, Value};
 use futures_util::future::BoxFuture;
@@ -17,6 +18,9 @@ use tokio_util::task::TaskTracker;
 
 /// How often every object that a controller looks after is looked at without a cause.
 const RESYNC: Duration = Duration::from_secs(30 * 60);
+
+/// How soon the objects of a plane that is arriving are looked at again.
+const ARRIVING: Duration = Duration::from_millis(20);
 
 /// A controller: what it does with one key.
 pub(crate) trait Reconcile: Send + Sync + 'static {
@@ -134,7 +138,7 @@ impl Context {
     ) {
         let waits: Vec<_> = stores.iter().map(|store| store.wait(self.token.clone())).collect();
         let controller = Controller::new(name, queue.clone()).workers(workers).metrics(&self.metrics);
-        let (token, reconciler) = (self.token.clone(), Arc::new(reconciler));
+        let (token, reconciler, planes) = (self.token.clone(), Arc::new(reconciler), self.planes.clone());
         self.tasks.spawn(async move {
             for wait in waits {
                 if !wait.await {
@@ -142,8 +146,15 @@ impl Context {
                 }
             }
             let run = move |key| {
-                let reconciler = reconciler.clone();
-                async move { reconciler.reconcile(key).await }
+                let (reconciler, presence) = (reconciler.clone(), planes.presence(QueueKey::plane(&key)));
+                async move {
+                    match presence {
+                        Presence::Here => reconciler.reconcile(key).await,
+                        // With half of its objects known, the other half would be made again.
+                        Presence::Arriving => Ok(Outcome::After(ARRIVING)),
+                        Presence::Away => Ok(Outcome::Done),
+                    }
+                }
             };
             controller.run(token, run).await;
         });

@@ -279,9 +279,12 @@ impl Reconcile for Jobs {
         let pods = self.pods.by_index(&key.plane, meta::uid(&job));
         let decision = decide(&Observed { job: &job, pods, now: Timestamp::now() });
         let client = self.planes.client(&key.plane);
+        // What fails must not keep the status from being told.
+        let mut done = Ok(());
         for action in decision.actions {
-            self.act(&client, &key, &job, action).await?;
+            done = done.and(self.act(&client, &key, &job, action).await);
         }
+        done?;
         Ok(decision.again.map_or(Outcome::Done, Outcome::After))
     }
 }

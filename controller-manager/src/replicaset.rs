@@ -192,9 +192,12 @@ impl Reconcile for ReplicaSets {
         let decision =
             decide(&Observed { set: &set, owned: self.not_doomed(owned), orphans, now: Timestamp::now() });
         let client = self.planes.client(&key.plane);
+        // What fails must not keep the status from being told.
+        let mut done = Ok(());
         for action in decision.actions {
-            self.act(&client, &key, &set, action).await?;
+            done = done.and(self.act(&client, &key, &set, action).await);
         }
+        done?;
         Ok(decision.again.map_or(Outcome::Done, Outcome::After))
     }
 }

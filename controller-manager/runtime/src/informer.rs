@@ -1,6 +1,6 @@
 //! One watch per interest, over all planes or in one.
 
-use crate::planes::{Planes, strip};
+use crate::planes::{Move, Planes, strip};
 use crate::store::IndexFn;
 use crate::{Key, Queue, Store};
 use freehold_client::{Client, Error, ListOptions, Resource, WatchEvent, WatchOptions, WatchStream};
@@ -8,6 +8,8 @@ use freehold_machinery::{PlaneId, Value, meta};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 /// The shortest time between two attempts to open a watch.
@@ -130,6 +132,15 @@ pub struct Informer<T> {
     /// While initial events come: what was there before and has not come yet.
     unseen: Option<HashSet<Key>>,
     streaming_lists: bool,
+    moves: Option<broadcast::Receiver<Move>>,
+}
+
+/// The next plane that moves; never, where planes don't.
+async fn next_move(moves: &mut Option<broadcast::Receiver<Move>>) -> Result<Move, RecvError> {
+    match moves {
+        Some(moves) => moves.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Why a watch ended.
@@ -157,6 +168,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
             resource_version: String::new(),
             unseen: None,
             streaming_lists: true,
+            moves: planes.moves(),
         }
     }
 
@@ -242,24 +254,72 @@ impl<T: Send + Sync + 'static> Informer<T> {
     }
 
     async fn follow(&mut self, mut stream: WatchStream) -> Ended {
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => self.upsert(object),
-                Ok(WatchEvent::Deleted(object)) => self.delete(&object),
-                Ok(WatchEvent::Bookmark { resource_version, initial_events_end }) => {
-                    self.resource_version = resource_version;
-                    if initial_events_end {
-                        self.initial_events_end();
-                    } else if self.unseen.is_none() {
-                        self.store.set_revision(&self.resource_version);
-                    }
-                }
-                Ok(WatchEvent::Error(status)) if status.code == 410 => return Ended::Gone,
-                Ok(WatchEvent::Error(status)) => return Ended::Failed(Error::Api(status)),
-                Err(error) => return Ended::Failed(error),
+        loop {
+            let ended = tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(event)) => self.event(event),
+                    Some(Err(error)) => Some(Ended::Failed(error)),
+                    None => Some(Ended::Closed),
+                },
+                moved = next_move(&mut self.moves) => self.moved(moved).await,
+            };
+            if let Some(ended) = ended {
+                return ended;
             }
         }
-        Ended::Closed
+    }
+
+    /// Takes in an event; gives why the watch is over, if it is.
+    fn event(&mut self, event: WatchEvent) -> Option<Ended> {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.follow_version(&object);
+                self.upsert(object);
+            }
+            WatchEvent::Deleted(object) => {
+                self.follow_version(&object);
+                self.delete(&object);
+            }
+            WatchEvent::Bookmark { resource_version, initial_events_end } => {
+                self.resource_version = resource_version;
+                if initial_events_end {
+                    self.initial_events_end();
+                } else if self.unseen.is_none() {
+                    self.store.set_revision(&self.resource_version);
+                }
+            }
+            WatchEvent::Error(status) if status.code == 410 => return Some(Ended::Gone),
+            WatchEvent::Error(status) => return Some(Ended::Failed(Error::Api(status))),
+        }
+        None
+    }
+
+    fn follow_version(&mut self, object: &Value) {
+        if self.unseen.is_none() {
+            self.resource_version = meta::resource_version(object).to_owned();
+        }
+    }
+
+    /// Reads or forgets a plane that came or went; whatever goes wrong, everything is listed again.
+    async fn moved(&mut self, moved: Result<Move, RecvError>) -> Option<Ended> {
+        let Ok(Move { plane, arrival }) = moved else { return Some(Ended::Gone) };
+        if arrival.is_none() {
+            for (key, _) in self.store.in_plane(&plane) {
+                self.change(key, None, "");
+            }
+            return None;
+        }
+        let client = self.planes.client(&plane);
+        match client.list_all(&self.interest.resource, None, &self.interest.list_options()).await {
+            Ok(list) => {
+                for object in list.items {
+                    self.upsert_in(plane.clone(), object);
+                }
+                None
+            }
+            Err(error) if error.is_not_found() => None,
+            Err(_) => Some(Ended::Gone),
+        }
     }
 
     async fn list(&mut self) -> Result<(), Error> {
@@ -273,36 +333,42 @@ impl<T: Send + Sync + 'static> Informer<T> {
         Ok(())
     }
 
-    /// The key of an object that has come, after the observers saw it.
-    fn receive(&mut self, object: &Value, seen: Seen) -> Option<Key> {
-        if self.unseen.is_none() {
-            self.resource_version = meta::resource_version(object).to_owned();
-        }
-        let plane: Option<PlaneId> = self.planes.plane_of(object);
+    fn plane_of(&self, object: &Value) -> Option<PlaneId> {
+        let plane = self.planes.plane_of(object);
         if plane.is_none() {
             tracing::warn!(resource = %self.interest.resource, "an object came without its plane");
         }
-        let key = Key::of(plane?, object);
-        for observer in &self.observers {
-            observer(&key, object, seen);
-        }
-        Some(key)
+        plane
     }
 
-    fn upsert(&mut self, mut object: Value) {
-        let Some(key) = self.receive(&object, Seen::There) else { return };
-        let resource_version = meta::resource_version(&object).to_owned();
+    fn upsert(&mut self, object: Value) {
+        if let Some(plane) = self.plane_of(&object) {
+            self.upsert_in(plane, object);
+        }
+    }
+
+    fn upsert_in(&mut self, plane: PlaneId, mut object: Value) {
+        let key = Key::of(plane, &object);
+        self.observe(&key, &object, Seen::There);
         if let Some(unseen) = &mut self.unseen {
             unseen.remove(&key);
         }
+        let resource_version = meta::resource_version(&object).to_owned();
         strip(&mut object);
         let new = (self.interest.project)(object).map(Arc::new);
         self.change(key, new, &resource_version);
     }
 
     fn delete(&mut self, object: &Value) {
-        if let Some(key) = self.receive(object, Seen::Gone) {
-            self.change(key, None, meta::resource_version(object));
+        let Some(plane) = self.plane_of(object) else { return };
+        let key = Key::of(plane, object);
+        self.observe(&key, object, Seen::Gone);
+        self.change(key, None, meta::resource_version(object));
+    }
+
+    fn observe(&self, key: &Key, object: &Value, seen: Seen) {
+        for observer in &self.observers {
+            observer(key, object, seen);
         }
     }
 
@@ -380,12 +446,24 @@ mod tests {
     #[tokio::test]
     async fn live_events_move_the_version_to_resume_from() {
         let (mut informer, log) = informer();
-        informer.upsert(object("a", "7"));
-        informer.delete(&object("a", "9"));
-        informer.delete(&object("never-seen", "10"));
+        informer.event(WatchEvent::Added(object("a", "7")));
+        informer.event(WatchEvent::Deleted(object("a", "9")));
+        informer.event(WatchEvent::Deleted(object("never-seen", "10")));
         assert_eq!(informer.resource_version, "10");
         assert!(informer.store.has_seen("9"));
         assert_eq!(*log.lock(), ["+core:n/a", "-core:n/a"]);
+    }
+
+    #[tokio::test]
+    async fn a_plane_that_leaves_is_forgotten_and_the_others_stay() {
+        let (mut informer, log) = informer();
+        informer.upsert(object("a", "7"));
+        let elsewhere: PlaneId = "p".parse().unwrap();
+        informer.upsert_in(elsewhere.clone(), object("a", "8"));
+        let left = Move { plane: elsewhere, arrival: None };
+        assert!(informer.moved(Ok(left)).await.is_none());
+        assert_eq!(*log.lock(), ["+core:n/a", "+p:n/a", "-p:n/a"]);
+        assert!(matches!(informer.moved(Err(RecvError::Lagged(3))).await, Some(Ended::Gone)));
     }
 
     #[tokio::test]

@@ -60,7 +60,7 @@ pub use events::{EventType, Recorder};
 pub use informer::{Change, Informer, Interest, Seen};
 pub use key::{Key, QueueKey};
 pub use metrics::Metrics;
-pub use planes::Planes;
+pub use planes::{Planes, Presence};
 pub use queue::Queue;
 pub use store::Store;
 

@@ -2,6 +2,11 @@
 
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::broadcast;
 
 /// The annotation that tells an object's plane in lists and watches over all planes.
 const PLANE_ANNOTATION: &str = "freehold.dev/plane";
@@ -15,14 +20,65 @@ pub struct Planes {
 
 #[derive(Clone, Debug)]
 enum Scope {
-    All,
+    All(Arc<Moves>),
     One { plane: PlaneId, base_path: String },
+}
+
+/// How long an arriving plane is waited for.
+const ARRIVAL: Duration = Duration::from_secs(10);
+/// Moves that an informer can be behind; more make it list everything again.
+const BEHIND: usize = 64;
+
+/// Whether controllers over all planes work in a plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// They do.
+    Here,
+    /// They will when stores have its objects.
+    Arriving,
+    /// Somebody else does.
+    Away,
+}
+
+/// Planes that came and went.
+#[derive(Debug)]
+struct Moves {
+    sender: broadcast::Sender<Move>,
+    /// When arriving planes began to; `None` for those away.
+    absent: Mutex<HashMap<PlaneId, Option<Instant>>>,
+}
+
+/// A plane that came or went.
+#[derive(Clone, Debug)]
+pub(crate) struct Move {
+    pub(crate) plane: PlaneId,
+    /// Held by each informer until it has the plane's objects; `None` if the plane went.
+    pub(crate) arrival: Option<Arc<Arrival>>,
+}
+
+/// Makes a plane present when the last informer has it.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    plane: PlaneId,
+    moves: Weak<Moves>,
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        let Some(moves) = self.moves.upgrade() else { return };
+        let mut absent = moves.absent.lock();
+        // It may have gone again meanwhile.
+        if absent.get(&self.plane).is_some_and(Option::is_some) {
+            absent.remove(&self.plane);
+        }
+    }
 }
 
 impl Planes {
     /// Every plane that the server serves itself.
     pub fn all(client: Client) -> Self {
-        Self { client, scope: Scope::All }
+        let moves = Moves { sender: broadcast::Sender::new(BEHIND), absent: Mutex::default() };
+        Self { client, scope: Scope::All(Arc::new(moves)) }
     }
 
     /// One plane, at a base path of the server (`/planes/infra`; empty for a server with one plane).
@@ -33,7 +89,7 @@ impl Planes {
     /// The one plane, or `None` where there are many.
     pub fn only(&self) -> Option<&PlaneId> {
         match &self.scope {
-            Scope::All => None,
+            Scope::All(_) => None,
             Scope::One { plane, .. } => Some(plane),
         }
     }
@@ -41,7 +97,7 @@ impl Planes {
     /// A client for lists and watches over everything.
     pub fn everywhere(&self) -> Client {
         match &self.scope {
-            Scope::All => self.client.at("/planes/-"),
+            Scope::All(_) => self.client.at("/planes/-"),
             Scope::One { base_path, .. } => self.client.at(base_path),
         }
     }
@@ -49,7 +105,7 @@ impl Planes {
     /// A client for one plane.
     pub fn client(&self, plane: &PlaneId) -> Client {
         match &self.scope {
-            Scope::All => self.client.at(&format!("/planes/{plane}")),
+            Scope::All(_) => self.client.at(&format!("/planes/{plane}")),
             Scope::One { base_path, .. } => self.client.at(base_path),
         }
     }
@@ -59,10 +115,53 @@ impl Planes {
         self.client.at("")
     }
 
+    /// Tells that the server began to serve a plane that had objects before. Watches do not tell of those: informers
+    /// read them now.
+    pub fn arrive(&self, plane: &PlaneId) {
+        let Scope::All(moves) = &self.scope else { return };
+        moves.absent.lock().insert(plane.clone(), Some(Instant::now()));
+        let arrival = Some(Arc::new(Arrival { plane: plane.clone(), moves: Arc::downgrade(moves) }));
+        // Without informers there is nobody to tell.
+        let _ = moves.sender.send(Move { plane: plane.clone(), arrival });
+    }
+
+    /// Tells that the server does not serve a plane any more: informers forget its objects, which are still there.
+    pub fn leave(&self, plane: &PlaneId) {
+        let Scope::All(moves) = &self.scope else { return };
+        moves.absent.lock().insert(plane.clone(), None);
+        let _ = moves.sender.send(Move { plane: plane.clone(), arrival: None });
+    }
+
+    /// Whether controllers are to work in a plane.
+    pub fn presence(&self, plane: &PlaneId) -> Presence {
+        let Scope::All(moves) = &self.scope else { return Presence::Here };
+        match moves.absent.lock().get(plane) {
+            None => Presence::Here,
+            Some(None) => Presence::Away,
+            Some(Some(since)) if since.elapsed() > ARRIVAL => Presence::Here,
+            Some(Some(_)) => Presence::Arriving,
+        }
+    }
+
+    /// Forgets that a plane went, because it is gone for good.
+    pub fn forget(&self, plane: &PlaneId) {
+        if let Scope::All(moves) = &self.scope {
+            moves.absent.lock().remove(plane);
+        }
+    }
+
+    /// Moves from now on; `None` where planes don't move.
+    pub(crate) fn moves(&self) -> Option<broadcast::Receiver<Move>> {
+        match &self.scope {
+            Scope::All(moves) => Some(moves.sender.subscribe()),
+            Scope::One { .. } => None,
+        }
+    }
+
     /// The plane of an object from [`Planes::everywhere`]; `None` where the server left it out.
     pub fn plane_of(&self, object: &Value) -> Option<PlaneId> {
         match &self.scope {
-            Scope::All => meta::annotation(object, PLANE_ANNOTATION)?.parse().ok(),
+            Scope::All(_) => meta::annotation(object, PLANE_ANNOTATION)?.parse().ok(),
             Scope::One { plane, .. } => Some(plane.clone()),
         }
     }
@@ -76,5 +175,28 @@ pub(crate) fn strip(object: &mut Value) {
     annotations.remove(PLANE_ANNOTATION);
     if annotations.is_empty() {
         metadata.remove("annotations");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_client::{Config, Identity};
+
+    #[test]
+    fn a_plane_that_arrives_is_present_when_every_informer_has_it() {
+        let planes =
+            Planes::all(Client::new(&Config::new("http://127.0.0.1:1", "", Identity::None)).unwrap());
+        let plane: PlaneId = "p".parse().unwrap();
+        let mut informers = [planes.moves().unwrap(), planes.moves().unwrap()];
+        planes.leave(&plane);
+        assert_eq!(planes.presence(&plane), Presence::Away);
+        planes.arrive(&plane);
+        for informer in &mut informers {
+            assert_eq!(planes.presence(&plane), Presence::Arriving);
+            assert!(informer.try_recv().unwrap().arrival.is_none());
+            assert!(informer.try_recv().unwrap().arrival.is_some());
+        }
+        assert_eq!(planes.presence(&plane), Presence::Here);
     }
 }

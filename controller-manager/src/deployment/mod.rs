@@ -99,9 +99,12 @@ impl Reconcile for Deployments {
             now: Timestamp::now(),
         });
         let client = self.planes.client(&key.plane);
+        // What fails must not keep the status from being told.
+        let mut done = Ok(());
         for action in decision.actions {
-            self.act(&client, &key, &deployment, action).await?;
+            done = done.and(self.act(&client, &key, &deployment, action).await);
         }
+        done?;
         Ok(decision.again.map_or(Outcome::Done, Outcome::After))
     }
 }

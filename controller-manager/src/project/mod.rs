@@ -12,6 +12,7 @@ use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use decide::{Action, Observed, SecretView, decide};
+use freehold_api::ControlPlaneMode;
 use freehold_api::keys::{
     KUBECONFIG_KEY, ORGANIZATION, PROJECT, READY, kubeconfig_secret, organization_namespace,
 };
@@ -76,6 +77,7 @@ fn secret_view(secret: Value) -> Option<SecretView> {
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
     context.projects().enqueue_into(&queue);
+    follow_moves(context);
     let projects = context.projects().store();
     follow_organizations(context, &queue, &projects);
     let secrets = follow_secrets(context, &queue);
@@ -109,6 +111,31 @@ pub(crate) fn start(context: &mut Context) {
         &[&projects, &organizations, &secrets, &control_planes],
         controller,
     );
+}
+
+/// The plane that an object's change of mode makes come here (`true`) or go.
+fn plane_moved(old: Option<&Value>, new: Option<&Value>) -> Option<bool> {
+    let mode = |project: Option<&Value>| match text(project?, "/status/controlPlane/mode") {
+        "" => None,
+        mode => Some(mode == ControlPlaneMode::Shared.as_str()),
+    };
+    let (before, now) = (mode(old)?, mode(new)?);
+    (before != now).then_some(now)
+}
+
+/// Tells controllers over all planes when a project's plane moves between this server and a pair of its own.
+fn follow_moves(context: &mut Context) {
+    let planes = context.planes.clone();
+    context.projects().on_change(move |change| {
+        let project = change.new.as_deref().or(change.old.as_deref());
+        let Some(plane) = project.and_then(|p| meta::uid(p).parse::<PlaneId>().ok()) else { return };
+        match plane_moved(change.old.as_deref(), change.new.as_deref()) {
+            Some(true) => planes.arrive(&plane),
+            Some(false) => planes.leave(&plane),
+            None if change.new.is_none() => planes.forget(&plane),
+            None => {}
+        }
+    });
 }
 
 fn follow_organizations(context: &mut Context, queue: &Arc<Queue<Key>>, projects: &Store<Value>) {
@@ -439,6 +466,23 @@ mod tests {
             view,
             SecretView { project: "web".into(), hash: terms.hash(&project, &url), expires: 4600 }
         );
+    }
+
+    #[test]
+    fn a_plane_moves_when_its_mode_in_status_changes() {
+        let mode = |mode: &str| json!({"status": {"controlPlane": {"mode": mode}}});
+        let (shared, dedicated, none) = (mode("Shared"), mode("Dedicated"), json!({}));
+        let rows = [
+            (Some(&shared), Some(&dedicated), Some(false)),
+            (Some(&dedicated), Some(&shared), Some(true)),
+            (Some(&shared), Some(&shared), None),
+            (Some(&none), Some(&dedicated), None),
+            (None, Some(&dedicated), None),
+            (Some(&shared), None, None),
+        ];
+        for (old, new, moved) in rows {
+            assert_eq!(plane_moved(old, new), moved, "{old:?} {new:?}");
+        }
     }
 
     #[test]
