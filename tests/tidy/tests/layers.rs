@@ -1,6 +1,6 @@
 //! Which crate may know which: the picture in ARCHITECTURE.md, as a table.
 
-use freehold_tests_tidy::workspace::{Package, packages, top};
+use freehold_tests_tidy::workspace::{Package, array, metadata, packages, text, top};
 
 /// Crates without their prefix, and what each may depend on. From the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -163,6 +163,45 @@ fn clients_of_the_apiserver_know_nothing_of_its_inside() {
         assert!(inside || !knows || *name == "cli", "{name} reaches into the apiserver");
         assert!(*name == "cli" || !allowed.contains(&"apiserver"), "{name} depends on the assembly");
     }
+}
+
+/// What is pure, or nearly: nothing to wait for, no sockets.
+const PURE: &[&str] = &[
+    "machinery",
+    "machinery-cel",
+    "machinery-protobuf",
+    "api",
+    "pki",
+    "apiserver-authn",
+    "apiserver-authz",
+    "apiserver-admission",
+    "apiserver-catalog",
+];
+
+/// What lies below the edge and does wait. The etcd engine is not among them: its protocol is HTTP.
+const BELOW_THE_EDGE: &[&str] = &[
+    "apiserver-storage",
+    "apiserver-storage-embedded",
+    "apiserver-cache",
+    "apiserver-registry",
+    "apiserver-planes",
+];
+
+const HTTP: &[&str] =
+    &["http", "http-body", "http-body-util", "hyper", "hyper-util", "tonic", "tower", "tokio-rustls"];
+const ASYNC: &[&str] = &["tokio", "tokio-stream", "tokio-util", "futures-util", "async-trait"];
+
+#[test]
+fn nothing_below_the_edge_knows_http_and_nothing_pure_waits() {
+    let mut wrong = Vec::new();
+    for package in array(&metadata()["packages"]) {
+        let name = short(text(&package["name"]));
+        let (pure, below) = (PURE.contains(&name), BELOW_THE_EDGE.contains(&name));
+        let uses = array(&package["dependencies"]).filter(|d| d["kind"] != "dev").map(|d| text(&d["name"]));
+        let banned = |uses: &&str| (pure || below) && HTTP.contains(uses) || pure && ASYNC.contains(uses);
+        wrong.extend(uses.filter(banned).map(|uses| format!("{name} -> {uses}")));
+    }
+    assert!(wrong.is_empty(), "what these crates must not know:\n{}", wrong.join("\n"));
 }
 
 #[test]
