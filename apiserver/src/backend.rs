@@ -179,6 +179,7 @@ impl Backend for LocalBackend {
 
     async fn create(&self, target: &Target, op: Operation, body: Body, options: WriteOptions) -> Result<Written> {
         let op = self.local(target, op, "create")?;
+        self.planes.check_create(&op.plane)?;
         if let Target::Organization(scope) = target {
             organization::check_write(&op, scope, &body.value)?;
         }
@@ -200,6 +201,9 @@ impl Backend for LocalBackend {
 
     async fn patch(&self, target: &Target, op: Operation, patch: Patch, options: WriteOptions) -> Result<Written> {
         let op = self.local(target, op, "patch")?;
+        if matches!(patch, Patch::Apply(_)) && op.subresource.is_none() {
+            self.planes.check_create(&op.plane)?;
+        }
         if let Target::Organization(scope) = target {
             match organization::check_object(&self.registry, &op, scope).await {
                 Err(status) if status.is_not_found() => {

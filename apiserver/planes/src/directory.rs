@@ -1,6 +1,6 @@
 //! Which projects there are: kept current from the core plane's objects, looked up without decoding them.
 
-use freehold_apiserver_cache::{Cache, Entry, EventKind, Scope, WatchStart};
+use freehold_apiserver_cache::{Cache, Entry, EventKind, ListRequest, Scope, WatchStart};
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{PlaneId, Result, Value};
 use parking_lot::RwLock;
@@ -23,6 +23,8 @@ pub struct ProjectInfo {
     pub organization: Arc<str>,
     /// Whether a dedicated pair serves it now.
     pub dedicated: bool,
+    /// Whether the project is being deleted.
+    pub deleting: bool,
     modified: u64,
 }
 
@@ -36,6 +38,7 @@ impl ProjectInfo {
             dedicated: value["status"]["controlPlane"]["mode"].as_str() == Some("Dedicated")
                 || value["status"]["controlPlane"].get("mode").is_none()
                     && value["spec"]["controlPlane"]["mode"] == Value::from("Dedicated"),
+            deleting: entry.is_deleting(),
             modified: entry.modified,
         })
     }
@@ -104,6 +107,19 @@ impl Directory {
     /// The project of a plane.
     pub fn by_plane(&self, plane: &PlaneId) -> Option<Arc<ProjectInfo>> {
         self.index.read().by_plane.get(plane).cloned()
+    }
+
+    /// The project of a plane, as of now: one that is not in the index yet is looked for among all.
+    pub async fn find_plane(&self, plane: &PlaneId) -> Result<Option<Arc<ProjectInfo>>> {
+        if let Some(info) = self.by_plane(plane) {
+            return Ok(Some(info));
+        }
+        self.cache.catch_up().await?;
+        let request =
+            ListRequest { plane: &PlaneId::core(), group: GROUP, resource: "projects", namespace: None };
+        let listed = self.cache.list(request).await?.objects;
+        let found = listed.iter().find(|(_, entry)| entry.uid() == plane.as_str());
+        Ok(found.and_then(|(_, entry)| ProjectInfo::read(entry)).map(|info| self.index.write().put(info)))
     }
 
     /// The projects of an organization, by name.

@@ -74,6 +74,11 @@ fn resource(name: &str) -> GroupResource {
     GroupResource::new(directory::GROUP, name)
 }
 
+/// Whether a plane is Freehold's own rather than a project's.
+fn is_own(plane: &PlaneId) -> bool {
+    *plane == PlaneId::core() || *plane == PlaneId::infra()
+}
+
 impl Planes {
     /// The planes of a store. `root` is core, or the one plane that a dedicated server serves.
     pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, root: PlaneId) -> Arc<Self> {
@@ -113,8 +118,25 @@ impl Planes {
                 Ok(Target::Organization(OrganizationScope { name: name.as_str().into(), namespace }))
             }
             Context::User(name) => Ok(Target::User(name.clone())),
-            Context::Plane(plane) => Ok(Target::Local(plane.clone())),
+            Context::Plane(plane) if self.exists(plane).await? => Ok(Target::Local(plane.clone())),
+            Context::Plane(plane) => Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str())),
             Context::AllPlanes => Ok(Target::AllPlanes),
+        }
+    }
+
+    /// Whether there is such a plane: core, infra, or that of a project.
+    async fn exists(&self, plane: &PlaneId) -> Result<bool> {
+        Ok(is_own(plane) || self.directory.find_plane(plane).await?.is_some())
+    }
+
+    /// Refuses new objects in the plane of a project that is being deleted: nothing would take them away any more.
+    pub fn check_create(&self, plane: &PlaneId) -> Result<()> {
+        match self.directory.by_plane(plane).filter(|info| info.deleting) {
+            Some(info) => {
+                let why = "no new objects can be made in it because it is being deleted";
+                Err(Status::forbidden(&resource("projects"), &info.name, why))
+            }
+            None => Ok(()),
         }
     }
 
@@ -195,8 +217,8 @@ impl Planes {
     /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
     /// not being deleted.
     pub async fn delete(&self, plane: &PlaneId) -> Result<()> {
-        let reserved = *plane == PlaneId::core() || *plane == PlaneId::infra();
-        let project = self.directory.by_plane(plane);
+        let reserved = is_own(plane);
+        let project = self.directory.find_plane(plane).await?;
         let wanted = match &project {
             Some(info) => !meta::is_deleting(&self.core_object("projects", &info.name).await?.value()),
             None => false,
