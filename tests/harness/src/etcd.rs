@@ -21,6 +21,16 @@ pub struct Etcd {
 impl Etcd {
     /// Starts an etcd that keeps data and log in `folder`, and waits until it serves.
     pub fn start(folder: &Path) -> Self {
+        // A test never loses power, only processes.
+        Self::launch(folder, &["--unsafe-no-fsync"])
+    }
+
+    /// The same with writes that wait for the disk, as they do in production: for measurements.
+    pub fn start_durable(folder: &Path) -> Self {
+        Self::launch(folder, &[])
+    }
+
+    fn launch(folder: &Path, args: &[&str]) -> Self {
         let [client, peer] = free_ports();
         let (url, peers) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let log = std::fs::File::create(folder.join("etcd.log")).expect("the test's folder can be written");
@@ -30,8 +40,7 @@ impl Etcd {
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &format!("default={peers}"), "--log-level", "warn"])
-            // A test never loses power, only processes.
-            .arg("--unsafe-no-fsync")
+            .args(args)
             .stdout(log.try_clone().expect("a file has a second handle"))
             .stderr(log)
             .spawn()

@@ -17,6 +17,7 @@ pub struct Kubectl {
     kubeconfig: PathBuf,
     home: PathBuf,
     args: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 /// What a command gave.
@@ -35,13 +36,20 @@ pub struct Output {
 impl Kubectl {
     /// `kubectl` with a kubeconfig, whose caches are below `home`.
     pub fn new(kubeconfig: impl Into<PathBuf>, home: impl Into<PathBuf>) -> Self {
-        Self { kubeconfig: kubeconfig.into(), home: home.into(), args: Vec::new() }
+        Self { kubeconfig: kubeconfig.into(), home: home.into(), args: Vec::new(), environment: Vec::new() }
     }
 
     /// The same with arguments before all others (`--server`, `--namespace`, `--as`).
     pub fn with(&self, args: &[&str]) -> Self {
         let args = self.args.iter().cloned().chain(args.iter().map(|arg| (*arg).to_owned())).collect();
         Self { args, ..self.clone() }
+    }
+
+    /// The same with a variable in its environment (`KUBE_EDITOR`).
+    pub fn with_variable(&self, name: &str, value: &str) -> Self {
+        let mut changed = self.clone();
+        changed.environment.push((name.to_owned(), value.to_owned()));
+        changed
     }
 
     /// The kubeconfig.
@@ -119,6 +127,7 @@ impl Kubectl {
             .env("HOME", &self.home)
             .env("KUBECACHEDIR", self.home.join("cache"))
             .env("KUBECTL_KUBERC", "false")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

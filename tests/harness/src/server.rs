@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -56,6 +57,7 @@ pub struct Server {
     options: Options,
     url: String,
     started_in: Duration,
+    keep: AtomicBool,
 }
 
 impl From<Engine> for Options {
@@ -79,6 +81,7 @@ impl Server {
             options,
             url: String::new(),
             started_in: Duration::ZERO,
+            keep: AtomicBool::new(false),
         };
         server.launch("127.0.0.1:0");
         server
@@ -87,6 +90,16 @@ impl Server {
     /// `https://127.0.0.1:PORT`, the same after a restart.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where its etcd serves, if it has one.
+    pub fn etcd_url(&self) -> Option<String> {
+        self.etcd.as_ref().map(Etcd::url)
+    }
+
+    /// Keeps the directory whatever comes: for tests that share a server, when one of them has failed.
+    pub fn keep(&self) {
+        self.keep.store(true, Ordering::Relaxed);
     }
 
     /// How long the last start took until the readiness line.
@@ -254,7 +267,7 @@ fn watch_output(out: impl std::io::Read + Send + 'static, mut log: File) -> Rece
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let failed = std::thread::panicking();
+        let failed = std::thread::panicking() || self.keep.load(Ordering::Relaxed);
         let Some(folder) = self.folder.take() else { return };
         if let Some(mut child) = self.child.take() {
             terminate(&child);

@@ -1,0 +1,109 @@
+//! Requests as no `kubectl` sends them.
+
+use bytes::Bytes;
+use freehold_client::{Client, Config, Error, Identity, RawRequest};
+use freehold_tests_harness::Kubectl;
+use http::Method;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+/// Sends requests and waits for their answers.
+pub struct Http {
+    client: Client,
+    runtime: Runtime,
+}
+
+/// What came.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The body: JSON, or a string where it was something else.
+    pub body: Value,
+}
+
+impl Http {
+    /// Asks as what a `kubectl` has for a kubeconfig says.
+    pub fn of(kubectl: &Kubectl) -> Self {
+        Self::new(&config(kubectl))
+    }
+
+    /// Asks another URL with the credentials of a `kubectl`.
+    pub fn of_elsewhere(kubectl: &Kubectl, url: &str) -> Self {
+        Self::new(&Config { server: url.to_owned(), ..config(kubectl) })
+    }
+
+    /// Asks the server of a `kubectl`, or another URL of it, with a token; an empty one stands for nobody.
+    pub fn with_token(kubectl: &Kubectl, url: &str, token: &str) -> Self {
+        let identity = if token.is_empty() { Identity::None } else { Identity::Token(token.to_owned()) };
+        Self::new(&Config { server: url.to_owned(), identity, ..config(kubectl) })
+    }
+
+    /// Asks a server that speaks plain HTTP.
+    pub fn plain(url: &str) -> Self {
+        Self::new(&Config::new(url, "", Identity::None))
+    }
+
+    fn new(config: &Config) -> Self {
+        let client = Client::new(config).expect("a configuration that can be used");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        Self { client, runtime: runtime.expect("a runtime starts") }
+    }
+
+    /// A request without a body.
+    pub fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, "", Bytes::new())
+    }
+
+    /// A request with a JSON body.
+    pub fn json(&self, method: Method, path: &str, body: &Value) -> Answer {
+        self.send(method, path, "application/json", body.to_string())
+    }
+
+    /// The same, where the server may be gone: `None` for an answer that never came.
+    pub fn try_json(&self, method: Method, path: &str, body: &Value) -> Option<Answer> {
+        self.try_send(method, path, "application/json", body.to_string()).ok()
+    }
+
+    /// Any request.
+    pub fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let answer = self.try_send(method.clone(), path, content_type, body);
+        answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, Error> {
+        let mut request = RawRequest::new(method, path);
+        request.body = body.into();
+        if !content_type.is_empty() {
+            request.content_type = content_type;
+        }
+        match self.runtime.block_on(self.client.request(&request)) {
+            Ok(response) => {
+                let text = || Value::String(String::from_utf8_lossy(&response.body).into_owned());
+                let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| text());
+                Ok(Answer { code: response.status.as_u16(), body })
+            }
+            Err(Error::Api(status)) => {
+                let body = serde_json::to_value(&*status).expect("a Status is JSON");
+                Ok(Answer { code: status.code, body })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn config(kubectl: &Kubectl) -> Config {
+    Config::from_kubeconfig(kubectl.kubeconfig()).expect("a kubeconfig that can be read")
+}

@@ -1,0 +1,81 @@
+//! Point 6: a project with an apiserver and controllers of its own.
+
+use crate::{PATIENCE, contains_all, text};
+use freehold_tests_integration::{World, end_with_kill, facts, processes_with, until};
+
+facts!(world: a_dedicated_pair_lives_comes_back_and_goes);
+
+const DEDICATED: &str = "
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Organization
+metadata: {name: heavy}
+spec: {type: Standard}
+---
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Project
+metadata: {name: heavy}
+spec:
+  ownerRef: {kind: Organization, name: heavy}
+  controlPlane: {mode: Dedicated}
+";
+
+/// One life, told in one piece because a pair takes its time.
+fn a_dedicated_pair_lives_comes_back_and_goes(world: &World) {
+    let admin = world.admin();
+    admin.apply(DEDICATED);
+    world.wait_ready("heavy");
+    let uid = world.uid("heavy");
+    let namespace = format!("project-{uid}");
+    the_infra_plane_holds_the_pair(world, &uid, &namespace);
+    let kubectl = world.server().project("heavy");
+    kubectl.ok(&["create", "namespace", "team"]);
+    kubectl.ok(&["create", "configmap", "kept", "--namespace=team", "--from-literal=k=v"]);
+    contains_all(&kubectl.ok(&["get", "namespaces"]), &["default", "team"]);
+    kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--namespace=team", "--timeout=30s"]);
+    kubectl.ok(&["create", "deployment", "own", "--image=registry.example/own", "--replicas=1"]);
+    kubectl.ok(&["wait", "--for=create", "pod", "-l", "app=own", "--timeout=30s"]);
+    assert_eq!(text(&admin.json(&["get", "project", "heavy"]), "/status/controlPlane/mode"), "Dedicated");
+    let url = format!("{}/projects/heavy", world.server().url());
+    assert_eq!(text(&admin.json(&["get", "project", "heavy"]), "/status/controlPlane/url"), url);
+    a_killed_process_comes_back(world, &uid);
+    until("the plane answers again, with what was in it", PATIENCE, || {
+        kubectl.run(&["get", "configmap", "kept", "--namespace=team"]).success.then_some(())
+    });
+    kubectl.ok(&["create", "configmap", "after", "--namespace=team"]);
+    admin.ok(&["delete", "project", "heavy", "--timeout=60s"]);
+    let infra = world.at("/planes/infra");
+    World::gone(&infra, &["projectcontrolplane", &uid]);
+    World::gone(&infra, &["namespace", &namespace]);
+    until("the pair's processes end", PATIENCE, || {
+        processes_with(&["--plane", &uid]).is_empty().then_some(())
+    });
+    World::gone(&admin, &["secret", "heavy-kubeconfig", "--namespace=organization-heavy"]);
+    assert!(!kubectl.run(&["get", "namespaces"]).success);
+}
+
+fn the_infra_plane_holds_the_pair(world: &World, uid: &str, namespace: &str) {
+    let infra = world.at("/planes/infra");
+    infra.ok(&["wait", "--for=condition=Ready", &format!("projectcontrolplane/{uid}"), "--timeout=60s"]);
+    let inside = infra.with(&["--namespace", namespace]);
+    for deployment in ["apiserver", "controller-manager"] {
+        let what = format!("deployment/{deployment}");
+        inside.ok(&["wait", "--for=condition=Available", &what, "--timeout=60s"]);
+    }
+    inside.ok(&["get", "service/apiserver", "secret/apiserver-serving", "secret/admin-kubeconfig"]);
+    contains_all(&inside.ok(&["get", "pods"]), &["apiserver-", "controller-manager-", "Running", "1/1"]);
+    inside.ok(&["logs", "deployment/apiserver", "--tail=5"]);
+    for program in ["apiserver", "controller-manager"] {
+        assert_eq!(processes_with(&[program, "--plane", uid]).len(), 1, "one process is the {program}");
+    }
+}
+
+fn a_killed_process_comes_back(_world: &World, uid: &str) {
+    let words = ["apiserver", "--plane", uid];
+    let before = processes_with(&words);
+    assert_eq!(before.len(), 1);
+    end_with_kill(before[0]);
+    until("the apiserver is back", PATIENCE, || {
+        let now = processes_with(&words);
+        (now.len() == 1 && now != before).then_some(())
+    });
+}

@@ -1,0 +1,62 @@
+//! What must work, fact by fact, with the real `kubectl`, on both engines.
+
+mod bad_input;
+mod crds;
+mod dedicated;
+mod deletion;
+mod durability;
+mod first_project;
+mod health;
+mod isolation;
+mod kubectl_more;
+mod kubectl_verbs;
+mod organizations;
+
+use serde_json::Value;
+
+/// How long a condition may take to come true, on a machine that does other things too.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The string at a JSON pointer; empty where there is none.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The items of a list.
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}
+
+/// The names of a list's items.
+fn names(list: &Value) -> Vec<&str> {
+    items(list).map(|item| text(item, "/metadata/name")).collect()
+}
+
+/// The words of a table's row that begins with `first`.
+fn row<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
+    let line = table.lines().find(|line| line.split_whitespace().next() == Some(first));
+    line.unwrap_or_else(|| panic!("no row {first:?} in\n{table}")).split_whitespace().collect()
+}
+
+/// Panics, showing the text, where a part is missing.
+fn contains_all(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+}
+
+/// A file with this content in a new directory, which is removed with the second.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    /// In the directory of a server: it goes with it.
+    fn new(world: &freehold_tests_integration::World, name: &str, content: &str) -> Self {
+        let path = world.server().folder().join(name);
+        std::fs::write(&path, content).expect("the test's folder can be written");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path of text")
+    }
+}
