@@ -36,7 +36,7 @@ const EXPIRES: &str = "resourcemanager.freehold.dev/certificate-expires";
 /// The name that a project's kubeconfig signs in with.
 const ADMIN: &str = "freehold:project-admin";
 /// Projects reconciled at once.
-const WORKERS: usize = 16;
+const WORKERS: usize = 32;
 
 struct Projects {
     core: Client,
