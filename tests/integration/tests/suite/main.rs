@@ -11,6 +11,7 @@ mod isolation;
 mod kubectl_more;
 mod kubectl_verbs;
 mod organizations;
+mod readme;
 
 use serde_json::Value;
 
