@@ -290,7 +290,7 @@ impl Cache {
             .filter(|slot| free(slot))
             .map(|slot| (age(slot), slot.0.id.clone(), slot.0.bytes()))
             .collect();
-        candidates.sort_by(|a, b| b.0.cmp(&a.0));
+        candidates.sort_by_key(|(age, ..)| std::cmp::Reverse(*age));
         for (_, id, size) in candidates {
             if bytes <= self.options.memory {
                 break;

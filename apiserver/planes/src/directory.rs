@@ -37,7 +37,7 @@ impl ProjectInfo {
             organization: value["spec"]["ownerRef"]["name"].as_str().unwrap_or_default().into(),
             dedicated: value["status"]["controlPlane"]["mode"].as_str() == Some("Dedicated")
                 || value["status"]["controlPlane"].get("mode").is_none()
-                    && value["spec"]["controlPlane"]["mode"] == Value::from("Dedicated"),
+                    && value["spec"]["controlPlane"]["mode"] == "Dedicated",
             deleting: entry.is_deleting(),
             modified: entry.modified,
         })

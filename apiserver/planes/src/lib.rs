@@ -209,7 +209,7 @@ impl Planes {
         let listed = self.cache.list(request).await?;
         let memberships = listed.objects.iter().map(|(_, entry)| entry.value());
         let theirs = memberships
-            .filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == Value::from(user));
+            .filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == *user);
         let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
         Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())
     }
