@@ -46,9 +46,7 @@ fn a_dedicated_pair_lives_comes_back_and_goes(world: &World) {
     let infra = world.at("/planes/infra");
     World::gone(&infra, &["projectcontrolplane", &uid]);
     World::gone(&infra, &["namespace", &namespace]);
-    until("the pair's processes end", PATIENCE, || {
-        processes_with(&["--plane", &uid]).is_empty().then_some(())
-    });
+    until("the pair's processes end", PATIENCE, || processes_with(&[&uid]).is_empty().then_some(()));
     World::gone(&admin, &["secret", "heavy-kubeconfig", "--namespace=organization-heavy"]);
     assert!(!kubectl.run(&["get", "namespaces"]).success);
 }
@@ -65,12 +63,12 @@ fn the_infra_plane_holds_the_pair(world: &World, uid: &str, namespace: &str) {
     contains_all(&inside.ok(&["get", "pods"]), &["apiserver-", "controller-manager-", "Running", "1/1"]);
     inside.ok(&["logs", "deployment/apiserver", "--tail=5"]);
     for program in ["apiserver", "controller-manager"] {
-        assert_eq!(processes_with(&[program, "--plane", uid]).len(), 1, "one process is the {program}");
+        assert_eq!(processes_with(&[program, uid]).len(), 1, "one process is the {program}");
     }
 }
 
 fn a_killed_process_comes_back(_world: &World, uid: &str) {
-    let words = ["apiserver", "--plane", uid];
+    let words = ["apiserver", uid];
     let before = processes_with(&words);
     assert_eq!(before.len(), 1);
     end_with_kill(before[0]);

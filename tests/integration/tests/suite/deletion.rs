@@ -80,18 +80,11 @@ fn a_project_goes_with_everything_in_it_once_finalizers_let_it(world: &World) {
     let kubectl = world.server().project("ending");
     fill(&kubectl);
     admin.ok(&["delete", "project", "ending", "--wait=false"]);
-    until("what is free is gone", PATIENCE, || {
-        let output = kubectl.run(&[
-            "get",
-            "clusterrole/ending",
-            "configmap/free",
-            "--namespace=team",
-            "--ignore-not-found",
-            "-o",
-            "name",
-        ]);
-        (output.success && output.stdout.is_empty()).then_some(())
-    });
+    for held in [&["clusterrole", "held"][..], &["configmap", "held", "--namespace=team"]] {
+        let time = ["-o", "jsonpath={.metadata.deletionTimestamp}"];
+        let get: Vec<&str> = ["get"].iter().chain(held).chain(&time).copied().collect();
+        until("those who hold it are told", PATIENCE, || (!kubectl.ok(&get).is_empty()).then_some(()));
+    }
     contains_all(
         &admin.ok(&["get", "project", "ending", "-o", "yaml"]),
         &["deletionTimestamp", "Terminating"],
@@ -125,12 +118,12 @@ fn fill(kubectl: &Kubectl) {
     kubectl.ok(&["patch", "configmap", "held", "--namespace=team", "-p", HOLD]);
     kubectl.ok(&["patch", "clusterrole", "held", "-p", HOLD]);
     kubectl.apply(
-        "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.ending.example},
+        "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.ending.example},
           spec: {group: ending.example, scope: Cluster, names: {plural: widgets, kind: Widget},
             versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}",
     );
     kubectl.ok(&["wait", "--for=condition=Established", "crd/widgets.ending.example", "--timeout=30s"]);
-    kubectl.apply("{apiVersion: ending.example/v1, kind: Widget, metadata: {name: w}}");
+    kubectl.apply("---\n{apiVersion: ending.example/v1, kind: Widget, metadata: {name: w}}");
 }
 
 /// How many keys etcd has of a plane; 0 for the embedded engine, where only the server can look.

@@ -97,15 +97,16 @@ fn a_stop_is_quick_with_watches_open_and_a_start_finds_everything(engine: Engine
 
 fn what_is_printed_at_the_start_can_be_followed(engine: Engine) {
     let server = Server::start(engine);
+    // The line for scripts comes first, and then what is for people.
+    let is_command = |line: &&str| line.trim().starts_with("kubectl ");
+    until("commands to try", PATIENCE, || {
+        (server.log().lines().filter(is_command).count() >= 2).then_some(())
+    });
     let log = server.log();
     let (url, kubeconfig) = (server.url(), server.admin_kubeconfig());
     let kubeconfig = kubeconfig.canonicalize().unwrap_or(kubeconfig);
     let ready = format!("ready url={url} kubeconfig={}", kubeconfig.display());
     assert!(log.lines().any(|line| line == ready), "no line {ready:?} in\n{log}");
-    assert!(
-        log.lines().filter(|line| line.trim().starts_with("kubectl ")).count() >= 2,
-        "commands to try:\n{log}"
-    );
     contains_all(&log, &[&format!("export KUBECONFIG={}", kubeconfig.display())]);
     server.kubectl().ok(&["api-resources", "--api-group=resourcemanager.freehold.dev"]);
     let mode = std::os::unix::fs::PermissionsExt::mode(

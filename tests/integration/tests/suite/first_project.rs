@@ -128,7 +128,7 @@ fn two_projects_hold_the_same_names_without_meeting(world: &World) {
 fn a_project_without_its_organization_waits_for_it(world: &World) {
     let kubectl = world.admin();
     kubectl.apply(
-        "{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {name: early},
+        "---\n{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {name: early},
           spec: {ownerRef: {kind: Organization, name: late}}}",
     );
     let reason = "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=OrganizationNotFound";
