@@ -31,8 +31,7 @@ impl NameRule {
     /// The rule of a resource. Custom resources and all that are not listed have DNS subdomains.
     pub fn of(group: &str, resource: &str) -> Self {
         match (group, resource) {
-            ("", "namespaces") => Self::Dns1123Label,
-            ("", "services") => Self::Dns1035Label,
+            ("", "namespaces" | "services") => Self::Dns1123Label,
             ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => Self::PathSegment,
             _ => Self::Dns1123Subdomain,
         }

@@ -62,20 +62,16 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
         }
         None => validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced),
     };
-    if let Some(schema) = ty.schema.get() {
+    if let Some(schema) = ty.schema.get().filter(|_| ty.custom) {
         let found = schema::validate(object, schema, old);
-        if ty.custom {
-            match freehold_machinery_cel::blocked_by(&found) {
-                Some(blocked) => errors.extend(found.into_iter().chain([blocked])),
-                None => errors.extend(found.into_iter().chain(rules(ty, object, old))),
-            }
-        } else {
-            // What a built-in kind's status lacks is zero: its writers are controllers, and none is told so.
-            let in_status = |e: &FieldError| e.kind == FieldErrorKind::Required && e.field.starts_with("status.");
-            errors.extend(found.into_iter().filter(|e| !in_status(e)));
+        match freehold_machinery_cel::blocked_by(&found) {
+            Some(blocked) => errors.extend(found.into_iter().chain([blocked])),
+            None => errors.extend(found.into_iter().chain(rules(ty, object, old))),
         }
     }
-    errors.extend((strategy::of(ty).check)(object, old));
+    if !ty.custom {
+        errors.extend(built_in(op, object, old));
+    }
     if errors.is_empty() {
         return Ok(());
     }
@@ -88,6 +84,21 @@ fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldErr
         Ok(rules) => rules.validate(object, old),
         Err(errors) => errors,
     }
+}
+
+/// What the schema of a built-in kind and its own rules find. Its lists may name an item twice, unless the rules forbid it;
+/// what the rules miss, they say in their own words; and what its status lacks is zero: its writers are controllers,
+/// and none is told so.
+fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let special = strategy::check::run(&op.ty, op.subresource.as_deref(), object, old);
+    let Some(schema) = op.ty.schema.get() else { return special };
+    let mut errors = schema::validate::against(object, schema, old, "");
+    errors.retain(|error| {
+        let in_status = error.kind == FieldErrorKind::Required && error.field.starts_with("status.");
+        !in_status && !special.iter().any(|own| own.field == error.field)
+    });
+    errors.extend(special);
+    errors
 }
 
 /// What the main endpoint of a type with a status subresource does not write.

@@ -2,12 +2,10 @@
 
 use crate::Operation;
 use base64::{Engine, prelude::BASE64_STANDARD};
-use freehold_machinery::{Map, Value, meta, status::FieldError};
+use freehold_machinery::{Map, Value, meta};
 use serde_json::json;
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The most bytes of all values of a Secret or ConfigMap together.
-const MAX_DATA: usize = 1 << 20;
 
 fn label_with_name(object: &mut Value) {
     let name = meta::name(object).to_owned();
@@ -67,46 +65,10 @@ pub(super) fn pod_grace(pod: &Value) -> i64 {
     pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30)
 }
 
-pub(super) fn check_pod(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let Some(old) = old else { return Vec::new() };
-    let fixed = |pod: &Value| {
-        let mut spec = pod["spec"].clone();
-        let Some(map) = spec.as_object_mut() else { return spec };
-        for field in [
-            "activeDeadlineSeconds",
-            "tolerations",
-            "terminationGracePeriodSeconds",
-            "schedulingGates",
-            "nodeName",
-            "ephemeralContainers",
-        ] {
-            map.remove(field);
-        }
-        for list in ["containers", "initContainers"] {
-            for container in map.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(container) = container.as_object_mut() {
-                    container.remove("image");
-                }
-            }
-        }
-        spec
-    };
-    if fixed(pod) == fixed(old) {
-        return Vec::new();
-    }
-    let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
-                  `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
-                  `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-    vec![FieldError::forbidden("spec", detail)]
-}
-
 /// `stringData` is written into `data`.
 pub(super) fn merge_string_data(_: &Operation, object: &mut Value) {
     let Some(map) = object.as_object_mut() else { return };
     let text = map.remove("stringData");
-    if !map.contains_key("type") {
-        map.insert("type".into(), "Opaque".into());
-    }
     let Some(Value::Object(text)) = text else { return };
     let data = map.entry("data").or_insert_with(|| Value::Object(Map::new()));
     for (key, value) in text {
@@ -114,74 +76,8 @@ pub(super) fn merge_string_data(_: &Operation, object: &mut Value) {
     }
 }
 
-pub(super) fn update_secret(op: &Operation, object: &mut Value, old: &Value) {
-    if object.get("type").is_none() {
-        object["type"] = old.get("type").cloned().unwrap_or_default();
-    }
+pub(super) fn update_secret(op: &Operation, object: &mut Value, _: &Value) {
     merge_string_data(op, object);
-}
-
-fn check_data(object: &Value, old: Option<&Value>, parts: &[&str]) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut size = 0;
-    for part in parts {
-        for (key, value) in object[*part].as_object().into_iter().flatten() {
-            size += value.as_str().map_or(0, str::len);
-            let valid = !key.is_empty()
-                && key.len() <= 253
-                && key != "."
-                && !key.starts_with("..")
-                && key.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'));
-            if !valid {
-                let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
-                              or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-                errors.push(FieldError::invalid(format!("{part}[{key}]"), key.clone().into(), detail));
-            }
-        }
-    }
-    if size > MAX_DATA + MAX_DATA / 2 {
-        let kind = freehold_machinery::status::FieldErrorKind::TooLong;
-        errors.push(FieldError::new(kind, parts[0], format!("may not be more than {MAX_DATA} bytes")));
-    }
-    let Some(old) = old.filter(|old| old.get("immutable") == Some(&Value::Bool(true))) else { return errors };
-    if object.get("immutable") != Some(&Value::Bool(true)) {
-        errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
-    }
-    for part in parts.iter().filter(|part| object[**part] != old[**part]) {
-        errors.push(FieldError::forbidden(*part, "field is immutable when `immutable` is set"));
-    }
-    errors
-}
-
-pub(super) fn check_secret(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = check_data(object, old, &["data"]);
-    for (key, value) in object["data"].as_object().into_iter().flatten() {
-        if value.as_str().is_some_and(|text| BASE64_STANDARD.decode(text).is_err()) {
-            errors.push(FieldError::invalid(
-                format!("data[{key}]"),
-                "<base64>".into(),
-                "illegal base64 data",
-            ));
-        }
-    }
-    if old.is_some_and(|old| old["type"] != object["type"]) {
-        errors.push(FieldError::invalid("type", object["type"].clone(), "field is immutable"));
-    }
-    errors
-}
-
-pub(super) fn check_config_map(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = check_data(object, old, &["data", "binaryData"]);
-    for key in object["data"].as_object().into_iter().flat_map(Map::keys) {
-        if object["binaryData"].get(key).is_some() {
-            errors.push(FieldError::invalid(
-                format!("data[{key}]"),
-                key.clone().into(),
-                "duplicate of key present in binaryData",
-            ));
-        }
-    }
-    errors
 }
 
 pub(super) fn create_claim(_: &Operation, object: &mut Value) {
@@ -211,14 +107,5 @@ mod tests {
             let pod = json!({"spec": {"containers": [{"resources": resources}]}});
             assert_eq!(qos(&pod), class, "{pod}");
         }
-    }
-
-    #[test]
-    fn keys_of_config_data_are_checked_and_immutable_data_stays() {
-        let good = json!({"data": {"a.b-c_D": "x"}, "immutable": true});
-        assert!(check_config_map(&good, None).is_empty());
-        assert_eq!(check_config_map(&json!({"data": {"a/b": "x"}}), None).len(), 1);
-        let changed = json!({"data": {"a": "y"}, "immutable": true});
-        assert_eq!(check_config_map(&changed, Some(&good)).len(), 1);
     }
 }

@@ -2,15 +2,17 @@
 
 mod access;
 mod batch;
+pub(crate) mod check;
 mod core;
 mod crd;
 pub(crate) mod defaults;
 mod pod_defaults;
 mod policy;
 mod service;
+mod status;
 
 use crate::Operation;
-use freehold_machinery::{ResourceType, Value, status::FieldError};
+use freehold_machinery::{ResourceType, Value};
 
 pub use service::ServiceRanges;
 
@@ -22,8 +24,6 @@ pub(crate) struct Strategy {
     pub(crate) create: fn(&Operation, &mut Value),
     /// Keeps from the old object what an update may not touch.
     pub(crate) update: fn(&Operation, &mut Value, &Value),
-    /// Rules beyond the schema; the old object is there for updates.
-    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<FieldError>,
     /// What a delete that can't be done at once writes.
     pub(crate) begin_delete: fn(&mut Value),
     /// Whether a PUT of an absent object makes it.
@@ -41,7 +41,6 @@ const DEFAULT: Strategy = Strategy {
     resource: "",
     create: |_, _| {},
     update: |_, _, _| {},
-    check: |_, _| Vec::new(),
     begin_delete: |_| {},
     create_on_update: false,
     unconditional_update: true,
@@ -62,23 +61,11 @@ static TABLE: &[Strategy] = &[
         begin_delete: core::terminate_namespace,
         ..row("", "namespaces")
     },
-    Strategy {
-        create: core::create_pod,
-        check: core::check_pod,
-        grace: core::pod_grace,
-        returns_deleted: true,
-        ..row("", "pods")
-    },
-    Strategy {
-        create: core::merge_string_data,
-        update: core::update_secret,
-        check: core::check_secret,
-        ..row("", "secrets")
-    },
-    Strategy { check: core::check_config_map, ..row("", "configmaps") },
+    Strategy { create: core::create_pod, grace: core::pod_grace, returns_deleted: true, ..row("", "pods") },
+    Strategy { create: core::merge_string_data, update: core::update_secret, ..row("", "secrets") },
     Strategy { create: core::create_claim, returns_deleted: true, ..row("", "persistentvolumeclaims") },
     Strategy { create: core::create_volume, returns_deleted: true, ..row("", "persistentvolumes") },
-    Strategy { check: service::check, update: service::update, returns_deleted: true, ..row("", "services") },
+    Strategy { update: service::update, returns_deleted: true, ..row("", "services") },
     Strategy { returns_deleted: true, ..row("", "serviceaccounts") },
     Strategy { returns_deleted: true, ..row("", "podtemplates") },
     Strategy { returns_deleted: true, ..row("", "resourcequotas") },
@@ -86,29 +73,17 @@ static TABLE: &[Strategy] = &[
     Strategy { create_on_update: true, ..row("", "events") },
     Strategy { create_on_update: true, ..row("", "limitranges") },
     Strategy { create_on_update: true, unconditional_update: false, ..row("coordination.k8s.io", "leases") },
-    Strategy { check: batch::check_workload, ..row("apps", "deployments") },
-    Strategy { check: batch::check_workload, ..row("apps", "replicasets") },
-    Strategy { check: batch::check_workload, ..row("apps", "statefulsets") },
-    Strategy { check: batch::check_workload, ..row("apps", "daemonsets") },
-    Strategy { create: batch::create_job, check: batch::check_job, ..row("batch", "jobs") },
+    Strategy { update: batch::update_deployment, ..row("apps", "deployments") },
+    Strategy { create: batch::create_job, ..row("batch", "jobs") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "roles") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterroles") },
-    Strategy {
-        create_on_update: true,
-        check: policy::check_binding,
-        ..row("rbac.authorization.k8s.io", "rolebindings")
-    },
-    Strategy {
-        create_on_update: true,
-        check: policy::check_binding,
-        ..row("rbac.authorization.k8s.io", "clusterrolebindings")
-    },
+    Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "rolebindings") },
+    Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterrolebindings") },
     Strategy {
         create: policy::create_csr,
         update: policy::update_csr,
         ..row("certificates.k8s.io", "certificatesigningrequests")
     },
-    Strategy { check: crd::check, ..row("apiextensions.k8s.io", "customresourcedefinitions") },
     Strategy { unconditional_update: false, ..row("apiregistration.k8s.io", "apiservices") },
     Strategy { returns_deleted: true, ..row("storage.k8s.io", "storageclasses") },
 ];
@@ -141,7 +116,7 @@ impl crate::Registry {
             None => {
                 (strategy.create)(op, draft);
                 if op.ty.has_status() && !op.ty.custom && draft.get("status").is_none() {
-                    draft["status"] = Value::Object(freehold_machinery::Map::new());
+                    draft["status"] = status::initial(&op.ty);
                 }
             }
             Some(old) => (strategy.update)(op, draft, old),

@@ -1,17 +1,7 @@
-//! Role bindings and certificate signing requests.
+//! Certificate signing requests.
 
 use crate::Operation;
-use freehold_machinery::{Value, status::FieldError};
-
-/// What a binding binds to stays as it is.
-pub(super) fn check_binding(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    match old {
-        Some(old) if old["roleRef"] != object["roleRef"] => {
-            vec![FieldError::invalid("roleRef", object["roleRef"].clone(), "cannot change roleRef")]
-        }
-        _ => Vec::new(),
-    }
-}
+use freehold_machinery::Value;
 
 /// A request is made in the name of who makes it.
 pub(super) fn create_csr(op: &Operation, object: &mut Value) {

@@ -89,6 +89,7 @@ impl Registry {
             addresses.insert(text(&service, "clusterIP").to_owned());
             let taken = service["spec"]["ports"].as_array().into_iter().flatten();
             ports.extend(taken.filter_map(|port| port.get("nodePort").and_then(Value::as_u64)));
+            ports.extend(service["spec"].get("healthCheckNodePort").and_then(Value::as_u64));
         }
         self.give_address(op, object, old, &addresses)?;
         self.give_ports(op, object, &mut ports)
@@ -132,7 +133,12 @@ impl Registry {
     }
 
     fn give_ports(&self, op: &Operation, object: &mut Value, used: &mut BTreeSet<u64>) -> Result<()> {
-        if !matches!(text(object, "type"), "NodePort" | "LoadBalancer") {
+        if is_checked(object) && object["spec"].get("healthCheckNodePort").is_none_or(|port| *port == 0) {
+            let port = self.services.port(used).ok_or_else(|| Status::internal("no node port is free"))?;
+            used.insert(port.into());
+            object["spec"]["healthCheckNodePort"] = port.into();
+        }
+        if !needs_node_ports(object) {
             return Ok(());
         }
         let ports = object["spec"]["ports"].as_array_mut();
@@ -159,34 +165,69 @@ impl Registry {
     }
 }
 
+/// Whether a service has a field.
+type Has = fn(&Value) -> bool;
+
+/// Fields that only services of some types have: each with what it depends on.
+const DEPENDENT: [(&str, Has); 5] = [
+    ("healthCheckNodePort", is_checked),
+    ("allocateLoadBalancerNodePorts", is_balanced),
+    ("loadBalancerClass", is_balanced),
+    ("externalTrafficPolicy", is_external),
+    ("internalTrafficPolicy", |service| text(service, "type") != "ExternalName"),
+];
+
+fn is_balanced(service: &Value) -> bool {
+    text(service, "type") == "LoadBalancer"
+}
+
+fn is_external(service: &Value) -> bool {
+    let named = service["spec"]["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty());
+    needs_node_ports(service) || is_balanced(service) || (named && text(service, "type") == "ClusterIP")
+}
+
+fn is_checked(service: &Value) -> bool {
+    is_balanced(service) && text(service, "externalTrafficPolicy") == "Local"
+}
+
+fn needs_node_ports(service: &Value) -> bool {
+    let wanted = service["spec"].get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    text(service, "type") == "NodePort" || (is_balanced(service) && wanted)
+}
+
+/// Keeps what the server gave the service, and drops what its new type does not have.
 pub(super) fn update(_: &Operation, object: &mut Value, old: &Value) {
-    if object["spec"].get("clusterIP").is_none() && object["spec"]["type"] == old["spec"]["type"] {
+    let stays = object["spec"]["type"] == old["spec"]["type"] || text(old, "type") != "ExternalName";
+    if object["spec"].get("clusterIP").is_none() && stays && !text(old, "clusterIP").is_empty() {
         object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
+    }
+    let of_type: Vec<_> =
+        DEPENDENT.iter().filter(|(_, has)| has(old) && !has(object)).map(|(field, _)| *field).collect();
+    let (had, has) = (needs_node_ports(old), needs_node_ports(object));
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    for field in of_type {
+        if spec.get(field) == old["spec"].get(field) {
+            spec.remove(field);
+        }
+    }
+    if had {
+        let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+        keep_node_ports(ports.into_iter().flatten(), &old["spec"]["ports"], has);
     }
 }
 
-pub(super) fn check(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let (ip, before) = (text(object, "clusterIP"), old.map_or("", |old| text(old, "clusterIP")));
-    if !before.is_empty() && ip != before && text(object, "type") != "ExternalName" {
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", ip.into(), "may not change once set"));
-    }
-    let ports = object["spec"]["ports"].as_array().cloned().unwrap_or_default();
-    if ports.is_empty() && ip != "None" && text(object, "type") != "ExternalName" {
-        errors.push(FieldError::required("spec.ports", ""));
-    }
-    for (index, port) in ports.iter().enumerate() {
-        if ports.len() > 1 && port.get("name").and_then(Value::as_str).unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("spec.ports[{index}].name"), ""));
-        }
-        if !port["port"].as_i64().is_some_and(|port| (1..=65_535).contains(&port)) {
-            let detail = "must be between 1 and 65535, inclusive";
-            errors.push(FieldError::invalid(
-                format!("spec.ports[{index}].port"),
-                port["port"].clone(),
-                detail,
-            ));
+/// Ports are the same by name; where they are not wanted any more, those that did not change go.
+fn keep_node_ports<'a>(ports: impl Iterator<Item = &'a mut Value>, old: &Value, wanted: bool) {
+    let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for port in ports {
+        let before = old.as_array().into_iter().flatten().find(|before| name(before) == name(port));
+        let given = before.and_then(|before| before.get("nodePort")).filter(|port| port.as_i64() != Some(0));
+        let (Some(given), Some(port)) = (given, port.as_object_mut()) else { continue };
+        let own = port.get("nodePort").filter(|port| port.as_i64() != Some(0));
+        match (wanted, own) {
+            (true, None) => drop(port.insert("nodePort".into(), given.clone())),
+            (false, Some(own)) if own == given => drop(port.remove("nodePort")),
+            _ => {}
         }
     }
-    errors
 }

@@ -1,0 +1,188 @@
+//! What belongs to the running of a cluster: nodes, leases, priorities, events, requests for certificates.
+
+use super::{
+    field::{Errors, Field},
+    pods, rules,
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use freehold_machinery::{Value, meta, names};
+use std::collections::BTreeSet;
+
+const SYSTEM_PREFIX: &str = "system-";
+/// The two classes of the system itself, with their values.
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+/// The greatest priority that users may define.
+const MAX_PRIORITY: i64 = 1_000_000_000;
+
+/// A PriorityClass.
+pub(super) fn priority_class(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    let (name, value) = (meta::name(object.value), object.get("value"));
+    let given = value.int().unwrap_or(0);
+    if name.starts_with(SYSTEM_PREFIX) {
+        if !SYSTEM_CLASSES.contains(&(name, given)) {
+            let why = format!("{name} is not a known system priority class");
+            errors.push(object.get("metadata.name").forbidden(format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            )));
+        }
+    } else if given > MAX_PRIORITY {
+        let detail = format!("maximum allowed value of a user defined priority is {MAX_PRIORITY}");
+        errors.push(value.forbidden(detail));
+    }
+    let preemption = object.get("preemptionPolicy");
+    rules::optional_one_of(&preemption, &["PreemptLowerPriority", "Never"], errors);
+    if let Some(old) = old {
+        if old["value"].as_i64().unwrap_or(0) != given {
+            errors.push(value.forbidden("may not be changed in an update."));
+        }
+        rules::immutable(&preemption, &old["preemptionPolicy"], errors);
+    }
+}
+
+/// A Lease.
+pub(super) fn lease(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    let spec = object.get("spec");
+    let duration = spec.get("leaseDurationSeconds");
+    if duration.int().is_some_and(|seconds| seconds <= 0) {
+        errors.push(duration.invalid("must be greater than 0"));
+    }
+    rules::nonnegative(&spec.get("leaseTransitions"), errors);
+    let preferred = spec.get("preferredHolder");
+    if !preferred.is_empty() && spec.get("strategy").is_empty() {
+        errors.push(preferred.forbidden("may only be specified if `strategy` is defined"));
+    }
+}
+
+/// A Node.
+pub(super) fn node(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    pods::taints(&object.get("spec.taints"), errors);
+    let networks = object.get("spec.podCIDRs");
+    for network in networks.items() {
+        rules::network(&network, errors);
+    }
+    let provider = object.get("spec.providerID");
+    let before = old.and_then(|old| old["spec"]["providerID"].as_str()).unwrap_or_default();
+    if !before.is_empty() && before != provider.text() {
+        let detail = "node updates may not change providerID except from \"\" to valid";
+        errors.push(provider.forbidden(detail));
+    }
+}
+
+/// An Event, of either group.
+pub(super) fn event(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    let namespace = meta::namespace(object.value);
+    let new = object.get("regarding").is_set();
+    let about = if new { object.get("regarding") } else { object.get("involvedObject") };
+    let theirs = about.get("namespace").named("involvedObject.namespace");
+    let timed = object.get("eventTime").is_set();
+    let home: &[&str] = if timed { &["default", "kube-system"] } else { &["", "default"] };
+    let differs =
+        if theirs.is_empty() { !home.contains(&namespace) } else { !timed && theirs.text() != namespace };
+    if differs {
+        errors.push(theirs.invalid_as(theirs.text(), "does not match event.namespace"));
+    }
+    if timed {
+        let reporter = if object.get("reportingController").is_set() {
+            "reportingController"
+        } else {
+            "reportingComponent"
+        };
+        let controller = object.get(reporter);
+        rules::required(&controller, errors);
+        rules::name(&controller, names::qualified_name, errors);
+        for field in ["reportingInstance", "action", "reason"].map(|field| object.get(field)) {
+            rules::required(&field, errors);
+            if field.text().len() > 128 {
+                errors.push(field.invalid_as("", "can have at most 128 characters"));
+            }
+        }
+    }
+}
+
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// A CertificateSigningRequest.
+pub(super) fn signing_request(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    let spec = object.get("spec");
+    let request = spec.get("request");
+    let bytes = BASE64_STANDARD.decode(request.text()).unwrap_or_default();
+    if !String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE REQUEST-----") {
+        errors.push(request.invalid("PEM block type must be CERTIFICATE REQUEST"));
+    }
+    let usages = spec.get("usages");
+    rules::required(&usages, errors);
+    let mut seen = BTreeSet::new();
+    for usage in usages.items() {
+        rules::optional_one_of(&usage, &USAGES, errors);
+        if !seen.insert(usage.text()) {
+            errors.push(usage.duplicate());
+        }
+    }
+    signer(&spec.get("signerName"), errors);
+    let seconds = spec.get("expirationSeconds");
+    if seconds.int().is_some_and(|n| n < 600) {
+        errors.push(seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)"));
+    }
+    conditions(&object.get("status.conditions"), errors);
+}
+
+fn signer(name: &Field<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.push(name.required(""));
+    }
+    if name.text() == "kubernetes.io/legacy-unknown" {
+        return errors.push(name.invalid("the legacy signerName is not allowed via this API version"));
+    }
+    let Some((domain, path)) = name.text().split_once('/').filter(|(_, path)| !path.contains('/')) else {
+        return errors.push(
+            name.invalid("must be a fully qualified domain and path of the form 'example.com/signer-name'"),
+        );
+    };
+    if domain.split('.').count() < 2 {
+        errors
+            .push(name.invalid_as(domain, "should be a domain with at least two segments separated by dots"));
+    }
+    for part in [domain, path] {
+        errors.extend(names::dns1123_subdomain(part).into_iter().map(|why| name.invalid_as(part, why)));
+    }
+}
+
+/// A request is approved or denied, never both, and never back.
+fn conditions(conditions: &Field<'_>, errors: &mut Errors) {
+    let has = |kind: &str| conditions.items().any(|condition| condition.get("type").text() == kind);
+    for condition in conditions.items() {
+        let (kind, status) = (condition.get("type"), condition.get("status"));
+        rules::required(&kind, errors);
+        let decided = ["Approved", "Denied", "Failed"].contains(&kind.text());
+        let supported: &[&str] = if decided { &["True"] } else { &["True", "False", "Unknown"] };
+        rules::one_of(&status, supported, errors);
+    }
+    if has("Approved") && has("Denied") {
+        errors.push(conditions.invalid_as("Denied", "Approved and Denied conditions are mutually exclusive"));
+    }
+}

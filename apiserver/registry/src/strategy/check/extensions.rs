@@ -1,0 +1,186 @@
+//! What extends the API: webhooks and aggregated servers.
+
+use super::{
+    field::{Errors, Field},
+    rules,
+};
+use freehold_machinery::{Value, meta, names};
+use std::collections::BTreeSet;
+
+const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+/// Versions of reviews that are sent.
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+
+/// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
+pub(super) fn webhooks(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    let mut names = BTreeSet::new();
+    for hook in object.get("webhooks").items() {
+        let name = hook.get("name");
+        webhook(&hook, errors);
+        if !names.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+    }
+}
+
+fn webhook(hook: &Field<'_>, errors: &mut Errors) {
+    review_versions(&hook.get("admissionReviewVersions"), errors);
+    qualified(&hook.get("name"), errors);
+    hook.get("rules").items().for_each(|rule| rule_with_operations(&rule, errors));
+    rules::optional_one_of(&hook.get("failurePolicy"), &["Fail", "Ignore"], errors);
+    rules::optional_one_of(&hook.get("matchPolicy"), &["Equivalent", "Exact"], errors);
+    rules::optional_one_of(&hook.get("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
+    let effects = hook.get("sideEffects");
+    if !effects.is_set() {
+        errors.push(effects.required("must specify one of None, NoneOnDryRun"));
+    }
+    rules::optional_one_of(&effects, &SIDE_EFFECTS, errors);
+    let timeout = hook.get("timeoutSeconds");
+    if timeout.int().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
+        errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
+    }
+    rules::label_selector(&hook.get("namespaceSelector"), errors);
+    rules::label_selector(&hook.get("objectSelector"), errors);
+    client(&hook.get("clientConfig"), errors);
+}
+
+fn review_versions(versions: &Field<'_>, errors: &mut Errors) {
+    if versions.is_empty() {
+        return errors.push(versions.required("must specify one of v1, v1beta1"));
+    }
+    if !versions.texts().any(|version| REVIEWS.contains(&version)) {
+        errors.push(versions.invalid("must include at least one of v1, v1beta1"));
+    }
+    let mut seen = BTreeSet::new();
+    for version in versions.items() {
+        if !seen.insert(version.text()) {
+            errors.push(version.invalid("duplicate version"));
+        }
+        rules::name(&version, names::dns1035_label, errors);
+    }
+}
+
+/// A name of three segments at least.
+fn qualified(name: &Field<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.push(name.required(""));
+    }
+    let wrong = names::dns1123_subdomain(name.text());
+    if !wrong.is_empty() {
+        errors.push(name.invalid(wrong.join(",")));
+    } else if name.text().split('.').count() < 3 {
+        errors.push(name.invalid("should be a domain with at least three segments separated by dots"));
+    }
+}
+
+fn rule_with_operations(rule: &Field<'_>, errors: &mut Errors) {
+    for (field, others) in
+        [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
+    {
+        let list = rule.get(field);
+        if list.is_empty() {
+            errors.push(list.required(""));
+        } else if list.len() > 1 && list.texts().any(|item| item == "*") {
+            errors.push(list.invalid(format!("if '*' is present, must not specify other {others}")));
+        }
+    }
+    let operations = rule.get("operations");
+    operations.items().for_each(|operation| rules::optional_one_of(&operation, &OPERATIONS, errors));
+    for version in rule.get("apiVersions").items().filter(Field::is_empty) {
+        errors.push(version.required(""));
+    }
+    rules::required(&rule.get("resources"), errors);
+    for resource in rule.get("resources").items().filter(Field::is_empty) {
+        errors.push(resource.required(""));
+    }
+    rules::optional_one_of(&rule.get("scope"), &["*", "Cluster", "Namespaced"], errors);
+}
+
+fn client(client: &Field<'_>, errors: &mut Errors) {
+    let (url, service) = (client.get("url"), client.get("service"));
+    match (url.is_set(), service.is_set()) {
+        (true, false) => webhook_url(&url, errors),
+        (false, true) => {
+            rules::required(&service.get("name"), errors);
+            rules::required(&service.get("namespace"), errors);
+            let port = service.get("port");
+            if port.int().is_some_and(|n| !(1..=65_535).contains(&n)) {
+                errors.push(port.invalid("port is not valid: must be between 1 and 65535, inclusive"));
+            }
+            let path = service.get("path");
+            if path.is_set() && !path.text().starts_with('/') {
+                errors.push(path.invalid("must start with a '/'"));
+            }
+        }
+        _ => errors.push(client.required("exactly one of url or service is required")),
+    }
+}
+
+fn webhook_url(url: &Field<'_>, errors: &mut Errors) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let Some(rest) = url.text().strip_prefix("https://") else {
+        let scheme = url.text().split_once("://").map_or("", |(scheme, _)| scheme);
+        return errors.push(url.invalid_as(scheme, format!("'https' is the only allowed URL scheme{FORM}")));
+    };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.is_empty() {
+        errors.push(url.invalid_as("", format!("host must be specified{FORM}")));
+    }
+    if host.contains('@') {
+        errors.push(url.invalid_as(host, "user information is not permitted in the URL"));
+    }
+    for (mark, what) in [('#', "fragments are"), ('?', "query parameters are")] {
+        if let Some((_, part)) = rest.split_once(mark) {
+            errors.push(url.invalid_as(part, format!("{what} not permitted in the URL")));
+        }
+    }
+}
+
+/// An APIService: its name is its version and group.
+pub(super) fn api_service(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    let spec = object.get("spec");
+    let (group, version) = (spec.get("group"), spec.get("version"));
+    let name = format!("{}.{}", version.text(), group.text());
+    if meta::name(object.value) != name {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
+        errors.push(object.get("metadata.name").invalid(detail));
+    }
+    if group.is_empty() && version.text() != "v1" {
+        errors.push(group.required("only v1 may have an empty group and it better be legacy kube"));
+    }
+    rules::optional_name(&group, names::dns1123_subdomain, errors);
+    rules::name(&version, names::dns1035_label, errors);
+    for (field, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
+        let priority = spec.get(field);
+        let given = priority.int().unwrap_or(0);
+        if given <= 0 || given > most {
+            errors.push(priority.invalid_as(given, format!("must be positive and less than {most}")));
+        }
+    }
+    behind(&spec, errors);
+}
+
+fn behind(spec: &Field<'_>, errors: &mut Errors) {
+    let [service, bundle, insecure] =
+        ["service", "caBundle", "insecureSkipTLSVerify"].map(|field| spec.get(field));
+    if service.is_set() {
+        rules::required(&service.get("namespace"), errors);
+        rules::required(&service.get("name"), errors);
+        let port = service.get("port");
+        if port.int().is_some_and(|n| !(1..=65_535).contains(&n)) {
+            errors.push(port.invalid("port is not valid: must be between 1 and 65535, inclusive"));
+        }
+        if insecure.flag() && !bundle.is_empty() {
+            errors.push(insecure.invalid("may not be true if caBundle is present"));
+        }
+        return;
+    }
+    if !bundle.is_empty() {
+        let bytes = format!("{} bytes", bundle.text().len() / 4 * 3);
+        errors.push(bundle.invalid_as(bytes, "local APIServices may not have a caBundle"));
+    }
+    if insecure.flag() {
+        errors.push(insecure.invalid("local APIServices may not have insecureSkipTLSVerify"));
+    }
+}

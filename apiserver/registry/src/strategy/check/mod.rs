@@ -1,0 +1,106 @@
+//! What must hold of built-in kinds beyond their schemas, as one table.
+//!
+//! Pure functions over the object and, for updates, the one before. They run when defaults are filled in and
+//! admission is done. Fields, kinds of errors and words are those of Kubernetes' validation, because clients and
+//! people read them.
+
+mod cluster;
+mod containers;
+mod cron;
+mod data;
+mod extensions;
+mod field;
+mod jobs;
+mod networking;
+mod pods;
+mod rbac;
+mod resources;
+mod rules;
+mod scaling;
+mod services;
+mod storage;
+mod volumes;
+mod workloads;
+
+use field::{Errors, Field};
+use freehold_machinery::{ResourceType, Value, status::FieldError};
+
+type Check = fn(&Field<'_>, Option<&Value>, &mut Errors);
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const WEBHOOKS: &str = "admissionregistration.k8s.io";
+
+static TABLE: &[(&str, &str, Check)] = &[
+    ("", "pods", pods::pod),
+    ("", "podtemplates", pods::pod_template),
+    ("", "replicationcontrollers", workloads::replication_controller),
+    ("", "services", services::service),
+    ("", "endpoints", services::endpoints),
+    ("", "secrets", data::secret),
+    ("", "configmaps", data::config_map),
+    ("", "persistentvolumeclaims", storage::claim),
+    ("", "persistentvolumes", storage::volume),
+    ("", "resourcequotas", resources::quota),
+    ("", "limitranges", resources::limit_range),
+    ("", "nodes", cluster::node),
+    ("", "events", cluster::event),
+    ("events.k8s.io", "events", cluster::event),
+    ("apps", "deployments", workloads::deployment),
+    ("apps", "replicasets", workloads::replica_set),
+    ("apps", "statefulsets", workloads::stateful_set),
+    ("apps", "daemonsets", workloads::daemon_set),
+    ("batch", "jobs", jobs::job),
+    ("batch", "cronjobs", jobs::cron_job),
+    ("autoscaling", "horizontalpodautoscalers", scaling::autoscaler),
+    ("policy", "poddisruptionbudgets", scaling::disruption_budget),
+    ("networking.k8s.io", "ingresses", networking::ingress),
+    ("networking.k8s.io", "ingressclasses", networking::ingress_class),
+    ("networking.k8s.io", "networkpolicies", networking::network_policy),
+    ("discovery.k8s.io", "endpointslices", services::endpoint_slice),
+    (RBAC, "roles", rbac::role),
+    (RBAC, "clusterroles", rbac::cluster_role),
+    (RBAC, "rolebindings", rbac::role_binding),
+    (RBAC, "clusterrolebindings", rbac::cluster_role_binding),
+    ("storage.k8s.io", "storageclasses", storage::class),
+    ("scheduling.k8s.io", "priorityclasses", cluster::priority_class),
+    ("coordination.k8s.io", "leases", cluster::lease),
+    ("certificates.k8s.io", "certificatesigningrequests", cluster::signing_request),
+    (WEBHOOKS, "validatingwebhookconfigurations", extensions::webhooks),
+    (WEBHOOKS, "mutatingwebhookconfigurations", extensions::webhooks),
+    ("apiregistration.k8s.io", "apiservices", extensions::api_service),
+    ("apiextensions.k8s.io", "customresourcedefinitions", custom_resource),
+];
+
+fn custom_resource(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    errors.extend(super::crd::check(object.value, old));
+}
+
+/// Subresources that write the whole object, whose updates follow rules of their own.
+const ACTIONS: [&str; 4] = ["binding", "ephemeralcontainers", "approval", "resize"];
+
+/// Checks an object of a built-in kind, as it is about to be stored.
+pub(crate) fn run(
+    ty: &ResourceType,
+    subresource: Option<&str>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    if ty.custom {
+        return errors;
+    }
+    let old = match subresource {
+        None | Some("scale") => old,
+        Some(action) if ACTIONS.contains(&action) => None,
+        Some(_) => return errors,
+    };
+    if let Some((.., check)) = TABLE.iter().find(|(group, name, _)| *group == ty.group && *name == ty.plural)
+    {
+        check(&Field::root(object), old, &mut errors);
+    }
+    errors
+}
+
+#[cfg(test)]
+#[path = "tests/mod.rs"]
+mod tests;
