@@ -6,13 +6,14 @@
 //! pki/front-proxy-ca.*   the authority of those who may speak for others
 //! pki/service-account.key
 //! node/                  what the node runs and logs
+//! lock                   held by the process that uses the directory
 //! admin.kubeconfig
 //! ```
 
 use anyhow::{Context, Result};
 use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, Pair, PrivateKey, kubeconfig, write_private};
 use std::{
-    fs,
+    fs::{self, File, TryLockError},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,6 +25,8 @@ pub const VALIDITY: Duration = DAY.saturating_mul(365);
 /// A data directory with its authorities.
 pub struct DataDir {
     path: PathBuf,
+    /// Held as long as the directory is used, whatever keeps the objects: keys and the node's processes are one server's.
+    _lock: File,
     /// Vouches for serving certificates and clients.
     pub ca: Authority,
     /// Vouches for front proxies.
@@ -38,6 +41,7 @@ impl DataDir {
         fs::create_dir_all(path.join("pki"))
             .with_context(|| format!("data directory {} can't be made", path.display()))?;
         let path = fs::canonicalize(path).with_context(|| format!("data directory {}", path.display()))?;
+        let lock = lock(&path)?;
         let ca = authority(&path, "ca", "freehold-ca")?;
         let front_proxy_ca = authority(&path, "front-proxy-ca", "freehold-front-proxy-ca")?;
         let key = path.join("pki/service-account.key");
@@ -49,7 +53,7 @@ impl DataDir {
                 fresh
             }
         };
-        Ok(Self { path, ca, front_proxy_ca, service_account_key })
+        Ok(Self { path, _lock: lock, ca, front_proxy_ca, service_account_key })
     }
 
     /// A place in it.
@@ -76,6 +80,20 @@ impl DataDir {
         let place = self.join("admin.kubeconfig");
         write(&place, &text)?;
         Ok(place)
+    }
+}
+
+/// Takes a directory for this process; the system gives it back when the process ends, however it does.
+fn lock(dir: &Path) -> Result<File> {
+    let file = File::create(dir.join("lock")).with_context(|| format!("data directory {}", dir.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            anyhow::bail!("data directory {} is in use by another process", dir.display())
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("data directory {} can't be locked", dir.display()))
+        }
     }
 }
 

@@ -156,7 +156,7 @@ fn objects_that_are_not_valid_are_refused_with_their_causes(world: &World) {
         ("/api/v1/namespaces", meta("a.b"), "Namespace", &["FieldValueInvalid metadata.name"]),
         (
             "/api/v1/namespaces/default/services",
-            json!({"metadata": {"name": "1x"}, "spec": {"ports": [{"port": 80}]}}),
+            json!({"metadata": {"name": "a.b"}, "spec": {"ports": [{"port": 80}]}}),
             "Service",
             &["FieldValueInvalid metadata.name"],
         ),

@@ -107,7 +107,7 @@ items:
     replicas: 1
     revisionHistoryLimit: 3
     selector: {matchLabels: {app: app}}
-    strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+    strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
     template:
       metadata: {labels: {app: app}, annotations: {prometheus.io/scrape: 'true'}}
       spec:
