@@ -29,7 +29,7 @@ pub enum StoreConfig {
     /// In a directory of this machine.
     Embedded(PathBuf),
     /// In etcd, or in a server that speaks its protocol.
-    Etcd(EtcdOptions),
+    Etcd(Box<EtcdOptions>),
 }
 
 /// Everything that an apiserver needs.
@@ -60,8 +60,9 @@ pub struct Config {
     pub cache: CacheOptions,
     /// Sizes, counts and times of the edge.
     pub limits: Limits,
-    /// Whether planes' stores are served to dedicated pairs over etcd's protocol.
-    pub serve_etcd: bool,
+    /// Whether the store is this server's own: it is served to dedicated pairs over etcd's protocol, and looks after its
+    /// history itself. An etcd is compacted by the core server.
+    pub own_store: bool,
 }
 
 /// A server that listens.
@@ -119,6 +120,9 @@ fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
 impl Config {
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
     pub async fn build(self) -> Result<ApiServer> {
+        if self.plane.is_core() && !self.own_store {
+            tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store)));
+        }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let is_core = self.plane.is_core();
         let layers = Layers::install(&*self.store, &self.serving_ca, is_core, &now).await?;
@@ -157,7 +161,7 @@ impl Config {
             version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
             limits: self.limits.clone(),
             registry: Default::default(),
-            etcd: self.serve_etcd.then(|| self.etcd_handler()),
+            etcd: self.own_store.then(|| self.etcd_handler()),
         })
     }
 

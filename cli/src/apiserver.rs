@@ -91,7 +91,7 @@ pub async fn run(args: Args) -> Result<()> {
     let config = Config {
         listen: args.listen,
         plane: args.plane,
-        store: open_store(&StoreConfig::Etcd(options)).await?,
+        store: open_store(&StoreConfig::Etcd(Box::new(options))).await?,
         serving: Pair { cert_pem: read(&args.tls_cert)?, key_pem: read(&args.tls_key)? },
         serving_ca: client_ca.clone(),
         client_ca,
@@ -102,7 +102,7 @@ pub async fn run(args: Args) -> Result<()> {
         service_account_key: read(&args.service_account_key)?,
         cache: Default::default(),
         limits: Limits::default(),
-        serve_etcd: false,
+        own_store: false,
     };
     let server = config.build().await?;
     let mut out = std::io::stdout();

@@ -4,22 +4,34 @@ use anyhow::{Context, Result, bail};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_api::keys;
 use freehold_client::{Client, Config, Resource};
-use std::{io::Write, path::PathBuf};
+use std::{ffi::OsString, io::Write, path::PathBuf};
 
 /// Flags of `freehold kubeconfig`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The project.
     project: String,
-    /// The kubeconfig of an admin or owner.
-    #[arg(long, env = "KUBECONFIG", default_value = "data/admin.kubeconfig")]
-    kubeconfig: PathBuf,
+    /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// What `freehold up` writes where it is told no other data directory.
+const DEFAULT: &str = "data/admin.kubeconfig";
+
+/// The kubeconfig to use. An empty variable counts for nothing, as with kubectl.
+fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
+    let named = || std::env::split_paths(&variable?).find(|path| !path.as_os_str().is_empty());
+    flag.or_else(named).unwrap_or_else(|| DEFAULT.into())
 }
 
 /// Prints the kubeconfig of a project.
 pub async fn run(args: Args) -> Result<()> {
-    let config = Config::from_kubeconfig(&args.kubeconfig)
-        .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
+    let kubeconfig = chosen(args.kubeconfig, std::env::var_os("KUBECONFIG"));
+    if !kubeconfig.exists() {
+        bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
+    }
+    let config = Config::from_kubeconfig(&kubeconfig)?;
     let client = Client::new(&config)?;
     let projects = Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "projects");
     let project = client.get(&projects, None, &args.project).await?;
@@ -35,4 +47,24 @@ pub async fn run(args: Args) -> Result<()> {
     let data = secret["data"][keys::KUBECONFIG_KEY].as_str().context("the Secret has no kubeconfig in it")?;
     std::io::stdout().write_all(&BASE64_STANDARD.decode(data).context("the Secret's kubeconfig is not base64")?)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_comes_before_the_variable_and_an_empty_variable_counts_for_nothing() {
+        let rows = [
+            (Some("a"), Some("b"), "a"),
+            (None, Some("b"), "b"),
+            (None, Some(":b:c"), "b"),
+            (None, Some(""), DEFAULT),
+            (None, None, DEFAULT),
+        ];
+        for (flag, variable, expected) in rows {
+            let path = chosen(flag.map(PathBuf::from), variable.map(OsString::from));
+            assert_eq!(path, PathBuf::from(expected), "{flag:?} {variable:?}");
+        }
+    }
 }

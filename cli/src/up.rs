@@ -53,7 +53,7 @@ fn store_config(args: &Args, data: &DataDir) -> (StoreConfig, Option<EtcdOptions
         return (StoreConfig::Embedded(data.join("store")), None);
     }
     let options = EtcdOptions { prefix: args.etcd_prefix.clone(), ..EtcdOptions::new(args.etcd.clone()) };
-    (StoreConfig::Etcd(options.clone()), Some(options))
+    (StoreConfig::Etcd(Box::new(options.clone())), Some(options))
 }
 
 /// Names under which this server's certificate is valid.
@@ -117,7 +117,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         service_account_key: data.service_account_key.clone(),
         cache: Default::default(),
         limits: Limits::default(),
-        serve_etcd: etcd.is_none(),
+        own_store: etcd.is_none(),
     };
     let server = config.build().await?;
     let mut address = server.local_addr();

@@ -2,7 +2,7 @@
 
 use freehold_apiserver_cache::{Cache, Entry, EventKind, ListRequest, Scope, WatchStart};
 use freehold_apiserver_storage::ObjectPath;
-use freehold_machinery::{PlaneId, Result, Value};
+use freehold_machinery::{PlaneId, Result};
 use parking_lot::RwLock;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -18,7 +18,7 @@ use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{Change, Commit, KeyRange, ObjectPath, Store};
-use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
