@@ -13,7 +13,7 @@ use std::{
 
 /// Flags of `freehold apiserver`.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The plane to serve.
     #[arg(long)]
     plane: PlaneId,
@@ -73,7 +73,7 @@ fn read_some(path: Option<&PathBuf>) -> Result<Option<String>> {
 }
 
 /// Serves until Ctrl-C or SIGTERM.
-pub async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = stop::on_signal()?;
     tracing::info!(plane = %args.plane, project = args.project, organization = args.organization, class = args.class, "starting");
     let identity = match (&args.etcd_cert, &args.etcd_key) {

@@ -14,7 +14,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long components have to finish after a stop.
-pub const STOP: Duration = Duration::from_secs(4);
+pub(crate) const STOP: Duration = Duration::from_secs(4);
 /// The image whose program is this one.
 const IMAGE: &str = "freehold";
 /// The name of the Node that `freehold up` runs.
@@ -24,16 +24,16 @@ const PROVISIONER_WORKERS: usize = 4;
 /// The common name of the server towards nodes.
 const API_SERVER: &str = "freehold-apiserver";
 /// The common name of the server towards dedicated pairs.
-pub const FRONT_PROXY: &str = "freehold-front-proxy";
+pub(crate) const FRONT_PROXY: &str = "freehold-front-proxy";
 
 /// Components that run.
-pub struct Components {
+pub(crate) struct Components {
     tasks: TaskTracker,
 }
 
 impl Components {
     /// Waits until all of them have finished.
-    pub async fn finished(&self) {
+    pub(crate) async fn finished(&self) {
         self.tasks.wait().await;
     }
 }
@@ -53,7 +53,12 @@ impl Serving {
 
     fn controllers(&self) -> Result<ControllerConfig> {
         let client = self.client("controller-manager")?;
-        Ok(ControllerConfig::new(client, &self.external_url, self.data.ca.cert_pem(), Some(self.authority()?)))
+        Ok(ControllerConfig::new(
+            client,
+            &self.external_url,
+            self.data.ca.cert_pem(),
+            Some(self.authority()?),
+        ))
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
@@ -104,7 +109,7 @@ impl Serving {
 }
 
 /// Starts the components of `freehold up`.
-pub async fn start(serving: &Serving, stop: CancellationToken) -> Result<Components> {
+pub(crate) async fn start(serving: &Serving, stop: CancellationToken) -> Result<Components> {
     let tasks = TaskTracker::new();
     tasks.spawn(serving.controllers()?.build()?.run(stop.clone()));
     tasks.spawn(serving.provisioner()?.build().run(stop.clone()));
@@ -115,7 +120,7 @@ pub async fn start(serving: &Serving, stop: CancellationToken) -> Result<Compone
 
 /// Flags of `freehold controller-manager`.
 #[derive(clap::Args)]
-pub struct ControllerManagerArgs {
+pub(crate) struct ControllerManagerArgs {
     /// How to reach the server.
     #[arg(long)]
     kubeconfig: PathBuf,
@@ -125,7 +130,7 @@ pub struct ControllerManagerArgs {
 }
 
 /// Runs controllers until Ctrl-C or SIGTERM. Without the key of an authority nothing is signed.
-pub async fn controller_manager(args: ControllerManagerArgs) -> Result<()> {
+pub(crate) async fn controller_manager(args: ControllerManagerArgs) -> Result<()> {
     let stop = stop::on_signal()?;
     let client = ClientConfig::from_kubeconfig(&args.kubeconfig)
         .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;

@@ -11,7 +11,9 @@
 //! ```
 
 use anyhow::{Context, Result};
-use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, Pair, PrivateKey, kubeconfig, write_private};
+use freehold_pki::{
+    Authority, ClientName, Credentials, KubeconfigParams, Pair, PrivateKey, kubeconfig, write_private,
+};
 use std::{
     fs::{self, File, TryLockError},
     path::{Path, PathBuf},
@@ -20,24 +22,24 @@ use std::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Lifetime of the certificates that are made anew at each start.
-pub const VALIDITY: Duration = DAY.saturating_mul(365);
+pub(crate) const VALIDITY: Duration = DAY.saturating_mul(365);
 
 /// A data directory with its authorities.
-pub struct DataDir {
+pub(crate) struct DataDir {
     path: PathBuf,
     /// Held as long as the directory is used, whatever keeps the objects: keys and the node's processes are one server's.
     _lock: File,
     /// Vouches for serving certificates and clients.
-    pub ca: Authority,
+    pub(crate) ca: Authority,
     /// Vouches for front proxies.
-    pub front_proxy_ca: Authority,
+    pub(crate) front_proxy_ca: Authority,
     /// Signs service account tokens, PEM.
-    pub service_account_key: String,
+    pub(crate) service_account_key: String,
 }
 
 impl DataDir {
     /// Opens a directory, making what is missing.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         fs::create_dir_all(path.join("pki"))
             .with_context(|| format!("data directory {} can't be made", path.display()))?;
         let path = fs::canonicalize(path).with_context(|| format!("data directory {}", path.display()))?;
@@ -57,18 +59,18 @@ impl DataDir {
     }
 
     /// A place in it.
-    pub fn join(&self, name: &str) -> PathBuf {
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// A client certificate for a component or the admin, who may do everything.
-    pub fn master(&self, user: &str) -> Result<Pair> {
+    pub(crate) fn master(&self, user: &str) -> Result<Pair> {
         let groups = ["system:masters".to_owned()];
         Ok(self.ca.issue_client(&ClientName { user, groups: &groups, plane: None }, VALIDITY)?)
     }
 
     /// Writes the admin's kubeconfig and says where it is.
-    pub fn write_admin_kubeconfig(&self, server: &str) -> Result<PathBuf> {
+    pub(crate) fn write_admin_kubeconfig(&self, server: &str) -> Result<PathBuf> {
         let pair = self.master("admin")?;
         let text = kubeconfig(&KubeconfigParams {
             name: "freehold",
@@ -120,7 +122,15 @@ fn authority(dir: &Path, file: &str, name: &str) -> Result<Authority> {
             write(&cert, fresh.cert_pem())?;
             Ok(fresh)
         }
-        (Some(_), None) => anyhow::bail!("{} is missing; restore it, or remove {} as well to start with a new authority", key.display(), cert.display()),
-        (None, Some(_)) => anyhow::bail!("{} is missing; restore it, or remove {} as well to start with a new authority", cert.display(), key.display()),
+        (Some(_), None) => anyhow::bail!(
+            "{} is missing; restore it, or remove {} as well to start with a new authority",
+            key.display(),
+            cert.display()
+        ),
+        (None, Some(_)) => anyhow::bail!(
+            "{} is missing; restore it, or remove {} as well to start with a new authority",
+            cert.display(),
+            key.display()
+        ),
     }
 }

@@ -8,7 +8,7 @@ use std::{ffi::OsString, io::Write, path::PathBuf};
 
 /// Flags of `freehold kubeconfig`.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The project.
     project: String,
     /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
@@ -26,7 +26,7 @@ fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
 }
 
 /// Prints the kubeconfig of a project.
-pub async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     let kubeconfig = chosen(args.kubeconfig, std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
         bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
@@ -40,12 +40,13 @@ pub async fn run(args: Args) -> Result<()> {
     };
     let namespace = keys::organization_namespace(organization);
     let secrets = Resource::namespaced("", "v1", "secrets");
-    let secret = client
-        .get(&secrets, Some(&namespace), &keys::kubeconfig_secret(&args.project))
-        .await
-        .with_context(|| format!("project {:?} has no kubeconfig yet; wait for its condition Ready", args.project))?;
+    let secret =
+        client.get(&secrets, Some(&namespace), &keys::kubeconfig_secret(&args.project)).await.with_context(
+            || format!("project {:?} has no kubeconfig yet; wait for its condition Ready", args.project),
+        )?;
     let data = secret["data"][keys::KUBECONFIG_KEY].as_str().context("the Secret has no kubeconfig in it")?;
-    std::io::stdout().write_all(&BASE64_STANDARD.decode(data).context("the Secret's kubeconfig is not base64")?)?;
+    std::io::stdout()
+        .write_all(&BASE64_STANDARD.decode(data).context("the Secret's kubeconfig is not base64")?)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging. A filter that can't be read is said and replaced by `warn`.
-pub fn start(filter: &str, json: bool) {
+pub(crate) fn start(filter: &str, json: bool) {
     let parsed = EnvFilter::try_new(filter).unwrap_or_else(|error| {
         eprintln!("freehold: --log {filter:?} can't be read ({error}); logging warnings");
         EnvFilter::new("warn")

@@ -46,13 +46,14 @@ fn main() -> ExitCode {
     // The one TLS implementation of this program; a second call would be a bug of ours.
     let installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     debug_assert!(installed.is_ok());
-    let outcome = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Into::into).and_then(
-        |runtime| {
-            let outcome = runtime.block_on(run(cli.command));
-            runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-            outcome
-        },
-    );
+    let outcome =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Into::into).and_then(
+            |runtime| {
+                let outcome = runtime.block_on(run(cli.command));
+                runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+                outcome
+            },
+        );
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -4,7 +4,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// A token that the first Ctrl-C or SIGTERM cancels. The second ends the process at once.
-pub fn on_signal() -> std::io::Result<CancellationToken> {
+pub(crate) fn on_signal() -> std::io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,6 +1,10 @@
 //! `freehold up`: everything in one process.
 
-use crate::{components, data_dir::{DataDir, VALIDITY}, stop};
+use crate::{
+    components,
+    data_dir::{DataDir, VALIDITY},
+    stop,
+};
 use anyhow::{Context, Result};
 use freehold_apiserver::{ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store};
 use freehold_machinery::PlaneId;
@@ -11,9 +15,21 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
+/// Names that a server has wherever it runs: those of a plane's own `kubernetes` service among them.
+const NAMES: [&str; 8] = [
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "10.96.0.1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
 /// Flags of `freehold up`.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where keys, kubeconfigs and, without --etcd, all objects are kept.
     #[arg(long, default_value = "data")]
     data_dir: PathBuf,
@@ -35,17 +51,17 @@ pub struct Args {
 }
 
 /// A server that listens, and what its components need to reach it.
-pub struct Serving {
+pub(crate) struct Serving {
     /// The data directory.
-    pub data: DataDir,
+    pub(crate) data: DataDir,
     /// The server's own address, as a URL.
-    pub local_url: String,
+    pub(crate) local_url: String,
     /// The URL that kubeconfigs name.
-    pub external_url: String,
+    pub(crate) external_url: String,
     /// The etcd that dedicated pairs use; none: this server.
-    pub etcd: Option<EtcdOptions>,
+    pub(crate) etcd: Option<EtcdOptions>,
     /// Programs that Pods may run.
-    pub images: Vec<(String, PathBuf)>,
+    pub(crate) images: Vec<(String, PathBuf)>,
 }
 
 fn store_config(args: &Args, data: &DataDir) -> (StoreConfig, Option<EtcdOptions>) {
@@ -56,53 +72,40 @@ fn store_config(args: &Args, data: &DataDir) -> (StoreConfig, Option<EtcdOptions
     (StoreConfig::Etcd(Box::new(options.clone())), Some(options))
 }
 
+/// The host of `https://HOST[:PORT][/PATH]`.
+fn host(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("https://")?.split('/').next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next()?,
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    (!host.is_empty()).then_some(host)
+}
+
 /// Names under which this server's certificate is valid.
 fn names(listen: IpAddr, external_url: Option<&str>) -> Vec<String> {
-    let fixed = [
-        "localhost", "127.0.0.1", "::1", "10.96.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-    ];
-    let mut names: Vec<String> = fixed.into_iter().map(str::to_owned).collect();
-    let host = external_url.and_then(|url| url.parse::<hyper_uri::Host>().ok()).map(|host| host.0);
-    for name in [Some(listen.to_string()), host].into_iter().flatten() {
-        if !listen.is_unspecified() && !names.contains(&name) || external_url.is_some() && !names.contains(&name) {
+    let mut names: Vec<String> = NAMES.into_iter().map(str::to_owned).collect();
+    let listen = Some(listen).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+    let external = external_url.and_then(host).map(str::to_owned);
+    for name in [listen, external].into_iter().flatten() {
+        if !names.contains(&name) {
             names.push(name);
         }
     }
-    names.retain(|name| name != "0.0.0.0" && name != "::");
     names
-}
-
-/// The host part of a URL.
-mod hyper_uri {
-    /// A host name or address.
-    pub struct Host(pub String);
-
-    impl std::str::FromStr for Host {
-        type Err = ();
-
-        fn from_str(url: &str) -> Result<Self, ()> {
-            let rest = url.strip_prefix("https://").ok_or(())?;
-            let authority = rest.split('/').next().unwrap_or_default();
-            let host = match authority.strip_prefix('[') {
-                Some(v6) => v6.split(']').next().unwrap_or_default(),
-                None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-            };
-            if host.is_empty() { Err(()) } else { Ok(Self(host.to_owned())) }
-        }
-    }
 }
 
 async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<_>>()?;
     if let Some(url) = &args.external_url {
-        url.parse::<hyper_uri::Host>().map_err(|()| anyhow::anyhow!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
+        host(url).with_context(|| format!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
     }
     let data = DataDir::open(&args.data_dir)?;
     let (store, etcd) = store_config(args, &data);
     let store = open_store(&store).await?;
     let names = names(args.listen.ip(), args.external_url.as_deref());
-    let front_proxy_user = freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
+    let front_proxy_user =
+        freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
     let config = Config {
         listen: args.listen,
         plane: PlaneId::core(),
@@ -122,7 +125,11 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let server = config.build().await?;
     let mut address = server.local_addr();
     if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv6() { [0, 0, 0, 0, 0, 0, 0, 1].into() } else { [127, 0, 0, 1].into() });
+        address.set_ip(if address.is_ipv6() {
+            [0, 0, 0, 0, 0, 0, 0, 1].into()
+        } else {
+            [127, 0, 0, 1].into()
+        });
     }
     let local_url = format!("https://{address}");
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
@@ -130,12 +137,13 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
 }
 
 fn parse_image(text: &str) -> Result<(String, PathBuf)> {
-    let (name, path) = text.split_once('=').with_context(|| format!("--image wants IMAGE=PATH, not {text:?}"))?;
+    let (name, path) =
+        text.split_once('=').with_context(|| format!("--image wants IMAGE=PATH, not {text:?}"))?;
     Ok((name.to_owned(), path.into()))
 }
 
 /// Runs until Ctrl-C or SIGTERM.
-pub async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = stop::on_signal()?;
     let (server, serving) = serve(&args).await?;
     let kubeconfig = serving.data.write_admin_kubeconfig(&serving.external_url)?;
@@ -161,9 +169,27 @@ fn announce(url: &str, kubeconfig: &Path) -> Result<()> {
     writeln!(out, "\nFreehold serves {url}; Ctrl-C stops it, and everything is kept.")?;
     writeln!(out, "The admin's kubeconfig is {file}\n\nTry, in another terminal:\n")?;
     writeln!(out, "  export KUBECONFIG={file}")?;
-    writeln!(out, "  kubectl apply -f examples/first-project.yaml && kubectl wait --for=condition=Ready project/web")?;
+    writeln!(
+        out,
+        "  kubectl apply -f examples/first-project.yaml && kubectl wait --for=condition=Ready project/web"
+    )?;
     writeln!(out, "  {program} kubeconfig web > web.kubeconfig")?;
     writeln!(out, "  kubectl --kubeconfig web.kubeconfig get namespaces")?;
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_names_where_clients_reach_the_server() {
+        let names = names([0, 0, 0, 0].into(), Some("https://plane.example.com:6443/x"));
+        assert!(names.contains(&"plane.example.com".to_owned()), "{names:?}");
+        assert!(!names.contains(&"0.0.0.0".to_owned()), "{names:?}");
+        assert_eq!(host("https://[fd00::1]:7443"), Some("fd00::1"));
+        assert_eq!(host("http://a"), None);
+        assert_eq!(host("https://:1"), None);
+    }
 }
