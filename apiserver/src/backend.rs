@@ -7,8 +7,8 @@ use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Planes, Target, context::Context};
 use freehold_apiserver_registry::{
-    Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry, WatchEvent,
-    WatchOptions, WriteOptions, Written,
+    Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry,
+    WatchEvent, WatchOptions, WriteOptions, Written,
 };
 use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
 use freehold_apiserver_storage::Store;
@@ -71,7 +71,12 @@ impl LocalBackend {
 
     async fn issue_token(&self, op: &Operation, request: &Value) -> Result<Written> {
         let issued = crate::tokens::issue(&self.tokens, &self.registry, &self.lookup, op, request).await?;
-        Ok(Written { object: Object::Value(Arc::new(issued)), created: true, pending: false, warnings: Vec::new() })
+        Ok(Written {
+            object: Object::Value(Arc::new(issued)),
+            created: true,
+            pending: false,
+            warnings: Vec::new(),
+        })
     }
 
     /// Tokens are checked against objects in memory: those of the plane must be there, and current.
@@ -177,7 +182,13 @@ impl Backend for LocalBackend {
         }
     }
 
-    async fn create(&self, target: &Target, op: Operation, body: Body, options: WriteOptions) -> Result<Written> {
+    async fn create(
+        &self,
+        target: &Target,
+        op: Operation,
+        body: Body,
+        options: WriteOptions,
+    ) -> Result<Written> {
         let op = self.local(target, op, "create")?;
         self.planes.check_create(&op.plane)?;
         if let Target::Organization(scope) = target {
@@ -190,7 +201,13 @@ impl Backend for LocalBackend {
         }
     }
 
-    async fn update(&self, target: &Target, op: Operation, body: Body, options: WriteOptions) -> Result<Written> {
+    async fn update(
+        &self,
+        target: &Target,
+        op: Operation,
+        body: Body,
+        options: WriteOptions,
+    ) -> Result<Written> {
         let op = self.local(target, op, "update")?;
         if let Target::Organization(scope) = target {
             organization::check_object(&self.registry, &op, scope).await?;
@@ -199,7 +216,13 @@ impl Backend for LocalBackend {
         self.registry.update(&op, &body, &options).await
     }
 
-    async fn patch(&self, target: &Target, op: Operation, patch: Patch, options: WriteOptions) -> Result<Written> {
+    async fn patch(
+        &self,
+        target: &Target,
+        op: Operation,
+        patch: Patch,
+        options: WriteOptions,
+    ) -> Result<Written> {
         let op = self.local(target, op, "patch")?;
         if matches!(patch, Patch::Apply(_)) && op.subresource.is_none() {
             self.planes.check_create(&op.plane)?;

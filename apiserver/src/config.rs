@@ -9,7 +9,9 @@ use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_planes::{Planes, base::Layers};
 use freehold_apiserver_registry::Registry;
-use freehold_apiserver_server::{Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server};
+use freehold_apiserver_server::{
+    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server,
+};
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
@@ -109,11 +111,8 @@ async fn reach(options: &EtcdOptions) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
-    let material = ClientMaterial {
-        ca: ca.as_bytes(),
-        chain: pair.cert_pem.as_bytes(),
-        key: pair.key_pem.as_bytes(),
-    };
+    let material =
+        ClientMaterial { ca: ca.as_bytes(), chain: pair.cert_pem.as_bytes(), key: pair.key_pem.as_bytes() };
     Ok(ClientTls::from_pem(material)?)
 }
 
@@ -147,11 +146,16 @@ impl Config {
     }
 
     fn edge(&self) -> Result<freehold_apiserver_server::Config> {
-        let front_proxy = |ca: &String| FrontProxy { ca_pem: ca.clone(), allowed_names: self.front_proxy_names.clone() };
-        let tls = |pair: &Option<Pair>| pair.as_ref().map(|pair| client_tls(&self.serving_ca, pair)).transpose();
+        let front_proxy =
+            |ca: &String| FrontProxy { ca_pem: ca.clone(), allowed_names: self.front_proxy_names.clone() };
+        let tls =
+            |pair: &Option<Pair>| pair.as_ref().map(|pair| client_tls(&self.serving_ca, pair)).transpose();
         Ok(freehold_apiserver_server::Config {
             listen: self.listen,
-            certificate: Certificate::from_pem(self.serving.cert_pem.as_bytes(), self.serving.key_pem.as_bytes())?,
+            certificate: Certificate::from_pem(
+                self.serving.cert_pem.as_bytes(),
+                self.serving.key_pem.as_bytes(),
+            )?,
             authorities: Authorities {
                 clients: self.client_ca.clone(),
                 front_proxy: self.front_proxy_ca.as_ref().map(front_proxy),

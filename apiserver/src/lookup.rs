@@ -18,7 +18,8 @@ impl Lookup {
 
     fn uid(&self, plane: &PlaneId, resource: &str, namespace: &str, name: &str) -> Option<String> {
         let namespace = Some(namespace.to_owned()).filter(|n| !n.is_empty());
-        let path = ObjectPath { group: String::new(), resource: resource.into(), namespace, name: name.into() };
+        let path =
+            ObjectPath { group: String::new(), resource: resource.into(), namespace, name: name.into() };
         let entry = self.cache.peek(plane, &path)?;
         (!entry.is_deleting() || resource == "pods").then(|| entry.uid().to_owned())
     }

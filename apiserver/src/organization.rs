@@ -62,7 +62,11 @@ fn confine(mut op: Operation, scope: &OrganizationScope) -> Result<Operation> {
 }
 
 /// 404 for an object that is not there, or belongs to others.
-pub(crate) async fn check_object(registry: &Registry, op: &Operation, scope: &OrganizationScope) -> Result<()> {
+pub(crate) async fn check_object(
+    registry: &Registry,
+    op: &Operation,
+    scope: &OrganizationScope,
+) -> Result<()> {
     let mut whole = confine(op.clone(), scope)?;
     whole.subresource = None;
     let object = registry.get(&whole, "").await?.value();
@@ -139,7 +143,9 @@ pub(crate) async fn watch(
     let events = registry.watch(&op, options).await?;
     let seen = move |event: &WatchEvent| {
         let object: Option<&Object> = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => Some(object),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => {
+                Some(object)
+            }
             WatchEvent::Bookmark(..) | WatchEvent::Error(_) => None,
         };
         ready(object.is_none_or(|object| belongs(&op, &scope, &object.value())))
@@ -156,7 +162,8 @@ pub(crate) async fn list_of_user(
 ) -> Result<List> {
     op.plane = PlaneId::core();
     let mut of_memberships = op.clone();
-    let memberships = op.types.by_resource(GROUP, "organizationmemberships").ok_or_else(Status::no_such_resource)?;
+    let memberships =
+        op.types.by_resource(GROUP, "organizationmemberships").ok_or_else(Status::no_such_resource)?;
     of_memberships.ty = Arc::clone(memberships);
     (of_memberships.namespace, of_memberships.name) = (None, None);
     let all = registry.list(&of_memberships, &ListOptions::default()).await?;
@@ -172,7 +179,9 @@ pub(crate) async fn list_of_user(
     match op.ty.plural.as_str() {
         _ if op.ty.group != GROUP => return Err(Status::no_such_resource()),
         "organizationmemberships" => keep(&mut list, mine),
-        "organizations" => keep(&mut list, |object| organizations.iter().any(|name| *name == meta::name(object))),
+        "organizations" => {
+            keep(&mut list, |object| organizations.iter().any(|name| *name == meta::name(object)))
+        }
         "projects" => keep(&mut list, |object| organizations.contains(&object["spec"]["ownerRef"]["name"])),
         _ => return Err(Status::no_such_resource()),
     }

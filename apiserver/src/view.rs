@@ -12,7 +12,9 @@ fn annotate(object: Object, annotations: &[(&str, &str)]) -> Object {
         Object::Cached(entry) => Object::Bytes(entry.with_annotations(annotations)),
         other => {
             let mut value: Value = (*other.value()).clone();
-            let map = meta::metadata_mut(&mut value).entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+            let map = meta::metadata_mut(&mut value)
+                .entry("annotations")
+                .or_insert_with(|| Value::Object(Map::new()));
             for (key, text) in annotations {
                 map[*key] = (*text).into();
             }

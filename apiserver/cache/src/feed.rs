@@ -189,7 +189,13 @@ impl Cache {
     }
 
     /// The objects of a resource in a plane that is in memory; none where the plane is not.
-    pub fn peek_list(&self, plane: &PlaneId, group: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Entry>> {
+    pub fn peek_list(
+        &self,
+        plane: &PlaneId,
+        group: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Vec<Arc<Entry>> {
         let Some(slot) = self.planes.read().get(plane).cloned().filter(|slot| slot.1.get().is_some()) else {
             return Vec::new();
         };

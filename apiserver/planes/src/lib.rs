@@ -119,7 +119,9 @@ impl Planes {
             }
             Context::User(name) => Ok(Target::User(name.clone())),
             Context::Plane(plane) if self.exists(plane).await? => Ok(Target::Local(plane.clone())),
-            Context::Plane(plane) => Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str())),
+            Context::Plane(plane) => {
+                Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()))
+            }
             Context::AllPlanes => Ok(Target::AllPlanes),
         }
     }
@@ -208,8 +210,7 @@ impl Planes {
         };
         let listed = self.cache.list(request).await?;
         let memberships = listed.objects.iter().map(|(_, entry)| entry.value());
-        let theirs = memberships
-            .filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == *user);
+        let theirs = memberships.filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == *user);
         let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
         Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())
     }
