@@ -1,1 +1,0 @@
-//! freehold-tests-bench
