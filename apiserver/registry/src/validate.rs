@@ -43,7 +43,7 @@ pub(crate) fn prune(ty: &ResourceType, object: &mut Value) {
 pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
     if let Some(schema) = ty.schema.get() {
         if !ty.custom {
-            schema::default::drop_blank(object, schema);
+            schema::default::normalize(object, schema);
         }
         schema::default(object, schema);
     }

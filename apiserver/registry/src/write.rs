@@ -497,9 +497,21 @@ fn unchanged(draft: &Value, live: &Value) -> bool {
                 return value == before;
             }
             let (Some(a), Some(b)) = (value.as_object(), before.as_object()) else { return false };
-            a.iter().all(|(k, v)| skipped(k) || b.get(k) == Some(v))
+            let same = |k: &str, v: &Value, w: &Value| {
+                v == w || (k == "managedFields" && without_times(v) == without_times(w))
+            };
+            a.iter().all(|(k, v)| skipped(k) || b.get(k).is_some_and(|w| same(k, v, w)))
                 && b.keys().all(|k| skipped(k) || a.contains_key(k))
         })
+}
+
+/// Managed fields as they are apart from when they were written.
+fn without_times(managed: &Value) -> Value {
+    let mut managed = managed.clone();
+    for entry in managed.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        entry.remove("time");
+    }
+    managed
 }
 
 /// Whether nothing holds an object any more whose deletion has begun.

@@ -1,7 +1,7 @@
 //! Structural defaulting.
 
 use super::Schema;
-use crate::{Map, Value};
+use crate::{Map, Value, quantity::Quantity};
 use std::sync::Arc;
 
 /// Fills in defaults, and drops `null` where neither the schema allows it nor a default replaces it.
@@ -32,24 +32,39 @@ pub fn drop_nulls(value: &mut Value, schema: &Schema) {
     }
 }
 
-/// Drops fields that are the empty string where the schema has another string as default: to the built-in kinds, whose
-/// strings can't tell empty from absent, such a field counts as absent.
-pub fn drop_blank(value: &mut Value, schema: &Schema) {
+/// What Kubernetes' typed objects make of themselves when they are read: a field that is the empty string where the
+/// schema has another string as default counts as absent, and quantities are written in their canonical form
+/// (`500m` for `0.5`). For built-in kinds.
+pub fn normalize(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => map.retain(|name, field| {
             let Some(child) = child(schema, name) else { return true };
             if field == "" {
                 return child.default.as_ref().is_none_or(|default| !default.is_string() || default == "");
             }
-            drop_blank(field, child);
+            normalize(field, child);
             true
         }),
         Value::Array(list) => {
             if let Some(items) = &schema.items {
-                list.iter_mut().for_each(|item| drop_blank(item, items));
+                list.iter_mut().for_each(|item| normalize(item, items));
             }
         }
+        Value::String(_) | Value::Number(_) if schema.format.as_deref() == Some("quantity") => {
+            canonicalize(value)
+        }
         _ => {}
+    }
+}
+
+/// What is no quantity stays as it is, for the validation to find.
+fn canonicalize(value: &mut Value) {
+    let parsed = match &*value {
+        Value::String(text) => text.parse::<Quantity>(),
+        other => other.to_string().parse(),
+    };
+    if let Ok(quantity) = parsed {
+        *value = quantity.to_string().into();
     }
 }
 
@@ -106,16 +121,20 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_empty_string_counts_as_absent_where_another_string_is_the_default() {
+    fn typed_objects_have_no_blanks_for_defaults_and_write_quantities_canonically() {
+        let amount = json!({"x-kubernetes-int-or-string": true, "format": "quantity"});
         let schema = parse(&json!({"type": "object", "properties": {
             "a": {"type": "string", "default": "x"},
             "b": {"type": "string", "default": ""},
             "c": {"type": "string"},
+            "limits": {"type": "object", "additionalProperties": amount},
         }}))
         .unwrap();
-        let mut got = json!({"a": "", "b": "", "c": "", "d": ""});
-        drop_blank(&mut got, &schema);
-        assert_eq!(got, json!({"b": "", "c": "", "d": ""}));
+        let limits = json!({"cpu": 0.5, "memory": "1024Mi", "pods": 2, "odd": "x", "disk": "1500M"});
+        let mut got = json!({"a": "", "b": "", "c": "", "d": "", "limits": limits});
+        normalize(&mut got, &schema);
+        let limits = json!({"cpu": "500m", "memory": "1Gi", "pods": "2", "odd": "x", "disk": "1500M"});
+        assert_eq!(got, json!({"b": "", "c": "", "d": "", "limits": limits}));
     }
 
     #[test]
