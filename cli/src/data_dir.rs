@@ -16,6 +16,7 @@ use freehold_pki::{
 };
 use std::{
     fs::{self, File, TryLockError},
+    io::{Read, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -85,13 +86,23 @@ impl DataDir {
     }
 }
 
-/// Takes a directory for this process; the system gives it back when the process ends, however it does.
+/// Takes a directory for this process; the system gives it back when the process ends, however it does. The file tells
+/// others who has it.
 fn lock(dir: &Path) -> Result<File> {
-    let file = File::create(dir.join("lock")).with_context(|| format!("data directory {}", dir.display()))?;
+    let place = dir.join("lock");
+    let open = File::options().read(true).write(true).create(true).truncate(false).open(&place);
+    let mut file = open.with_context(|| format!("data directory {} can't be written", dir.display()))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            file.set_len(0)?;
+            write!(file, "{}", std::process::id())?;
+            Ok(file)
+        }
         Err(TryLockError::WouldBlock) => {
-            anyhow::bail!("data directory {} is in use by another process", dir.display())
+            let mut holder = String::new();
+            // It has the lock before it has written who it is.
+            let _ = file.read_to_string(&mut holder);
+            anyhow::bail!("data directory {} is in use by process {holder}", dir.display())
         }
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("data directory {} can't be locked", dir.display()))

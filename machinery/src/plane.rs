@@ -44,7 +44,8 @@ impl FromStr for PlaneId {
         let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
         let edge = |c: Option<&u8>| c.is_some_and(|c| *c != b'-');
         let bytes = s.as_bytes();
-        let valid = bytes.len() <= 63 && bytes.iter().all(|c| inner(*c)) && edge(bytes.first()) && edge(bytes.last());
+        let valid =
+            bytes.len() <= 63 && bytes.iter().all(|c| inner(*c)) && edge(bytes.first()) && edge(bytes.last());
         if valid { Ok(Self(Arc::from(s))) } else { Err(InvalidPlaneId(s.to_owned())) }
     }
 }

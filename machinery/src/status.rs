@@ -195,7 +195,14 @@ pub type Result<T, E = Status> = std::result::Result<T, E>;
 impl Status {
     /// A failure with neither details nor causes.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
-        Self { status: "Failure".into(), message: message.into(), reason: reason.into(), details: None, code, continue_token: None }
+        Self {
+            status: "Failure".into(),
+            message: message.into(),
+            reason: reason.into(),
+            details: None,
+            code,
+            continue_token: None,
+        }
     }
 
     fn about(code: u16, reason: &str, message: String, resource: &GroupResource, name: &str) -> Self {
@@ -242,7 +249,11 @@ impl Status {
 
     /// 409: the object changed since the client read it.
     pub fn modified(resource: &GroupResource, name: &str) -> Self {
-        Self::conflict(resource, name, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here.
@@ -352,7 +363,10 @@ impl Status {
         if let Some(map) = value.as_object_mut() {
             map.insert("kind".into(), "Status".into());
             map.insert("apiVersion".into(), "v1".into());
-            let metadata = self.continue_token.as_ref().map_or(serde_json::json!({}), |t| serde_json::json!({"continue": t}));
+            let metadata = self
+                .continue_token
+                .as_ref()
+                .map_or(serde_json::json!({}), |t| serde_json::json!({"continue": t}));
             map.insert("metadata".into(), metadata);
         }
         value

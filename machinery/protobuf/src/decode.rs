@@ -16,7 +16,9 @@ const MAX_FIELDS: usize = 1_000_000;
 
 /// Reads a body: the magic number, and an envelope that names the kind. Gives the object with its `apiVersion` and `kind`.
 pub fn decode(body: &[u8]) -> Result<Value> {
-    let mut input = body.strip_prefix(MAGIC).ok_or_else(|| malformed("provided data does not appear to be a protobuf message"))?;
+    let mut input = body
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| malformed("provided data does not appear to be a protobuf message"))?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     while !input.is_empty() {
         match wire::field(&mut input)? {
@@ -30,7 +32,9 @@ pub fn decode(body: &[u8]) -> Result<Value> {
                 }
             }
             (2, Wire::Bytes(bytes)) => raw = bytes,
-            (3, Wire::Bytes(encoding)) if !encoding.is_empty() => return Err(malformed("the object has a content encoding")),
+            (3, Wire::Bytes(encoding)) if !encoding.is_empty() => {
+                return Err(malformed("the object has a content encoding"));
+            }
             _ => {}
         }
     }
@@ -134,7 +138,9 @@ impl Decoder {
     }
 
     fn pair(&mut self, kind: Kind, content: Wire<'_>) -> Result<(String, Value)> {
-        let Wire::Bytes(mut input) = content else { return Err(malformed("proto: wrong wireType for a map")) };
+        let Wire::Bytes(mut input) = content else {
+            return Err(malformed("proto: wrong wireType for a map"));
+        };
         let (mut key, mut value) = (String::new(), None);
         while !input.is_empty() {
             match wire::field(&mut input)? {

@@ -62,7 +62,8 @@ fn shaped(out: &mut Vec<u8>, field: &Field, value: &Value) {
 }
 
 fn pairs(out: &mut Vec<u8>, field: &Field, map: &Map) {
-    let as_value = Field { name: field.name, number: 2, keep_zero: true, shape: Shape::One, kind: field.kind };
+    let as_value =
+        Field { name: field.name, number: 2, keep_zero: true, shape: Shape::One, kind: field.kind };
     for (key, value) in map {
         let mut pair = Vec::new();
         put_bytes(&mut pair, 1, key.as_bytes());
@@ -131,7 +132,9 @@ mod tests {
 
     #[test]
     fn garbage_is_refused_and_never_panics() {
-        for garbage in [&b""[..], b"k8s", b"{}", b"k8s\0\xff\xff\xff", b"k8s\0\x0a\x05ab", b"k8s\0\x12\x02\x08"] {
+        for garbage in
+            [&b""[..], b"k8s", b"{}", b"k8s\0\xff\xff\xff", b"k8s\0\x0a\x05ab", b"k8s\0\x12\x02\x08"]
+        {
             assert!(decode(garbage).is_err(), "{garbage:?}");
         }
     }

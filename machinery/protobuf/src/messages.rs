@@ -97,7 +97,11 @@ mod tests {
         for message in TABLE.values() {
             for field in &message.fields {
                 if let Kind::Message(name) = field.kind {
-                    assert!(get(name).is_some() || crate::special::is_special(name), "{} names {name}", message.name);
+                    assert!(
+                        get(name).is_some() || crate::special::is_special(name),
+                        "{} names {name}",
+                        message.name
+                    );
                 }
             }
         }

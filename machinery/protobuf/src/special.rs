@@ -58,7 +58,8 @@ fn parts(mut input: &[u8]) -> Result<Parts<'_>> {
 }
 
 fn text(bytes: Option<&[u8]>) -> Result<String> {
-    let text = std::str::from_utf8(bytes.unwrap_or_default()).map_err(|_| malformed("proto: invalid UTF-8"))?;
+    let text =
+        std::str::from_utf8(bytes.unwrap_or_default()).map_err(|_| malformed("proto: invalid UTF-8"))?;
     Ok(text.to_owned())
 }
 
@@ -88,7 +89,8 @@ pub(crate) fn decode(decoder: &mut Decoder, name: &str, input: &[u8]) -> Result<
             None => (first != 0).into(),
         },
         "apiextensions.v1.JSONSchemaPropsOrArray" if parts.bytes[1].is_none() => {
-            let items: Result<Vec<Value>> = parts.repeated.iter().map(|item| decoder.message(SCHEMA, item)).collect();
+            let items: Result<Vec<Value>> =
+                parts.repeated.iter().map(|item| decoder.message(SCHEMA, item)).collect();
             items?.into()
         }
         "apiextensions.v1.JSONSchemaPropsOrStringArray" if parts.bytes[1].is_none() => {
@@ -173,15 +175,18 @@ pub(crate) fn encode(name: &str, value: &Value) -> Vec<u8> {
                 put_bytes(&mut out, 2, &crate::encode::message(SCHEMA, value));
             }
         }
-        "apiextensions.v1.JSONSchemaPropsOrArray" | "apiextensions.v1.JSONSchemaPropsOrStringArray" => match value {
-            Value::Array(items) => {
-                for item in items {
-                    let bytes = item.as_str().map_or_else(|| crate::encode::message(SCHEMA, item), |s| s.into());
-                    put_bytes(&mut out, 2, &bytes);
+        "apiextensions.v1.JSONSchemaPropsOrArray" | "apiextensions.v1.JSONSchemaPropsOrStringArray" => {
+            match value {
+                Value::Array(items) => {
+                    for item in items {
+                        let bytes =
+                            item.as_str().map_or_else(|| crate::encode::message(SCHEMA, item), |s| s.into());
+                        put_bytes(&mut out, 2, &bytes);
+                    }
                 }
+                schema => put_bytes(&mut out, 1, &crate::encode::message(SCHEMA, schema)),
             }
-            schema => put_bytes(&mut out, 1, &crate::encode::message(SCHEMA, schema)),
-        },
+        }
         _ => put_bytes(&mut out, 1, value.to_string().as_bytes()),
     }
     out
@@ -193,7 +198,13 @@ mod tests {
 
     #[test]
     fn durations_read_and_write_as_go_does() {
-        for (text, nanos) in [("1h0m0s", 3600 * SECOND), ("1m30s", 90 * SECOND), ("1.5s", SECOND * 3 / 2), ("0s", 0), ("-2s", -2 * SECOND)] {
+        for (text, nanos) in [
+            ("1h0m0s", 3600 * SECOND),
+            ("1m30s", 90 * SECOND),
+            ("1.5s", SECOND * 3 / 2),
+            ("0s", 0),
+            ("-2s", -2 * SECOND),
+        ] {
             assert_eq!(duration_text(nanos), text);
             assert_eq!(duration_nanos(text), Some(nanos));
         }

@@ -36,7 +36,8 @@ fn take<'a>(input: &mut &'a [u8], len: usize) -> Result<&'a [u8]> {
 /// Takes one field off the front: its number and content.
 pub(crate) fn field<'a>(input: &mut &'a [u8]) -> Result<(u32, Wire<'a>)> {
     let tag = varint(input)?;
-    let number = u32::try_from(tag >> 3).ok().filter(|n| *n > 0).ok_or_else(|| malformed("proto: illegal tag"))?;
+    let number =
+        u32::try_from(tag >> 3).ok().filter(|n| *n > 0).ok_or_else(|| malformed("proto: illegal tag"))?;
     let content = match tag & 7 {
         0 => Wire::Varint(varint(input)?),
         1 => Wire::Fixed64(u64::from_le_bytes(take(input, 8)?.try_into().unwrap_or_default())),

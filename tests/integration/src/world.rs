@@ -29,6 +29,8 @@ pub fn world(engine: Engine) -> Shared {
         return Shared(world);
     }
     let world = Arc::new(World { server: Server::start(engine), engine, projects: Mutex::default() });
+    // Once, not by whichever tests come first at the same time.
+    world.organization(ORGANIZATION, &[]);
     *current = Arc::downgrade(&world);
     Shared(world)
 }
@@ -101,7 +103,8 @@ impl World {
     pub fn prepared(&self, name: &str, prepare: impl FnOnce(&Kubectl)) -> Kubectl {
         let slot = locked(&self.projects).entry(name.to_owned()).or_default().clone();
         let make = || {
-            self.organization(ORGANIZATION, &[name]);
+            self.admin().apply(&shared_project(name, ORGANIZATION));
+            self.wait_ready(name);
             let kubectl = self.server.project(name);
             prepare(&kubectl);
             kubectl

@@ -120,8 +120,51 @@ fn a_second_server_on_the_same_data_is_refused(engine: Engine) {
     let data = server.data_dir();
     let output = up(&data, "127.0.0.1:0", &[]);
     let path = data.canonicalize().unwrap_or(data);
-    contains_all(&output, &[path.to_str().expect("a path of text"), "in use by another process"]);
+    let words = format!("is in use by process {}", server.pid());
+    contains_all(&output, &[path.to_str().expect("a path of text"), &words]);
     server.kubectl().ok(&["get", "namespaces"]);
+}
+
+/// A limit of file sizes stands for a full disk, as it does to the system.
+#[test]
+fn a_full_disk_refuses_writes_and_serves_reads_until_there_is_room() {
+    let server = Server::start(Engine::Embedded);
+    let kubectl = server.kubectl();
+    let http = Http::of(&kubectl);
+    kubectl.ok(&["create", "configmap", "before"]);
+    limit_files(server.pid(), "300000");
+    let large = |number: u32| {
+        // No two bytes in a row are alike: it can't be compressed away.
+        let mut state = u64::from(number) + 1;
+        let noise = (0..100_000).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + u8::try_from(state >> 58).unwrap_or(0))
+        });
+        json!({"metadata": {"name": format!("large-{number}")}, "data": {"a": noise.collect::<String>()}})
+    };
+    let refused =
+        (0..50).map(|number| http.json(Method::POST, MAPS, &large(number))).find(|answer| answer.code != 201);
+    let refused = refused.expect("the limit has an effect");
+    assert_eq!(
+        (refused.code, &refused.body["reason"]),
+        (507, &json!("InsufficientStorage")),
+        "{}",
+        refused.body
+    );
+    assert_eq!(http.json(Method::POST, MAPS, &json!({"metadata": {"name": "small"}})).code, 507);
+    kubectl.ok(&["get", "configmap", "before"]);
+    assert_eq!(http.get("/livez").code, 200);
+    limit_files(server.pid(), "unlimited");
+    until("there is room again", PATIENCE, || {
+        (http.json(Method::POST, MAPS, &json!({"metadata": {"name": "small"}})).code == 201).then_some(())
+    });
+}
+
+/// Sets how large files of a process can become.
+fn limit_files(pid: u32, limit: &str) {
+    let arguments = ["--pid".to_owned(), pid.to_string(), format!("--fsize={limit}:")];
+    let status = Command::new("prlimit").args(arguments).status();
+    assert!(status.expect("prlimit (util-linux) is installed").success());
 }
 
 /// Runs `freehold up` where it has to fail; gives the one line that it says.
