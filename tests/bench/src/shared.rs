@@ -47,6 +47,10 @@ pub(crate) async fn measure(options: &Options, report: &mut Report) -> Result<()
     let made = projects.make_all(&names, options.concurrency).await?;
     report.add(format!("made, {} at a time", options.concurrency), Value::Rate(made.rate()));
     report.add_samples(&format!("created to Ready, {} at a time", options.concurrency), &made.each);
+    projects.delete_all(&names, options.concurrency).await?;
+    // Buffers and rings are full by now: what grows from one round to the next is a leak.
+    let again = world.memory(options, "after all were deleted again").await;
+    report.add("resident memory of the server after doing it all again", Value::Bytes(again.resident));
     Ok(())
 }
 
