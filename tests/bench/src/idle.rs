@@ -38,7 +38,7 @@ pub(crate) async fn measure(options: &Options, report: &mut Report) -> Result<()
     tokio::time::sleep(IDLE).await;
     let used = process::cpu(world.pid()).saturating_sub(before);
     report.add("CPU time in 10 s of rest", Value::Time(used));
-    report.add("disk", Value::Bytes(process::disk(&world.data_dir())));
+    report.add("disk", Value::Bytes(world.disk()));
 
     let mut again = Vec::new();
     for _ in 0..STARTS {

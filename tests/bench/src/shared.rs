@@ -20,7 +20,7 @@ pub(crate) async fn measure(options: &Options, report: &mut Report) -> Result<()
     let projects = Projects::open(world.client()).await?;
     // What the first project makes the server load is no cost of each.
     projects.make("first", "Shared").await?;
-    let before = (world.memory(options, "with one project").await, process::disk(&world.data_dir()));
+    let before = (world.memory(options, "with one project").await, world.disk());
 
     let names: Vec<String> = (0..count).map(|i| format!("one-{i}")).collect();
     let cpu = process::cpu(world.pid());
@@ -36,7 +36,7 @@ pub(crate) async fn measure(options: &Options, report: &mut Report) -> Result<()
     let memory = world.memory(options, "with all projects").await;
     let each = |grown: i64| Value::Bytes(grown / i64::from(per(count)));
     report.add_bound("resident memory of each", each(memory.resident - before.0.resident), MEMORY_BOUND);
-    report.add("disk of each", each(process::disk(&world.data_dir()) - before.1));
+    report.add("disk of each", each(world.disk() - before.1));
 
     read_all(&world, &names).await?;
     let used = world.memory(options, "with all projects in use").await;

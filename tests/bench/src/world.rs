@@ -10,7 +10,7 @@ use tempfile::TempDir;
 pub(crate) struct World {
     // Before `etcd`: fields are dropped in this order.
     server: Server,
-    _etcd: Option<(Etcd, TempDir)>,
+    etcd: Option<(Etcd, TempDir)>,
 }
 
 impl World {
@@ -26,7 +26,13 @@ impl World {
         let args = etcd.iter().flat_map(|(etcd, _)| ["--etcd".to_owned(), etcd.url()]).collect();
         let server =
             Server::start(ServerOptions { args, log: "warn".to_owned(), ..ServerOptions::default() });
-        Ok(Self { server, _etcd: etcd })
+        Ok(Self { server, etcd })
+    }
+
+    /// Bytes on disk of all that the server keeps, in its data directory and in its etcd.
+    pub(crate) fn disk(&self) -> i64 {
+        let etcd = self.etcd.as_ref().map_or(0, |(_, folder)| process::disk(folder.path()));
+        process::disk(&self.server.data_dir()) + etcd
     }
 
     /// Waits until the server's memory rests, and reads it.
