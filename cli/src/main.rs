@@ -37,7 +37,7 @@ enum Command {
     Kubeconfig(kubeconfig::Args),
 }
 
-/// Threads that wait for the disk. Each has a heap of its own: as many as there are reads at a start would take 20 MB.
+/// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
 const BLOCKING_THREADS: usize = 8;
 /// How long such a thread waits for more to do.
 const BLOCKING_KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(2);
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
 /// Threads, and pages, in the size that a small server needs.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    // The allocator asks for huge pages, which make of 15 MB in use 40 MB resident. A system that has none refuses.
+    // The allocator asks for huge pages, which double what an idle server has resident. A system that has none refuses.
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages can't be turned off");
     }
