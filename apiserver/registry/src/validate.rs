@@ -50,8 +50,23 @@ pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
     strategy::defaults::apply(ty, object);
 }
 
+/// Levels of nesting that an object may have with its managed fields, which repeat it: what is stored can be read back.
+const MAX_DEPTH: usize = 120;
+
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Object(_) | Value::Array(_) if levels == 0 => true,
+        Value::Object(map) => map.values().any(|value| is_deeper(value, levels - 1)),
+        Value::Array(list) => list.iter().any(|value| is_deeper(value, levels - 1)),
+        _ => false,
+    }
+}
+
 /// Everything that must hold before an object is stored.
 pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Result<()> {
+    if is_deeper(object, MAX_DEPTH) {
+        return Err(Status::bad_request(format!("the object is nested deeper than {MAX_DEPTH} levels")));
+    }
     let ty = &op.ty;
     let mut errors = match old {
         // The version is not part of what is stored; the write has compared it already, where the client gave one.
@@ -111,4 +126,17 @@ pub(crate) fn status_fields() -> &'static FieldSet {
 pub(crate) fn spec_fields() -> &'static FieldSet {
     static FIELDS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(&[&["spec"], &["metadata"]]));
     &FIELDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nesting_is_counted_in_levels() {
+        let nested =
+            |levels: usize| (1..levels).fold(serde_json::json!([]), |inner, _| serde_json::json!([inner]));
+        assert!(!is_deeper(&nested(MAX_DEPTH), MAX_DEPTH));
+        assert!(is_deeper(&nested(MAX_DEPTH + 1), MAX_DEPTH));
+    }
 }
