@@ -25,6 +25,10 @@ const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth"
 /// The group that nobody may ask for: its members may do anything.
 const MASTERS: &str = freehold_machinery::user::MASTERS;
 
+/// How names begin that Freehold's own components have towards each other: as a pair towards the store, as the server
+/// towards nodes. Nobody gets one by asking.
+const RESERVED: &[&str] = &["plane:", "freehold-", "system:freehold:"];
+
 /// What to do about a request.
 #[derive(Debug, PartialEq)]
 enum Action {
@@ -50,6 +54,9 @@ fn accept(csr: &Value, longest: Duration) -> Result<Action, String> {
     let info = CsrInfo::parse(&request).map_err(|e| e.to_string())?;
     if info.organizations.iter().any(|group| group == MASTERS) {
         return Err(format!("nobody is made a member of {MASTERS} this way"));
+    }
+    if RESERVED.iter().any(|reserved| info.common_name.starts_with(reserved)) {
+        return Err(format!("the name {:?} is Freehold's own", info.common_name));
     }
     let usages: Vec<String> =
         items(csr, "/spec/usages").iter().filter_map(|u| u.as_str().map(str::to_owned)).collect();
@@ -129,8 +136,12 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(1000);
 
     fn csr(group: &str, usages: &[&str]) -> Value {
+        csr_of("jane", group, usages)
+    }
+
+    fn csr_of(user: &str, group: &str, usages: &[&str]) -> Value {
         let key = PrivateKey::generate().unwrap();
-        let client = ClientName { user: "jane", groups: &[group.to_owned()], plane: None };
+        let client = ClientName { user, groups: &[group.to_owned()], plane: None };
         let request = freehold_pki::csr::request(&key, &client, &[] as &[&str]).unwrap();
         json!({
             "spec": {"signerName": SIGNER, "request": STANDARD.encode(request), "usages": usages},
@@ -175,6 +186,8 @@ mod tests {
             csr(MASTERS, &["client auth"]),
             csr("devs", &["client auth", "server auth"]),
             csr("devs", &[]),
+            csr_of("plane:4711", "devs", &["client auth"]),
+            csr_of("freehold-apiserver", "devs", &["client auth"]),
             garbage,
         ];
         for csr in rows {
