@@ -1,7 +1,7 @@
 //! What the integration tests share: a server for each engine with projects on it, requests that no `kubectl` would send,
 //! and a fact told once and tested on both engines.
 //!
-//! ```ignore
+//! ```text
 //! freehold_tests_integration::facts!(world: a_configmap_is_kept);
 //!
 //! fn a_configmap_is_kept(world: &World) {
