@@ -67,6 +67,11 @@ impl Key {
         &self.0
     }
 
+    /// The key's bytes, for good.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
     /// The plane and the rest of the key, for an object's key.
     pub fn split_plane(&self) -> Option<(PlaneId, &str)> {
         let text = std::str::from_utf8(&self.0).ok()?;

@@ -4,8 +4,11 @@
 //! Semantics are those of etcd: one total order of revisions over all keys, reads at a past revision until it is
 //! compacted, and watches that neither lose, repeat nor reorder.
 //!
-//! This crate must not know: JSON, resource types, HTTP.
+//! [`archive`] is how keys leave one store and come into another.
+//!
+//! This crate must not know: what is in a value, resource types, HTTP.
 
+pub mod archive;
 pub mod conformance;
 mod key;
 mod store;

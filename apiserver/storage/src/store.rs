@@ -48,10 +48,8 @@ pub struct RangeResult {
     pub items: Vec<KeyValue>,
     /// The store's revision when it was read (also for reads of the past).
     pub revision: Revision,
-    /// Whether keys were left out because of the limit.
+    /// Whether keys were left out because of the limit. How many is not known: counting costs as much as reading.
     pub more: bool,
-    /// How many keys the range has in all, the limit aside.
-    pub count: usize,
 }
 
 /// A condition of a [`Commit`].
@@ -229,10 +227,31 @@ pub trait Store: Send + Sync + 'static {
     /// How many keys a range has and how many bytes their keys and values take, at the latest revision.
     async fn usage(&self, keys: KeyRange) -> Result<Usage, StoreError>;
 
+    /// Keeps the current revision readable, as far as the engine can, until the hold is dropped: [`Store::range`] reads at
+    /// it even if it was compacted meanwhile. Watches and other revisions are not concerned. An engine that can't hold
+    /// (etcd, where it is five minutes) still says at which revision everything can be read for a while.
+    async fn hold(&self) -> Result<Hold, StoreError> {
+        Ok(Hold::new(self.revision().await?, ()))
+    }
+
     /// Reads one key, at the latest revision.
     async fn get(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
         let mut found = self.range(Range { limit: 1, ..Range::all(KeyRange::one(key)) }).await?;
         Ok(found.items.pop())
+    }
+}
+
+/// A revision that is kept readable. See [`Store::hold`].
+pub struct Hold {
+    /// The revision.
+    pub revision: Revision,
+    _guard: Box<dyn Send + Sync>,
+}
+
+impl Hold {
+    /// For engines: a hold that lasts until `guard` is dropped.
+    pub fn new(revision: Revision, guard: impl Send + Sync + 'static) -> Self {
+        Self { revision, _guard: Box::new(guard) }
     }
 }
 

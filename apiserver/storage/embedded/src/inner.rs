@@ -147,18 +147,19 @@ impl Inner {
 
     pub(crate) fn range(&self, range: &Range) -> Result<RangeResult, StoreError> {
         let limit = if range.limit == 0 { usize::MAX } else { range.limit };
-        let ((items, count), revision) = self.read(range.at, |disk, snapshot, at| {
-            let (mut items, mut count) = (Vec::new(), 0);
+        let ((items, more), revision) = self.read(range.at, |disk, snapshot, at| {
+            let (mut items, mut more) = (Vec::new(), false);
             disk.scan(snapshot, &range.keys, at, |found| {
-                count += 1;
-                if items.len() < limit {
-                    items.push(found.to_key_value(range.keys_only)?);
+                more = items.len() == limit;
+                if more {
+                    return Ok(ControlFlow::Break(()));
                 }
+                items.push(found.to_key_value(range.keys_only)?);
                 Ok(ControlFlow::Continue(()))
             })?;
-            Ok((items, count))
+            Ok((items, more))
         })?;
-        Ok(RangeResult { more: count > items.len(), items, revision, count })
+        Ok(RangeResult { items, more, revision })
     }
 
     pub(crate) fn get(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {

@@ -100,7 +100,6 @@ impl Shared {
         Ok(RangeResult {
             revision: proto::revision(&answer.header),
             more: answer.more,
-            count: usize::try_from(answer.count).unwrap_or(0),
             items: answer.kvs.into_iter().map(|found| self.key_value(found)).collect::<Result<_, _>>()?,
         })
     }

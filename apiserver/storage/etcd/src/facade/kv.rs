@@ -28,6 +28,8 @@ pub(super) fn message(prefix: &Prefix, found: storage::KeyValue) -> KeyValue {
     }
 }
 
+/// Reads a range. The count is exact where nothing was left out, and otherwise one more than what is given: the engine on
+/// the other side asks no more of it than that.
 pub(super) async fn range(access: Access, ask: RangeRequest) -> Result<RangeResponse, Status> {
     let range = Range {
         keys: access.readable(&ask.key, &ask.range_end)?,
@@ -36,12 +38,13 @@ pub(super) async fn range(access: Access, ask: RangeRequest) -> Result<RangeResp
         keys_only: ask.keys_only || ask.count_only,
     };
     let found = access.store.range(range).await.map_err(|error| to_status(&error))?;
+    let count = found.items.len() + usize::from(found.more);
     let items = if ask.count_only { Vec::new() } else { found.items };
     Ok(RangeResponse {
         header: header(found.revision),
         kvs: items.into_iter().map(|item| message(&access.prefix, item)).collect(),
         more: found.more,
-        count: signed(found.count as u64),
+        count: signed(count as u64),
     })
 }
 
