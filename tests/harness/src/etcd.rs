@@ -53,6 +53,11 @@ impl Etcd {
         Self { child, port: client }
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it serves.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)

@@ -16,6 +16,7 @@
 
 mod crds;
 mod etcd;
+mod kube;
 mod kubectl;
 mod paths;
 mod process;
@@ -24,6 +25,7 @@ mod wait;
 
 pub use crds::{Crd, crds};
 pub use etcd::Etcd;
+pub use kube::{Kube, KubeOptions};
 pub use kubectl::{Background, Kubectl, Output};
 pub use paths::{freehold_binary, tool};
 pub use process::resident_kib;

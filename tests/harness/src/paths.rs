@@ -16,9 +16,13 @@ pub fn freehold_binary() -> PathBuf {
 
 /// A tool that `make tools` provides: the variable, or `.tools/bin/NAME` of the workspace.
 pub fn tool(variable: &str, name: &str) -> PathBuf {
+    existing(find_tool(variable, name), &format!("`tools/get {name}` gets it, or {variable} names one"))
+}
+
+/// Where a tool has to be, whether it is there or not.
+pub(crate) fn find_tool(variable: &str, name: &str) -> PathBuf {
     let tools = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin").join(name);
-    let path = std::env::var_os(variable).map_or_else(tools, PathBuf::from);
-    existing(path, &format!("`make tools` gets it, or {variable} names one"))
+    std::env::var_os(variable).map_or_else(tools, PathBuf::from)
 }
 
 fn existing(path: PathBuf, advice: &str) -> PathBuf {

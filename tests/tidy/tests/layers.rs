@@ -100,7 +100,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "node",
         ],
     ),
-    ("tests-harness", &["client"]),
+    ("tests-harness", &["client", "pki"]),
     ("tests-integration", &["machinery", "api", "pki", "client", "tests-harness"]),
     ("tests-bench", &["machinery", "api", "pki", "client", "tests-harness"]),
     ("tests-tidy", &[]),
