@@ -143,9 +143,7 @@ pub(crate) async fn watch(
     let events = registry.watch(&op, options).await?;
     let seen = move |event: &WatchEvent| {
         let object: Option<&Object> = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => {
-                Some(object)
-            }
+            WatchEvent::Changed(changed) => Some(&changed.object),
             WatchEvent::Bookmark(..) | WatchEvent::Error(_) => None,
         };
         ready(object.is_none_or(|object| belongs(&op, &scope, &object.value())))

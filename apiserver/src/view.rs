@@ -2,7 +2,7 @@
 
 use freehold_api::keys;
 use freehold_apiserver_planes::{Directory, OrganizationScope};
-use freehold_apiserver_registry::{Across, Object};
+use freehold_apiserver_registry::{Across, Object, View};
 use freehold_machinery::{Map, Value, meta};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) fn all_planes(directory: Arc<Directory>) -> Across {
         let dedicated = directory.by_plane(plane).is_some_and(|info| info.dedicated);
         (!dedicated).then(|| annotate(object, &[(keys::PLANE_ANNOTATION, plane.as_str())]))
     };
-    Across { planes: None, view: Arc::new(view) }
+    Across { planes: None, view: View::new("planes", view) }
 }
 
 /// The planes of an organization's projects.
@@ -41,5 +41,5 @@ pub(crate) fn organization(directory: Arc<Directory>, scope: &OrganizationScope)
         let annotations = [(keys::PLANE_ANNOTATION, plane.as_str()), (keys::PROJECT, &*info.name)];
         Some(annotate(object, &annotations))
     };
-    Across { planes: Some(planes), view: Arc::new(view) }
+    Across { planes: Some(planes), view: View::new(&format!("organization {}", scope.name), view) }
 }

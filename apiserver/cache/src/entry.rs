@@ -2,29 +2,48 @@
 
 use bytes::Bytes;
 use freehold_machinery::Value;
-use serde::Deserialize;
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
-use std::{borrow::Cow, collections::BTreeMap, ops::Range};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Range, sync::OnceLock};
 
 /// An object's JSON as it goes on the wire, with the few fields that are asked for without decoding it.
+///
+/// One allocation has the text: the JSON, its place (`namespace/name` or `name`), and labels that JSON writes with
+/// escapes. Everything else points into it.
 #[derive(Debug)]
 pub struct Entry {
-    json: Bytes,
+    text: Bytes,
+    /// Length of the JSON; the place begins behind it.
+    json: u32,
     /// Just behind the `{` of `metadata`, where `resourceVersion` stands.
     metadata: u32,
-    /// Length of `"resourceVersion":"N",`.
-    version_len: u8,
     /// Just behind the `{` of `metadata.annotations`; 0 where there are none.
     annotations: u32,
-    name: Range<u32>,
-    namespace: Range<u32>,
     uid: Range<u32>,
-    labels: Box<[(Box<str>, Box<str>)]>,
+    /// Length of the namespace in the place; 0 without one.
+    namespace: u16,
+    place: u16,
+    /// Length of `"resourceVersion":"N",`.
+    version_len: u8,
     deleting: bool,
+    /// Keys and values, by key.
+    labels: Box<[(Range<u32>, Range<u32>)]>,
+    fields: OnceLock<Box<Field>>,
     /// The revision that made the object.
     pub created: u64,
     /// The revision that wrote it last: its `resourceVersion`.
     pub modified: u64,
+}
+
+/// A field that was asked for, and those that were asked for after it.
+#[derive(Debug)]
+struct Field {
+    path: Box<str>,
+    value: Box<str>,
+    next: OnceLock<Box<Field>>,
 }
 
 #[derive(Deserialize)]
@@ -70,60 +89,91 @@ impl Entry {
         let Cow::Borrowed(name) = header.name else {
             return Err(Unreadable("its name has an escape".into()));
         };
+        let namespace = header.namespace.unwrap_or_default();
         let metadata = at(outer.metadata.get()) + 1;
         let version = format!("\"resourceVersion\":\"{modified}\",");
         let shift = version.len();
-        let span =
-            |s: Option<&str>| s.map_or(0..0, |s| (at(s) + shift) as u32..(at(s) + shift + s.len()) as u32);
-        let mut wire = Vec::with_capacity(json.len() + shift);
-        wire.extend_from_slice(&json[..metadata]);
-        wire.extend_from_slice(version.as_bytes());
-        wire.extend_from_slice(&json[metadata..]);
+        let span = |s: &str| (at(s) + shift) as u32..(at(s) + shift + s.len()) as u32;
+        let place = namespace.len() + usize::from(!namespace.is_empty()) + name.len();
+        let mut text = Vec::with_capacity(json.len() + shift + place);
+        text.extend_from_slice(&json[..metadata]);
+        text.extend_from_slice(version.as_bytes());
+        text.extend_from_slice(&json[metadata..]);
+        let length = text.len();
+        text.extend_from_slice(namespace.as_bytes());
+        text.extend_from_slice(if namespace.is_empty() { b"" } else { b"/" });
+        text.extend_from_slice(name.as_bytes());
+        let mut keep = |part: &Cow<'_, str>| match part {
+            Cow::Borrowed(part) => span(part),
+            Cow::Owned(part) => {
+                text.extend_from_slice(part.as_bytes());
+                (text.len() - part.len()) as u32..text.len() as u32
+            }
+        };
         let labels = header.labels.unwrap_or_default();
+        let labels = labels.iter().map(|(key, value)| (keep(key), keep(value))).collect();
+        let short =
+            |length: usize| u16::try_from(length).map_err(|_| Unreadable("its name is too long".into()));
         Ok(Self {
+            json: u32::try_from(length).map_err(|_| Unreadable("it is too large".into()))?,
             metadata: metadata as u32,
             version_len: shift as u8,
             annotations: header
                 .annotations
                 .filter(|a| a.get().starts_with('{'))
                 .map_or(0, |a| (at(a.get()) + shift + 1) as u32),
-            name: span(Some(name)),
-            namespace: span(header.namespace),
-            uid: span(header.uid),
-            labels: labels.into_iter().map(|(k, v)| (Box::from(&*k), Box::from(&*v))).collect(),
+            uid: header.uid.map_or(0..0, span),
+            namespace: short(namespace.len())?,
+            place: short(place)?,
             deleting: header.deletion_timestamp.is_some(),
-            json: Bytes::from(wire),
+            labels,
+            fields: OnceLock::new(),
+            text: Bytes::from(text),
             created,
             modified,
         })
     }
 
     /// The object's JSON with its resource version.
-    pub fn json(&self) -> &Bytes {
-        &self.json
+    pub fn json(&self) -> Bytes {
+        self.text.slice(..self.json as usize)
+    }
+
+    fn json_slice(&self) -> &[u8] {
+        &self.text[..self.json as usize]
     }
 
     /// The object, parsed. Null for bytes that others put into the store and that only look like an object: nested deeper
     /// than is read, or with a number that is none.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.json).unwrap_or_else(|error| {
+        serde_json::from_slice(self.json_slice()).unwrap_or_else(|error| {
             tracing::error!(name = self.name(), %error, "an object of the store can't be read");
             Value::Null
         })
     }
 
+    fn part(&self, span: Range<usize>) -> &str {
+        std::str::from_utf8(&self.text[span]).unwrap_or_default()
+    }
+
     fn text(&self, span: &Range<u32>) -> &str {
-        std::str::from_utf8(&self.json[span.start as usize..span.end as usize]).unwrap_or_default()
+        self.part(span.start as usize..span.end as usize)
+    }
+
+    /// The place of the object in the order of its collection: `namespace/name` or `name`.
+    pub fn place(&self) -> &str {
+        self.part(self.json as usize..self.json as usize + usize::from(self.place))
     }
 
     /// `metadata.name`.
     pub fn name(&self) -> &str {
-        self.text(&self.name)
+        let namespace = usize::from(self.namespace);
+        &self.place()[namespace + usize::from(namespace > 0)..]
     }
 
     /// `metadata.namespace`, empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
-        self.text(&self.namespace)
+        &self.place()[..usize::from(self.namespace)]
     }
 
     /// `metadata.uid`.
@@ -133,8 +183,29 @@ impl Entry {
 
     /// A label's value.
     pub fn label(&self, key: &str) -> Option<&str> {
-        let index = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
-        Some(&self.labels[index].1)
+        let index = self.labels.binary_search_by(|(k, _)| self.text(k).cmp(key)).ok()?;
+        Some(self.text(&self.labels[index].1))
+    }
+
+    /// A field as selectors see it, by its path (`status.phase`): its text, empty where it is absent. The object is not
+    /// decoded: the text is sought once and kept for all who ask again.
+    pub fn field(&self, path: &str) -> &str {
+        match path {
+            "metadata.name" => return self.name(),
+            "metadata.namespace" => return self.namespace(),
+            _ => {}
+        }
+        let mut slot = &self.fields;
+        loop {
+            let field = slot.get_or_init(|| {
+                let value = seek(self.json_slice(), path).into();
+                Box::new(Field { path: path.into(), value, next: OnceLock::new() })
+            });
+            if &*field.path == path {
+                return &field.value;
+            }
+            slot = &field.next;
+        }
     }
 
     /// Whether the object waits for its finalizers.
@@ -144,13 +215,12 @@ impl Entry {
 
     /// Bytes that this entry takes, about.
     pub fn cost(&self) -> usize {
-        let labels: usize = self.labels.iter().map(|(k, v)| k.len() + v.len() + 32).sum();
-        self.json.len() + labels + size_of::<Self>() + 96
+        self.text.len() + size_of_val(&*self.labels) + size_of::<Self>() + OVERHEAD
     }
 
     fn without_version(&self) -> Vec<u8> {
         let (start, end) = (self.metadata as usize, self.metadata as usize + usize::from(self.version_len));
-        [&self.json[..start], &self.json[end..]].concat()
+        [&self.json_slice()[..start], &self.json_slice()[end..]].concat()
     }
 
     /// The same object at another revision, as a delete shows it.
@@ -177,12 +247,63 @@ impl Entry {
         }
         let (at, insert) = if self.annotations == 0 {
             (self.metadata as usize, format!("\"annotations\":{{{}}},", text.trim_end_matches(',')))
-        } else if self.json.get(self.annotations as usize) == Some(&b'}') {
+        } else if self.json_slice().get(self.annotations as usize) == Some(&b'}') {
             (self.annotations as usize, text.trim_end_matches(',').to_owned())
         } else {
             (self.annotations as usize, text)
         };
-        [&self.json[..at], insert.as_bytes(), &self.json[at..]].concat().into()
+        [&self.json_slice()[..at], insert.as_bytes(), &self.json_slice()[at..]].concat().into()
+    }
+}
+
+/// What an entry takes beside itself and its text: counts of its two allocations, and its place in a collection.
+const OVERHEAD: usize = 64;
+
+/// Picks the value of one key out of a JSON object.
+struct Pick<'k>(&'k str);
+
+impl<'de> DeserializeSeed<'de> for Pick<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Pick<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key == self.0 {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The text of a field: a string without its quotes, anything else as JSON; empty where it is null or absent.
+fn seek(json: &[u8], path: &str) -> String {
+    let mut raw = std::str::from_utf8(json).unwrap_or_default();
+    for key in path.split('.') {
+        let mut deserializer = serde_json::Deserializer::from_str(raw);
+        match Pick(key).deserialize(&mut deserializer) {
+            Ok(Some(found)) => raw = found.get(),
+            _ => return String::new(),
+        }
+    }
+    match raw {
+        "null" => String::new(),
+        _ if raw.starts_with('"') => serde_json::from_str(raw).unwrap_or_default(),
+        _ => raw.to_owned(),
     }
 }
 
@@ -208,6 +329,27 @@ mod tests {
         expected["metadata"]["resourceVersion"] = "1234567".into();
         assert_eq!(entry.at_revision(1_234_567).value(), expected);
         assert_eq!(entry.with_uid("u-2").uid(), "u-2");
+    }
+
+    #[test]
+    fn fields_are_found_without_decoding_the_object() {
+        let object = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n\"1", "replicas": 3, "on": true,
+            "none": null, "deep": {"a": {"b": "c"}}, "list": ["x"]}});
+        let entry = entry(&object, 1);
+        let rows = [
+            ("spec.nodeName", "n\"1"),
+            ("spec.replicas", "3"),
+            ("spec.on", "true"),
+            ("spec.none", ""),
+            ("spec.deep.a.b", "c"),
+            ("spec.list.0", ""),
+            ("status.phase", ""),
+            ("metadata.name", "a"),
+            ("metadata.namespace", ""),
+        ];
+        for (path, text) in rows.into_iter().chain(rows) {
+            assert_eq!(entry.field(path), text, "{path}");
+        }
     }
 
     #[test]

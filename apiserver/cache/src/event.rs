@@ -3,15 +3,21 @@
 use crate::{
     Entry, Layer,
     codec::{self, Stored},
-    layer::{collection, object_name},
 };
 use bytes::Bytes;
 use freehold_apiserver_storage as storage;
 use freehold_machinery::PlaneId;
-use std::sync::{Arc, OnceLock};
+use parking_lot::Mutex;
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+/// Encodings of one event that are kept; whoever wants a further one makes it for itself.
+const MAX_FRAMES: usize = 16;
 
 /// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// It is new.
     Added,
@@ -25,16 +31,38 @@ pub enum EventKind {
 pub struct CacheEvent {
     /// The plane of the object.
     pub plane: PlaneId,
-    /// Its collection, `<group>/<resource>`, `core` for the empty group.
-    pub collection: Box<str>,
-    /// `namespace/name` or `name`.
-    pub name: Box<str>,
     /// When it happened.
     pub revision: u64,
+    collection: Range<u16>,
     raw: storage::Event,
     layer: Arc<Layer>,
     change: OnceLock<Option<Change>>,
-    frames: [OnceLock<Bytes>; 2],
+    /// The event as [`Change::kind`] says it.
+    plain: Frames,
+    /// The event as those see it whose selector the object came into or left.
+    turned: Frames,
+}
+
+/// The encodings of an event, each made once for all its watchers.
+#[derive(Default)]
+struct Frames(Mutex<Vec<(u64, Arc<OnceLock<Bytes>>)>>);
+
+impl Frames {
+    fn get(&self, encoding: u64, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut known = self.0.lock();
+        let found = known.iter().find(|(id, _)| *id == encoding).map(|(_, cell)| cell.clone());
+        let cell = match found {
+            Some(cell) => cell,
+            None if known.len() >= MAX_FRAMES => return make(),
+            None => {
+                let cell = Arc::default();
+                known.push((encoding, Arc::clone(&cell)));
+                cell
+            }
+        };
+        drop(known);
+        cell.get_or_init(make).clone()
+    }
 }
 
 /// What an event means above the plane's layer.
@@ -45,6 +73,8 @@ pub struct Change {
     pub entry: Arc<Entry>,
     /// The object before.
     pub previous: Option<Arc<Entry>>,
+    /// The object before, at the revision of the event: what those see whose selector it left.
+    left: OnceLock<Arc<Entry>>,
 }
 
 /// What a plane's own key holds.
@@ -72,20 +102,52 @@ pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modi
     }
 }
 
+/// Where the collection (`<group>/<resource>`) lies in the text of an object's key, from the length of the part up to
+/// the plane's `/`; the object's name in it begins behind the next `/`. `None` for keys that are not objects.
+pub(crate) fn split(key: &storage::Key) -> Option<(PlaneId, Range<usize>)> {
+    let (plane, rest) = key.split_plane()?;
+    let start = key.as_bytes().len() - rest.len();
+    let group = rest.find('/')?;
+    let resource = group + 1 + rest[group + 1..].find('/')?;
+    let name = &rest[resource + 1..];
+    (!name.is_empty() && name.bytes().filter(|b| *b == b'/').count() < 2)
+        .then_some((plane, start..start + resource))
+}
+
+fn text(key: &storage::Key, range: Range<usize>) -> &str {
+    std::str::from_utf8(&key.as_bytes()[range]).unwrap_or_default()
+}
+
+/// The collection that [`split`] found, and the object's name in it.
+pub(crate) fn names(key: &storage::Key, collection: Range<usize>) -> (&str, &str) {
+    let end = collection.end;
+    (text(key, collection), text(key, end + 1..key.as_bytes().len()))
+}
+
 impl CacheEvent {
     /// An event of the store, above the layer of its plane. `None` for keys that are not objects.
     pub(crate) fn new(raw: storage::Event, layer: impl FnOnce(&PlaneId) -> Arc<Layer>) -> Option<Self> {
-        let (plane, path) = raw.key.object_path()?;
+        let (plane, collection) = split(&raw.key)?;
         Some(Self {
-            collection: collection(&path.group, &path.resource).into(),
-            name: object_name(path.namespace.as_deref(), &path.name).into(),
+            collection: u16::try_from(collection.start).ok()?..u16::try_from(collection.end).ok()?,
             revision: raw.revision,
             layer: layer(&plane),
             change: OnceLock::new(),
-            frames: [OnceLock::new(), OnceLock::new()],
+            plain: Frames::default(),
+            turned: Frames::default(),
             plane,
             raw,
         })
+    }
+
+    /// The object's collection, `<group>/<resource>`, `core` for the empty group.
+    pub fn collection(&self) -> &str {
+        text(&self.raw.key, self.collection.start.into()..self.collection.end.into())
+    }
+
+    /// The object's name in its collection: `namespace/name` or `name`.
+    pub fn name(&self) -> &str {
+        names(&self.raw.key, self.collection.start.into()..self.collection.end.into()).1
     }
 
     /// The plane's own value after the event.
@@ -103,7 +165,7 @@ impl CacheEvent {
 
     fn decode(&self) -> Option<Change> {
         let above = |own: Own| match own {
-            Own::Absent => self.layer.get(&self.plane, &self.collection, &self.name),
+            Own::Absent => self.layer.get(&self.plane, self.collection(), self.name()),
             Own::Whiteout => None,
             Own::Object(entry) => Some(entry),
         };
@@ -117,17 +179,35 @@ impl CacheEvent {
             (Some(_), Some(after)) => (EventKind::Modified, after),
             (Some(before), None) => (EventKind::Deleted, Arc::new(before.at_revision(self.revision))),
         };
-        Some(Change { kind, entry, previous: before })
+        Some(Change { kind, entry, previous: before, left: OnceLock::new() })
     }
 
-    /// Bytes that it takes, about.
+    /// Bytes that it takes, about: its values as they came, decoded, and encoded once.
     pub(crate) fn cost(&self) -> usize {
         let previous = self.raw.previous.as_ref().map_or(0, |p| p.value.len());
-        2 * (self.raw.value.as_ref().map_or(0, Bytes::len) + previous) + 512
+        3 * self.raw.value.as_ref().map_or(0, Bytes::len) + 2 * previous + 512
     }
 
-    /// A frame that is made once for all watchers; `slot` tells forms apart (0 or 1).
-    pub fn frame(&self, slot: usize, make: impl FnOnce() -> Bytes) -> Bytes {
-        self.frames[slot].get_or_init(make).clone()
+    /// The event as a frame of some encoding, made once for all watchers who want the same.
+    ///
+    /// `kind` is what the watcher sees: with a selector it can differ from [`Change::kind`]. `encoding` names everything
+    /// else that the bytes depend on (version, form, what a view adds). Of each event 16 encodings are kept; whoever
+    /// comes later makes its own.
+    pub fn frame(&self, kind: EventKind, encoding: u64, make: impl FnOnce() -> Bytes) -> Bytes {
+        let plain = self.change().is_some_and(|change| change.kind == kind);
+        // A change can be turned in one way only: an object that comes is added, one that leaves is deleted. Both at
+        // once for different watchers happens too, so the kind is part of the name.
+        match plain {
+            true => self.plain.get(encoding, make),
+            false => self.turned.get(encoding.rotate_left(2) ^ kind as u64, make),
+        }
+    }
+}
+
+impl Change {
+    /// The object's last state before it left a selection, at the revision of the change.
+    pub fn left(&self, revision: u64) -> Option<Arc<Entry>> {
+        let previous = self.previous.as_ref()?;
+        Some(self.left.get_or_init(|| Arc::new(previous.at_revision(revision))).clone())
     }
 }

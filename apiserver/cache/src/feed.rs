@@ -347,7 +347,10 @@ async fn sweep(cache: std::sync::Weak<Cache>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         match cache.upgrade() {
-            Some(cache) => cache.evict(),
+            Some(cache) => {
+                cache.evict();
+                cache.hub.lock().sweep();
+            }
             None => return,
         }
     }

@@ -179,7 +179,7 @@ impl PlaneCache {
 impl State {
     fn apply(&mut self, event: &CacheEvent) {
         if event.revision > self.loaded {
-            self.put(&event.collection, &event.name, event.own(), event.revision);
+            self.put(event.collection(), event.name(), event.own(), event.revision);
             self.revision = self.revision.max(event.revision);
         }
     }

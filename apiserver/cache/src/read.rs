@@ -4,7 +4,7 @@ use crate::{
     Cache, Entry,
     event::{self, Own},
     feed::unavailable,
-    layer::{Objects, collection, object_name},
+    layer::{Objects, collection},
 };
 use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range};
@@ -146,13 +146,4 @@ impl Cache {
 
 fn place(key: &Key, prefix: usize) -> Box<str> {
     String::from_utf8_lossy(&key.as_bytes()[prefix..]).into()
-}
-
-/// The place of an object in the order of its collection.
-impl Entry {
-    /// `namespace/name` or `name`.
-    pub fn place(&self) -> String {
-        let namespace = Some(self.namespace()).filter(|n| !n.is_empty());
-        object_name(namespace, self.name())
-    }
 }

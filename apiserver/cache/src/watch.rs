@@ -1,12 +1,16 @@
 //! Watches on the cache.
 
-use crate::{Cache, CacheEvent, Entry, hub::Interest, layer::collection, plane::PlaneCache};
+use crate::{
+    Cache, CacheEvent, Entry,
+    hub::{Interest, Reader},
+    layer::collection,
+    plane::PlaneCache,
+};
 use freehold_machinery::{PlaneId, Result, Status};
 use std::{
     collections::VecDeque,
     sync::{Arc, atomic::Ordering},
 };
-use tokio::sync::mpsc;
 
 /// Which planes a watch is about.
 #[derive(Clone, Debug)]
@@ -33,7 +37,7 @@ pub struct Subscription {
     /// Everything up to here is in `initial`, or was asked to be left out.
     pub revision: u64,
     replay: VecDeque<Arc<CacheEvent>>,
-    live: mpsc::Receiver<Arc<CacheEvent>>,
+    live: Reader,
     _pin: Option<Pin>,
 }
 
@@ -124,7 +128,7 @@ impl Subscription {
         loop {
             let event = match self.replay.pop_front() {
                 Some(event) => event,
-                None => self.live.recv().await?,
+                None => self.live.next().await?,
             };
             if event.revision > self.revision {
                 return Some(event);
@@ -135,6 +139,6 @@ impl Subscription {
     /// A revision up to which everything has been taken out of this watch; `None` while something waits.
     pub fn progress(&self, cache: &Cache) -> Option<u64> {
         let hub = cache.hub.lock();
-        (self.replay.is_empty() && self.live.is_empty()).then_some(hub.revision.max(self.revision))
+        (self.replay.is_empty() && self.live.is_current()).then_some(hub.revision.max(self.revision))
     }
 }

@@ -7,10 +7,38 @@ use crate::{
 use freehold_apiserver_cache::{Entry, ListRequest, Scope};
 use freehold_machinery::{PlaneId, Result};
 use futures_util::{FutureExt, Stream};
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 /// Shows an object of a plane to whoever looks at several planes; `None` leaves it out.
-pub type View = Arc<dyn Fn(&PlaneId, Object) -> Option<Object> + Send + Sync>;
+type Show = dyn Fn(&PlaneId, Object) -> Option<Object> + Send + Sync;
+
+/// How objects are shown.
+#[derive(Clone)]
+pub struct View {
+    pub(crate) show: Arc<Show>,
+    /// Equal for views that show an object the same way; 0 for the one that adds nothing.
+    pub(crate) key: u64,
+}
+
+impl View {
+    /// A view. `name` tells it from those that show the same object otherwise.
+    pub fn new(
+        name: &str,
+        show: impl Fn(&PlaneId, Object) -> Option<Object> + Send + Sync + 'static,
+    ) -> Self {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self { show: Arc::new(show), key: hasher.finish() | 1 }
+    }
+
+    /// Objects as they are.
+    pub(crate) fn plain() -> Self {
+        Self { show: Arc::new(|_, object| Some(object)), key: 0 }
+    }
+}
 
 /// Which planes, and how their objects are shown.
 #[derive(Clone)]
@@ -33,7 +61,7 @@ impl Registry {
         let mut items = Vec::new();
         for (plane, entry) in found {
             if selection.matches(&entry) {
-                items.extend((across.view)(&plane, convert::out(&op.ty, entry)?));
+                items.extend((across.view.show)(&plane, convert::out(&op.ty, entry)?));
             }
         }
         Ok(List { items, revision, continue_token: String::new(), remaining: None })

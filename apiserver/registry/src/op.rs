@@ -1,7 +1,8 @@
 //! What a request asks of the registry, and what it answers.
 
 use bytes::Bytes;
-use freehold_apiserver_cache::Entry;
+pub use freehold_apiserver_cache::EventKind;
+use freehold_apiserver_cache::{CacheEvent, Entry};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_machinery::{PlaneId, ResourceType, Status, User, Value};
 use std::sync::Arc;
@@ -132,7 +133,7 @@ impl Object {
     /// The object's JSON.
     pub fn bytes(&self) -> Bytes {
         match self {
-            Self::Cached(entry) => entry.json().clone(),
+            Self::Cached(entry) => entry.json(),
             Self::Bytes(bytes) => bytes.clone(),
             Self::Value(value) => Bytes::from(value.to_string()),
         }
@@ -172,17 +173,47 @@ pub struct Written {
     pub warnings: Vec<String>,
 }
 
+/// What happened to an object that a watch is about.
+#[derive(Clone)]
+pub struct Changed {
+    /// What happened, as this watch sees it.
+    pub kind: EventKind,
+    /// The object now, or its last state.
+    pub object: Object,
+    /// The event that it comes from and a number of the view through which it is seen.
+    pub(crate) source: Option<(Arc<CacheEvent>, u64)>,
+}
+
+impl Changed {
+    /// A change that no other watch shares.
+    pub fn new(kind: EventKind, object: Object) -> Self {
+        Self { kind, object, source: None }
+    }
+
+    /// The change as a frame of some encoding, made once for all watches that see the same of the same event.
+    /// `encoding` names everything that the frame depends on beside kind and object: the version, the form.
+    pub fn frame(&self, encoding: u64, make: impl FnOnce() -> Bytes) -> Bytes {
+        match &self.source {
+            Some((event, view)) => event.frame(self.kind, encoding ^ view.rotate_left(32), make),
+            None => make(),
+        }
+    }
+}
+
 /// What a watch sends.
 #[derive(Clone)]
 pub enum WatchEvent {
-    /// `ADDED`.
-    Added(Object),
-    /// `MODIFIED`.
-    Modified(Object),
-    /// `DELETED`.
-    Deleted(Object),
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    Changed(Changed),
     /// `BOOKMARK` at a revision; `true` ends the initial events.
     Bookmark(u64, bool),
     /// `ERROR`; the stream ends.
     Error(Status),
+}
+
+impl WatchEvent {
+    /// A change that no other watch shares.
+    pub fn of(kind: EventKind, object: Object) -> Self {
+        Self::Changed(Changed::new(kind, object))
+    }
 }

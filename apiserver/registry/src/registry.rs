@@ -3,9 +3,9 @@
 use crate::{Object, Operation, convert};
 use async_trait::async_trait;
 use freehold_apiserver_authz::Policy;
-use freehold_apiserver_cache::{Cache, Entry};
+use freehold_apiserver_cache::Cache;
 use freehold_apiserver_storage::{ObjectPath, Store};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status};
 use std::sync::Arc;
 
 /// Serves every resource of every plane.
@@ -84,21 +84,4 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
             "invalid resource version \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
         ))
     })
-}
-
-/// The label and field values of an entry that selectors ask for.
-pub(crate) fn field_of(entry: &Entry, parsed: &std::cell::OnceCell<Value>, path: &str) -> String {
-    match path {
-        "metadata.name" => entry.name().to_owned(),
-        "metadata.namespace" => entry.namespace().to_owned(),
-        _ => {
-            let value = parsed.get_or_init(|| entry.value());
-            let found = path.split('.').try_fold(value, |value, key| value.get(key));
-            match found {
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Null) | None => String::new(),
-                Some(other) => other.to_string(),
-            }
-        }
-    }
 }

@@ -1,12 +1,11 @@
 //! Selectors on entries of the cache.
 
-use crate::{ListOptions, registry::field_of};
+use crate::ListOptions;
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{
     ResourceType, Result, Status,
     selector::{Fields, Labels},
 };
-use std::cell::OnceCell;
 
 /// Which objects of a resource a request is about.
 pub(crate) struct Selection {
@@ -40,8 +39,6 @@ impl Selection {
         if self.namespace.as_deref().is_some_and(|namespace| namespace != entry.namespace()) {
             return false;
         }
-        let parsed = OnceCell::new();
-        self.labels.matches(|key| entry.label(key))
-            && (self.fields.is_empty() || self.fields.matches(|path| Some(field_of(entry, &parsed, path))))
+        self.labels.matches(|key| entry.label(key)) && self.fields.matches(|path| Some(entry.field(path)))
     }
 }

@@ -4,7 +4,7 @@
 //! state before it left, at the revision of the change.
 
 use crate::{
-    Object, Operation, Registry, View, WatchEvent, WatchOptions, convert, registry::parse_version,
+    Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions, convert, registry::parse_version,
     select::Selection,
 };
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, Scope, Subscription, WatchStart};
@@ -69,7 +69,7 @@ impl Registry {
         options: &WatchOptions,
     ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
         let scope = Scope::Plane(op.plane.clone());
-        self.open(op, options, scope, Arc::new(|_, object| Some(object)), None).await
+        self.open(op, options, scope, View::plain(), None).await
     }
 
     /// Watches a resource of a scope; `view` says which objects are seen and how. `present` are the objects that the watch
@@ -118,7 +118,7 @@ impl Registry {
         };
         for (plane, entry) in initial {
             if watch.selection.matches(&entry) {
-                watch.show(EventKind::Added, &plane, convert::out(&op.ty, entry));
+                watch.show(EventKind::Added, &plane, convert::out(&op.ty, entry), None);
             }
         }
         if ends_initial {
@@ -138,7 +138,7 @@ impl Watch {
                 return None;
             }
             match tokio::time::timeout(BOOKMARK, self.subscription.next()).await {
-                Ok(Some(event)) => self.take(&event),
+                Ok(Some(event)) => self.take(event),
                 Ok(None) => self.done = true,
                 Err(_) if self.bookmarks => {
                     let progress = self.subscription.progress(&self.cache);
@@ -149,31 +149,36 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, event: &CacheEvent) {
+    fn take(&mut self, event: Arc<CacheEvent>) {
         let Some(change) = event.change() else { return };
         let now = change.kind != EventKind::Deleted && self.selection.matches(&change.entry);
-        let before = change.previous.as_ref().filter(|entry| self.selection.matches(entry));
+        let before = change.previous.as_ref().is_some_and(|entry| self.selection.matches(entry));
         let (kind, entry) = match (before, now) {
-            (None, true) => (EventKind::Added, change.entry.clone()),
-            (Some(_), true) => (EventKind::Modified, change.entry.clone()),
-            (Some(_), false) if change.kind == EventKind::Deleted => {
-                (EventKind::Deleted, change.entry.clone())
-            }
-            (Some(before), false) => (EventKind::Deleted, Arc::new(before.at_revision(event.revision))),
-            (None, false) => return,
+            (false, true) => (EventKind::Added, change.entry.clone()),
+            (true, true) => (EventKind::Modified, change.entry.clone()),
+            (true, false) if change.kind == EventKind::Deleted => (EventKind::Deleted, change.entry.clone()),
+            (true, false) => match change.left(event.revision) {
+                Some(left) => (EventKind::Deleted, left),
+                None => return,
+            },
+            (false, false) => return,
         };
-        self.show(kind, &event.plane, convert::out(&self.ty, entry));
+        let object = convert::out(&self.ty, entry);
+        let (plane, source) = (event.plane.clone(), (event, self.view.key));
+        self.show(kind, &plane, object, Some(source));
     }
 
-    fn show(&mut self, kind: EventKind, plane: &PlaneId, object: Result<Object>) {
+    fn show(
+        &mut self,
+        kind: EventKind,
+        plane: &PlaneId,
+        object: Result<Object>,
+        source: Option<(Arc<CacheEvent>, u64)>,
+    ) {
         let event = match object {
             Ok(object) => {
-                let Some(object) = (self.view)(plane, object) else { return };
-                match kind {
-                    EventKind::Added => WatchEvent::Added(object),
-                    EventKind::Modified => WatchEvent::Modified(object),
-                    EventKind::Deleted => WatchEvent::Deleted(object),
-                }
+                let Some(object) = (self.view.show)(plane, object) else { return };
+                WatchEvent::Changed(Changed { kind, object, source })
             }
             Err(status) => {
                 self.done = true;

@@ -12,7 +12,7 @@ use crate::{
     respond::{self, Reply},
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use freehold_apiserver_registry::{Operation, WatchEvent};
+use freehold_apiserver_registry::{EventKind, Operation, WatchEvent};
 use freehold_machinery::Status;
 use futures_util::{Stream, stream::BoxStream};
 use http::HeaderValue;
@@ -91,12 +91,18 @@ impl Stream for Frames {
     }
 }
 
+fn kind_name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Added => "ADDED",
+        EventKind::Modified => "MODIFIED",
+        EventKind::Deleted => "DELETED",
+    }
+}
+
 /// Appends an event; says whether it is the last.
 fn write(encoder: &mut EventEncoder, frame: &mut BytesMut, event: WatchEvent) -> bool {
     let (kind, object) = match event {
-        WatchEvent::Added(object) => ("ADDED", encoder.object(&object)),
-        WatchEvent::Modified(object) => ("MODIFIED", encoder.object(&object)),
-        WatchEvent::Deleted(object) => ("DELETED", encoder.object(&object)),
+        WatchEvent::Changed(changed) => (kind_name(changed.kind), encoder.object(&changed.object)),
         WatchEvent::Bookmark(revision, initial_end) => {
             ("BOOKMARK", Ok(encoder.bookmark(revision, initial_end)))
         }

@@ -8,8 +8,8 @@ use freehold_apiserver_authz::{Attributes, Decision, Policy, RuleCache, bootstra
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{DedicatedTarget, OrganizationScope, Target, context::Context};
 use freehold_apiserver_registry::{
-    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
-    Written,
+    Body, DeleteOptions, EventKind, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions,
+    WriteOptions, Written,
 };
 use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
 use freehold_machinery::{GroupResource, PlaneId, Status, User, Value, meta};
@@ -220,7 +220,7 @@ impl Backend for Memory {
         }
         *self.last.lock().unwrap() = Some((options, body.duplicates));
         let object = self.put(key, &op, body.value);
-        self.send(WatchEvent::Added(object.clone()));
+        self.send(WatchEvent::of(EventKind::Added, object.clone()));
         written(object, true)
     }
 
@@ -234,7 +234,7 @@ impl Backend for Memory {
         self.found(target, &op)?;
         *self.last.lock().unwrap() = Some((options, body.duplicates));
         let object = self.put(Self::key(target, &op, op.name.as_deref().unwrap()), &op, body.value);
-        self.send(WatchEvent::Modified(object.clone()));
+        self.send(WatchEvent::of(EventKind::Modified, object.clone()));
         written(object, false)
     }
 
@@ -266,7 +266,7 @@ impl Backend for Memory {
         let old = self.found(target, &op)?;
         self.objects.lock().unwrap().1.remove(&Self::key(target, &op, op.name.as_deref().unwrap()));
         *self.deleted_with.lock().unwrap() = Some(options);
-        self.send(WatchEvent::Deleted(Object::Value(Arc::new(old))));
+        self.send(WatchEvent::of(EventKind::Deleted, Object::Value(Arc::new(old))));
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
         written(Object::Value(Arc::new(status)), false)
     }
@@ -293,7 +293,7 @@ impl Backend for Memory {
         let alive = self.watches.clone();
         let receiver = self.events.subscribe();
         let first = self.list(target, op, ListOptions::default()).await?;
-        let first = stream::iter(first.items).map(WatchEvent::Added);
+        let first = stream::iter(first.items).map(|object| WatchEvent::of(EventKind::Added, object));
         let live = stream::unfold((receiver, alive), |(mut receiver, alive)| async {
             Some((receiver.recv().await.ok()?, (receiver, alive)))
         });
