@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 /// How much of the object goes with its row (`includeObject`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
     /// Nothing.
     None,

@@ -15,6 +15,7 @@ mod call;
 mod config;
 mod dispatch;
 mod documents;
+mod events;
 mod filters;
 mod health;
 mod identity;

@@ -1,25 +1,25 @@
 //! Which representation the client wants, by `Accept`, and which the body has, by `Content-Type`.
 //!
 //! Clauses are tried by quality, then in the client's order; one that can't be served is skipped. That is how
-//! `application/vnd.kubernetes.protobuf, application/json` becomes JSON here.
+//! `application/vnd.kubernetes.protobuf, application/json` becomes JSON for a custom resource.
 
 use crate::query::Query;
 use freehold_machinery::Status;
 use http::{HeaderMap, HeaderValue, header};
 
 /// How a document is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     /// `application/json`.
     Json,
     /// `application/yaml`.
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`, of bodies.
+    /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
 }
 
 /// What an object or a list is made into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Shape {
     /// Itself.
     #[default]
@@ -95,38 +95,71 @@ fn clause(text: &str) -> Option<Clause<'_>> {
     (quality > 0.0).then_some(Clause { media_type, quality, params })
 }
 
-const FORMATS: [(&str, Format); 2] = [("application/json", Format::Json), ("application/yaml", Format::Yaml)];
+const FORMATS: [(&str, Format); 3] = [
+    ("application/json", Format::Json),
+    ("application/yaml", Format::Yaml),
+    (freehold_machinery_protobuf::MEDIA_TYPE, Format::Protobuf),
+];
 
-const BODIES: [(&str, Format); 3] =
-    [FORMATS[0], FORMATS[1], (freehold_machinery_protobuf::MEDIA_TYPE, Format::Protobuf)];
+/// Those that a stream of events can have, with the parameter that says so.
+const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+fn all_formats() -> String {
+    FORMATS.map(|(media_type, _)| media_type).join(", ")
+}
+
+/// What an endpoint can answer with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Endpoint {
+    /// Objects, in any shape. Those of custom types have no messages, their metadata has.
+    Objects { custom: bool },
+    /// Documents of one shape.
+    Documents,
+}
+
+impl Endpoint {
+    fn allows(self, format: Format, shape: Shape) -> bool {
+        match (self, shape) {
+            (Self::Documents, shape) => shape == Shape::Whole,
+            (Self::Objects { custom }, Shape::Whole) => !custom || format != Format::Protobuf,
+            (Self::Objects { .. }, Shape::Table) => format != Format::Protobuf,
+            (Self::Objects { .. }, Shape::Metadata) => true,
+        }
+    }
+}
 
 /// What a client wants of an object or list. 406 in Kubernetes' words where nothing of it can be had.
-pub(crate) fn object(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
-    choose(headers, query, &FORMATS, true)
-        .ok_or_else(|| Status::not_acceptable("application/json, application/yaml"))
+pub(crate) fn object(headers: &HeaderMap, query: &Query, custom: bool) -> Result<Accepted, Status> {
+    choose(headers, query, Endpoint::Objects { custom }).ok_or_else(|| Status::not_acceptable(&all_formats()))
 }
 
 /// What a client wants of a document that has one shape (discovery, reviews, errors).
 pub(crate) fn document(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
-    choose(headers, query, &FORMATS, false)
-        .ok_or_else(|| Status::not_acceptable("application/json, application/yaml"))
+    choose(headers, query, Endpoint::Documents).ok_or_else(|| Status::not_acceptable(&all_formats()))
 }
 
-/// What a client wants of a watch: JSON frames only.
-pub(crate) fn watch(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
-    choose(headers, query, &FORMATS[..1], true)
-        .ok_or_else(|| Status::not_acceptable("application/json;stream=watch"))
+/// What a client wants of a watch. YAML has no form for streams.
+pub(crate) fn watch(headers: &HeaderMap, query: &Query, custom: bool) -> Result<Accepted, Status> {
+    choose(headers, query, Endpoint::Objects { custom })
+        .filter(|accepted| accepted.format != Format::Yaml)
+        .ok_or_else(|| Status::not_acceptable(STREAMS))
 }
 
-fn choose(headers: &HeaderMap, query: &Query, formats: &[(&str, Format)], shaped: bool) -> Option<Accepted> {
+fn choose(headers: &HeaderMap, query: &Query, endpoint: Endpoint) -> Option<Accepted> {
     let pretty = is_pretty(headers, query);
     if !headers.contains_key(header::ACCEPT) {
-        return Some(Accepted { format: formats[0].1, shape: Shape::Whole, pretty });
+        return Some(Accepted { format: Format::Json, shape: Shape::Whole, pretty });
     }
     clauses(headers).iter().find_map(|clause| {
-        let format = formats.iter().find(|(media_type, _)| clause.covers(media_type))?.1;
-        let shape = clause.shape().filter(|s| shaped || *s == Shape::Whole)?;
-        matches!(clause.param("stream"), "" | "watch").then_some(())?;
+        let shape = clause.shape()?;
+        let streamed = match clause.param("stream") {
+            "" => false,
+            "watch" => true,
+            _ => return None,
+        };
+        let fits = |format: Format| endpoint.allows(format, shape) && !(streamed && format == Format::Yaml);
+        let mut covered = FORMATS.iter().filter(|(media_type, _)| clause.covers(media_type));
+        let (_, format) = *covered.find(|(_, format)| fits(*format))?;
         Some(Accepted { format, shape, pretty: pretty || clause.param("pretty") == "1" })
     })
 }
@@ -154,11 +187,8 @@ pub(crate) fn body_format(headers: &HeaderMap) -> Result<Format, Status> {
     if given.is_empty() {
         return Ok(Format::Json);
     }
-    let found = BODIES.iter().find(|(media_type, _)| *media_type == given);
-    found.map(|(_, format)| *format).ok_or_else(|| {
-        let accepted = BODIES.map(|(media_type, _)| media_type).join(", ");
-        Status::unsupported_media_type(&given, &accepted)
-    })
+    let found = FORMATS.iter().find(|(media_type, _)| *media_type == given);
+    found.map(|(_, format)| *format).ok_or_else(|| Status::unsupported_media_type(&given, &all_formats()))
 }
 
 /// Whether the client takes gzip.
@@ -189,49 +219,74 @@ mod tests {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{table},{old},application/json");
         let client_go = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-        let (json, yaml) = (Format::Json, Format::Yaml);
-        // Accept -> object, document, watch
-        type Row<'a> = (&'a str, Option<(Format, Shape)>, Option<Format>, Option<Shape>);
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        let (json, yaml, binary) = (Format::Json, Format::Yaml, Format::Protobuf);
+        let whole = |format| Some((format, Shape::Whole));
+        // Accept -> built-in object, custom object, document, watch
+        type Row<'a> = (&'a str, [Option<(Format, Shape)>; 4]);
         let rows: Vec<Row<'_>> = vec![
-            ("", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
-            ("*/*", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
-            ("application/*", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
-            ("application/yaml", Some((yaml, Shape::Whole)), Some(yaml), None),
-            ("text/html", None, None, None),
-            (&kubectl, Some((json, Shape::Table)), Some(json), Some(Shape::Table)),
-            (table, Some((json, Shape::Table)), None, Some(Shape::Table)),
-            (old, None, None, None),
-            ("application/json;as=Unknown;v=v1;g=meta.k8s.io", None, None, None),
-            (client_go, Some((json, Shape::Metadata)), Some(json), Some(Shape::Metadata)),
-            ("application/vnd.kubernetes.protobuf", None, None, None),
+            ("", [whole(json); 4]),
+            ("*/*", [whole(json); 4]),
+            ("application/*", [whole(json); 4]),
+            ("application/yaml", [whole(yaml), whole(yaml), whole(yaml), None]),
+            ("text/html", [None; 4]),
+            (
+                &kubectl,
+                [
+                    Some((json, Shape::Table)),
+                    Some((json, Shape::Table)),
+                    whole(json),
+                    Some((json, Shape::Table)),
+                ],
+            ),
+            (
+                table,
+                [Some((json, Shape::Table)), Some((json, Shape::Table)), None, Some((json, Shape::Table))],
+            ),
+            (old, [None; 4]),
+            ("application/json;as=Unknown;v=v1;g=meta.k8s.io", [None; 4]),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", [None; 4]),
+            (
+                client_go,
+                [
+                    Some((binary, Shape::Metadata)),
+                    Some((binary, Shape::Metadata)),
+                    whole(json),
+                    Some((binary, Shape::Metadata)),
+                ],
+            ),
+            (protobuf, [whole(binary), None, whole(binary), whole(binary)]),
             (
                 "application/vnd.kubernetes.protobuf, application/json",
-                Some((json, Shape::Whole)),
-                Some(json),
-                Some(Shape::Whole),
+                [whole(binary), whole(json), whole(binary), whole(binary)],
             ),
-            ("application/json;stream=watch", Some((json, Shape::Whole)), Some(json), Some(Shape::Whole)),
             (
-                "application/json;q=0.1,application/yaml;q=0.9",
-                Some((yaml, Shape::Whole)),
-                Some(yaml),
-                Some(Shape::Whole),
+                "application/vnd.kubernetes.protobuf;stream=watch",
+                [whole(binary), None, whole(binary), whole(binary)],
             ),
-            ("*/*;q=0.5,application/yaml;q=0.5", Some((yaml, Shape::Whole)), Some(yaml), Some(Shape::Whole)),
-            ("application/json;q=0", None, None, None),
+            ("application/json;q=0.5, application/vnd.kubernetes.protobuf;q=0.4", [whole(json); 4]),
+            ("application/json;stream=watch", [whole(json); 4]),
+            ("application/yaml;stream=watch", [None; 4]),
+            ("application/json;stream=other", [None; 4]),
+            ("application/cbor", [None; 4]),
+            ("application/cbor,application/json;q=0.9", [whole(json); 4]),
+            ("application/json;q=0.1,application/yaml;q=0.9", [whole(yaml), whole(yaml), whole(yaml), None]),
+            ("*/*;q=0.5,application/yaml;q=0.5", [whole(yaml), whole(yaml), whole(yaml), None]),
+            ("application/json;q=0", [None; 4]),
         ];
-        for (accept, as_object, as_document, as_watch) in rows {
+        for (accept, expected) in rows {
             let (headers, query) = (headers(header::ACCEPT, accept), Query::default());
-            assert_eq!(
-                object(&headers, &query).ok().map(|a| (a.format, a.shape)),
-                as_object,
-                "object: {accept}"
-            );
-            assert_eq!(document(&headers, &query).ok().map(|a| a.format), as_document, "document: {accept}");
-            assert_eq!(watch(&headers, &query).ok().map(|a| a.shape), as_watch, "watch: {accept}");
+            let got = [
+                object(&headers, &query, false),
+                object(&headers, &query, true),
+                document(&headers, &query),
+                watch(&headers, &query, false),
+            ];
+            assert_eq!(got.map(|a| a.ok().map(|a| (a.format, a.shape))), expected, "{accept}");
         }
-        let refused = object(&headers(header::ACCEPT, "text/html"), &Query::default()).unwrap_err();
-        let words = "only the following media types are accepted: application/json, application/yaml";
+        let refused = object(&headers(header::ACCEPT, "text/html"), &Query::default(), true).unwrap_err();
+        let words = "only the following media types are accepted: application/json, application/yaml, \
+                     application/vnd.kubernetes.protobuf";
         assert_eq!((refused.code, refused.message.as_str()), (406, words));
     }
 
@@ -244,6 +299,7 @@ mod tests {
             ("application/yaml", Ok(Format::Yaml)),
             ("application/vnd.kubernetes.protobuf", Ok(Format::Protobuf)),
             ("text/plain", Err(415)),
+            ("application/cbor", Err(415)),
         ];
         for (given, expected) in rows {
             let got = body_format(&headers(header::CONTENT_TYPE, given)).map_err(|s| s.code);

@@ -1,7 +1,7 @@
 //! Objects and lists as the client asked for them: whole, as metadata, or as a Table.
 //!
 //! What is cached is passed on as it is: a whole object costs no copy, a list one for each item, metadata is cut out of
-//! the bytes. Only Tables, YAML and indentation need an object to be parsed.
+//! the bytes, protobuf is written in one pass over them. Only Tables, YAML and indentation need an object to be parsed.
 
 use crate::{
     call::Call,
@@ -18,9 +18,17 @@ use freehold_machinery::{
     resource::{Cell, Column},
     table::{IncludeObject, ListMeta, Printer},
 };
+use freehold_machinery_protobuf as protobuf;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::sync::{Arc, LazyLock};
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, LazyLock},
+};
+
+/// The version of `PartialObjectMetadata` and of Tables.
+const META: &str = "meta.k8s.io/v1";
 
 /// The annotation with which lists over several projects tell where an object is from.
 const PROJECT: &str = "resourcemanager.freehold.dev/project";
@@ -48,19 +56,21 @@ pub(crate) fn document(accepted: Accepted, code: u16, value: &Value) -> Result<R
 pub(crate) struct Output {
     pub(crate) accepted: Accepted,
     ty: Arc<ResourceType>,
-    include: IncludeObject,
+    pub(crate) include: IncludeObject,
     across: bool,
 }
 
 impl Output {
     /// What the client accepts; 406 where nothing of it can be had.
     pub(crate) fn of(call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
-        Self::new(negotiate::object(&call.parts.headers, call.query)?, call, op)
+        // A Scale is of a built-in kind, whatever it scales.
+        let custom = op.ty.custom && op.subresource.as_deref() != Some("scale");
+        Self::new(negotiate::object(&call.parts.headers, call.query, custom)?, call, op)
     }
 
     /// The same for a watch.
     pub(crate) fn of_watch(call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
-        Self::new(negotiate::watch(&call.parts.headers, call.query)?, call, op)
+        Self::new(negotiate::watch(&call.parts.headers, call.query, op.ty.custom)?, call, op)
     }
 
     fn new(mut accepted: Accepted, call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
@@ -71,6 +81,14 @@ impl Output {
         }
         let across = matches!(call.target, Target::Organization(_) | Target::AllPlanes);
         Ok(Self { accepted, ty: op.ty.clone(), include: include(accepted, call.query)?, across })
+    }
+
+    /// A number that is equal where objects of one collection go out as the same bytes.
+    pub(crate) fn encoding(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.accepted.format, self.accepted.shape, self.include, self.across).hash(&mut hasher);
+        (&self.ty.version, &self.ty.group, &self.ty.hash).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// One object.
@@ -90,10 +108,12 @@ impl Output {
     }
 
     fn whole(&self, code: u16, object: &Object) -> Result<Reply, Status> {
-        if self.is_raw() {
-            return Ok(respond::json(code, object.bytes()));
-        }
-        respond::value(self.accepted, code, &object.value())
+        let bytes = match self.accepted.format {
+            _ if self.is_raw() => object.bytes(),
+            Format::Protobuf => binary(&object.bytes())?,
+            _ => return respond::value(self.accepted, code, &object.value()),
+        };
+        Ok(respond::reply(code, respond::content_type(self.accepted.format), Payload::Full(bytes)))
     }
 
     /// Whether bytes go out as they are.
@@ -106,8 +126,25 @@ impl Output {
         if self.is_raw() {
             return Ok(json);
         }
+        if self.accepted.format == Format::Protobuf {
+            return binary(&json);
+        }
         let value: Value = serde_json::from_slice(&json).map_err(Status::internal)?;
         respond::encode(self.accepted, &value)
+    }
+
+    /// The names of the objects' kind in the negotiated shape.
+    pub(crate) fn names(&self) -> (&str, String) {
+        match self.accepted.shape {
+            Shape::Metadata => ("PartialObjectMetadata", META.to_owned()),
+            _ => (&self.ty.kind, self.ty.api_version()),
+        }
+    }
+
+    /// The message of the objects' kind.
+    pub(crate) fn message(&self) -> Result<protobuf::Kind, Status> {
+        let (kind, version) = self.names();
+        protobuf::Kind::of(&version, kind).ok_or_else(|| no_message(&version, kind))
     }
 
     /// The outcome of a write: 201 for what is new.
@@ -131,10 +168,10 @@ impl Output {
             let bytes = respond::encode(self.accepted, &self.table(values, &meta))?;
             return Ok(respond::reply(200, content_type, Payload::Full(bytes)));
         }
-        let pieces = self.list_pieces(&list)?;
-        let payload = match self.is_raw() {
-            true => Payload::Pieces(Pieces::new(pieces)),
-            false => Payload::Full(self.finish(Bytes::from(pieces.concat()))?),
+        let payload = match self.accepted.format {
+            Format::Protobuf => Payload::Pieces(Pieces::new(self.list_messages(&list)?)),
+            _ if self.is_raw() => Payload::Pieces(Pieces::new(self.list_pieces(&list)?)),
+            _ => Payload::Full(self.finish(Bytes::from(self.list_pieces(&list)?.concat()))?),
         };
         Ok(respond::reply(200, content_type, payload))
     }
@@ -142,8 +179,13 @@ impl Output {
     /// A list's JSON: its head, the items' bytes with commas between them, its end.
     fn list_pieces(&self, list: &List) -> Result<Vec<Bytes>, Status> {
         let metadata = self.accepted.shape == Shape::Metadata;
+        let (kind, version) = self.list_names();
         let mut pieces = Vec::with_capacity(list.items.len() * 2 + 2);
-        pieces.push(self.list_head(list, metadata));
+        let meta = list_meta(list);
+        pieces.push(
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[")
+                .into(),
+        );
         for (index, item) in list.items.iter().enumerate() {
             if index > 0 {
                 pieces.push(Bytes::from_static(b","));
@@ -154,42 +196,82 @@ impl Output {
         Ok(pieces)
     }
 
-    fn list_head(&self, list: &List, metadata: bool) -> Bytes {
-        let (kind, version) = match metadata {
-            true => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
-            false => (self.ty.list_kind.as_str(), self.ty.api_version()),
-        };
-        let mut head = format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{{\"resourceVersion\":\"{}\"",
-            list.revision
-        );
-        if !list.continue_token.is_empty() {
-            head.push_str(&format!(",\"continue\":{}", Value::from(list.continue_token.as_str())));
+    /// A list in protobuf. Its length stands at its beginning, so that the items come before it is known.
+    fn list_messages(&self, list: &List) -> Result<Vec<Bytes>, Status> {
+        let metadata = self.accepted.shape == Shape::Metadata;
+        let message = self.message()?;
+        let mut items = Vec::new();
+        for item in &list.items {
+            let json = if metadata { partial(&item.bytes())? } else { item.bytes() };
+            let item = message.message(&json).map_err(Status::internal)?;
+            protobuf::item_head(&mut items, item.len());
+            items.extend_from_slice(&item);
         }
-        if let Some(remaining) = list.remaining {
-            head.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+        let (kind, version) = self.list_names();
+        let whole = protobuf::Kind::of(&version, kind).ok_or_else(|| no_message(&version, kind))?;
+        let (head, tail) = whole.list(list_meta(list).as_bytes(), items.len()).map_err(Status::internal)?;
+        Ok(vec![head.into(), items.into(), tail.into()])
+    }
+
+    fn list_names(&self) -> (&str, String) {
+        match self.accepted.shape {
+            Shape::Metadata => ("PartialObjectMetadataList", META.to_owned()),
+            _ => (&self.ty.list_kind, self.ty.api_version()),
         }
-        head.push_str("},\"items\":[");
-        head.into()
     }
 
     fn table(&self, objects: Vec<Value>, list: &ListMeta<'_>) -> Value {
-        let project = self.across && objects.iter().any(|o| meta::annotation(o, PROJECT).is_some());
+        let project = objects.iter().any(|object| self.tells_projects(object));
         let printer = self.printer(project);
         let now = jiff::Timestamp::now();
         let rows = objects.into_iter().map(|o| printer.row(o, self.include, now)).collect();
         printer.table(rows, list, true)
     }
 
-    /// The compiled columns, with that of the project or without.
-    fn printer(&self, project: bool) -> Printer<'static> {
-        Printer::new(&self.ty, project.then_some((&*PROJECT_COLUMN, &project_cell)))
+    /// Whether an object is shown with the project that it is in.
+    pub(crate) fn tells_projects(&self, object: &Value) -> bool {
+        self.across && meta::annotation(object, PROJECT).is_some()
     }
 
-    /// What makes the frames of a watch.
-    pub(crate) fn events(self) -> EventEncoder {
-        EventEncoder { output: self, printer: None, first: true }
+    /// The compiled columns, with that of the project or without.
+    pub(crate) fn printer(&self, project: bool) -> Printer<'static> {
+        Printer::new(&self.ty, project.then_some((&*PROJECT_COLUMN, &project_cell)))
     }
+}
+
+/// A list's metadata as JSON.
+fn list_meta(list: &List) -> String {
+    let mut meta = format!("{{\"resourceVersion\":\"{}\"", list.revision);
+    if !list.continue_token.is_empty() {
+        meta.push_str(&format!(",\"continue\":{}", Value::from(list.continue_token.as_str())));
+    }
+    if let Some(remaining) = list.remaining {
+        meta.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+    }
+    meta.push('}');
+    meta
+}
+
+/// An object in protobuf, from JSON that says of which kind it is.
+pub(crate) fn binary(json: &[u8]) -> Result<Bytes, Status> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Names<'a> {
+        #[serde(borrow)]
+        api_version: Cow<'a, str>,
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+    }
+    let names: Names<'_> = serde_json::from_slice(json).map_err(Status::internal)?;
+    let kind = protobuf::Kind::of(&names.api_version, &names.kind)
+        .ok_or_else(|| no_message(&names.api_version, &names.kind))?;
+    kind.encode(json).map(Bytes::from).map_err(Status::internal)
+}
+
+fn no_message(api_version: &str, kind: &str) -> Status {
+    Status::not_acceptable(&format!(
+        "application/json, application/yaml ({api_version} {kind} has no protobuf form)"
+    ))
 }
 
 /// `includeObject` of a Table; 400 in Kubernetes' words for an unknown value.
@@ -208,7 +290,7 @@ fn is_status(object: &Object) -> bool {
 }
 
 /// The `PartialObjectMetadata` of an object, cut out of its JSON.
-fn partial(object: &[u8]) -> Result<Bytes, Status> {
+pub(crate) fn partial(object: &[u8]) -> Result<Bytes, Status> {
     #[derive(Deserialize)]
     struct Partial<'a> {
         #[serde(borrow, default)]
@@ -222,60 +304,6 @@ fn partial(object: &[u8]) -> Result<Bytes, Status> {
     out.push_str(metadata);
     out.push('}');
     Ok(out.into())
-}
-
-/// Makes the objects of a watch's events.
-pub(crate) struct EventEncoder {
-    output: Output,
-    printer: Option<Printer<'static>>,
-    first: bool,
-}
-
-impl EventEncoder {
-    /// The JSON of an event's object.
-    pub(crate) fn object(&mut self, object: &Object) -> Result<Bytes, Status> {
-        match self.output.accepted.shape {
-            Shape::Whole => Ok(object.bytes()),
-            Shape::Metadata => partial(&object.bytes()),
-            Shape::Table => {
-                let value = Arc::unwrap_or_clone(object.value());
-                Ok(self.table(value).to_string().into())
-            }
-        }
-    }
-
-    /// The JSON of a bookmark's object.
-    pub(crate) fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
-        let ty = &self.output.ty;
-        let mut metadata =
-            serde_json::json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
-        if initial_end {
-            metadata["annotations"] = serde_json::json!({"k8s.io/initial-events-end": "true"});
-        }
-        let (kind, version) = match self.output.accepted.shape {
-            Shape::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-            _ => (ty.kind.as_str(), ty.api_version()),
-        };
-        let object = serde_json::json!({"kind": kind, "apiVersion": version, "metadata": metadata});
-        match self.output.accepted.shape {
-            Shape::Table => self.table(object).to_string().into(),
-            _ => object.to_string().into(),
-        }
-    }
-
-    /// A Table of one row; column definitions go with the first event only. The first object decides whether projects
-    /// are told apart.
-    fn table(&mut self, object: Value) -> Value {
-        let project = self.output.across && meta::annotation(&object, PROJECT).is_some();
-        if self.printer.is_none() {
-            self.printer = Some(self.output.printer(project));
-        }
-        let printer = self.printer.as_ref().expect("made above");
-        let version = meta::resource_version(&object).to_owned();
-        let row = printer.row(object, self.output.include, jiff::Timestamp::now());
-        let list = ListMeta { resource_version: &version, ..ListMeta::default() };
-        printer.table(vec![row], &list, std::mem::take(&mut self.first))
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ const GZIP_FROM: usize = 128 * 1024;
 const WARNINGS: (usize, usize) = (4096, 256);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROTOBUF: HeaderValue = HeaderValue::from_static(freehold_machinery_protobuf::MEDIA_TYPE);
 const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 
 /// An answer with a body of some type.
@@ -42,8 +43,14 @@ pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Reply {
     reply
 }
 
-/// A value in the negotiated format.
-pub(crate) fn value(accepted: Accepted, code: u16, value: &Value) -> Result<Reply, Status> {
+/// A value in the negotiated format. What has no message is JSON for who asked for protobuf.
+pub(crate) fn value(mut accepted: Accepted, code: u16, value: &Value) -> Result<Reply, Status> {
+    if accepted.format == Format::Protobuf {
+        match freehold_machinery_protobuf::encode(value) {
+            Some(bytes) => return Ok(reply(code, PROTOBUF, Payload::Full(bytes.into()))),
+            None => accepted.format = Format::Json,
+        }
+    }
     let bytes = encode(accepted, value)?;
     Ok(reply(code, content_type(accepted.format), Payload::Full(bytes)))
 }
@@ -52,11 +59,12 @@ pub(crate) fn value(accepted: Accepted, code: u16, value: &Value) -> Result<Repl
 pub(crate) fn content_type(format: Format) -> HeaderValue {
     match format {
         Format::Yaml => YAML,
-        Format::Json | Format::Protobuf => JSON,
+        Format::Json => JSON,
+        Format::Protobuf => PROTOBUF,
     }
 }
 
-/// A value's bytes in the negotiated format.
+/// A value's bytes as text: YAML or JSON.
 pub(crate) fn encode(accepted: Accepted, value: &impl Serialize) -> Result<Bytes, Status> {
     let bytes = match (accepted.format, accepted.pretty) {
         (Format::Yaml, _) => {

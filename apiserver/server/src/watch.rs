@@ -1,21 +1,21 @@
-//! Watches: a stream of events becomes lines of JSON that the client reads as they come.
+//! Watches: a stream of events becomes frames that the client reads as they come.
 //!
 //! A watch ends when its time is up, when the server stops, when the client goes away, or after an error. Events that
 //! are ready together go out together.
 
 use crate::{
     call::Call,
+    events::Encoder,
     metrics::Held,
     options,
-    output::{EventEncoder, Output},
+    output::Output,
     payload::Payload,
     respond::{self, Reply},
 };
-use bytes::{BufMut, Bytes, BytesMut};
-use freehold_apiserver_registry::{EventKind, Operation, WatchEvent};
+use bytes::{Bytes, BytesMut};
+use freehold_apiserver_registry::{Operation, WatchEvent};
 use freehold_machinery::Status;
 use futures_util::{Stream, stream::BoxStream};
-use http::HeaderValue;
 use std::{
     future::Future,
     pin::Pin,
@@ -39,15 +39,17 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
     let op = Operation { name: None, ..op };
     let labels = call.edge.metrics.labels(call.info, true, false, false);
     let events = call.edge.backend.watch(&call.target, op, options).await?;
+    let encoder = Encoder::new(output)?;
+    let content_type = encoder.content_type();
     let frames = Frames {
         events,
-        encoder: output.events(),
+        encoder,
         end: Box::pin(sleep(time)),
         stop: Box::pin(call.edge.stop.clone().cancelled_owned()),
         done: false,
         _held: call.edge.metrics.long_running(&labels),
     };
-    Ok(respond::reply(200, HeaderValue::from_static("application/json"), Payload::stream(frames)))
+    Ok(respond::reply(200, content_type, Payload::stream(frames)))
 }
 
 /// `timeoutSeconds`, or a random time of once to twice the shortest, so that clients that came together do not come
@@ -62,7 +64,7 @@ fn time_of(call: &Call<'_>) -> Result<Duration, Status> {
 
 struct Frames {
     events: BoxStream<'static, WatchEvent>,
-    encoder: EventEncoder,
+    encoder: Encoder,
     end: Pin<Box<Sleep>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     done: bool,
@@ -74,16 +76,20 @@ impl Stream for Frames {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = self.get_mut();
-        let mut frame = BytesMut::new();
-        while !this.done && frame.len() < FRAME {
+        let mut chunk = Chunk::default();
+        while !this.done && chunk.len() < FRAME {
             match this.events.as_mut().poll_next(cx) {
-                Poll::Ready(Some(event)) => this.done = write(&mut this.encoder, &mut frame, event),
+                Poll::Ready(Some(event)) => {
+                    let (frame, last) = this.encoder.frame(event);
+                    chunk.push(frame);
+                    this.done = last;
+                }
                 Poll::Ready(None) => this.done = true,
                 Poll::Pending => break,
             }
         }
-        if !frame.is_empty() {
-            return Poll::Ready(Some(frame.freeze()));
+        if let Some(bytes) = chunk.take() {
+            return Poll::Ready(Some(bytes));
         }
         let over =
             this.done || this.end.as_mut().poll(cx).is_ready() || this.stop.as_mut().poll(cx).is_ready();
@@ -91,32 +97,30 @@ impl Stream for Frames {
     }
 }
 
-fn kind_name(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Added => "ADDED",
-        EventKind::Modified => "MODIFIED",
-        EventKind::Deleted => "DELETED",
-    }
+/// Frames that go out together. One alone is passed on without a copy.
+#[derive(Default)]
+struct Chunk {
+    first: Bytes,
+    all: BytesMut,
 }
 
-/// Appends an event; says whether it is the last.
-fn write(encoder: &mut EventEncoder, frame: &mut BytesMut, event: WatchEvent) -> bool {
-    let (kind, object) = match event {
-        WatchEvent::Changed(changed) => (kind_name(changed.kind), encoder.object(&changed.object)),
-        WatchEvent::Bookmark(revision, initial_end) => {
-            ("BOOKMARK", Ok(encoder.bookmark(revision, initial_end)))
+impl Chunk {
+    fn len(&self) -> usize {
+        self.first.len() + self.all.len()
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        if self.len() == 0 {
+            self.first = frame;
+            return;
         }
-        WatchEvent::Error(status) => ("ERROR", Err(status)),
-    };
-    let (kind, object, last) = match object {
-        Ok(object) => (kind, object, false),
-        Err(status) => ("ERROR", Bytes::from(status.to_json().to_string()), true),
-    };
-    frame.reserve(object.len() + 40);
-    frame.put_slice(b"{\"type\":\"");
-    frame.put_slice(kind.as_bytes());
-    frame.put_slice(b"\",\"object\":");
-    frame.put_slice(&object);
-    frame.put_slice(b"}\n");
-    last
+        let first = std::mem::take(&mut self.first);
+        self.all.extend_from_slice(&first);
+        self.all.extend_from_slice(&frame);
+    }
+
+    fn take(self) -> Option<Bytes> {
+        let bytes = if self.all.is_empty() { self.first } else { self.all.freeze() };
+        (!bytes.is_empty()).then_some(bytes)
+    }
 }

@@ -1,12 +1,18 @@
 //! The table of messages, parsed once.
 
-use std::{collections::HashMap, sync::LazyLock};
+use crate::plan::Plan;
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, OnceLock},
+};
 
 /// A message: its fields by number.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
     pub(crate) name: &'static str,
     pub(crate) fields: Vec<Field>,
+    /// Its fields by name, made when something of it is first written.
+    pub(crate) plan: OnceLock<Plan>,
 }
 
 /// A field of a message.
@@ -53,7 +59,7 @@ static TABLE: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| {
 fn message(line: &'static str) -> Option<Message> {
     let mut words = line.split(' ');
     let name = words.next()?;
-    Some(Message { name, fields: words.filter_map(field).collect() })
+    Some(Message { name, fields: words.filter_map(field).collect(), plan: OnceLock::new() })
 }
 
 fn field(word: &'static str) -> Option<Field> {

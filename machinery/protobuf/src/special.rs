@@ -18,16 +18,30 @@ const SPECIAL: [&str; 11] = [
     "intstr.IntOrString",
     "runtime.RawExtension",
     "apiextensions.v1.JSON",
-    "apiextensions.v1.JSONSchemaPropsOrArray",
-    "apiextensions.v1.JSONSchemaPropsOrBool",
-    "apiextensions.v1.JSONSchemaPropsOrStringArray",
+    SCHEMA_OR_ARRAY,
+    SCHEMA_OR_BOOL,
+    SCHEMA_OR_STRINGS,
 ];
-const SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
+/// A JSON schema, and what can stand in its place.
+pub(crate) const SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
+pub(crate) const SCHEMA_OR_ARRAY: &str = "apiextensions.v1.JSONSchemaPropsOrArray";
+pub(crate) const SCHEMA_OR_BOOL: &str = "apiextensions.v1.JSONSchemaPropsOrBool";
+pub(crate) const SCHEMA_OR_STRINGS: &str = "apiextensions.v1.JSONSchemaPropsOrStringArray";
 const SECOND: i64 = 1_000_000_000;
 
 /// Whether a message is read and written here.
 pub(crate) fn is_special(name: &str) -> bool {
     SPECIAL.contains(&name)
+}
+
+/// Whether the message holds JSON as it stands.
+pub(crate) fn is_raw(name: &str) -> bool {
+    matches!(name, "meta.v1.FieldsV1" | "runtime.RawExtension" | "apiextensions.v1.JSON")
+}
+
+/// Whether a schema can stand there.
+pub(crate) fn is_schema(name: &str) -> bool {
+    matches!(name, SCHEMA_OR_ARRAY | SCHEMA_OR_BOOL | SCHEMA_OR_STRINGS)
 }
 
 /// The fields of such a message, at most one of each kind that is needed.
@@ -84,16 +98,16 @@ pub(crate) fn decode(decoder: &mut Decoder, name: &str, input: &[u8]) -> Result<
         "resource.Quantity" => text(parts.bytes[1])?.into(),
         "intstr.IntOrString" if first == 0 => second.into(),
         "intstr.IntOrString" => text(parts.bytes[3])?.into(),
-        "apiextensions.v1.JSONSchemaPropsOrBool" => match parts.bytes[2] {
+        SCHEMA_OR_BOOL => match parts.bytes[2] {
             Some(schema) => decoder.message(SCHEMA, schema)?,
             None => (first != 0).into(),
         },
-        "apiextensions.v1.JSONSchemaPropsOrArray" if parts.bytes[1].is_none() => {
+        SCHEMA_OR_ARRAY if parts.bytes[1].is_none() => {
             let items: Result<Vec<Value>> =
                 parts.repeated.iter().map(|item| decoder.message(SCHEMA, item)).collect();
             items?.into()
         }
-        "apiextensions.v1.JSONSchemaPropsOrStringArray" if parts.bytes[1].is_none() => {
+        SCHEMA_OR_STRINGS if parts.bytes[1].is_none() => {
             let items: Result<Vec<String>> = parts.repeated.iter().map(|item| text(Some(item))).collect();
             items?.into()
         }
@@ -148,48 +162,25 @@ fn duration_nanos(text: &str) -> Option<i64> {
     Some((sign * total) as i64)
 }
 
-/// The bytes of such a message.
-pub(crate) fn encode(name: &str, value: &Value) -> Vec<u8> {
-    let mut out = Vec::new();
+/// Appends the bytes of such a message, of those that hold a text or a number.
+pub(crate) fn encode(out: &mut Vec<u8>, name: &str, value: &Value) {
     let text = value.as_str().unwrap_or_default();
     match name {
         "meta.v1.Time" | "meta.v1.MicroTime" => {
             if let Ok(time) = text.parse::<Timestamp>() {
-                put_integer(&mut out, 1, time.as_second() as u64);
-                put_integer(&mut out, 2, time.subsec_nanosecond() as u64);
+                put_integer(out, 1, time.as_second() as u64);
+                put_integer(out, 2, time.subsec_nanosecond() as u64);
             }
         }
-        "meta.v1.Duration" => put_integer(&mut out, 1, duration_nanos(text).unwrap_or(0) as u64),
-        "resource.Quantity" => {
-            let text = if value.is_string() { text.to_owned() } else { value.to_string() };
-            put_bytes(&mut out, 1, text.as_bytes());
+        "meta.v1.Duration" => put_integer(out, 1, duration_nanos(text).unwrap_or(0) as u64),
+        "resource.Quantity" if value.is_string() => put_bytes(out, 1, text.as_bytes()),
+        "resource.Quantity" => put_bytes(out, 1, value.to_string().as_bytes()),
+        _ => {
+            put_integer(out, 1, u64::from(value.is_string()));
+            put_integer(out, 2, value.as_i64().unwrap_or(0) as u64);
+            put_bytes(out, 3, text.as_bytes());
         }
-        "intstr.IntOrString" => {
-            put_integer(&mut out, 1, u64::from(value.is_string()));
-            put_integer(&mut out, 2, value.as_i64().unwrap_or(0) as u64);
-            put_bytes(&mut out, 3, text.as_bytes());
-        }
-        "apiextensions.v1.JSONSchemaPropsOrBool" => {
-            put_integer(&mut out, 1, u64::from(value.as_bool().unwrap_or(true)));
-            if value.is_object() {
-                put_bytes(&mut out, 2, &crate::encode::message(SCHEMA, value));
-            }
-        }
-        "apiextensions.v1.JSONSchemaPropsOrArray" | "apiextensions.v1.JSONSchemaPropsOrStringArray" => {
-            match value {
-                Value::Array(items) => {
-                    for item in items {
-                        let bytes =
-                            item.as_str().map_or_else(|| crate::encode::message(SCHEMA, item), |s| s.into());
-                        put_bytes(&mut out, 2, &bytes);
-                    }
-                }
-                schema => put_bytes(&mut out, 1, &crate::encode::message(SCHEMA, schema)),
-            }
-        }
-        _ => put_bytes(&mut out, 1, value.to_string().as_bytes()),
     }
-    out
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const PROTOBUF: &str = freehold_machinery_protobuf::MEDIA_TYPE;
 
 #[tokio::test]
 async fn an_object_lives_through_all_verbs() {
@@ -74,7 +75,8 @@ async fn an_object_comes_in_the_shape_that_was_asked_for() {
         (&all, TABLE, "application/json", "Table"),
         (&one, metadata, "application/json", "PartialObjectMetadata"),
         (&all, metadata_list, "application/json", "PartialObjectMetadataList"),
-        (&all, "application/vnd.kubernetes.protobuf, application/json", "application/json", "ConfigMapList"),
+        (&one, PROTOBUF, PROTOBUF, ""),
+        (&all, "application/vnd.kubernetes.protobuf, application/json", PROTOBUF, ""),
     ];
     for (path, accept, content_type, kind) in rows {
         let got = admin.accept(path, accept).await;
@@ -83,6 +85,25 @@ async fn an_object_comes_in_the_shape_that_was_asked_for() {
             assert_eq!(got.json()["kind"], kind, "{accept}");
         }
     }
+    for (path, accept, like) in [
+        (&one, PROTOBUF.to_owned(), "*/*"),
+        (&all, PROTOBUF.to_owned(), "*/*"),
+        (&one, metadata.replace("application/json", PROTOBUF), metadata),
+        (&all, metadata_list.replace("application/json", PROTOBUF), metadata_list),
+    ] {
+        let (binary, mut json) =
+            (admin.accept(path, &accept).await.body, admin.accept(path, like).await.json());
+        // Items of a list do not say of which kind they are there.
+        for item in json.get_mut("items").and_then(|items| items.as_array_mut()).into_iter().flatten() {
+            let map = item.as_object_mut().unwrap();
+            map.remove("kind");
+            map.remove("apiVersion");
+        }
+        assert_eq!(freehold_machinery_protobuf::decode(&binary).unwrap(), json, "{accept}");
+    }
+    let missing = admin.accept(&format!("{MAPS}/none"), PROTOBUF).await;
+    let status = freehold_machinery_protobuf::decode(&missing.body).unwrap();
+    assert_eq!((missing.code, &status["kind"], &status["code"]), (404, &json!("Status"), &json!(404)));
     assert!(admin.accept(&one, "application/yaml").await.text().contains("kind: ConfigMap\n"));
     let table = admin.accept(&all, TABLE).await.json();
     assert_eq!(table["columnDefinitions"][0]["name"], "Name");
@@ -139,14 +160,14 @@ async fn what_makes_no_sense_gets_kubernetes_words() {
     let json = "application/json";
     let (scale, limit) = (format!("{one}/scale"), format!("{MAPS}?limit=x"));
     let too_long = "x".repeat(3 * 1024 * 1024 + 1);
-    let types = "application/json, application/yaml";
+    let types = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
     let patches = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
     let unknown = "the body of the request was in an unknown format - accepted media types include: ";
     // method, path, content type, body -> code, reason, message
     let rows: Vec<(&str, &str, &str, &str, u16, &str, String)> = vec![
         ("POST", MAPS, json, "{", 400, "BadRequest", "the object provided is unrecognized (must be of type ConfigMap): EOF while parsing an object at line 1 column 1 ({)".into()),
         ("POST", MAPS, json, "[]", 400, "BadRequest", "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; the body is no object (5b5d)".into()),
-        ("POST", MAPS, "text/plain", "{}", 415, "UnsupportedMediaType", format!("{unknown}{types}, application/vnd.kubernetes.protobuf")),
+        ("POST", MAPS, "text/plain", "{}", 415, "UnsupportedMediaType", format!("{unknown}{types}")),
         ("POST", MAPS, json, &too_long, 413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728".into()),
         ("POST", &one, json, "{}", 405, "MethodNotAllowed", "create is not supported on resources of kind \"configmaps\"".into()),
         ("PUT", MAPS, json, "{}", 405, "MethodNotAllowed", "update is not supported on resources of kind \"configmaps\"".into()),
@@ -172,7 +193,7 @@ async fn what_makes_no_sense_gets_kubernetes_words() {
         let got = admin.send(method, path, headers, body.to_owned()).await.failure();
         assert_eq!(got, (code, reason.to_owned(), message), "{method} {path}");
     }
-    let got = admin.accept(&one, "application/vnd.kubernetes.protobuf").await.failure();
+    let got = admin.accept(&one, "application/cbor").await.failure();
     assert_eq!(
         got,
         (406, "NotAcceptable".into(), format!("only the following media types are accepted: {types}"))

@@ -1,6 +1,7 @@
-use crate::client::{Lines, Running};
+use crate::client::{Lines, Running, request};
 use freehold_apiserver_registry::WatchEvent;
 use freehold_machinery::Status;
+use http_body_util::BodyExt;
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -55,9 +56,34 @@ async fn a_watch_has_the_shape_that_was_asked_for() {
         (
             406,
             "NotAcceptable".into(),
-            "only the following media types are accepted: application/json;stream=watch".into()
+            "only the following media types are accepted: application/json;stream=watch, \
+             application/vnd.kubernetes.protobuf;stream=watch"
+                .into()
         )
     );
+}
+
+#[tokio::test]
+async fn events_come_as_frames_of_protobuf() {
+    let server = Running::start(|_| {}).await;
+    let admin = server.admin();
+    admin.make("", "a", "1").await;
+    let accept = "application/vnd.kubernetes.protobuf;stream=watch";
+    let response = admin.open(request("GET", WATCH, &[("accept", accept)], "")).await;
+    assert_eq!(response.headers()["content-type"], accept);
+    server.memory.send(WatchEvent::Bookmark(7, false));
+    server.memory.send(WatchEvent::Error(Status::expired("too old")));
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let mut rest = &bytes[..];
+    for (name, kind) in [("ADDED", "ConfigMap"), ("BOOKMARK", "ConfigMap"), ("ERROR", "Status")] {
+        let length = u32::from_be_bytes(rest[..4].try_into().unwrap()) as usize;
+        let (frame, after) = rest[4..].split_at(length);
+        rest = after;
+        let start = frame.windows(4).position(|w| w == b"k8s\0").expect("an envelope");
+        assert_eq!(&frame[2..2 + name.len()], name.as_bytes());
+        assert_eq!(freehold_machinery_protobuf::decode(&frame[start..]).unwrap()["kind"], kind);
+    }
+    assert!(rest.is_empty(), "the error is the last");
 }
 
 #[tokio::test]

@@ -1,0 +1,159 @@
+//! The frames of a watch: what each event is on the wire, in the format and shape that were negotiated.
+//!
+//! JSON events are lines; protobuf events have their length in four bytes before them. Watches that see the same of an
+//! event share the bytes of its frame.
+
+use crate::{
+    negotiate::{Format, Shape},
+    output::{Output, binary, partial},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use freehold_apiserver_registry::{Changed, EventKind, Object, WatchEvent};
+use freehold_machinery::{
+    Status, Value, meta,
+    table::{ListMeta, Printer},
+};
+use freehold_machinery_protobuf as protobuf;
+use http::HeaderValue;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Makes the frames of one watch.
+pub(crate) struct Encoder {
+    output: Output,
+    message: Option<protobuf::Kind>,
+    printer: Option<Printer<'static>>,
+    first: bool,
+    /// Equal for watches that make the same frame of an event.
+    encoding: u64,
+}
+
+impl Encoder {
+    /// For what was negotiated. An error where the kind has no protobuf form.
+    pub(crate) fn new(output: Output) -> Result<Self, Status> {
+        let binary = output.accepted.format == Format::Protobuf;
+        let message = if binary { Some(output.message()?) } else { None };
+        let encoding = output.encoding();
+        Ok(Self { output, message, printer: None, first: true, encoding })
+    }
+
+    /// The media type of the stream.
+    pub(crate) fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.message {
+            Some(_) => "application/vnd.kubernetes.protobuf;stream=watch",
+            None => "application/json",
+        })
+    }
+
+    /// An event's frame, and whether it is the last.
+    pub(crate) fn frame(&mut self, event: WatchEvent) -> (Bytes, bool) {
+        let made = match event {
+            WatchEvent::Changed(changed) => self.changed(&changed),
+            WatchEvent::Bookmark(revision, initial_end) => {
+                self.bookmark(revision, initial_end).map(|object| self.framed("BOOKMARK", &object))
+            }
+            WatchEvent::Error(status) => Err(status),
+        };
+        match made {
+            Ok(frame) => (frame, false),
+            Err(status) => (self.framed("ERROR", &self.failure(&status)), true),
+        }
+    }
+
+    fn changed(&mut self, changed: &Changed) -> Result<Bytes, Status> {
+        // The first Table has the columns, which makes it the watch's own.
+        if self.output.accepted.shape == Shape::Table && self.first {
+            return self.made(changed);
+        }
+        let mut failure = None;
+        let frame = changed.frame(self.encoding, || {
+            self.made(changed).unwrap_or_else(|status| {
+                failure = Some(status);
+                Bytes::new()
+            })
+        });
+        match failure {
+            Some(status) => Err(status),
+            // Another watch could not make it.
+            None if frame.is_empty() => self.made(changed),
+            None => Ok(frame),
+        }
+    }
+
+    fn made(&mut self, changed: &Changed) -> Result<Bytes, Status> {
+        let name = match changed.kind {
+            EventKind::Added => "ADDED",
+            EventKind::Modified => "MODIFIED",
+            EventKind::Deleted => "DELETED",
+        };
+        let object = self.object(&changed.object)?;
+        Ok(self.framed(name, &object))
+    }
+
+    fn framed(&self, name: &str, object: &[u8]) -> Bytes {
+        if self.message.is_some() {
+            return protobuf::frame(name, object).into();
+        }
+        let mut frame = BytesMut::with_capacity(object.len() + name.len() + 24);
+        frame.put_slice(b"{\"type\":\"");
+        frame.put_slice(name.as_bytes());
+        frame.put_slice(b"\",\"object\":");
+        frame.put_slice(object);
+        frame.put_slice(b"}\n");
+        frame.freeze()
+    }
+
+    fn failure(&self, status: &Status) -> Bytes {
+        let json = Bytes::from(status.to_json().to_string());
+        match self.message {
+            Some(_) => binary(&json).unwrap_or_default(),
+            None => json,
+        }
+    }
+
+    /// The bytes of an event's object.
+    fn object(&mut self, object: &Object) -> Result<Bytes, Status> {
+        let json = match self.output.accepted.shape {
+            Shape::Whole => object.bytes(),
+            Shape::Metadata => partial(&object.bytes())?,
+            Shape::Table => {
+                let value = Arc::unwrap_or_clone(object.value());
+                return Ok(self.table(value).to_string().into());
+            }
+        };
+        self.finish(json)
+    }
+
+    fn finish(&self, json: Bytes) -> Result<Bytes, Status> {
+        match &self.message {
+            Some(message) => message.encode(&json).map(Bytes::from).map_err(Status::internal),
+            None => Ok(json),
+        }
+    }
+
+    /// The bytes of a bookmark's object.
+    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Result<Bytes, Status> {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let (kind, version) = self.output.names();
+        let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
+        match self.output.accepted.shape {
+            Shape::Table => Ok(self.table(object).to_string().into()),
+            _ => self.finish(object.to_string().into()),
+        }
+    }
+
+    /// A Table of one row; column definitions go with the first event only. The first object decides whether projects
+    /// are told apart.
+    fn table(&mut self, object: Value) -> Value {
+        let output = &self.output;
+        let project = output.tells_projects(&object);
+        let printer = self.printer.get_or_insert_with(|| output.printer(project));
+        let version = meta::resource_version(&object).to_owned();
+        let row = printer.row(object, output.include, jiff::Timestamp::now());
+        let list = ListMeta { resource_version: &version, ..ListMeta::default() };
+        printer.table(vec![row], &list, std::mem::take(&mut self.first))
+    }
+}
