@@ -14,19 +14,24 @@
 //!
 //! Failures are panics that show what was asked and what came: this crate is for tests alone.
 
+mod cluster;
 mod crds;
 mod etcd;
+pub mod history;
 mod kube;
 mod kubectl;
+mod network;
 mod paths;
 mod process;
 mod server;
 mod wait;
 
+pub use cluster::Cluster;
 pub use crds::{Crd, crds};
 pub use etcd::Etcd;
 pub use kube::{Kube, KubeOptions};
 pub use kubectl::{Background, Kubectl, Output};
+pub use network::Network;
 pub use paths::{freehold_binary, tool};
 pub use process::resident_kib;
 pub use server::{Engine, Options, Server};

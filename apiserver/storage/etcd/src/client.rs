@@ -2,11 +2,11 @@
 
 use crate::{
     error::{Meaning, meaning, was_not_sent},
-    proto::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, WATCH, WatchRequest, WatchResponse},
+    proto::{AUTHENTICATE, AuthenticateRequest, WATCH, WatchRequest, WatchResponse},
+    session::Session,
 };
 use freehold_apiserver_storage::{KeyRange, StoreError};
 use http::uri::PathAndQuery;
-use parking_lot::RwLock;
 use prost::Message;
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -24,6 +24,10 @@ use tonic_prost::ProstCodec;
 
 /// No single answer is larger: a page of objects, or the changes of one revision.
 const MAX_MESSAGE: usize = 1 << 30;
+
+/// The time after all endpoints were tried in vain: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// Where etcd is and who asks.
 #[derive(Clone)]
@@ -81,8 +85,7 @@ pub(crate) struct Client {
     channels: Vec<Channel>,
     /// The endpoint in use.
     current: AtomicUsize,
-    user: Option<(String, String)>,
-    token: RwLock<Option<AsciiMetadataValue>>,
+    session: Option<Session>,
     timeout: Duration,
 }
 
@@ -97,8 +100,7 @@ impl Client {
         Ok(Self {
             channels,
             current: AtomicUsize::new(0),
-            user: options.user.clone(),
-            token: RwLock::new(None),
+            session: options.user.clone().map(Session::new),
             timeout: options.timeout,
         })
     }
@@ -118,12 +120,11 @@ impl Client {
         self.with_failover(true, |channel| self.open_watch(channel, first.clone())).await
     }
 
-    /// Gets a new token, if there is a user.
-    pub(crate) async fn renew_token(&self) -> Result<(), Status> {
-        let channel = self.channels[self.current.load(Ordering::Relaxed)].clone();
-        timeout_at(Instant::now() + self.timeout, self.authenticate(channel))
-            .await
-            .unwrap_or_else(|_| Err(no_answer()))
+    /// Forgets the token, because etcd no longer knows it: the next call gets a new one.
+    pub(crate) fn renew_token(&self) {
+        if let Some(session) = &self.session {
+            session.expire(session.token().map(|token| token.number));
+        }
     }
 
     /// Uses another endpoint from now on.
@@ -137,58 +138,79 @@ impl Client {
         let _ = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Tries until something is known or the time is up: an election among members passes by unseen. What may have
+    /// happened already is tried again only where that does no harm.
     async fn with_failover<R, F>(&self, repeatable: bool, once: impl Fn(Channel) -> F) -> Result<R, Status>
     where
         F: Future<Output = Result<R, Status>>,
     {
         let deadline = Instant::now() + self.timeout;
-        let mut renewed = self.user.is_none();
-        let mut attempts = 2 * self.channels.len();
+        // An endpoint that is silent leaves time for another, where the call can be repeated.
+        let share = if repeatable && self.channels.len() > 1 { self.timeout / 3 } else { self.timeout };
+        let (mut attempts, mut pause, mut renewed) = (0, FIRST_PAUSE, false);
         loop {
             let at = self.current.load(Ordering::Relaxed);
-            let channel = self.channels[at].clone();
-            if self.user.is_some() && self.token.read().is_none() {
-                timeout_at(deadline, self.authenticate(channel.clone())).await.map_err(|_| no_answer())??;
-                renewed = true;
-            }
-            attempts -= 1;
-            let status = match timeout_at(deadline, once(channel.clone())).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) => status,
-                Err(_) => {
-                    self.move_on_from(at);
-                    return Err(no_answer());
-                }
+            let failed = match self.attempt(at, deadline.min(Instant::now() + share), &once).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
             };
-            if meaning(status.code(), status.message()) == Meaning::TokenExpired && !renewed {
-                *self.token.write() = None;
+            if expired(&failed.status) && !renewed {
+                renewed = true;
                 continue;
             }
-            if status.code() != Code::Unavailable {
-                return Err(status);
+            if failed.is_of_the_endpoint() {
+                self.move_on_from(at);
             }
-            self.move_on_from(at);
-            if attempts == 0 || !(repeatable || was_not_sent(&status)) {
-                return Err(status);
+            attempts += 1;
+            let rest = if attempts % self.channels.len() == 0 { pause } else { Duration::ZERO };
+            if !failed.may_be_repeated(repeatable) || Instant::now() + rest >= deadline {
+                return Err(failed.status);
+            }
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
 
-    async fn authenticate(&self, channel: Channel) -> Result<(), Status> {
-        let Some((name, password)) = self.user.clone() else { return Ok(()) };
-        let answer: AuthenticateResponse =
-            self.unary(channel, AUTHENTICATE, AuthenticateRequest { name, password }).await?;
-        let token = answer.token.parse().map_err(|_| Status::internal("etcd gave a malformed token"))?;
-        *self.token.write() = Some(token);
-        Ok(())
+    /// Tries an endpoint once: gets a token if there is none, then calls.
+    async fn attempt<R, F>(
+        &self,
+        at: usize,
+        until: Instant,
+        once: &impl Fn(Channel) -> F,
+    ) -> Result<R, Failed>
+    where
+        F: Future<Output = Result<R, Status>>,
+    {
+        let channel = self.channels[at].clone();
+        let mut token = 0;
+        if let Some(session) = &self.session {
+            let authenticate = session.ready(|name, password| {
+                self.unary(channel.clone(), AUTHENTICATE, AuthenticateRequest { name, password })
+            });
+            token = timeout_at(until, authenticate)
+                .await
+                .unwrap_or_else(|_| Err(no_answer()))
+                .map_err(|status| Failed { status, sent: false })?;
+        }
+        let status = match timeout_at(until, once(channel)).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(status)) => status,
+            Err(_) => no_answer(),
+        };
+        if let Some(session) = self.session.as_ref().filter(|_| expired(&status)) {
+            session.expire(Some(token));
+        }
+        Err(Failed { sent: !was_not_sent(&status), status })
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         // A member that lost its leader says so at once, and does not keep a watch that will see nothing.
         request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
-        if let Some(token) = &*self.token.read() {
-            request.metadata_mut().insert("token", token.clone());
+        if let Some(token) = self.session.as_ref().and_then(Session::token) {
+            request.metadata_mut().insert("token", token.text);
         }
         request
     }
@@ -229,8 +251,32 @@ async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
     Ok(grpc)
 }
 
+/// Why an attempt failed, and whether the call may have happened all the same.
+struct Failed {
+    status: Status,
+    sent: bool,
+}
+
+impl Failed {
+    /// What etcd itself says has no cause; a connection that broke has one, under several codes.
+    fn is_of_the_endpoint(&self) -> bool {
+        let of_the_connection = std::error::Error::source(&self.status).is_some();
+        let code = matches!(self.status.code(), Code::Unavailable | Code::DeadlineExceeded);
+        !self.sent || code || of_the_connection
+    }
+
+    fn may_be_repeated(&self, repeatable: bool) -> bool {
+        let means = meaning(self.status.code(), self.status.message());
+        means == Meaning::Unavailable && self.is_of_the_endpoint() && (repeatable || !self.sent)
+    }
+}
+
 fn no_answer() -> Status {
     Status::deadline_exceeded("etcd does not answer in time")
+}
+
+fn expired(status: &Status) -> bool {
+    meaning(status.code(), status.message()) == Meaning::TokenExpired
 }
 
 fn channel(url: &str, options: &EtcdOptions) -> Result<Channel, StoreError> {

@@ -2,13 +2,14 @@
 
 use crate::{
     client::{Client, EtcdOptions, Method},
-    error::{Meaning, meaning, store_error},
+    error::{Meaning, in_words, meaning, store_error},
     prefix::Prefix,
     proto::{
         self, COMPACT, CompactionRequest, CompactionResponse, Compare, CompareTarget, CompareWith,
         DeleteRangeRequest, PutRequest, RANGE, RangeRequest, RangeResponse, Request, RequestOp, ResponseKind,
         TXN, TxnRequest, TxnResponse, signed, unsigned,
     },
+    rounds::Rounds,
     watch,
 };
 use async_trait::async_trait;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) prefix: Prefix,
     /// Counted up when watches shall yield their progress.
     pub(crate) progress: Sender<u64>,
+    revisions: Rounds,
     home: KeyRange,
     page: usize,
 }
@@ -47,6 +49,7 @@ impl Etcd {
             client: Client::new(&options)?,
             prefix: Prefix::new(&options.prefix),
             progress: Sender::new(0),
+            revisions: Rounds::default(),
             home: options.home,
             page: options.page.max(1),
         };
@@ -57,6 +60,10 @@ impl Etcd {
 
 impl Shared {
     pub(crate) async fn revision(&self) -> Result<Revision, StoreError> {
+        self.revisions.ask(|| self.ask_revision()).await
+    }
+
+    async fn ask_revision(&self) -> Result<Revision, StoreError> {
         let (key, _) = self.prefix.range(&self.home);
         let ask = RangeRequest { key, limit: 1, count_only: true, ..RangeRequest::default() };
         let answer: RangeResponse =
@@ -231,5 +238,5 @@ impl Store for Etcd {
 
 /// The port's error for a call that asked for no particular revision.
 fn plain_error(status: &Status) -> StoreError {
-    store_error(meaning(status.code(), status.message()), status.message(), 0, 0)
+    store_error(meaning(status.code(), status.message()), &in_words(status), 0, 0)
 }

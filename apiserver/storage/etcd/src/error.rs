@@ -11,6 +11,10 @@ pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 pub(crate) const TOO_LARGE: &str = "etcdserver: request is too large";
 pub(crate) const DENIED: &str = "etcdserver: permission denied";
 
+/// How members refuse what they have not proposed to the others.
+const BEFORE_PROPOSAL: [&str; 3] =
+    ["etcdserver: no leader", "etcdserver: too many requests", "raft proposal dropped"];
+
 /// What an error means, by a part of its text.
 const BY_TEXT: [(&str, Meaning); 10] = [
     (COMPACTED, Meaning::Compacted),
@@ -75,8 +79,21 @@ pub(crate) fn was_not_sent(status: &Status) -> bool {
         }
         source = error.source();
     }
-    // Refused before it was proposed.
-    status.message().contains("etcdserver: no leader")
+    BEFORE_PROPOSAL.iter().any(|text| status.message().contains(text))
+}
+
+/// An error with its causes, where it is one of the connection: "transport error" alone tells nobody anything.
+pub(crate) fn in_words(status: &Status) -> String {
+    let mut words = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+        source = error.source();
+    }
+    words
 }
 
 /// What etcd would say.

@@ -27,6 +27,8 @@ mod error;
 mod facade;
 mod prefix;
 mod proto;
+mod rounds;
+mod session;
 mod watch;
 
 pub use client::EtcdOptions;

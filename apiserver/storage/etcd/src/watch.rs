@@ -133,7 +133,7 @@ impl Watch {
     async fn connect_with_fresh_token(&mut self) -> Result<Revision, Status> {
         match self.connect().await {
             Err(status) if meaning(status.code(), status.message()) == Meaning::TokenExpired => {
-                self.shared.client.renew_token().await?;
+                self.shared.client.renew_token();
                 self.connect().await
             }
             other => other,

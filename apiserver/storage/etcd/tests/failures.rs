@@ -54,12 +54,13 @@ async fn refusal(options: EtcdOptions) -> StoreError {
 
 #[tokio::test]
 async fn an_etcd_that_is_not_there_or_does_not_answer_is_unavailable() {
-    let error = refusal(EtcdOptions::new([closed_port()])).await;
-    assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    let closed = EtcdOptions { timeout: Duration::from_millis(200), ..EtcdOptions::new([closed_port()]) };
+    let error = refusal(closed).await;
+    assert!(error.to_string().contains("Connection refused"), "{error}");
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut options = EtcdOptions::new([format!("http://{}", mute.local_addr().unwrap())]);
-    options.timeout = Duration::from_millis(200);
-    let error = refusal(options).await;
+    let quick =
+        |urls: Vec<String>| EtcdOptions { timeout: Duration::from_millis(200), ..EtcdOptions::new(urls) };
+    let error = refusal(quick(vec![format!("http://{}", mute.local_addr().unwrap())])).await;
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     let error = refusal(EtcdOptions::new(["not a url"])).await;
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
@@ -139,6 +140,33 @@ async fn a_range_of_many_pages_is_read_at_one_revision() {
     );
 }
 
+/// What a watch sends with its previous values is more than etcd puts into one message.
+#[tokio::test]
+async fn the_deletion_of_a_large_range_is_one_item_however_many_fragments_it_has() {
+    let (_server, store) = Server::start(&["--unsafe-no-fsync"]).await;
+    let mut last = 0;
+    for batch in 0..20 {
+        let value = Bytes::from(vec![batch; 10_000]);
+        let puts = (0..100).map(|nth| Change::Put(key(&format!("{batch}-{nth}")), value.clone()));
+        let commit = Commit { expect: vec![], changes: puts.collect() };
+        let Committed::Done(revision) = store.commit(commit).await.unwrap() else { panic!("refused") };
+        last = revision;
+    }
+    let mut watch = store.watch(KeyRange::everything(), last, true).await.unwrap();
+    let all = Commit { expect: vec![], changes: vec![Change::DeleteRange(KeyRange::everything())] };
+    let Committed::Done(revision) = store.commit(all).await.unwrap() else { panic!("refused") };
+    loop {
+        match watch.next().await.unwrap().unwrap() {
+            WatchItem::Progress(passed) => assert!(passed < revision),
+            WatchItem::Events(events) => {
+                assert_eq!(events.len(), 2000);
+                assert!(events.iter().all(|event| event.previous.as_ref().unwrap().value.len() == 10_000));
+                return;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn tls_needs_the_right_authority_and_a_client_certificate() {
     let (authority, stranger) =
@@ -168,9 +196,10 @@ async fn tls_needs_the_right_authority_and_a_client_certificate() {
     anonymous.identity = None;
     let mut misled = options.clone();
     misled.ca = Some(stranger.cert_pem().into());
-    for refused in [anonymous, misled] {
-        let error = refusal(refused).await;
+    for (refused, words) in [(anonymous, ""), (misled, "UnknownIssuer")] {
+        let error = refusal(EtcdOptions { timeout: Duration::from_millis(500), ..refused }).await;
         assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
     }
 }
 
@@ -236,9 +265,11 @@ async fn a_user_is_kept_to_its_role_and_gets_a_new_token_when_etcd_forgot_the_ol
         options
     };
     let (wrong, right) = (options("dedicated", "wrong"), options("dedicated", "d"));
-    for refused in [server.options(), wrong] {
+    for (refused, words) in [(server.options(), "user name is empty"), (wrong, "invalid user ID or password")]
+    {
         let error = refusal(refused).await;
         assert!(matches!(error, StoreError::Denied(_)), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
     }
     let store = Etcd::connect(right.clone()).await.unwrap();
     let everything = Range::all(KeyRange::everything());
@@ -257,4 +288,20 @@ async fn a_user_is_kept_to_its_role_and_gets_a_new_token_when_etcd_forgot_the_ol
     let committed = store.commit(Commit { expect: vec![], changes }).await.unwrap();
     let Committed::Done(last) = committed else { panic!("nothing was expected") };
     assert_eq!(events_until(&mut watch, last).await.len(), 1);
+    // Whoever finds the token gone while another gets a new one waits for that.
+    server.kill();
+    server.restart();
+    server.ready(&right).await;
+    let reads = (0..50).map(|_| store.range(Range::all(home.clone())));
+    for found in futures_util::future::join_all(reads).await {
+        assert_eq!(found.unwrap().items.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_etcd_without_users_asks_for_no_password() {
+    let (server, _) = Server::start(&[]).await;
+    let options = EtcdOptions { user: Some(("someone".into(), "secret".into())), ..server.options() };
+    let store = Etcd::connect(options).await.unwrap();
+    put(&store, "a", b"x".to_vec()).await.unwrap();
 }
