@@ -70,7 +70,7 @@ pub(crate) fn unavailable(error: &StoreError) -> Status {
         }
         StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
         StoreError::Unavailable(_) => Status::unavailable(error.to_string()).retry_after(1),
-        StoreError::Denied(_) | StoreError::Corrupt(_) => Status::internal(error),
+        StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Unreadable(_) => Status::internal(error),
     }
 }
 

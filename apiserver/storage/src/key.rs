@@ -134,6 +134,11 @@ impl KeyRange {
         Self::prefix("planes/".into())
     }
 
+    /// Everything of every layer.
+    pub fn all_layers() -> Self {
+        Self::prefix("layers/".into())
+    }
+
     /// All keys whatsoever.
     pub fn everything() -> Self {
         Self { start: Bytes::from_static(b"\0"), end: Bytes::from_static(b"\xff") }

@@ -194,6 +194,9 @@ pub enum StoreError {
     /// What is on disk can't be read.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// Values are sealed with a key that is not there; says which one.
+    #[error("a value can't be opened: {0}")]
+    Unreadable(String),
 }
 
 /// An engine.
@@ -260,6 +263,6 @@ impl Hold {
 pub struct Usage {
     /// Number of keys.
     pub keys: u64,
-    /// Bytes of keys and values, uncompressed by the engine.
+    /// Bytes of keys and values, as the engine was given them: sealed ones as they are sealed, uncompressed by itself.
     pub bytes: u64,
 }

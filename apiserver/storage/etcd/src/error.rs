@@ -10,16 +10,19 @@ pub(crate) const FUTURE: &str = "etcdserver: mvcc: required revision is a future
 pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 pub(crate) const TOO_LARGE: &str = "etcdserver: request is too large";
 pub(crate) const DENIED: &str = "etcdserver: permission denied";
+/// Said by the server of this crate alone, before what is missing.
+pub(crate) const UNREADABLE: &str = "freehold: a sealed value: ";
 
 /// How members refuse what they have not proposed to the others.
 const BEFORE_PROPOSAL: [&str; 3] =
     ["etcdserver: no leader", "etcdserver: too many requests", "raft proposal dropped"];
 
 /// What an error means, by a part of its text.
-const BY_TEXT: [(&str, Meaning); 10] = [
+const BY_TEXT: [(&str, Meaning); 11] = [
     (COMPACTED, Meaning::Compacted),
     (FUTURE, Meaning::Future),
     (NO_SPACE, Meaning::Full),
+    (UNREADABLE, Meaning::Unreadable),
     (TOO_LARGE, Meaning::TooLarge),
     ("too many operations in txn request", Meaning::TooLarge),
     ("larger than max", Meaning::TooLarge),
@@ -39,6 +42,7 @@ pub(crate) enum Meaning {
     /// A new token, and it may work.
     TokenExpired,
     Corrupt,
+    Unreadable,
     Unavailable,
 }
 
@@ -66,6 +70,7 @@ pub(crate) fn store_error(meaning: Meaning, text: &str, asked: Revision, current
         Meaning::TooLarge => StoreError::TooLarge(text),
         Meaning::Denied | Meaning::TokenExpired => StoreError::Denied(text),
         Meaning::Corrupt => StoreError::Corrupt(text),
+        Meaning::Unreadable => StoreError::Unreadable(text.replacen(UNREADABLE, "", 1)),
         Meaning::Unavailable => StoreError::Unavailable(text),
     }
 }
@@ -106,6 +111,7 @@ pub(crate) fn to_status(error: &StoreError) -> Status {
         StoreError::TooLarge(_) => Status::invalid_argument(TOO_LARGE),
         StoreError::Denied(_) => Status::permission_denied(DENIED),
         StoreError::Corrupt(text) => Status::data_loss(text),
+        StoreError::Unreadable(text) => Status::failed_precondition(format!("{UNREADABLE}{text}")),
     }
 }
 
@@ -123,6 +129,7 @@ mod tests {
             StoreError::TooLarge(TOO_LARGE.into()),
             StoreError::Denied(DENIED.into()),
             StoreError::Corrupt("checksum".into()),
+            StoreError::Unreadable("data key 7".into()),
         ];
         for error in errors {
             let status = to_status(&error);
