@@ -12,6 +12,7 @@ use freehold_apiserver_registry::{
 };
 use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
 use freehold_apiserver_storage::Store;
+use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, user::MASTERS};
 use futures_util::{StreamExt, stream::BoxStream};
 use serde_json::json;
@@ -25,6 +26,7 @@ pub struct LocalBackend {
     pub(crate) tokens: Arc<TokenIssuer>,
     pub(crate) lookup: Lookup,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) sealed: Option<Sealed>,
 }
 
 /// The policies of planes, for the registry.
@@ -266,6 +268,19 @@ impl Backend for LocalBackend {
         self.planes.delete(plane).await?;
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": plane.as_str(), "kind": "planes"}}))
+    }
+
+    async fn encryption(&self, rotate: bool) -> Result<Value> {
+        let sealed = self.sealed.as_ref().ok_or_else(Status::no_such_resource)?;
+        if rotate {
+            sealed.rotate().await.map_err(|error| match error {
+                RotateError::NoKeys => Status::bad_request(error.to_string()),
+                RotateError::GoingOn(_) => Status::new(409, "Conflict", error.to_string()),
+                RotateError::Store(error) => Status::internal(error),
+            })?;
+        }
+        let status = sealed.status().await.map_err(Status::internal)?;
+        serde_json::to_value(status).map_err(Status::internal)
     }
 
     async fn ready(&self) -> Vec<(&'static str, std::result::Result<(), String>)> {

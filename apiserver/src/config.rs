@@ -15,9 +15,15 @@ use freehold_apiserver_server::{
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
+use freehold_apiserver_storage_sealed::{EncryptionKeys, Options, Sealed};
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio_util::sync::CancellationToken;
 
 /// How long a store that can't be reached at start is tried.
@@ -40,8 +46,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The plane that `/` leads to: core, or the one plane of a dedicated pair.
     pub plane: PlaneId,
-    /// The store, opened.
+    /// The store, opened: what is read and written, plain. Of the core server it is the one in `sealed`.
     pub store: Arc<dyn Store>,
+    /// Where values are sealed, for the core server: the apiserver of a pair gets plain ones.
+    pub sealed: Option<Sealed>,
     /// The serving certificate.
     pub serving: Pair,
     /// The authority of client certificates, PEM.
@@ -62,8 +70,7 @@ pub struct Config {
     pub cache: CacheOptions,
     /// Sizes, counts and times of the edge.
     pub limits: Limits,
-    /// Whether the store is this server's own: it is served to dedicated pairs over etcd's protocol, and looks after its
-    /// history itself. An etcd is compacted by the core server.
+    /// Whether the store is this server's own and looks after its history itself. An etcd is compacted by the core server.
     pub own_store: bool,
 }
 
@@ -104,6 +111,23 @@ pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     }
 }
 
+/// What is done to values on their way into a store: compressed unless told otherwise, and encrypted with the keys of a
+/// file, if there is one. What a store has already is read in any case; an error says in one line which key is missing.
+pub async fn seal(raw: Arc<dyn Store>, compression: bool, keys: Option<&Path>) -> Result<Sealed> {
+    let encryption = keys.map(read_keys).transpose()?;
+    let options = Options { compression, encryption, ..Options::default() };
+    Sealed::open(raw, options).await.with_context(|| match keys {
+        Some(file) => format!("--encryption-keys {}", file.display()),
+        None => "--encryption-keys".to_owned(),
+    })
+}
+
+fn read_keys(file: &Path) -> Result<EncryptionKeys> {
+    let named = || format!("--encryption-keys {}", file.display());
+    let text = zeroize::Zeroizing::new(std::fs::read_to_string(file).with_context(named)?);
+    EncryptionKeys::parse(&text).with_context(named)
+}
+
 async fn reach(options: &EtcdOptions) -> Result<Arc<dyn Store>, StoreError> {
     let store = Etcd::connect(options.clone()).await?;
     store.revision().await?;
@@ -137,6 +161,7 @@ impl Config {
             authenticator: Authenticator::new(tokens.clone()),
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
+            sealed: self.sealed.clone(),
             planes,
             registry,
             tokens,
@@ -165,7 +190,8 @@ impl Config {
             version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
             limits: self.limits.clone(),
             registry: Default::default(),
-            etcd: self.own_store.then(|| self.etcd_handler()),
+            // To pairs, which have neither keys nor dictionaries.
+            etcd: self.sealed.is_some().then(|| self.etcd_handler()),
         })
     }
 

@@ -13,6 +13,6 @@ mod tokens;
 mod view;
 
 pub use backend::LocalBackend;
-pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys};
+pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys, seal};
 pub use freehold_apiserver_server::Limits;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;

@@ -92,6 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         listen: args.listen,
         plane: args.plane,
         store: open_store(&StoreConfig::Etcd(Box::new(options))).await?,
+        sealed: None,
         serving: Pair { cert_pem: read(&args.tls_cert)?, key_pem: read(&args.tls_key)? },
         serving_ca: client_ca.clone(),
         client_ca,

@@ -63,17 +63,18 @@ impl Serving {
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
         let authority = self.authority()?;
-        let (endpoints, prefix) = match &self.etcd {
-            Some(options) => (options.endpoints.clone(), options.prefix.clone()),
-            None => (vec![self.local_url.clone()], "/freehold/".to_owned()),
+        // Whatever the store is, pairs reach it through this server: it seals values and confines each pair to its plane.
+        let etcd = Etcd {
+            endpoints: vec![self.local_url.clone()],
+            prefix: "/freehold/".to_owned(),
+            ca_pem: Some(self.data.ca.cert_pem().to_owned()),
         };
-        let own_store = self.etcd.is_none();
         Ok(ProvisionerConfig {
             client: Client::new(&self.client("provisioner")?)?,
             base_path: urls::plane_path(&PlaneId::infra()),
             image: IMAGE.to_owned(),
-            etcd: Etcd { endpoints, prefix, ca_pem: own_store.then(|| self.data.ca.cert_pem().to_owned()) },
-            etcd_authority: own_store.then(|| authority.clone()),
+            etcd,
+            etcd_authority: Some(authority.clone()),
             serving_authority: authority.clone(),
             client_authority: authority,
             front_proxy_ca_pem: self.data.front_proxy_ca.cert_pem().to_owned(),

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 const DEFAULT: &str = "data/admin.kubeconfig";
 
 /// The kubeconfig to use. An empty variable counts for nothing, as with kubectl.
-fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
+pub(crate) fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
     let named = || std::env::split_paths(&variable?).find(|path| !path.as_os_str().is_empty());
     flag.or_else(named).unwrap_or_else(|| DEFAULT.into())
 }

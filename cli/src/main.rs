@@ -3,6 +3,7 @@
 mod apiserver;
 mod components;
 mod data_dir;
+mod encryption;
 mod kubeconfig;
 mod logging;
 mod stop;
@@ -35,6 +36,8 @@ enum Command {
     ControllerManager(components::ControllerManagerArgs),
     /// Prints the kubeconfig of a project.
     Kubeconfig(kubeconfig::Args),
+    /// Shows how objects are encrypted in the store, or rotates the keys.
+    Encryption(encryption::Args),
 }
 
 /// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
@@ -84,5 +87,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Apiserver(args) => apiserver::run(*args).await,
         Command::ControllerManager(args) => components::controller_manager(args).await,
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
+        Command::Encryption(args) => encryption::run(args).await,
     }
 }

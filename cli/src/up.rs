@@ -6,12 +6,13 @@ use crate::{
     stop,
 };
 use anyhow::{Context, Result};
-use freehold_apiserver::{ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store};
+use freehold_apiserver::{ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store, seal};
 use freehold_machinery::PlaneId;
 use std::{
     io::Write,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -45,9 +46,22 @@ pub(crate) struct Args {
     /// What stands before each key in etcd.
     #[arg(long, default_value = "/freehold/")]
     etcd_prefix: String,
+    /// How objects are compressed when they are written: `zstd` or `none`. Either reads what the other wrote.
+    #[arg(long, default_value = "zstd")]
+    compression: Compression,
+    /// Encrypt objects in the store with the keys in this file, an `EncryptionConfiguration` with `aesgcm`.
+    #[arg(long, value_name = "FILE")]
+    encryption_keys: Option<PathBuf>,
     /// Programs that Pods may run: `IMAGE=PATH`, several times. `freehold` is this program.
     #[arg(long = "image")]
     images: Vec<String>,
+}
+
+/// How objects are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Compression {
+    Zstd,
+    None,
 }
 
 /// A server that listens, and what its components need to reach it.
@@ -58,18 +72,16 @@ pub(crate) struct Serving {
     pub(crate) local_url: String,
     /// The URL that kubeconfigs name.
     pub(crate) external_url: String,
-    /// The etcd that dedicated pairs use; none: this server.
-    pub(crate) etcd: Option<EtcdOptions>,
     /// Programs that Pods may run.
     pub(crate) images: Vec<(String, PathBuf)>,
 }
 
-fn store_config(args: &Args, data: &DataDir) -> (StoreConfig, Option<EtcdOptions>) {
+fn store_config(args: &Args, data: &DataDir) -> StoreConfig {
     if args.etcd.is_empty() {
-        return (StoreConfig::Embedded(data.join("store")), None);
+        return StoreConfig::Embedded(data.join("store"));
     }
     let options = EtcdOptions { prefix: args.etcd_prefix.clone(), ..EtcdOptions::new(args.etcd.clone()) };
-    (StoreConfig::Etcd(Box::new(options.clone())), Some(options))
+    StoreConfig::Etcd(Box::new(options))
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -101,15 +113,17 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         host(url).with_context(|| format!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
     }
     let data = DataDir::open(&args.data_dir)?;
-    let (store, etcd) = store_config(args, &data);
-    let store = open_store(&store).await?;
+    let raw = open_store(&store_config(args, &data)).await?;
+    let compression = args.compression == Compression::Zstd;
+    let sealed = seal(raw, compression, args.encryption_keys.as_deref()).await?;
     let names = names(args.listen.ip(), args.external_url.as_deref());
     let front_proxy_user =
         freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
     let config = Config {
         listen: args.listen,
         plane: PlaneId::core(),
-        store,
+        store: Arc::new(sealed.clone()),
+        sealed: Some(sealed),
         serving: data.ca.issue_server(&names, VALIDITY)?,
         client_ca: data.ca.cert_pem().to_owned(),
         serving_ca: data.ca.cert_pem().to_owned(),
@@ -120,7 +134,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         service_account_key: data.service_account_key.clone(),
         cache: Default::default(),
         limits: Limits::default(),
-        own_store: etcd.is_none(),
+        own_store: args.etcd.is_empty(),
     };
     let server = config.build().await?;
     let mut address = server.local_addr();
@@ -133,7 +147,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     }
     let local_url = format!("https://{address}");
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
-    Ok((server, Serving { data, local_url, external_url, etcd, images }))
+    Ok((server, Serving { data, local_url, external_url, images }))
 }
 
 fn parse_image(text: &str) -> Result<(String, PathBuf)> {

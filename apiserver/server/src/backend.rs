@@ -108,6 +108,13 @@ pub trait Backend: Send + Sync + 'static {
     /// Removes a plane and all its keys (`DELETE /planes/<id>`); gives the answer's body.
     async fn delete_plane(&self, plane: &PlaneId) -> Result<Value, Status>;
 
+    /// How the store's values are sealed (`GET /encryption`), after beginning a rotation of keys where that is asked for
+    /// (`POST /encryption/rotate`). 404 where this server does not seal.
+    async fn encryption(&self, rotate: bool) -> Result<Value, Status> {
+        let _ = rotate;
+        Err(Status::no_such_resource())
+    }
+
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;
 

@@ -27,6 +27,11 @@ pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
     if let (&Method::DELETE, "/", Context::Plane(plane)) = (&call.parts.method, path, &call.context) {
         return dispatch::delete_plane(call, plane).await;
     }
+    if let (&Method::POST, "/encryption/rotate", Context::Platform) =
+        (&call.parts.method, path, &call.context)
+    {
+        return document(call, &call.edge.backend.encryption(true).await?);
+    }
     if !matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed(&Default::default(), &call.info.verb));
     }
@@ -40,6 +45,9 @@ pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
         // They are the whole server's, so they are no business of those who may do anything in a project.
         ["metrics"] if call.context == Context::Platform => {
             Ok(respond::reply(200, OPEN_METRICS, Payload::Full(call.edge.metrics.text().into())))
+        }
+        ["encryption"] if call.context == Context::Platform => {
+            document(call, &call.edge.backend.encryption(false).await?)
         }
         ["api" | "apis"] => root(call, segments[0] == "api").await,
         ["api", version] => resources(call, "", version).await,

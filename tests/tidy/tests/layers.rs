@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("apiserver-storage", &["machinery"]),
     ("apiserver-storage-embedded", &["machinery", "apiserver-storage"]),
     ("apiserver-storage-etcd", &["machinery", "apiserver-storage"]),
+    ("apiserver-storage-sealed", &["machinery", "apiserver-storage"]),
     ("apiserver-authn", &["machinery", "pki"]),
     ("apiserver-authz", &["machinery", "machinery-cel"]),
     ("apiserver-admission", &["machinery", "machinery-cel"]),
@@ -70,6 +71,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-storage",
             "apiserver-storage-embedded",
             "apiserver-storage-etcd",
+            "apiserver-storage-sealed",
             "apiserver-cache",
             "apiserver-catalog",
             "apiserver-authn",
@@ -107,8 +109,15 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// What tests of any crate may use besides.
-const IN_TESTS: &[&str] =
-    &["machinery", "api", "pki", "client", "apiserver-storage-embedded", "tests-harness"];
+const IN_TESTS: &[&str] = &[
+    "machinery",
+    "api",
+    "pki",
+    "client",
+    "apiserver-storage-embedded",
+    "apiserver-storage-etcd",
+    "tests-harness",
+];
 
 fn short(name: &str) -> &str {
     name.strip_prefix("freehold-").unwrap_or(name)
@@ -182,6 +191,7 @@ const PURE: &[&str] = &[
 const BELOW_THE_EDGE: &[&str] = &[
     "apiserver-storage",
     "apiserver-storage-embedded",
+    "apiserver-storage-sealed",
     "apiserver-cache",
     "apiserver-registry",
     "apiserver-planes",

@@ -14,10 +14,21 @@ const BYTES: usize = 32 << 10;
 /// What a stored object begins with.
 const FORMAT: u8 = 1;
 /// Names in the samples that are of no more worth than others.
-const NAMES: [&str; 10] =
-    ["ledger", "orders", "catalog", "payments", "warehouse", "storefront", "monitoring", "gadget", "widget", "reconcile"];
+const NAMES: [&str; 10] = [
+    "ledger",
+    "orders",
+    "catalog",
+    "payments",
+    "warehouse",
+    "storefront",
+    "monitoring",
+    "gadget",
+    "widget",
+    "reconcile",
+];
 const SYLLABLES: [&str; 16] = [
-    "ba", "cor", "del", "fen", "gri", "hol", "jun", "kal", "mir", "nov", "pra", "qui", "rus", "tel", "vex", "zim",
+    "ba", "cor", "del", "fen", "gri", "hol", "jun", "kal", "mir", "nov", "pra", "qui", "rus", "tel", "vex",
+    "zim",
 ];
 
 /// Numbers that are the same in each run (SplitMix64).
@@ -41,7 +52,8 @@ impl Numbers {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let end = rest.find(|c: char| !c.is_ascii_hexdigit() || c.is_ascii_uppercase()).unwrap_or(rest.len());
+            let end =
+                rest.find(|c: char| !c.is_ascii_hexdigit() || c.is_ascii_uppercase()).unwrap_or(rest.len());
             if identifier(&rest[..end]) && !rest.starts_with("2026") {
                 out.extend((0..end).map(|_| char::from(b"0123456789abcdef"[self.next(16)])));
                 rest = &rest[end..];

@@ -113,12 +113,7 @@ impl Codec {
         Ok(compressed.unwrap_or_else(|| plain(value)))
     }
 
-    fn encrypt(
-        &self,
-        key: &Key,
-        value: &Bytes,
-        dictionary: Option<&Dictionary>,
-    ) -> Result<Bytes, NoSealer> {
+    fn encrypt(&self, key: &Key, value: &Bytes, dictionary: Option<&Dictionary>) -> Result<Bytes, NoSealer> {
         let sealer = self.keys.current().ok_or(NoSealer)?;
         if !sealer.count() {
             return Err(NoSealer);
@@ -159,7 +154,9 @@ impl Codec {
             Some(Form::Encrypted { key: id, header, nonce, ciphertext, compressed }) => {
                 let cipher = self.keys.opener(id).ok_or(Closed::DataKey(id))?;
                 let text = cipher.open(header, key.as_bytes(), nonce, ciphertext).map_err(|_| {
-                    damaged(&format!("data key {id} does not open it: it was changed, or moved from another key"))
+                    damaged(&format!(
+                        "data key {id} does not open it: it was changed, or moved from another key"
+                    ))
                 })?;
                 if !compressed {
                     return Ok(text.into());

@@ -178,7 +178,8 @@ fn add(keys: &mut Vec<(String, Cipher)>, more: Vec<NamedKey>) -> Result<(), Keys
         if keys.iter().any(|(other, _)| *other == name) || keys.len() == MAX_KEYS {
             return Err(wrong("the name is there twice, or there are more than 64 keys"));
         }
-        let bytes = Zeroizing::new(STANDARD.decode(secret.0.trim()).map_err(|_| wrong("the secret is not base64"))?);
+        let bytes =
+            Zeroizing::new(STANDARD.decode(secret.0.trim()).map_err(|_| wrong("the secret is not base64"))?);
         let bytes = <[u8; 32]>::try_from(&bytes[..]).map_err(|_| wrong("the secret must have 32 bytes"))?;
         let cipher = Cipher::new(&KeyBytes::new(bytes)).map_err(|_| wrong("the secret can't be used"))?;
         keys.push((name, cipher));
@@ -195,9 +196,9 @@ mod tests {
     }
 
     fn gcm(keys: &[(&str, &[u8])]) -> String {
-        let keys = keys.iter().map(|(name, key)| {
-            format!("            - {{name: {name}, secret: {}}}\n", STANDARD.encode(key))
-        });
+        let keys = keys
+            .iter()
+            .map(|(name, key)| format!("            - {{name: {name}, secret: {}}}\n", STANDARD.encode(key)));
         format!("      - aesgcm:\n          keys:\n{}", keys.collect::<String>())
     }
 

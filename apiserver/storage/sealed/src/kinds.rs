@@ -61,7 +61,8 @@ impl Kinds {
         let read = |pattern: &'a str| {
             let (resource, group) = pattern.split_once('.').unwrap_or((pattern, "core"));
             let group = if group.is_empty() { "core" } else { group };
-            let fine = |part: &str| !part.is_empty() && !part.contains('/') && (part == "*" || !part.contains('*'));
+            let fine =
+                |part: &str| !part.is_empty() && !part.contains('/') && (part == "*" || !part.contains('*'));
             // `*` alone is none, as in Kubernetes: it would not say which groups.
             let bare = pattern == "*";
             if bare || !fine(resource) || !fine(group) || group == "*" && resource != "*" {

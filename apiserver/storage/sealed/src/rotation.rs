@@ -207,8 +207,11 @@ impl Core {
                 let found = self.inner.range(range).await?;
                 let Some(last) = found.items.last().map(|last| last.key.clone()) else { break };
                 rotation.seen += found.items.len() as u64;
-                let stale: Vec<_> =
-                    found.items.into_iter().filter(|item| self.is_stale(item, rotation.from_data_key)).collect();
+                let stale: Vec<_> = found
+                    .items
+                    .into_iter()
+                    .filter(|item| self.is_stale(item, rotation.from_data_key))
+                    .collect();
                 self.reseal(stale, rotation).await?;
                 from = KeyRange::one(&last).end;
                 rotation.cursor = String::from_utf8_lossy(&from).into_owned();
@@ -294,4 +297,3 @@ impl Rotation {
 fn keep(rotation: &Rotation) -> Rotation {
     Rotation { until: now() + SILENCE, ..rotation.clone() }
 }
-

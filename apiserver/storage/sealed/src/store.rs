@@ -13,7 +13,7 @@ use crate::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Event, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store,
+    Change, Commit, Committed, Event, Hold, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store,
     StoreError, Usage, WatchItem, WatchStream,
 };
 use futures_util::{StreamExt, stream};
@@ -48,7 +48,9 @@ pub enum OpenError {
     #[error("the store has encrypted values, and no encryption keys were given")]
     NoKeys,
     /// A key-encryption key is missing.
-    #[error("data key {data_key} of the store is sealed with the encryption key {key:?}, which is not among those given ({given})")]
+    #[error(
+        "data key {data_key} of the store is sealed with the encryption key {key:?}, which is not among those given ({given})"
+    )]
     UnknownKey {
         /// The data key.
         data_key: u32,
@@ -181,7 +183,8 @@ impl Sealed {
         for stored in vault::records(&*core.inner).await? {
             *counts.entry(stored.record.kek).or_default() += 1;
         }
-        let names: Vec<_> = core.vault.iter().flat_map(|vault| vault.keys.names()).map(str::to_owned).collect();
+        let names: Vec<_> =
+            core.vault.iter().flat_map(|vault| vault.keys.names()).map(str::to_owned).collect();
         let key = |(nth, name): (usize, String)| {
             let data_keys = counts.get(&name).copied().unwrap_or(0);
             KeyStatus { removable: nth > 0 && data_keys == 0, data_keys, name }
@@ -381,6 +384,10 @@ impl Store for Sealed {
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.core.inner.compact(revision).await
+    }
+
+    async fn hold(&self) -> Result<Hold, StoreError> {
+        self.core.inner.hold().await
     }
 
     async fn usage(&self, keys: KeyRange) -> Result<Usage, StoreError> {

@@ -97,7 +97,8 @@ pub(crate) async fn change_state<T>(
 
 /// Sets keys that are as they were read; false if one is not.
 async fn put(store: &dyn Store, keys: Vec<(Key, u64, Bytes)>) -> Result<bool, StoreError> {
-    let expect = keys.iter().map(|(key, modified, _)| Expect { key: key.clone(), modified: *modified }).collect();
+    let expect =
+        keys.iter().map(|(key, modified, _)| Expect { key: key.clone(), modified: *modified }).collect();
     let changes = keys.into_iter().map(|(key, _, value)| Change::Put(key, value)).collect();
     Ok(matches!(store.commit(Commit { expect, changes }).await?, Committed::Done(_)))
 }
@@ -170,7 +171,8 @@ impl Vault {
             let key = self.unwrap(&stored)?;
             let fresh = self.wrap(stored.id, &key, stored.record.created.clone())?;
             // Whoever was faster did the same.
-            done += usize::from(put(store, vec![(record_key(stored.id), stored.modified, json(&fresh))]).await?);
+            done +=
+                usize::from(put(store, vec![(record_key(stored.id), stored.modified, json(&fresh))]).await?);
         }
         Ok(done)
     }

@@ -68,10 +68,14 @@ async fn a_mixed_store_reads_whatever_is_switched_on() {
     let all = object_key("blue", "configmaps", "plain");
     put(&*inner, &all, &object("ConfigMap", 0)).await;
     let strange = Bytes::from_static(&[0x93, 1, 2, 3]);
-    let off = || freehold_apiserver_storage_sealed::Options { compression: false, ..options(Some(keys_to_read(&["one"]))) };
+    let off = || freehold_apiserver_storage_sealed::Options {
+        compression: false,
+        ..options(Some(keys_to_read(&["one"])))
+    };
     let modes = [compressing(), options(Some(keys(&["one"]))), off()];
     for (nth, mode) in modes.into_iter().enumerate() {
-        let store = Sealed::open(inner.clone(), freehold_apiserver_storage_sealed::Options { ..mode }).await.unwrap();
+        let store =
+            Sealed::open(inner.clone(), freehold_apiserver_storage_sealed::Options { ..mode }).await.unwrap();
         put(&store, &object_key("blue", "configmaps", &format!("{nth}")), &object("ConfigMap", nth)).await;
         put(&store, &object_key("blue", "configmaps", &format!("{nth}-strange")), &strange).await;
     }
@@ -234,7 +238,9 @@ async fn a_dictionary_is_trained_and_other_servers_find_it() {
     // It starts before there is a dictionary.
     let early = sealed(inner.clone(), Some(keys(&["one"]))).await;
     let text = |nth: usize| {
-        let own = format!("\"x-very-own\":{{\"calibration\":[{nth},1,2],\"instrument\":\"spectrometer of the north\"}}");
+        let own = format!(
+            "\"x-very-own\":{{\"calibration\":[{nth},1,2],\"instrument\":\"spectrometer of the north\"}}"
+        );
         let repeated = "\"laboratory\":\"Institute for Applied Measurement, third floor, room with a view\"";
         Bytes::from(format!("\u{1}{{\"kind\":\"Probe\",{own},{repeated},\"serial\":\"{:x}\"}}", nth * 7919))
     };
@@ -271,5 +277,9 @@ async fn secrets_are_never_trained_on() {
         put(&store, &object_key("blue", "secretaries", &format!("{nth}")), &Bytes::from(vec![7; 40])).await;
     }
     let found = store.range(Range::all(KeyRange::system("dictionaries"))).await.unwrap();
-    assert!(found.items.iter().all(|item| !format!("{:?}", item.key).contains("secrets")), "{:?}", found.items);
+    assert!(
+        found.items.iter().all(|item| !format!("{:?}", item.key).contains("secrets")),
+        "{:?}",
+        found.items
+    );
 }

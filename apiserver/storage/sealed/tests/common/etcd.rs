@@ -46,7 +46,8 @@ impl Server {
                 }
             }
         };
-        let engine = tokio::time::timeout(Duration::from_secs(30), connect).await.expect("etcd starts in time");
+        let engine =
+            tokio::time::timeout(Duration::from_secs(30), connect).await.expect("etcd starts in time");
         (server, engine)
     }
 }

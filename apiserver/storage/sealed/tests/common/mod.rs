@@ -23,7 +23,8 @@ pub(crate) fn keys_to_read(names: &[&str]) -> EncryptionKeys {
 
 fn key_file(names: &[&str], order: &str) -> String {
     let secret = |name: &str| base64(&[name.len() as u8 + name.as_bytes()[0]; 32]);
-    let keys: Vec<_> = names.iter().map(|name| format!("{{name: {name}, secret: {}}}", secret(name))).collect();
+    let keys: Vec<_> =
+        names.iter().map(|name| format!("{{name: {name}, secret: {}}}", secret(name))).collect();
     let gcm = format!("aesgcm: {{keys: [{}]}}", keys.join(", "));
     let providers = match order {
         "identity first" => format!("[{{identity: {{}}}}, {{{gcm}}}]"),
