@@ -196,3 +196,6 @@ fn compress(key: &Key, value: &[u8], dictionary: &Dictionary) -> Option<Bytes> {
     out.shrink_to_fit();
     shorter.then(|| out.into())
 }
+
+#[cfg(test)]
+mod tests;

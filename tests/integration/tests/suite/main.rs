@@ -5,6 +5,7 @@ mod crds;
 mod dedicated;
 mod deletion;
 mod durability;
+mod encryption;
 mod first_project;
 mod health;
 mod isolation;

@@ -1,0 +1,126 @@
+//! Objects are compressed and encrypted in the store, and nobody who uses them notices.
+
+use crate::{PATIENCE, contains_all};
+use freehold_tests_integration::{Engine, Options, Server, facts, freehold_binary, until};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+facts!(engine:
+    the_store_holds_nothing_of_a_secret_and_keys_are_rotated_while_it_serves,
+    a_server_without_the_right_keys_says_so_in_one_line,
+);
+
+/// What must not be found in the store.
+const TREASURE: &str = "correct-horse-battery-staple";
+
+/// A file of keys, the first one first. A name is always the same key.
+fn key_file(folder: &Path, names: &[&str]) -> PathBuf {
+    let key = |name: &&str| {
+        // 32 bytes, base64: 43 characters of one letter and the padding; the last one carries four bits.
+        let letter = name.chars().next().unwrap_or('A');
+        format!("            - {{name: {name}, secret: {}A=}}\n", letter.to_string().repeat(42))
+    };
+    let keys: String = names.iter().map(key).collect();
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n  - providers:\n      \
+         - aesgcm:\n          keys:\n{keys}"
+    );
+    let path = folder.join("keys.yaml");
+    std::fs::write(&path, text).expect("the test's folder can be written");
+    path
+}
+
+/// Whether any file below a folder has these bytes.
+fn holds(folder: &Path, part: &str) -> bool {
+    let entries = std::fs::read_dir(folder).expect("the store's folder can be read");
+    entries.map(|entry| entry.expect("an entry").path()).any(|path| {
+        if path.is_dir() {
+            return holds(&path, part);
+        }
+        // Files come and go while a store works.
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        bytes.windows(part.len()).any(|window| window == part.as_bytes())
+    })
+}
+
+fn store(server: &Server, engine: Engine) -> PathBuf {
+    match engine {
+        Engine::Embedded => server.data_dir().join("store"),
+        Engine::Etcd => server.folder().join("etcd"),
+    }
+}
+
+fn start(engine: Engine, keys: &Path) -> Server {
+    let args = vec!["--encryption-keys".to_owned(), keys.display().to_string()];
+    Server::start(Options { engine, args, ..Options::default() })
+}
+
+fn encryption(server: &Server, args: &[&str]) -> String {
+    let output = server.freehold(&[&["encryption"], args].concat());
+    assert!(output.success, "{}", output.stderr);
+    output.stdout
+}
+
+fn the_store_holds_nothing_of_a_secret_and_keys_are_rotated_while_it_serves(engine: Engine) {
+    let keys = tempfile::tempdir().expect("a temporary directory");
+    let file = key_file(keys.path(), &["a-2025"]);
+    let mut server = start(engine, &file);
+    let kubectl = server.kubectl();
+    kubectl.ok(&["create", "secret", "generic", "vault", &format!("--from-literal=password={TREASURE}")]);
+    kubectl.ok(&["create", "configmap", "plans", &format!("--from-literal=motto={TREASURE}")]);
+    kubectl.ok(&["label", "secret", "vault", "kept=well"]);
+    let read =
+        |server: &Server| server.kubectl().ok(&["get", "configmap", "plans", "-o", "jsonpath={.data.motto}"]);
+    assert_eq!(read(&server), TREASURE);
+    assert!(!holds(&store(&server, engine), TREASURE), "a value lies plain in the store");
+    contains_all(&encryption(&server, &["status"]), &["encryption   on", "\"a-2025\" seals 1 data keys"]);
+
+    key_file(keys.path(), &["b-2026", "a-2025"]);
+    server.restart();
+    assert_eq!(read(&server), TREASURE);
+    encryption(&server, &["rotate"]);
+    until("the rotation is done", PATIENCE, || {
+        let status = encryption(&server, &["status"]);
+        (status.contains("finished") && status.contains("0 can't be opened")).then_some(())
+    });
+    contains_all(&encryption(&server, &["status"]), &["\"a-2025\" seals 0 data keys: it can be removed"]);
+
+    key_file(keys.path(), &["b-2026"]);
+    server.restart();
+    assert_eq!(read(&server), TREASURE);
+    assert_eq!(server.kubectl().json(&["get", "secret", "vault"])["metadata"]["labels"]["kept"], "well");
+    assert!(!server.log().contains(&"b".repeat(42)), "a key is in the log");
+}
+
+fn a_server_without_the_right_keys_says_so_in_one_line(engine: Engine) {
+    let keys = tempfile::tempdir().expect("a temporary directory");
+    let file = key_file(keys.path(), &["right"]);
+    let mut server = start(engine, &file);
+    server.kubectl().ok(&["create", "secret", "generic", "vault", "--from-literal=a=b"]);
+    // The server's etcd must go on: its process is killed, and another one is started beside what it left.
+    server.kill();
+    let etcd = server.etcd_url();
+    let refused = |file: Option<&Path>| {
+        let mut command = Command::new(freehold_binary());
+        command.arg("up").arg("--data-dir").arg(server.data_dir()).args(["--listen", "127.0.0.1:0"]);
+        command.args(etcd.iter().flat_map(|url| ["--etcd", url]));
+        command.args(file.iter().flat_map(|file| [Path::new("--encryption-keys"), file]));
+        let output = command.output().expect("freehold can be run");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let no_keys = refused(None);
+    contains_all(&no_keys, &["freehold: --encryption-keys: the store has encrypted values"]);
+    key_file(keys.path(), &["wrong"]);
+    let wrong = refused(Some(&file));
+    contains_all(
+        &wrong,
+        &["sealed with the encryption key \"right\", which is not among those given (wrong)"],
+    );
+    std::fs::write(&file, "kind: EncryptionConfiguration\n").expect("the test's folder can be written");
+    let malformed = refused(Some(&file));
+    contains_all(&malformed, &["it is not an EncryptionConfiguration"]);
+    for line in [no_keys, wrong, malformed] {
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+    }
+}
