@@ -17,7 +17,7 @@ use context::Context;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_storage::{Change, Commit, KeyRange, ObjectPath, Store};
+use freehold_apiserver_storage::{KeyRange, ObjectPath, Store};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
@@ -228,10 +228,8 @@ impl Planes {
             let why = "it is in use: delete its project instead";
             return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), why));
         }
-        let range = KeyRange::plane(plane);
-        let commit = Commit { expect: Vec::new(), changes: vec![Change::DeleteRange(range)] };
         self.store
-            .commit(commit)
+            .clear(KeyRange::plane(plane))
             .await
             .map_err(|error| Status::unavailable(error.to_string()).retry_after(1))?;
         self.cache.forget(plane);

@@ -42,6 +42,10 @@ macro_rules! conformance {
             an_empty_value_is_not_an_absent_key,
             a_large_value_reads_back,
             usage_counts_live_keys_and_their_bytes,
+            usage_counts_each_plane_by_itself,
+            pages_of_the_past_hold_what_was_there_then,
+            a_hold_tells_a_revision_at_which_all_can_be_read,
+            an_archive_holds_a_range_as_of_one_revision_while_writes_go_on,
             each_commit_makes_a_later_revision,
             an_update_keeps_the_creation_and_a_deletion_ends_it,
             an_expectation_compares_the_last_write,
@@ -49,6 +53,7 @@ macro_rules! conformance {
             a_commit_of_many_keys_has_one_revision,
             deleting_what_is_absent_makes_no_revision,
             a_range_is_deleted_at_one_revision,
+            a_range_of_any_size_is_cleared_in_steps,
             a_commit_over_a_limit_is_refused,
             a_read_sees_every_commit_that_was_answered,
             of_many_increments_of_one_key_none_is_lost,
@@ -66,6 +71,7 @@ macro_rules! conformance {
             watches_see_what_concurrent_writers_write_once_and_in_order,
             a_watch_that_is_read_late_loses_nothing,
             dropping_a_watch_leaves_the_others,
+            a_watch_amid_compactions_has_no_gap_or_says_that_it_is_compacted,
         }
     };
     ($make:path: $($fact:ident),* $(,)?) => {

@@ -87,6 +87,8 @@ pub struct Commit {
 pub const MAX_OPERATIONS: usize = 128;
 /// How many bytes the values of a [`Commit`] can have together.
 pub const MAX_VALUE_BYTES: usize = 2 << 20;
+/// How many keys [`Store::clear`] removes at one revision.
+pub const CLEAR_STEP: usize = 500;
 /// How long a key can be, in bytes.
 pub const MAX_KEY_BYTES: usize = 4 << 10;
 
@@ -235,6 +237,24 @@ pub trait Store: Send + Sync + 'static {
     /// (etcd, where it is five minutes) still says at which revision everything can be read for a while.
     async fn hold(&self) -> Result<Hold, StoreError> {
         Ok(Hold::new(self.revision().await?, ()))
+    }
+
+    /// Removes all keys of a range, however many, in steps that each have a revision of their own: other writes go on in
+    /// between, and watches are not handed all of it at once. It is not atomic: after an error some keys may be gone, and
+    /// calling it again removes the rest. Keys that are made meanwhile may stay.
+    async fn clear(&self, mut keys: KeyRange) -> Result<(), StoreError> {
+        loop {
+            let ask = Range { limit: CLEAR_STEP, keys_only: true, ..Range::all(keys.clone()) };
+            let page = self.range(ask).await?;
+            let Some(last) = page.items.last() else { return Ok(()) };
+            let rest = keys.from_key(KeyRange::one(&last.key).end);
+            let step = KeyRange { start: keys.start, end: rest.start.clone() };
+            self.commit(Commit { expect: Vec::new(), changes: vec![Change::DeleteRange(step)] }).await?;
+            if !page.more {
+                return Ok(());
+            }
+            keys = rest;
+        }
     }
 
     /// Reads one key, at the latest revision.

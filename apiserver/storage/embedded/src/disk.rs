@@ -3,6 +3,7 @@
 //! Knows the file format; knows nothing of queues, watches or which revision is visible.
 
 use crate::{
+    check,
     codec::{self, Logged},
     options::{OpenError, Options},
 };
@@ -28,6 +29,9 @@ const COMPACTED_KEY: &str = "compacted";
 const SEEK_AFTER: usize = 16;
 /// Memtables waiting to be written out. Beyond four the database would block a commit without end if writing fails.
 const MAX_SEALED: usize = 2;
+
+/// How often it is looked whether a memtable was written out.
+const POLL: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// An open database.
 pub(crate) struct Disk {
@@ -124,14 +128,24 @@ fn damaged(dir: &Path, reason: &str) -> OpenError {
 }
 
 impl Disk {
-    /// Opens or makes the database below `dir`.
+    /// Opens or makes the database below `dir`. One that is there is checked first, each byte of it.
     pub(crate) fn open(dir: &Path, options: &Options) -> Result<Self, OpenError> {
         let path = dir.join("db");
-        if !path.exists() {
-            Self::create(dir, &path, options)?;
+        if path.exists() {
+            check::database(&path).map_err(|error| match error {
+                check::Error::Damaged(reason) => OpenError::Damaged { dir: dir.to_owned(), reason },
+                check::Error::Io(source) => OpenError::Io { dir: dir.to_owned(), source },
+            })?;
+        } else {
+            Self::create(dir, options, |_| Ok(()))?;
         }
+        Self::open_checked(dir, &path, options)
+    }
+
+    /// Opens it again after a write failed, in a process that checked its files when it began.
+    pub(crate) fn open_checked(dir: &Path, path: &Path, options: &Options) -> Result<Self, OpenError> {
         // The database has assertions on what it reads; on damaged files they are no bugs of this process.
-        let disk = match catch_unwind(AssertUnwindSafe(|| Self::open_keyspaces(&path, options))) {
+        let disk = match catch_unwind(AssertUnwindSafe(|| Self::open_keyspaces(path, options))) {
             Ok(opened) => opened.map_err(|error| open_error(dir, error))?,
             Err(_) => return Err(damaged(dir, "its files contradict each other")),
         };
@@ -139,21 +153,28 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Makes an empty database aside and moves it to its place: one that was made by halves is never taken for one.
-    fn create(dir: &Path, path: &Path, options: &Options) -> Result<(), OpenError> {
+    /// Makes a database aside, lets it be filled, and moves it to its place: one that was made by halves is never taken
+    /// for one.
+    pub(crate) fn create<E: From<OpenError>>(
+        dir: &Path,
+        options: &Options,
+        fill: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<(), E> {
         let failed = |source| OpenError::Io { dir: dir.to_owned(), source };
         let aside = dir.join("db.new");
         if aside.exists() {
             std::fs::remove_dir_all(&aside).map_err(failed)?;
         }
-        let write_format = || {
-            let disk = Self::open_keyspaces(&aside, options)?;
+        let made = Self::open_keyspaces(&aside, options).and_then(|disk| {
             let mut batch = disk.batch();
             batch.insert(&disk.meta, FORMAT_KEY, FORMAT);
-            batch.commit()
-        };
-        write_format().map_err(|error| open_error(dir, error))?;
-        std::fs::rename(&aside, path).and_then(|()| File::open(dir)?.sync_all()).map_err(failed)
+            batch.commit().map(|()| disk)
+        });
+        let disk = made.map_err(|error| open_error(dir, error))?;
+        fill(&disk)?;
+        drop(disk);
+        let moved = std::fs::rename(&aside, dir.join("db")).and_then(|()| File::open(dir)?.sync_all());
+        Ok(moved.map_err(failed)?)
     }
 
     fn open_keyspaces(path: &Path, options: &Options) -> fjall::Result<Self> {
@@ -204,11 +225,6 @@ impl Disk {
         }
     }
 
-    /// The latest version of a key, whatever is visible. For the writer only.
-    pub(crate) fn latest(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
-        self.version_at(&self.snapshot(), key, Revision::MAX)
-    }
-
     /// The version of a key as of a revision.
     pub(crate) fn version_at(
         &self,
@@ -237,8 +253,21 @@ impl Disk {
         snapshot: &Snapshot,
         range: &KeyRange,
         at: Revision,
-        mut visit: impl FnMut(Found<'_>) -> Result<ControlFlow<()>, StoreError>,
+        visit: impl FnMut(Found<'_>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
+        self.scan_some(snapshot, range, at, usize::MAX, visit).map(drop)
+    }
+
+    /// The same, looking at no more than so many versions. Returns whether that was enough.
+    pub(crate) fn scan_some(
+        &self,
+        snapshot: &Snapshot,
+        range: &KeyRange,
+        at: Revision,
+        most: usize,
+        mut visit: impl FnMut(Found<'_>) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let mut seen = 0;
         let end = codec::escape(&range.end);
         let mut from = codec::escape(&range.start);
         let mut stem: Vec<u8> = Vec::new();
@@ -247,6 +276,10 @@ impl Disk {
             for guard in snapshot.range(&self.data, from.as_slice()..end.as_slice()) {
                 let (place, content) = guard.into_inner().map_err(store_error)?;
                 let found = read_version(&place, &content)?;
+                seen += 1;
+                if seen > most {
+                    return Ok(false);
+                }
                 if found.stem != stem {
                     stem.clear();
                     stem.extend_from_slice(found.stem);
@@ -263,12 +296,12 @@ impl Disk {
                 }
                 decided = true;
                 if found.created != 0 && visit(found)?.is_break() {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
-            return Ok(());
+            return Ok(true);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The changes to some keys in some revisions. `check` is called once nothing can be deleted from under it.
@@ -321,31 +354,25 @@ impl Disk {
         Ok(Event { key, revision, value, created: change.created, previous })
     }
 
-    /// The records of the log from a revision on, at most `limit`.
-    pub(crate) fn records(
+    /// Visits the records of the log in some revisions, until `visit` is told enough.
+    pub(crate) fn each_record(
         &self,
         revisions: RangeInclusive<Revision>,
-        limit: usize,
-    ) -> Result<Vec<(Revision, Vec<Logged>)>, StoreError> {
+        mut visit: impl FnMut(Revision, Vec<Logged>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
         let places = revisions.start().to_be_bytes()..=revisions.end().to_be_bytes();
-        self.log
-            .range(places)
-            .take(limit)
-            .map(|guard| {
-                let (place, record) = guard.into_inner().map_err(store_error)?;
-                Ok((revision_of(&place)?, decode_record(&record)?))
-            })
-            .collect()
+        for guard in self.log.range(places) {
+            let (place, record) = guard.into_inner().map_err(store_error)?;
+            if visit(revision_of(&place)?, decode_record(&record)?).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// An empty batch that will be durable once it is committed.
     pub(crate) fn batch(&self) -> OwnedWriteBatch {
         self.db.batch().durability(Some(PersistMode::SyncData))
-    }
-
-    /// An empty batch that the next durable one makes durable too.
-    pub(crate) fn lazy_batch(&self) -> OwnedWriteBatch {
-        self.db.batch()
     }
 
     pub(crate) fn put_version(
@@ -385,8 +412,27 @@ impl Disk {
         while self.data.sealed_memtable_count() >= MAX_SEALED
             || self.log.sealed_memtable_count() >= MAX_SEALED
         {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(POLL);
             self.db.persist(PersistMode::Buffer).map_err(store_error)?;
+        }
+        Ok(())
+    }
+
+    /// How many versions there may be, deleted ones that still take room among them.
+    pub(crate) fn approximate_versions(&self) -> usize {
+        self.data.approximate_len()
+    }
+
+    /// Writes the sorted files anew without what was deleted from them. Takes long, and holds nobody up.
+    pub(crate) fn reclaim(&self) -> Result<(), StoreError> {
+        for keyspace in [&self.data, &self.log] {
+            keyspace.rotate_memtable().map_err(store_error)?;
+            while keyspace.sealed_memtable_count() > 0 {
+                std::thread::sleep(POLL);
+                // Fails if writing failed: then nothing will come of it.
+                self.db.persist(PersistMode::Buffer).map_err(store_error)?;
+            }
+            keyspace.major_compact().map_err(store_error)?;
         }
         Ok(())
     }

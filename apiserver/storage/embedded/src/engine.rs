@@ -3,13 +3,14 @@
 use crate::{
     inner::Inner,
     options::{OpenError, Options},
+    restore::{RestoreError, restore},
     watch::watch,
     writer::{Request, Writer},
 };
 use async_trait::async_trait;
 use freehold_apiserver_storage::{
-    Commit, Committed, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store, StoreError, Usage,
-    WatchStream,
+    Commit, Committed, Hold, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store, StoreError, Usage,
+    WatchStream, archive::Reader,
 };
 use parking_lot::Mutex;
 use std::{
@@ -20,6 +21,9 @@ use std::{
     thread::JoinHandle,
 };
 use tokio::sync::oneshot;
+
+/// Versions that a read may look at in the thread that asks: some 100 microseconds.
+const SHORT: usize = 100;
 
 /// A store in a directory of the local disk, for one process. See the crate's documentation.
 ///
@@ -72,6 +76,22 @@ impl Embedded {
         answered.await.map_err(|_| closed())?
     }
 
+    /// Fills a directory that holds no objects with those of an archive of a store. The caller has verified the archive.
+    ///
+    /// Keys keep the revisions that made and wrote them. The store goes on at a revision `beyond` that of the archive,
+    /// and everything before counts as compacted: whoever saw later revisions of the store that was lost gets
+    /// [`StoreError::Compacted`] and reads anew, and never meets a revision twice.
+    ///
+    /// What fails leaves no database behind: it is made aside and moved to its place at the end.
+    pub fn restore<R: Read>(
+        dir: &Path,
+        archive: &mut Reader<R>,
+        beyond: Revision,
+    ) -> Result<Revision, RestoreError> {
+        let _lock = lock(dir)?;
+        restore(dir, archive, beyond)
+    }
+
     /// Runs a read that may take long where it holds nobody up.
     async fn read<T: Send + 'static>(
         &self,
@@ -92,11 +112,15 @@ impl Drop for Embedded {
 
 #[async_trait]
 impl Store for Embedded {
+    /// A short read is done at once: another thread costs more than the read. One that turns out to be long begins anew
+    /// where it holds nobody up.
     async fn range(&self, range: Range) -> Result<RangeResult, StoreError> {
-        if range.keys.is_one() {
-            self.inner.range(&range)
-        } else {
-            self.read(move |inner| inner.range(&range)).await
+        match self.inner.range(&range, SHORT)? {
+            Some(found) => Ok(found),
+            None => {
+                let read = self.read(move |inner| inner.range(&range, usize::MAX)).await?;
+                read.ok_or_else(|| StoreError::Unavailable("a read was cut off".into()))
+            }
         }
     }
 
@@ -125,6 +149,10 @@ impl Store for Embedded {
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.ask(|answer| Request::Compact(revision, answer)).await
+    }
+
+    async fn hold(&self) -> Result<Hold, StoreError> {
+        Ok(self.inner.hold())
     }
 
     async fn usage(&self, keys: KeyRange) -> Result<Usage, StoreError> {
@@ -240,6 +268,46 @@ mod tests {
         drop(disk);
         let store = Embedded::open(dir.path()).unwrap();
         wait_for_stored(&store, (42, 42)).await;
+    }
+
+    #[tokio::test]
+    async fn a_held_revision_is_readable_after_it_was_compacted_until_it_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { progress_every: Duration::from_millis(20), ..Options::default() };
+        let store = Embedded::open_with(dir.path(), options).unwrap();
+        put(&store, "a").await;
+        put(&store, "gone").await;
+        let hold = store.hold().await.unwrap();
+        let at = Range { at: Some(hold.revision), ..Range::all(KeyRange::everything()) };
+        let before = store.range(at.clone()).await.unwrap().items;
+        for _ in 0..100 {
+            put(&store, "a").await;
+        }
+        store.compact(delete(&store, "gone").await).await.unwrap();
+        let last = put(&store, "a").await;
+        store.compact(last).await.unwrap();
+        assert_eq!(store.range(at.clone()).await.unwrap().items, before);
+        let other = Range { at: Some(hold.revision + 1), ..at.clone() };
+        assert!(matches!(store.range(other).await, Err(StoreError::Compacted { .. })));
+        drop(hold);
+        wait_for_stored(&store, (1, 1)).await;
+        assert!(matches!(store.range(at).await, Err(StoreError::Compacted { .. })));
+    }
+
+    #[tokio::test]
+    async fn one_large_revision_is_compacted_in_steps() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        for first in (0..2000).step_by(100) {
+            let put = |nth| Change::Put(Key::system(&format!("test/{nth}")), Bytes::from_static(b"x"));
+            let changes = (first..first + 100).map(put).collect();
+            store.commit(Commit { expect: vec![], changes }).await.unwrap();
+        }
+        let changes = vec![Change::DeleteRange(KeyRange::system("test"))];
+        store.commit(Commit { expect: vec![], changes }).await.unwrap();
+        let last = put(&store, "kept").await;
+        store.compact(last).await.unwrap();
+        wait_for_stored(&store, (1, 1)).await;
     }
 
     #[tokio::test]

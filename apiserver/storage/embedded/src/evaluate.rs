@@ -6,7 +6,7 @@ use crate::{
     recent::Changes,
 };
 use bytes::Bytes;
-use fjall::OwnedWriteBatch;
+use fjall::{OwnedWriteBatch, Snapshot};
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Event, Expect, Key, KeyRange, KeyValue, Revision, StoreError,
 };
@@ -15,6 +15,8 @@ use std::{collections::BTreeMap, ops::Bound, ops::ControlFlow};
 /// Commits that will be written together.
 pub(crate) struct Group<'a> {
     disk: &'a Disk,
+    /// What is on disk: nobody else writes while the group is made.
+    snapshot: Snapshot,
     /// The revision of the last commit of the group that changed something.
     revision: Revision,
     /// The keys that the group has read or changed so far, as they are after it; `None`: absent.
@@ -25,7 +27,7 @@ pub(crate) struct Group<'a> {
 impl<'a> Group<'a> {
     /// An empty group on top of what is on disk, which is at `revision`.
     pub(crate) fn new(disk: &'a Disk, revision: Revision) -> Self {
-        Self { disk, revision, overlay: BTreeMap::new(), changes: Vec::new() }
+        Self { disk, snapshot: disk.snapshot(), revision, overlay: BTreeMap::new(), changes: Vec::new() }
     }
 
     /// Evaluates one more commit. After an error the group is as it was.
@@ -84,14 +86,14 @@ impl<'a> Group<'a> {
         if let Some(head) = self.overlay.get(key.as_bytes()) {
             return Ok(head.clone());
         }
-        let head = self.disk.latest(key)?;
+        let head = self.disk.version_at(&self.snapshot, key, Revision::MAX)?;
         self.overlay.insert(key.as_bytes().clone(), head.clone());
         Ok(head)
     }
 
     fn heads(&self, range: &KeyRange) -> Result<Vec<KeyValue>, StoreError> {
         let mut heads = BTreeMap::new();
-        self.disk.scan(&self.disk.snapshot(), range, Revision::MAX, |found| {
+        self.disk.scan(&self.snapshot, range, Revision::MAX, |found| {
             let found = found.to_key_value(false)?;
             heads.insert(found.key.as_bytes().clone(), Some(found));
             Ok(ControlFlow::Continue(()))

@@ -5,12 +5,18 @@ use crate::{
     options::{OpenError, Options},
     recent::{Changes, Recent},
 };
-use freehold_apiserver_storage::{Key, KeyRange, KeyValue, Range, RangeResult, Revision, StoreError, Usage};
+use freehold_apiserver_storage::{
+    Hold, Key, KeyRange, KeyValue, Range, RangeResult, Revision, StoreError, Usage,
+};
 use parking_lot::{Mutex, RwLock};
 use std::{
+    collections::BTreeMap,
     ops::ControlFlow,
     path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use tokio::sync::watch;
 
@@ -34,6 +40,8 @@ pub(crate) struct Inner {
     visible: AtomicU64,
     /// Set before anything is deleted; readers look at it after they took their snapshot.
     compacted: AtomicU64,
+    /// Revisions that are kept readable though they may be compacted, and how often.
+    holds: Mutex<BTreeMap<Revision, usize>>,
     pub(crate) head: watch::Sender<Head>,
     pub(crate) recent: Mutex<Recent>,
 }
@@ -56,6 +64,7 @@ impl Inner {
             disk: RwLock::new(Some(disk)),
             visible: AtomicU64::new(revision),
             compacted: AtomicU64::new(compacted),
+            holds: Mutex::default(),
             head: watch::Sender::new(Head { revision, progress: 0, closed: false }),
         })
     }
@@ -70,6 +79,24 @@ impl Inner {
 
     pub(crate) fn set_compacted(&self, revision: Revision) {
         self.compacted.store(revision, Ordering::Release);
+    }
+
+    /// What may be deleted: what nobody can read who reads at this revision or later.
+    pub(crate) fn sweepable(&self) -> Revision {
+        let held = self.holds.lock().keys().next().copied();
+        held.unwrap_or(Revision::MAX).min(self.compacted())
+    }
+
+    /// Keeps the current revision readable until the guard is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        let mut holds = self.holds.lock();
+        let revision = self.visible();
+        *holds.entry(revision).or_default() += 1;
+        Hold::new(revision, Held { inner: self.clone(), revision })
+    }
+
+    fn is_held(&self, revision: Revision) -> bool {
+        self.holds.lock().contains_key(&revision)
     }
 
     /// Runs something on the open database.
@@ -101,15 +128,19 @@ impl Inner {
     pub(crate) fn reopen(&self) -> Result<(), StoreError> {
         let mut disk = self.disk.write();
         *disk = None;
-        let opened = Disk::open(&self.dir, &self.options).map_err(|error| match error {
-            OpenError::Io { source, .. } => io_error(&source),
-            other => StoreError::Unavailable(other.to_string()),
-        })?;
+        let opened =
+            Disk::open_checked(&self.dir, &self.dir.join("db"), &self.options).map_err(
+                |error| match error {
+                    OpenError::Io { source, .. } => io_error(&source),
+                    other => StoreError::Unavailable(other.to_string()),
+                },
+            )?;
         let mut undo = opened.batch();
-        for (revision, changes) in opened.records(self.visible() + 1..=Revision::MAX, usize::MAX)? {
+        let _ = opened.each_record(self.visible() + 1..=Revision::MAX, |revision, changes| {
             changes.iter().for_each(|change| opened.remove_version(&mut undo, &change.key, revision));
             opened.remove_record(&mut undo, revision);
-        }
+            ControlFlow::Continue(())
+        })?;
         undo.commit().map_err(store_error)?;
         *disk = Some(opened);
         Ok(())
@@ -135,7 +166,7 @@ impl Inner {
                 }
                 let snapshot = disk.snapshot();
                 let oldest = self.compacted();
-                if revision >= oldest {
+                if revision >= oldest || self.is_held(revision) {
                     return Ok((run(disk, &snapshot, revision)?, current));
                 }
                 if at.is_some() {
@@ -145,11 +176,12 @@ impl Inner {
         })
     }
 
-    pub(crate) fn range(&self, range: &Range) -> Result<RangeResult, StoreError> {
+    /// Reads a range; `None` if it would take a look at more than `most` versions.
+    pub(crate) fn range(&self, range: &Range, most: usize) -> Result<Option<RangeResult>, StoreError> {
         let limit = if range.limit == 0 { usize::MAX } else { range.limit };
-        let ((items, more), revision) = self.read(range.at, |disk, snapshot, at| {
+        let (read, revision) = self.read(range.at, |disk, snapshot, at| {
             let (mut items, mut more) = (Vec::new(), false);
-            disk.scan(snapshot, &range.keys, at, |found| {
+            let all = disk.scan_some(snapshot, &range.keys, at, most, |found| {
                 more = items.len() == limit;
                 if more {
                     return Ok(ControlFlow::Break(()));
@@ -157,9 +189,9 @@ impl Inner {
                 items.push(found.to_key_value(range.keys_only)?);
                 Ok(ControlFlow::Continue(()))
             })?;
-            Ok((items, more))
+            Ok(all.then_some((items, more)))
         })?;
-        Ok(RangeResult { items, more, revision })
+        Ok(read.map(|(items, more)| RangeResult { items, more, revision }))
     }
 
     pub(crate) fn get(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
@@ -189,5 +221,23 @@ impl Inner {
             return Err(StoreError::Compacted { asked: after, oldest });
         }
         Ok(())
+    }
+}
+
+/// One hold of a revision.
+struct Held {
+    inner: Arc<Inner>,
+    revision: Revision,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut holds = self.inner.holds.lock();
+        if let Some(count) = holds.get_mut(&self.revision) {
+            *count -= 1;
+            if *count == 0 {
+                holds.remove(&self.revision);
+            }
+        }
     }
 }

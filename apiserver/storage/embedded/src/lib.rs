@@ -51,11 +51,24 @@
 //!
 //! # Compaction
 //!
-//! `compacted` is set first, durably. Then the log is followed from its start to that revision, some hundred records
-//! at a time: the version that a change replaced is deleted, and so is a deletion itself; the record goes with them in
-//! the same batch. A compaction that was cut off goes on when the directory is opened. It costs by what was changed,
-//! not by what is stored.
+//! `compacted` is set first, durably. Then the log is followed from its start to that revision, some hundred changes
+//! at a time, in the batches of commits or, when there are none, in its own: the version that a change replaced is
+//! deleted, and so is a deletion itself; the record goes with them. A compaction that was cut off goes on when the
+//! directory is opened. It costs by what was changed, not by what is stored. It does not pass a revision that is held.
+//! When a quarter of what is stored was deleted, the sorted files are written anew, so that the room comes back.
+//!
+//! # Opening
+//!
+//! Each byte below `db` is covered by a checksum that is compared first (`check.rs`): a changed one is damage, and which
+//! file it is in is said. The end of the last journal that a crash cut off is removed: it was never acknowledged.
+//!
+//! # Restoring
+//!
+//! [`Embedded::restore`] makes a database from an archive in `db.new` and renames it to `db` at the end. Versions keep
+//! their revisions; `compacted` and the one, empty, record of the log are at a later revision than the store that was
+//! lost can have reached, so that its clients read anew.
 
+mod check;
 mod codec;
 mod disk;
 mod engine;
@@ -63,8 +76,11 @@ mod evaluate;
 mod inner;
 mod options;
 mod recent;
+mod restore;
+mod sweep;
 mod watch;
 mod writer;
 
 pub use engine::Embedded;
 pub use options::{OpenError, Options, Retention};
+pub use restore::RestoreError;

@@ -10,7 +10,8 @@ pub struct Options {
     /// Bytes of new versions gathered in memory before they become a sorted file. Up to three times as much is in
     /// memory while files are being written.
     pub write_buffer: u64,
-    /// Bytes of recent changes kept in memory for watches; a watch further behind reads them from disk.
+    /// Bytes of recent changes kept in memory for watches; a watch further behind reads them from disk. The cache above
+    /// keeps events too: what is here only has to bridge the moment until they are taken.
     pub recent_changes: usize,
     /// How often idle watches are told their progress.
     pub progress_every: Duration,
@@ -34,7 +35,7 @@ impl Default for Options {
         Self {
             block_cache: 8 << 20,
             write_buffer: 8 << 20,
-            recent_changes: 8 << 20,
+            recent_changes: 1 << 20,
             progress_every: Duration::from_secs(5),
             retention: Some(Retention { age: Duration::from_secs(300), revisions: 10_000 }),
             room_to_recover: 1 << 20,
@@ -70,6 +71,12 @@ pub enum OpenError {
         found: String,
         /// What can be read.
         expected: &'static str,
+    },
+    /// It holds objects already: an archive is restored into one that does not.
+    #[error("data directory {} is not empty", dir.display())]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
     },
     /// Its files are not as they were written.
     #[error("data directory {} is damaged: {reason}", dir.display())]

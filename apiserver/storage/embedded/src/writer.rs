@@ -9,7 +9,9 @@ use crate::{
     evaluate::Group,
     inner::Inner,
     recent::Changes,
+    sweep::{Step, Sweeper},
 };
+use fjall::OwnedWriteBatch;
 use freehold_apiserver_storage::{Change, Commit, Committed, Revision, StoreError};
 use std::{
     collections::VecDeque,
@@ -24,8 +26,6 @@ use tokio::sync::oneshot;
 
 const MAX_GROUP_COMMITS: usize = 512;
 const MAX_GROUP_BYTES: usize = 8 << 20;
-/// Log records that one step of compaction deletes.
-const SWEEP_STEP: usize = 256;
 /// The time between attempts to write again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -48,8 +48,7 @@ struct Broken {
 pub(crate) struct Writer {
     inner: Arc<Inner>,
     queue: Receiver<Request>,
-    /// The first log record that compaction has still to look at.
-    sweep: Option<Revision>,
+    sweeper: Sweeper,
     /// The revision at some times of the past, oldest first.
     samples: VecDeque<(Instant, Revision)>,
     next_tick: Instant,
@@ -60,14 +59,17 @@ impl Writer {
     pub(crate) fn new(inner: Arc<Inner>, queue: Receiver<Request>) -> Self {
         // A compaction that was cut off by the end of the last process goes on.
         let next_tick = Instant::now() + inner.options.progress_every;
-        Self { inner, queue, sweep: Some(0), samples: VecDeque::new(), next_tick, broken: None }
+        let sweeper = Sweeper::default();
+        Self { inner, queue, sweeper, samples: VecDeque::new(), next_tick, broken: None }
     }
 
     /// Serves requests until it is closed.
     pub(crate) fn run(mut self) {
         loop {
+            let mut idle = true;
             match self.next_request() {
                 Ok(Some(request)) => {
+                    idle = false;
                     if !self.serve(request) {
                         return;
                     }
@@ -76,7 +78,9 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.sweep_some();
+            if idle {
+                self.sweep_some();
+            }
             if Instant::now() >= self.next_tick {
                 self.tick();
             }
@@ -85,7 +89,7 @@ impl Writer {
 
     /// The next request. Does not wait while there is something to compact.
     fn next_request(&self) -> Result<Option<Request>, RecvTimeoutError> {
-        if self.sweep.is_some() && self.broken.is_none() {
+        if self.sweeper.is_active() && self.broken.is_none() {
             return match self.queue.try_recv() {
                 Ok(request) => Ok(Some(request)),
                 Err(TryRecvError::Empty) => Ok(None),
@@ -126,9 +130,17 @@ impl Writer {
             return refuse(group.into_iter().map(|(_, answer)| answer), &error);
         }
         let (commits, answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        match self.inner.with_disk(|disk| write_group(disk, self.inner.visible(), commits)) {
-            Ok((committed, changes)) => {
+        let (inner, sweeper) = (&self.inner, &self.sweeper);
+        let written = inner.with_disk(|disk| {
+            let mut batch = disk.batch();
+            let step = sweeper.step(disk, inner.sweepable(), &mut batch)?;
+            let (committed, changes) = write_group(disk, batch, inner.visible(), commits)?;
+            Ok((committed, changes, step))
+        });
+        match written {
+            Ok((committed, changes, step)) => {
                 self.inner.publish(changes);
+                self.swept(step);
                 for (committed, answer) in committed.into_iter().zip(answers) {
                     // Whoever asked may have gone; the commit stands.
                     let _ = answer.send(committed);
@@ -199,18 +211,32 @@ impl Writer {
         });
         marked.map_err(|error| self.fail(error))?;
         self.inner.set_compacted(revision);
-        self.sweep.get_or_insert(0);
+        self.sweeper.go_on();
         Ok(())
     }
 
-    /// One step of the deletion of what is compacted.
+    /// One step of the deletion of what is compacted, while nothing else is to be written.
     fn sweep_some(&mut self) {
-        let (Some(from), None) = (self.sweep, &self.broken) else { return };
-        match self.inner.with_disk(|disk| sweep_step(disk, from, self.inner.compacted())) {
-            Ok(next) => self.sweep = next,
+        if !self.sweeper.is_active() || self.broken.is_some() {
+            return;
+        }
+        let swept = self.inner.with_disk(|disk| {
+            let mut batch = disk.batch();
+            let step = self.sweeper.step(disk, self.inner.sweepable(), &mut batch)?;
+            write(disk, batch)?;
+            Ok(step)
+        });
+        match swept {
+            Ok(step) => self.swept(step),
             Err(error) => {
                 self.fail(error);
             }
+        }
+    }
+
+    fn swept(&mut self, step: Step) {
+        if self.sweeper.took(step) {
+            self.sweeper.reclaim(&self.inner);
         }
     }
 
@@ -218,6 +244,9 @@ impl Writer {
         let now = Instant::now();
         self.next_tick = now + self.inner.options.progress_every;
         self.inner.request_progress();
+        if self.sweeper.is_behind(self.inner.sweepable()) {
+            self.sweeper.go_on();
+        }
         if self.recover().is_ok()
             && let Some(revision) = self.outdated(now)
             && let Err(error) = self.compact(revision)
@@ -261,39 +290,23 @@ fn refuse(answers: impl Iterator<Item = Answer<Committed>>, error: &StoreError) 
 
 type Written = (Vec<Result<Committed, StoreError>>, Vec<Changes>);
 
-fn write_group(disk: &Disk, revision: Revision, commits: Vec<Commit>) -> Result<Written, StoreError> {
+fn write_group(
+    disk: &Disk,
+    mut batch: OwnedWriteBatch,
+    revision: Revision,
+    commits: Vec<Commit>,
+) -> Result<Written, StoreError> {
     let mut group = Group::new(disk, revision);
     let committed: Vec<_> = commits.into_iter().map(|commit| group.add(commit)).collect();
-    let mut batch = disk.batch();
     group.write(&mut batch);
-    if !batch.is_empty() {
-        disk.wait_for_room()?;
-        batch.commit().map_err(store_error)?;
-    }
+    write(disk, batch)?;
     Ok((committed, group.into_changes()))
 }
 
-/// Deletes what some log records say is replaced, and the records themselves below `compacted`. Returns where to go on.
-fn sweep_step(disk: &Disk, from: Revision, compacted: Revision) -> Result<Option<Revision>, StoreError> {
-    let records = disk.records(from..=compacted, SWEEP_STEP)?;
-    let mut batch = disk.lazy_batch();
-    for (revision, changes) in &records {
-        for change in changes {
-            if change.previous != 0 {
-                disk.remove_version(&mut batch, &change.key, change.previous);
-            }
-            if change.created == 0 && *revision < compacted {
-                disk.remove_version(&mut batch, &change.key, *revision);
-            }
-        }
-        if *revision < compacted {
-            disk.remove_record(&mut batch, *revision);
-        }
+fn write(disk: &Disk, batch: OwnedWriteBatch) -> Result<(), StoreError> {
+    if batch.is_empty() {
+        return Ok(());
     }
-    if !batch.is_empty() {
-        disk.wait_for_room()?;
-        batch.commit().map_err(store_error)?;
-    }
-    let last = records.last().map(|(revision, _)| *revision);
-    Ok(last.filter(|last| records.len() == SWEEP_STEP && *last < compacted).map(|last| last + 1))
+    disk.wait_for_room()?;
+    batch.commit().map_err(store_error)
 }

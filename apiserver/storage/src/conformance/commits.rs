@@ -105,6 +105,31 @@ pub async fn a_range_is_deleted_at_one_revision(store: Shared) {
     );
 }
 
+/// And not one key more, however many revisions that takes.
+pub async fn a_range_of_any_size_is_cleared_in_steps(store: Shared) {
+    let keys = 2 * crate::CLEAR_STEP + 100;
+    for first in (0..keys).step_by(100) {
+        let some = (first..first + 100).map(|nth| put(&key(&format!("{nth:05}")), "x")).collect();
+        done(&store, changes(some)).await;
+    }
+    let before = write(&store, &key_in("blue-2", "a"), "x").await;
+    let mut watch = store.watch(KeyRange::all_planes(), before, false).await.expect("the store watches");
+    store.clear(blue()).await.expect("the store clears");
+    assert_eq!(
+        names(&read(&store, KeyRange::all_planes()).await),
+        ["planes/blue-2/core/configmaps/default/a"]
+    );
+    let events =
+        events_until(&mut watch, store.revision().await.expect("the store tells its revision")).await;
+    let gone: BTreeSet<_> = events.iter().map(|event| event.key.as_bytes().clone()).collect();
+    assert_eq!((events.len(), gone.len()), (keys, keys));
+    let revisions: BTreeSet<_> = events.iter().map(|event| event.revision).collect();
+    assert!(revisions.len() >= 3, "it was one step");
+    let after = store.revision().await.expect("the store tells its revision");
+    store.clear(blue()).await.expect("the store clears");
+    assert_eq!(store.revision().await.expect("the store tells its revision"), after);
+}
+
 /// With [`StoreError::TooLarge`], and nothing happens.
 pub async fn a_commit_over_a_limit_is_refused(store: Shared) {
     let before = store.revision().await.expect("the store tells its revision");

@@ -212,3 +212,90 @@ pub async fn usage_counts_live_keys_and_their_bytes(store: Shared) {
     let same = store.usage(KeyRange::plane(&plane("teal"))).await.expect("the store counts");
     assert_eq!(counted, same, "history counts");
 }
+
+/// Which is how much room a plane takes.
+pub async fn usage_counts_each_plane_by_itself(store: Shared) {
+    for (nth, plane) in ["blue", "blue-2", "red"].into_iter().enumerate() {
+        for key_nth in 0..=nth {
+            write(&store, &key_in(plane, &key_nth.to_string()), &"v".repeat(100 * (nth + 1))).await;
+        }
+    }
+    write(&store, &Key::system("a"), "system").await;
+    let of = async |keys| store.usage(keys).await.expect("the store counts");
+    let (mut keys, mut bytes) = (0, 0);
+    for (nth, name) in ["blue", "blue-2", "red"].into_iter().enumerate() {
+        let key_len = key_in(name, "0").as_bytes().len();
+        let expected =
+            Usage { keys: nth as u64 + 1, bytes: ((nth + 1) * (key_len + 100 * (nth + 1))) as u64 };
+        assert_eq!(of(KeyRange::plane(&plane(name))).await, expected, "{name}");
+        (keys, bytes) = (keys + expected.keys, bytes + expected.bytes);
+    }
+    assert_eq!(of(KeyRange::all_planes()).await, Usage { keys, bytes });
+}
+
+/// Keys that are gone, changed or back since, each once and as they were, whatever the size of a page.
+pub async fn pages_of_the_past_hold_what_was_there_then(store: Shared) {
+    for nth in 0..30 {
+        write(&store, &key(&format!("{nth:02}")), "then").await;
+    }
+    let at = done(&store, changes(vec![Change::Delete(key("07")), Change::Delete(key("29"))])).await;
+    let expected = read_at(&store, blue(), at).await;
+    assert_eq!(expected.len(), 28);
+    done(&store, changes(vec![Change::DeleteRange(blue())])).await;
+    for nth in (0..40).step_by(3) {
+        write(&store, &key(&format!("{nth:02}")), "now").await;
+    }
+    for limit in [1, 7, 28, 100] {
+        let (mut found, mut keys) = (Vec::new(), blue());
+        loop {
+            let ask = Range { at: Some(at), limit, ..Range::all(keys.clone()) };
+            let page = store.range(ask).await.expect("the store reads the past");
+            assert!(page.items.len() <= limit);
+            found.extend(page.items);
+            let Some(last) = found.last().filter(|_| page.more) else { break };
+            keys = blue().from_key(KeyRange::one(&last.key).end);
+        }
+        assert_eq!(found, expected, "in pages of {limit}");
+    }
+}
+
+/// Whatever is written after it.
+pub async fn a_hold_tells_a_revision_at_which_all_can_be_read(store: Shared) {
+    write(&store, &key("a"), "one").await;
+    let hold = store.hold().await.expect("the store holds");
+    let before = read(&store, blue()).await;
+    write(&store, &key("a"), "two").await;
+    write(&store, &key("b"), "two").await;
+    assert_eq!(read_at(&store, blue(), hold.revision).await, before);
+}
+
+/// More keys than are read at a time.
+pub async fn an_archive_holds_a_range_as_of_one_revision_while_writes_go_on(store: Shared) {
+    use crate::archive::{Decoder, Export, Header, Item, Kind, Record, export};
+    for first in (0..1200).step_by(100) {
+        let some = (first..first + 100).map(|nth| put(&key(&format!("{nth:05}")), "then")).collect();
+        done(&store, changes(some)).await;
+    }
+    write(&store, &key_in("red", "a"), "elsewhere").await;
+    let hold = store.hold().await.expect("the store holds");
+    let at = hold.revision;
+    let header = Header::new(Kind::Plane, 0, "2026-01-01T00:00:00Z".into());
+    let what = Export { store: store.clone(), keys: blue(), hold };
+    let mut pieces = std::pin::pin!(export(what, header).expect("the header is small"));
+    let (mut decoder, mut found, mut headers) = (Decoder::default(), Vec::new(), Vec::new());
+    while let Some(piece) = pieces.next().await {
+        decoder.feed(&piece.expect("the store is read"));
+        while let Some(item) = decoder.next_item().expect("the archive is right") {
+            match item {
+                Item::Header(header) => headers.push(header),
+                Item::Record(record) => found.push(record),
+            }
+        }
+        write(&store, &key("00900"), "now").await;
+        done(&store, changes(vec![Change::Delete(key(&format!("{:05}", 600 + found.len() % 600)))])).await;
+    }
+    assert_eq!(decoder.finish().expect("the archive is complete"), 1200);
+    assert_eq!(headers.iter().map(|header| header.revision).collect::<Vec<_>>(), [at]);
+    let expected: Vec<Record> = read_at(&store, blue(), at).await.into_iter().map(Record::from).collect();
+    assert!(found == expected, "the archive is not the store as of {at}");
+}

@@ -280,3 +280,51 @@ pub async fn dropping_a_watch_leaves_the_others(store: Shared) {
         assert_eq!(found, [first, second]);
     }
 }
+
+/// Read while others write and compact: what it yields is each revision from its first on, until it is told that what comes
+/// next is compacted. From there it can't be resumed; from the compacted revision it can.
+pub async fn a_watch_amid_compactions_has_no_gap_or_says_that_it_is_compacted(store: Shared) {
+    const TIMES: u64 = 300;
+    let before = store.revision().await.expect("the store tells its revision");
+    let late = store.watch(blue(), before, false).await.expect("the store watches");
+    let live = store.watch(blue(), before, false).await.expect("the store watches");
+    let writer = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut revisions = Vec::new();
+            for nth in 0..TIMES {
+                revisions.push(write(&store, &key(&(nth % 5).to_string()), &nth.to_string()).await);
+                if nth % 50 == 49 {
+                    store.compact(revisions[nth as usize - 5]).await.expect("the store compacts");
+                }
+            }
+            revisions
+        })
+    };
+    let reader = tokio::spawn(follow(live, TIMES as usize));
+    let revisions = writer.await.expect("the writer ends well");
+    let last = revisions[revisions.len() - 1];
+    for (found, compacted) in
+        [reader.await.expect("the reader ends well"), follow(late, TIMES as usize).await]
+    {
+        assert_eq!(found, revisions[..found.len()], "a gap, a repetition, or out of order");
+        assert!(found.len() == revisions.len() || compacted);
+    }
+    let oldest = revisions[TIMES as usize - 6];
+    let mut resumed = store.watch(blue(), oldest, false).await.expect("the store watches");
+    assert_eq!(events_until(&mut resumed, last).await.len(), 5);
+}
+
+/// The revisions that a watch yields, up to so many, and whether it ended since something was compacted.
+async fn follow(mut watch: WatchStream, count: usize) -> (Vec<Revision>, bool) {
+    let mut found = Vec::new();
+    while found.len() < count {
+        match tokio::time::timeout(PATIENCE, watch.next()).await.expect("the watch yields in time") {
+            Some(Ok(WatchItem::Events(events))) => found.extend(events.iter().map(|event| event.revision)),
+            Some(Ok(WatchItem::Progress(_))) => {}
+            Some(Err(StoreError::Compacted { .. })) => return (found, true),
+            other => panic!("{other:?}"),
+        }
+    }
+    (found, false)
+}
