@@ -69,7 +69,7 @@ fn copy(from: &Path, to: &Path) {
 fn journal(dir: &Path) -> (PathBuf, usize) {
     let journals =
         files(&dir.join("db")).into_iter().filter(|file| file.extension().is_some_and(|e| e == "jnl"));
-    let path = journals.last().unwrap();
+    let path = journals.max().unwrap();
     let end = fs::read(&path).unwrap().iter().rposition(|byte| *byte != 0).unwrap() + 1;
     (path, end)
 }
