@@ -1,7 +1,7 @@
 //! Projects: each has a control plane, a kubeconfig for it, and goes completely.
 //!
-//! A shared plane exists as soon as its project does, so such a project is ready after three requests: its finalizer
-//! and its kubeconfig at once, then its status.
+//! A shared plane exists as soon as its project does, and a project begins with its finalizer, so that one is ready after
+//! two requests: its kubeconfig, then its status.
 
 mod decide;
 mod teardown;

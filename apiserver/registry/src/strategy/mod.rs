@@ -8,6 +8,7 @@ mod crd;
 pub(crate) mod defaults;
 mod pod_defaults;
 mod policy;
+mod project;
 mod service;
 mod status;
 
@@ -88,12 +89,17 @@ static TABLE: &[Strategy] = &[
     Strategy { returns_deleted: true, ..row("storage.k8s.io", "storageclasses") },
 ];
 
+/// Kinds that Freehold defines. A plane may have others of the same name, so that each row has to look where it is.
+static OWN: &[Strategy] = &[Strategy {
+    create: project::create,
+    unconditional_update: false,
+    ..row("resourcemanager.freehold.dev", "projects")
+}];
+
 /// The strategy of a type.
 pub(crate) fn of(ty: &ResourceType) -> &'static Strategy {
-    if ty.custom {
-        return &CUSTOM;
-    }
-    TABLE.iter().find(|row| row.group == ty.group && row.resource == ty.plural).unwrap_or(&DEFAULT)
+    let (table, default) = if ty.custom { (OWN, &CUSTOM) } else { (TABLE, &DEFAULT) };
+    table.iter().find(|row| row.group == ty.group && row.resource == ty.plural).unwrap_or(default)
 }
 
 impl Strategy {
