@@ -50,10 +50,15 @@ impl WatchStream {
 
     /// The next event; `None` at the end. Safe to drop and call again.
     pub async fn next(&mut self) -> Option<Result<WatchEvent>> {
+        Some(self.next_line().await?.and_then(|line| parse(&line)))
+    }
+
+    /// The next event as the server wrote it, a line of JSON; `None` at the end. Safe to drop and call again.
+    pub async fn next_line(&mut self) -> Option<Result<BytesMut>> {
         loop {
             match self.take_line() {
                 Some(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
-                Some(line) => return Some(parse(&line)),
+                Some(line) => return Some(Ok(line)),
                 None if self.buffer.len() > MAX_EVENT => return Some(Err(Error::TooLarge(MAX_EVENT))),
                 None => {}
             }
