@@ -3,7 +3,7 @@
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
-use crate::world::World;
+use crate::subject::{Kind, Subject};
 use crate::{Options, process};
 use anyhow::{Context, Result, ensure};
 use freehold_client::{Client, Resource};
@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How many pairs are made, one after the other.
 const PAIRS: usize = 3;
-const READY_BOUND: Value = Value::Time(Duration::from_secs(2));
-const MEMORY_BOUND: Value = Value::Bytes(80_000_000);
+const TITLE: &str = "Dedicated pairs, made one after the other";
 const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
 /// How often a killed apiserver is asked whether it is back.
 const POLL: Duration = Duration::from_millis(10);
@@ -21,42 +20,41 @@ const POLL: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures dedicated pairs.
-pub(crate) async fn measure(options: &Options, report: &mut Report) -> Result<()> {
-    report.section(format!("Dedicated pairs: {PAIRS}, one after the other"));
-    let world = World::start(options)?;
-    let projects = Projects::open(world.client()).await?;
+pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
+    let subject = Subject::start(kind, options)?;
+    let server = *subject.pids().first().context("a server that was started has a process")?;
+    let projects = Projects::open(subject.root()).await?;
     let mut times = Vec::new();
     for index in 0..PAIRS {
-        times.push(projects.make(&format!("own-{index}"), "Dedicated").await?);
+        let made = projects.make(&format!("own-{index}"), "Dedicated").await;
+        times.push(subject.explain(made)?);
     }
-    report.add("created to Ready, the first", Value::Time(times[0]));
+    report.add(TITLE, "created to Ready, the first", kind, Value::Time(times[0]));
     let times: Samples = times.into_iter().collect();
-    report.add_bound("created to Ready, median", Value::Time(times.median()), READY_BOUND);
+    report.add(TITLE, format!("created to Ready, median of {PAIRS}"), kind, Value::Time(times.median()));
 
-    let pair = processes(&world);
+    let pair = processes(server);
     ensure!(pair.len() == 2 * PAIRS, "{} processes run, not {}", pair.len(), 2 * PAIRS);
-    let mut resident = 0;
     for program in ["apiserver", "controller-manager"] {
         let pid = pair.iter().find(|(_, name)| name == program).context(program)?.0;
         let memory = process::memory_at_rest(pid).await;
         if options.maps {
             process::print_maps(pid);
         }
-        resident += memory.resident;
-        report.add(format!("{program}, resident"), Value::Bytes(memory.resident));
-        report.add(format!("{program}, of which heap and stacks"), Value::Bytes(memory.anonymous));
-        report.add(format!("{program}, with shared pages divided"), Value::Bytes(memory.proportional));
+        report.add(TITLE, format!("{program}, resident"), kind, Value::Bytes(memory.resident));
+        let proportional = Value::Bytes(memory.proportional);
+        report.add(TITLE, format!("{program}, with shared pages divided"), kind, proportional);
     }
-    report.add_bound("resident memory of both", Value::Bytes(resident), MEMORY_BOUND);
-    report.add("answers again after kill -9 of its apiserver", Value::Time(restart(&world).await?));
+    let back = restart(&subject.root(), server).await?;
+    report.add(TITLE, "answers again after kill -9 of its apiserver", kind, Value::Time(back));
     let gone = projects.delete("own-0").await?;
-    report.add("deleted", Value::Time(gone));
+    report.add(TITLE, "deleted", kind, Value::Time(gone));
     Ok(())
 }
 
 /// The programs of all pairs, as the server's children, oldest first.
-fn processes(world: &World) -> Vec<(u32, String)> {
-    let mut found: Vec<(u32, String)> = process::children(world.pid())
+fn processes(server: u32) -> Vec<(u32, String)> {
+    let mut found: Vec<(u32, String)> = process::children(server)
         .into_iter()
         .filter_map(|(pid, line)| Some((pid, line.into_iter().nth(1)?)))
         .collect();
@@ -65,15 +63,15 @@ fn processes(world: &World) -> Vec<(u32, String)> {
 }
 
 /// Kills the first pair's apiserver; the time until the project answers again.
-async fn restart(world: &World) -> Result<Duration> {
-    let plane = world.client().get(&crate::watchers::PROJECTS, None, "own-0").await?;
+async fn restart(root: &Client, server: u32) -> Result<Duration> {
+    let plane = root.get(&crate::watchers::PROJECTS, None, "own-0").await?;
     let uid = plane["metadata"]["uid"].as_str().context("a project has a uid")?.to_owned();
     let is_it = |line: &[String]| {
         line.get(1).is_some_and(|a| a == "apiserver") && line.iter().any(|arg| arg.contains(&uid))
     };
-    let children = process::children(world.pid());
+    let children = process::children(server);
     let pid = children.iter().find(|(_, line)| is_it(line)).context("the pair's apiserver")?.0;
-    let client = world.client().at("/projects/own-0");
+    let client = root.at("/projects/own-0");
     client.get(&NAMESPACES, None, "default").await?;
     let begun = Instant::now();
     kill_process(i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id")?, Signal::KILL)?;

@@ -1,53 +1,54 @@
-//! A server without projects: memory, start, and the CPU that it uses while nobody asks anything.
+//! A server that nobody uses: start, memory, and the CPU that it takes.
 
 use crate::report::{Report, Value};
 use crate::stats::Samples;
-use crate::world::World;
-use crate::{Options, process};
+use crate::subject::{Kind, Subject};
+use crate::{Options, goals, process};
 use anyhow::Result;
 use std::time::Duration;
 
 /// How often it is started in each way.
-const STARTS: usize = 5;
+const STARTS: usize = 3;
 /// How long it is watched doing nothing.
 const IDLE: Duration = Duration::from_secs(10);
-const MEMORY_BOUND: Value = Value::Bytes(60_000_000);
-const START_BOUND: Value = Value::Time(Duration::from_secs(1));
+const TITLE: &str = "Idle, without projects";
 
-/// Measures an idle server.
-pub(crate) async fn measure(options: &Options, report: &mut Report) -> Result<()> {
-    report.section("Idle: core and infra planes, no projects");
-    let mut fresh = Vec::new();
-    for _ in 1..STARTS {
-        fresh.push(World::start(options)?.started_in());
+/// Measures one server.
+pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
+    let mut subject = Subject::start(kind, options)?;
+    let mut fresh: Vec<Duration> = subject.started_in().into_iter().collect();
+    while !fresh.is_empty() && fresh.len() < STARTS {
+        drop(subject);
+        subject = Subject::start(kind, options)?;
+        fresh.extend(subject.started_in());
     }
-    let mut world = World::start(options)?;
-    fresh.push(world.started_in());
-    let fresh: Samples = fresh.into_iter().collect();
-    report.add_bound(
-        "start on an empty data directory, median of 5",
-        Value::Time(fresh.median()),
-        START_BOUND,
-    );
-
-    let memory = world.memory(options, "after the first start").await;
-    report.add_bound("resident memory after the first start", Value::Bytes(memory.resident), MEMORY_BOUND);
-    report.add("of which heap and stacks", Value::Bytes(memory.anonymous));
-    report.add("threads", Value::Count(process::threads(world.pid())));
-    let before = process::cpu(world.pid());
+    let median = |times: Vec<Duration>| {
+        let times: Samples = times.into_iter().collect();
+        (times.len() > 0).then(|| Value::Time(times.median()))
+    };
+    report.add(TITLE, format!("start on an empty store, median of {STARTS}"), kind, median(fresh));
+    let memory = subject.memory(options).await?;
+    report.add(TITLE, "resident memory of the server", kind, memory.map(|m| Value::Bytes(m.resident)));
+    report.reach(&goals::IDLE, kind, memory.map(|m| Value::Bytes(m.resident)));
+    report.add(TITLE, "of which heap and stacks", kind, memory.map(|m| Value::Bytes(m.anonymous)));
+    let pids = subject.pids();
+    if let [server, rest @ ..] = pids.as_slice() {
+        let threads = process::threads(*server);
+        report.add(TITLE, "threads of the server", kind, Value::Count(threads));
+        if !rest.is_empty() {
+            let etcd = rest.iter().map(|pid| process::memory(*pid).resident).sum();
+            report.add(TITLE, "resident memory of its etcd", kind, Value::Bytes(etcd));
+        }
+    }
+    let before = subject.cpu()?;
     tokio::time::sleep(IDLE).await;
-    let used = process::cpu(world.pid()).saturating_sub(before);
-    report.add("CPU time in 10 s of rest", Value::Time(used));
-    report.add("disk", Value::Bytes(world.disk()));
-
+    let used = subject.cpu()?.zip(before).map(|(now, before)| Value::Time(now.saturating_sub(before)));
+    report.add(TITLE, "CPU time in 10 s of rest", kind, used);
+    report.add(TITLE, "disk", kind, subject.disk().map(Value::Bytes));
     let mut again = Vec::new();
-    for _ in 0..STARTS {
-        world.restart();
-        again.push(world.started_in());
+    while again.len() < STARTS && subject.restart() {
+        again.extend(subject.started_in());
     }
-    let again: Samples = again.into_iter().collect();
-    report.add_bound("start on its data directory, median of 5", Value::Time(again.median()), START_BOUND);
-    let memory = world.memory(options, "after a restart").await;
-    report.add_bound("resident memory after a restart", Value::Bytes(memory.resident), MEMORY_BOUND);
+    report.add(TITLE, format!("start on its store, median of {STARTS}"), kind, median(again));
     Ok(())
 }

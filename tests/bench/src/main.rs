@@ -1,84 +1,168 @@
-//! What Freehold costs, measured on the real `freehold up`: memory, time to ready, time and CPU of requests.
+//! What Freehold costs, measured on the real `freehold up` beside a real kube-apiserver: CPU and time of requests,
+//! memory, disk, and planes by the thousand.
 //!
-//! `make bench` runs everything and writes the tables of `docs/benchmarks.md`; `make bench ARGS="--only shared"` runs one
-//! part and only prints. A bound that is missed is shown, and is no failure of the run: what a figure may be on a slow
-//! or busy machine is for its reader to say.
+//! `make bench` runs everything and writes `docs/benchmarks.md`; `make bench ARGS="--only verbs"` runs one part and only
+//! prints, unless `--write` is given too. A goal that is missed is shown, and is no failure of the run: what a figure may
+//! be on a slow or busy machine is for its reader to say. A server that dies is one.
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
 mod dedicated;
 mod document;
+mod fanout;
+mod goals;
 mod idle;
+mod lists;
+mod load;
 mod machine;
+mod mixed;
+mod objects;
+mod planes;
 mod process;
 mod projects;
 mod report;
-mod requests;
-mod shared;
 mod stats;
+mod subject;
+mod verbs;
 mod watchers;
-mod world;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use report::Report;
 use std::path::PathBuf;
+use std::time::Instant;
+use subject::Kind;
+
+/// So many planes are measured with all the rest; more have tables of their own.
+const PLANES: usize = 10_000;
 
 /// Measures what Freehold costs.
 #[derive(Parser)]
 #[command(name = "freehold-bench")]
 pub(crate) struct Options {
     /// Measures these parts alone, and prints without writing.
-    #[arg(long, env = "FREEHOLD_BENCH_ONLY", value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',')]
     only: Vec<Part>,
-    /// How many shared projects to make.
-    #[arg(long, env = "FREEHOLD_BENCH_PROJECTS", default_value_t = 1000)]
-    projects: usize,
-    /// How many projects or requests are under way at once where throughput is measured.
-    #[arg(long, env = "FREEHOLD_BENCH_CONCURRENCY", default_value_t = 16)]
-    concurrency: usize,
+    /// Writes the document although only some parts or servers are measured.
+    #[arg(long)]
+    write: bool,
+    /// Measures these servers alone.
+    #[arg(long, value_delimiter = ',', default_values_t = Kind::ALL.map(Server))]
+    servers: Vec<Server>,
+    /// The kubeconfig of a kube-apiserver to compare with. Without it one is started, with an etcd of its own.
+    #[arg(long)]
+    peer_kubeconfig: Option<PathBuf>,
+    /// Its URL, where that is not the kubeconfig's.
+    #[arg(long, requires = "peer_kubeconfig")]
+    peer_url: Option<String>,
+    /// The processes whose CPU and memory count as its own, the server first; without them there are only times.
+    #[arg(long, value_delimiter = ',', requires = "peer_kubeconfig")]
+    peer_pids: Vec<u32>,
     /// How many requests of each kind to send.
-    #[arg(long, env = "FREEHOLD_BENCH_REQUESTS", default_value_t = 2000)]
+    #[arg(long, default_value_t = 4000)]
     requests: usize,
-    /// What keeps the objects.
-    #[arg(long, env = "FREEHOLD_BENCH_ENGINE", default_value = "embedded")]
-    engine: Engine,
+    /// How many requests are under way at once where throughput is measured.
+    #[arg(long, default_value_t = 16)]
+    concurrency: usize,
+    /// How many objects to list and to keep.
+    #[arg(long, default_value_t = 10_000)]
+    objects: usize,
+    /// How many watch the same namespace.
+    #[arg(long, default_value_t = 1000)]
+    watchers: usize,
+    /// How many events each of them gets.
+    #[arg(long, default_value_t = 100)]
+    events: usize,
+    /// How many tenants send a mixture of requests.
+    #[arg(long, default_value_t = 1000)]
+    tenants: usize,
+    /// How many planes to make, fill and delete.
+    #[arg(long, default_value_t = PLANES)]
+    planes: usize,
     /// The document whose tables are written.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks.md"))]
     document: PathBuf,
-    /// Shows what the server's memory is made of at each rest, from `/proc/PID/smaps`.
+    /// Shows what a server's memory is made of at each rest, from `/proc/PID/smaps`.
     #[arg(long)]
     maps: bool,
+    /// What this run's namespaces end with, so that one in a server that was there before meets nothing of another.
+    #[arg(skip = std::process::id())]
+    run: u32,
+}
+
+impl Options {
+    /// A namespace of this run.
+    pub(crate) fn namespace(&self, name: &str) -> String {
+        format!("bench-{name}-{}", self.run)
+    }
+}
+
+/// A server, by its name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Server(Kind);
+
+impl std::str::FromStr for Server {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Kind::from_str(text, true).map(Self)
+    }
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.0.to_possible_value();
+        f.write_str(name.as_ref().map(|name| name.get_name()).unwrap_or_default())
+    }
 }
 
 /// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// A server without projects.
+    /// A server that nobody uses.
     Idle,
-    /// Shared projects.
-    Shared,
-    /// A dedicated pair.
+    /// One object at a time.
+    Verbs,
+    /// Lists of many objects, and what keeping them costs.
+    Lists,
+    /// Many watchers of one namespace.
+    Watches,
+    /// Many tenants at once.
+    Mixed,
+    /// Planes by the thousand.
+    Planes,
+    /// Dedicated pairs.
     Dedicated,
-    /// Requests in one shared project.
-    Requests,
 }
 
-/// What keeps the objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
-    /// The embedded engine.
-    Embedded,
-    /// A real etcd with one member.
-    Etcd,
-}
-
-impl Engine {
-    /// As flags and the document name it.
-    pub(crate) fn name(self) -> &'static str {
+impl Part {
+    /// The servers that a part makes sense for.
+    fn kinds(self) -> &'static [Kind] {
         match self {
-            Self::Embedded => "embedded",
-            Self::Etcd => "etcd",
+            Self::Planes | Self::Dedicated => &Kind::FREEHOLD,
+            _ => &Kind::ALL,
+        }
+    }
+
+    /// Its name, as flags and the document have it.
+    fn name(self, options: &Options) -> String {
+        let value = self.to_possible_value();
+        let name = value.as_ref().map(|value| value.get_name()).unwrap_or_default();
+        match self {
+            Self::Planes if options.planes > PLANES => format!("{name}-{}", options.planes),
+            _ => name.to_owned(),
+        }
+    }
+
+    async fn measure(self, kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
+        match self {
+            Self::Idle => idle::measure(kind, options, report).await,
+            Self::Verbs => verbs::measure(kind, options, report).await,
+            Self::Lists => lists::measure(kind, options, report).await,
+            Self::Watches => fanout::measure(kind, options, report).await,
+            Self::Mixed => mixed::measure(kind, options, report).await,
+            Self::Planes => planes::measure(kind, options, report).await,
+            Self::Dedicated => dedicated::measure(kind, options, report).await,
         }
     }
 }
@@ -89,23 +173,21 @@ async fn main() -> Result<()> {
     let options = Options::parse();
     let machine = machine::describe(&std::env::temp_dir());
     println!("{machine}");
-    let mut report = Report::default();
-    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
-    if wanted(Part::Idle) {
-        idle::measure(&options, &mut report).await?;
-    }
-    if wanted(Part::Shared) {
-        shared::measure(&options, &mut report).await?;
-    }
-    if wanted(Part::Dedicated) {
-        dedicated::measure(&options, &mut report).await?;
-    }
-    if wanted(Part::Requests) {
-        requests::measure(&options, &mut report).await?;
-    }
-    if options.only.is_empty() {
-        document::write(&options, &machine, &report)?;
-        println!("\nwritten to {}", options.document.display());
+    let all = options.only.is_empty() && options.servers.len() == Kind::ALL.len();
+    let wanted = |part: &&Part| options.only.is_empty() || options.only.contains(part);
+    for part in Part::value_variants().iter().filter(wanted) {
+        let name = part.name(&options);
+        let mut report = Report::default();
+        for kind in part.kinds().iter().filter(|kind| options.servers.contains(&Server(**kind))) {
+            let begun = Instant::now();
+            let measured = part.measure(*kind, &options, &mut report).await;
+            measured.with_context(|| format!("{name}, {}", kind.heading()))?;
+            println!("{:<14} {name}: {:.0} s\n", kind.heading(), begun.elapsed().as_secs_f64());
+        }
+        if all || options.write {
+            document::write(&options, &machine, &name, &report)?;
+            println!("{name}: written to {}\n", options.document.display());
+        }
     }
     Ok(())
 }

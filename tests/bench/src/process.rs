@@ -74,13 +74,15 @@ pub(crate) fn print_maps(pid: u32) {
     }
 }
 
-/// CPU time that a process has used, user and system, to a hundredth of a second.
-pub(crate) fn cpu(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+/// CPU time that a process has used, user and system, to a hundredth of a second; `None` when it has ended.
+pub(crate) fn cpu(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, in parentheses, may have spaces in it.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    Duration::from_millis((ticks(11) + ticks(12)) * 1000 / TICKS)
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let ended = matches!(fields.first(), None | Some(&"Z" | &"X"));
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ticks = ticks(11)? + ticks(12)?;
+    (!ended).then(|| Duration::from_millis(ticks * 1000 / TICKS))
 }
 
 /// How many threads a process has.
@@ -129,7 +131,7 @@ mod tests {
         assert!(memory.resident > memory.anonymous && memory.anonymous > 0, "{memory:?}");
         assert!(threads(own) >= 1);
         assert!(children(own).is_empty());
-        assert_eq!(cpu(0), Duration::ZERO);
+        assert!(cpu(own).is_some() && cpu(0).is_none());
     }
 
     #[test]

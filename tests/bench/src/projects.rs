@@ -42,6 +42,11 @@ impl Projects {
             "apiVersion": API, "kind": "Organization", "metadata": {"name": ORGANIZATION}, "spec": {"type": "Standard"},
         });
         client.create(&ORGANIZATIONS, &object).await.context("the organization")?;
+        Self::reopen(client).await
+    }
+
+    /// The same where the organization is there.
+    pub(crate) async fn reopen(client: Client) -> Result<Self> {
         let watch = ProjectWatch::open(&client).await?;
         Ok(Self { client, watch })
     }

@@ -1,0 +1,181 @@
+//! What Freehold promises to reach, and the table that says whether it does.
+
+use crate::report::Value;
+use crate::subject::Kind;
+use std::time::Duration;
+
+/// A figure to be reached.
+#[derive(Debug)]
+pub(crate) struct Goal {
+    /// What is measured.
+    pub(crate) what: &'static str,
+    /// At least or at most so much, on the embedded engine and on etcd.
+    bounds: [Bound; 2],
+}
+
+/// The sizes that goals are about: smaller runs measure, and say nothing of them.
+pub(crate) mod size {
+    pub(crate) const PLANES: usize = 100_000;
+    pub(crate) const SOME_PLANES: usize = 10_000;
+    pub(crate) const OBJECTS: usize = 10_000;
+    pub(crate) const WATCHERS: usize = 1000;
+}
+
+/// On which side of a value it is good to be.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtMost(Value),
+    AtLeast(Value),
+}
+
+/// What was measured for a goal.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    /// The goal.
+    pub(crate) goal: &'static Goal,
+    /// Of which server.
+    pub(crate) kind: Kind,
+    /// The figure.
+    pub(crate) value: Value,
+}
+
+const fn at_most(what: &'static str, value: Value) -> Goal {
+    Goal { what, bounds: [Bound::AtMost(value); 2] }
+}
+
+const fn micros(n: u64) -> Value {
+    Value::Time(Duration::from_micros(n))
+}
+
+pub(crate) static PLANES: Goal = Goal {
+    what: "shared planes on one server, each with a namespace, an RBAC binding and 5 objects",
+    bounds: [Bound::AtLeast(Value::Count(100_000)); 2],
+};
+pub(crate) static PLANES_MEMORY: Goal =
+    at_most("resident memory with 100,000 of them existing and idle", Value::Bytes(1 << 30));
+pub(crate) static PLANES_CREATED: Goal = Goal {
+    what: "planes created",
+    bounds: [Bound::AtLeast(Value::Rate(1000.0)), Bound::AtLeast(Value::Rate(300.0))],
+};
+pub(crate) static PLANES_DELETED: Goal =
+    at_most("10,000 planes deleted with their objects", micros(30_000_000));
+pub(crate) static FIRST_REQUEST: Goal = at_most("first request to an evicted plane, p99", micros(20_000));
+pub(crate) static CACHED: Goal =
+    at_most("memory of 10,000 custom resources of 1 KiB in one plane, cached", Value::Bytes(30_000_000));
+pub(crate) static GET: Goal = at_most("get of one object, server CPU", micros(50));
+pub(crate) static LIST: Goal = at_most("list of 10,000 x 1 KiB custom resources, server CPU", micros(15_000));
+pub(crate) static CREATE: Goal =
+    at_most("create of a 1 KiB object, server CPU with the store's", micros(200));
+pub(crate) static EVENT: Goal = at_most("one event to one watcher, server CPU", micros(3));
+pub(crate) static FAN_OUT: Goal =
+    at_most("event to 1,000 watchers of one plane, the last, p99", micros(20_000));
+pub(crate) static IDLE: Goal = at_most("idle server, core and infra planes", Value::Bytes(40_000_000));
+pub(crate) static RESTART: Goal =
+    at_most("`freehold up` on a data directory with 10,000 planes, until it is ready", micros(1_000_000));
+
+/// All goals, in the order of the table.
+pub(crate) static ALL: [&Goal; 13] = [
+    &PLANES,
+    &PLANES_MEMORY,
+    &PLANES_CREATED,
+    &PLANES_DELETED,
+    &FIRST_REQUEST,
+    &CACHED,
+    &GET,
+    &LIST,
+    &CREATE,
+    &EVENT,
+    &FAN_OUT,
+    &IDLE,
+    &RESTART,
+];
+
+impl Bound {
+    fn is_met(self, value: Value) -> bool {
+        // Values of one kind compare; a CPU time is a time.
+        let value = if let Value::Cpu(time) = value { Value::Time(time) } else { value };
+        match self {
+            Self::AtMost(bound) => value <= bound,
+            Self::AtLeast(bound) => value >= bound,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(bound) => format!("≤ {bound}"),
+            Self::AtLeast(bound) => format!("≥ {bound}"),
+        }
+    }
+}
+
+impl Goal {
+    fn bound(&self, kind: Kind) -> Option<Bound> {
+        Kind::FREEHOLD.into_iter().zip(self.bounds).find_map(|(of, bound)| (of == kind).then_some(bound))
+    }
+
+    /// The goal, for the table.
+    pub(crate) fn text(&self) -> String {
+        let [embedded, etcd] = self.bounds.map(Bound::text);
+        if embedded == etcd { embedded } else { format!("{embedded} embedded, {etcd} on etcd") }
+    }
+
+    /// A figure and whether it reaches the goal. A peer has none.
+    pub(crate) fn verdict(&self, kind: Kind, value: Value) -> String {
+        match self.bound(kind) {
+            None => value.to_string(),
+            Some(bound) if bound.is_met(value) => format!("{value}: met"),
+            Some(_) => format!("{value}: **missed**"),
+        }
+    }
+}
+
+/// The table's lines, with figures that were measured now in place of those of `before`, the table as it stands.
+pub(crate) fn table(before: &str, reached: &[Reached]) -> String {
+    let old: Vec<Vec<&str>> = before.lines().map(cells).collect();
+    let mut text = String::from(
+        "| what | goal | embedded | on etcd | kube-apiserver |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for goal in ALL {
+        let row = old.iter().find(|row| row.first() == Some(&goal.what));
+        let kept = |index: usize| row.and_then(|row| row.get(index)).copied().unwrap_or_default();
+        let cell = |(index, kind): (usize, Kind)| {
+            let now = reached.iter().rev().find(|r| std::ptr::eq(r.goal, goal) && r.kind == kind);
+            now.map_or_else(|| kept(index + 2).to_owned(), |r| goal.verdict(kind, r.value))
+        };
+        let measured: Vec<String> = Kind::ALL.into_iter().enumerate().map(cell).collect();
+        text += &format!("| {} | {} | {} |\n", goal.what, goal.text(), measured.join(" | "));
+    }
+    text
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    line.trim().trim_matches('|').split('|').map(str::trim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_meets_its_bound_or_misses_it() {
+        let rows = [
+            (&GET, Kind::Embedded, Value::Cpu(Duration::from_micros(50)), "50 µs (20000/s): met"),
+            (&GET, Kind::Etcd, Value::Cpu(Duration::from_micros(51)), "51 µs (19608/s): **missed**"),
+            (&PLANES_CREATED, Kind::Embedded, Value::Rate(400.0), "400/s: **missed**"),
+            (&PLANES_CREATED, Kind::Etcd, Value::Rate(400.0), "400/s: met"),
+            (&GET, Kind::Kube, Value::Cpu(Duration::from_micros(500)), "500 µs (2000/s)"),
+        ];
+        for (goal, kind, value, expected) in rows {
+            assert_eq!(goal.verdict(kind, value), expected);
+        }
+    }
+
+    #[test]
+    fn figures_that_were_not_measured_now_stay() {
+        let first = table("", &[Reached { goal: &IDLE, kind: Kind::Embedded, value: Value::Bytes(1000) }]);
+        let second = table(&first, &[Reached { goal: &IDLE, kind: Kind::Etcd, value: Value::Bytes(2000) }]);
+        let line = second.lines().find(|line| line.contains(IDLE.what)).unwrap();
+        assert!(line.ends_with("| ≤ 40.0 MB | 1.0 KB: met | 2.0 KB: met |  |"), "{line}");
+        assert_eq!(second.lines().count(), ALL.len() + 2);
+    }
+}
