@@ -72,6 +72,8 @@ pub struct Config {
     pub limits: Limits,
     /// Whether the store is this server's own and looks after its history itself. An etcd is compacted by the core server.
     pub own_store: bool,
+    /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
+    pub replace_authorities: bool,
 }
 
 /// A server that listens.
@@ -144,6 +146,7 @@ impl Config {
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
     pub async fn build(self) -> Result<ApiServer> {
         if self.plane.is_core() && !self.own_store {
+            crate::shared::agree(&*self.store, &self.shared(), self.replace_authorities).await?;
             tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store)));
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
@@ -168,6 +171,15 @@ impl Config {
         };
         let server = Server::bind(self.edge()?, Arc::new(backend)).await?;
         Ok(ApiServer { server, cache })
+    }
+
+    /// What it has in common with the other servers on its store.
+    fn shared(&self) -> Vec<crate::shared::Part<'_>> {
+        vec![
+            ("ca.crt", &self.client_ca),
+            ("front-proxy-ca.crt", self.front_proxy_ca.as_deref().unwrap_or_default()),
+            ("service-account.key", &self.service_account_key),
+        ]
     }
 
     fn edge(&self) -> Result<freehold_apiserver_server::Config> {

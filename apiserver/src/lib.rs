@@ -9,6 +9,7 @@ mod config;
 mod etcd;
 mod lookup;
 mod organization;
+mod shared;
 mod tokens;
 mod view;
 
@@ -16,3 +17,4 @@ pub use backend::LocalBackend;
 pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys, seal};
 pub use freehold_apiserver_server::Limits;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;
+pub use freehold_apiserver_storage_sealed::Sealed;

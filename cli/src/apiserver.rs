@@ -1,22 +1,34 @@
-//! `freehold apiserver`: the apiserver of one plane, as a dedicated pair runs it.
+//! `freehold apiserver`: a stateless apiserver over a store that others have too: of one plane, as a dedicated pair runs
+//! it, or of all planes, as one of several core servers.
 
-use crate::stop;
+use crate::{
+    core::{Core, local_url},
+    pki::Pki,
+    stop,
+    store::{EtcdArgs, SealArgs, read},
+};
 use anyhow::{Context, Result};
-use freehold_apiserver::{Config, EtcdOptions, Limits, StoreConfig, open_store};
+use freehold_apiserver::{ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store};
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
-use std::{
-    io::Write,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, net::SocketAddr, path::PathBuf};
 
 /// Flags of `freehold apiserver`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The plane to serve.
-    #[arg(long)]
-    plane: PlaneId,
+    /// Serve all planes, with these authorities and keys (as `freehold pki` makes them), which all servers on this etcd
+    /// share.
+    #[arg(long, value_name = "DIR", conflicts_with = "plane")]
+    pki_dir: Option<PathBuf>,
+    /// The URL under which clients reach the servers of all planes.
+    #[arg(long, requires = "pki_dir")]
+    external_url: Option<String>,
+    /// Make these authorities those of the objects in etcd, in place of others.
+    #[arg(long, requires = "pki_dir")]
+    replace_authorities: bool,
+    /// Serve this plane alone.
+    #[arg(long, required_unless_present = "pki_dir")]
+    plane: Option<PlaneId>,
     /// The project whose plane it is.
     #[arg(long, default_value = "")]
     project: String,
@@ -29,30 +41,19 @@ pub(crate) struct Args {
     /// Where to listen.
     #[arg(long)]
     listen: SocketAddr,
-    /// etcd, or a server that speaks its protocol.
-    #[arg(long, value_delimiter = ',', required = true)]
-    etcd: Vec<String>,
-    /// What stands before each key in etcd.
-    #[arg(long, default_value = "/freehold/")]
-    etcd_prefix: String,
-    /// The authority of etcd's certificate, a PEM file.
-    #[arg(long)]
-    etcd_ca: Option<PathBuf>,
-    /// The client certificate for etcd, a PEM file.
-    #[arg(long, requires = "etcd_key")]
-    etcd_cert: Option<PathBuf>,
-    /// Its key, a PEM file.
-    #[arg(long, requires = "etcd_cert")]
-    etcd_key: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+    #[command(flatten)]
+    seal: SealArgs,
     /// The serving certificate, a PEM file.
-    #[arg(long)]
-    tls_cert: PathBuf,
+    #[arg(long, required_unless_present = "pki_dir")]
+    tls_cert: Option<PathBuf>,
     /// Its key, a PEM file.
-    #[arg(long)]
-    tls_key: PathBuf,
+    #[arg(long, required_unless_present = "pki_dir")]
+    tls_key: Option<PathBuf>,
     /// The authority of client certificates, a PEM file.
-    #[arg(long)]
-    client_ca: PathBuf,
+    #[arg(long, required_unless_present = "pki_dir")]
+    client_ca: Option<PathBuf>,
     /// The authority of front proxies, a PEM file.
     #[arg(long)]
     front_proxy_ca: Option<PathBuf>,
@@ -60,55 +61,75 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     front_proxy_names: Vec<String>,
     /// The key of service account tokens, a PEM file.
-    #[arg(long)]
-    service_account_key: PathBuf,
+    #[arg(long, required_unless_present = "pki_dir")]
+    service_account_key: Option<PathBuf>,
 }
 
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))
-}
-
+/// A file that a flag names, where it names one.
 fn read_some(path: Option<&PathBuf>) -> Result<Option<String>> {
     path.map(|path| read(path)).transpose()
+}
+
+/// A file that a flag must name, which the parser sees to.
+fn read_needed(path: Option<&PathBuf>, flag: &str) -> Result<String> {
+    read(path.with_context(|| format!("{flag} is missing"))?)
 }
 
 /// Serves until Ctrl-C or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = stop::on_signal()?;
-    tracing::info!(plane = %args.plane, project = args.project, organization = args.organization, class = args.class, "starting");
-    let identity = match (&args.etcd_cert, &args.etcd_key) {
-        (Some(cert), Some(key)) => Some((read(cert)?.into_bytes(), read(key)?.into_bytes())),
-        _ => None,
+    let options = args.etcd.options()?.context("--etcd is missing: where objects are kept")?;
+    let server = match (&args.pki_dir, &args.plane) {
+        (Some(dir), _) => {
+            let core = Core {
+                listen: args.listen,
+                external_url: args.external_url.as_deref(),
+                pki: &Pki::open(dir)?,
+                store: StoreConfig::Etcd(Box::new(options)),
+                seal: &args.seal,
+                replace_authorities: args.replace_authorities,
+            };
+            core.build().await?
+        }
+        (None, Some(plane)) => build_one(&args, plane.clone(), options).await?,
+        (None, None) => anyhow::bail!("either --plane or --pki-dir is needed"),
     };
-    let options = EtcdOptions {
-        prefix: args.etcd_prefix.clone(),
-        ca: read_some(args.etcd_ca.as_ref())?.map(String::into_bytes),
-        home: freehold_apiserver::plane_keys(&args.plane),
-        identity,
-        ..EtcdOptions::new(args.etcd.clone())
-    };
-    let client_ca = read(&args.client_ca)?;
-    let config = Config {
-        listen: args.listen,
-        plane: args.plane,
-        store: open_store(&StoreConfig::Etcd(Box::new(options))).await?,
-        sealed: None,
-        serving: Pair { cert_pem: read(&args.tls_cert)?, key_pem: read(&args.tls_key)? },
-        serving_ca: client_ca.clone(),
-        client_ca,
-        front_proxy_ca: read_some(args.front_proxy_ca.as_ref())?,
-        front_proxy_names: args.front_proxy_names,
-        front_proxy: None,
-        node_client: None,
-        service_account_key: read(&args.service_account_key)?,
-        cache: Default::default(),
-        limits: Limits::default(),
-        own_store: false,
-    };
-    let server = config.build().await?;
     let mut out = std::io::stdout();
-    writeln!(out, "ready url=https://{}", server.local_addr())?;
+    writeln!(out, "ready url={}", local_url(server.local_addr()))?;
     out.flush()?;
     server.run(stop).await;
     Ok(())
+}
+
+/// The apiserver of one plane.
+async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<ApiServer> {
+    tracing::info!(%plane, project = args.project, organization = args.organization, class = args.class, "starting");
+    anyhow::ensure!(
+        !args.seal.encrypts(),
+        "--encryption-keys is for servers of all planes: the apiserver of one plane gets its objects from them"
+    );
+    let options = EtcdOptions { home: freehold_apiserver::plane_keys(&plane), ..options };
+    let client_ca = read_needed(args.client_ca.as_ref(), "--client-ca")?;
+    let config = Config {
+        listen: args.listen,
+        plane,
+        store: open_store(&StoreConfig::Etcd(Box::new(options))).await?,
+        sealed: None,
+        serving: Pair {
+            cert_pem: read_needed(args.tls_cert.as_ref(), "--tls-cert")?,
+            key_pem: read_needed(args.tls_key.as_ref(), "--tls-key")?,
+        },
+        serving_ca: client_ca.clone(),
+        client_ca,
+        front_proxy_ca: read_some(args.front_proxy_ca.as_ref())?,
+        front_proxy_names: args.front_proxy_names.clone(),
+        front_proxy: None,
+        node_client: None,
+        service_account_key: read_needed(args.service_account_key.as_ref(), "--service-account-key")?,
+        cache: Default::default(),
+        limits: Limits::default(),
+        own_store: false,
+        replace_authorities: false,
+    };
+    config.build().await
 }

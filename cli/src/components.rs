@@ -1,11 +1,15 @@
 //! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
 
-use crate::{data_dir::VALIDITY, stop, up::Serving};
+use crate::{
+    pki::{Pki, VALIDITY},
+    stop,
+    up::Serving,
+};
 use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
 use freehold_controller_manager::Config as ControllerConfig;
-use freehold_controller_manager_runtime::Metrics;
+use freehold_controller_manager_runtime::{Election, Metrics};
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::{Authority, Pair};
@@ -21,14 +25,18 @@ const IMAGE: &str = "freehold";
 const NODE: &str = "local";
 /// Pairs that are worked on at once.
 const PROVISIONER_WORKERS: usize = 4;
+/// The Lease of who runs the controllers.
+const LEASE: &str = "freehold-controller-manager";
 /// The common name of the server towards nodes.
-const API_SERVER: &str = "freehold-apiserver";
+pub(crate) const API_SERVER: &str = "freehold-apiserver";
 /// The common name of the server towards dedicated pairs.
 pub(crate) const FRONT_PROXY: &str = "freehold-front-proxy";
 
 /// Components that run.
 pub(crate) struct Components {
     tasks: TaskTracker,
+    /// The data directory is theirs as long as they run.
+    _serving: Arc<Serving>,
 }
 
 impl Components {
@@ -41,14 +49,14 @@ impl Components {
 impl Serving {
     /// A client of the server, as a component that may do everything.
     fn client(&self, component: &str) -> Result<ClientConfig> {
-        let Pair { cert_pem, key_pem } = self.data.master(&format!("system:freehold:{component}"))?;
+        let Pair { cert_pem, key_pem } = self.data.pki.master(&format!("system:freehold:{component}"))?;
         let identity = Identity::ClientCert { cert_pem, key_pem };
-        let config = ClientConfig::new(&self.local_url, self.data.ca.cert_pem(), identity);
+        let config = ClientConfig::new(&self.local_url, self.data.pki.ca.cert_pem(), identity);
         Ok(config.user_agent(format!("freehold-{component}/{}", env!("CARGO_PKG_VERSION"))))
     }
 
     fn authority(&self) -> Result<Arc<Authority>> {
-        Ok(Arc::new(Authority::from_pem(self.data.ca.cert_pem(), self.data.ca.key_pem())?))
+        Ok(Arc::new(Authority::from_pem(self.data.pki.ca.cert_pem(), self.data.pki.ca.key_pem())?))
     }
 
     fn controllers(&self) -> Result<ControllerConfig> {
@@ -56,7 +64,7 @@ impl Serving {
         Ok(ControllerConfig::new(
             client,
             &self.external_url,
-            self.data.ca.cert_pem(),
+            self.data.pki.ca.cert_pem(),
             Some(self.authority()?),
         ))
     }
@@ -67,7 +75,7 @@ impl Serving {
         let etcd = Etcd {
             endpoints: vec![self.local_url.clone()],
             prefix: "/freehold/".to_owned(),
-            ca_pem: Some(self.data.ca.cert_pem().to_owned()),
+            ca_pem: Some(self.data.pki.ca.cert_pem().to_owned()),
         };
         Ok(ProvisionerConfig {
             client: Client::new(&self.client("provisioner")?)?,
@@ -77,9 +85,9 @@ impl Serving {
             etcd_authority: Some(authority.clone()),
             serving_authority: authority.clone(),
             client_authority: authority,
-            front_proxy_ca_pem: self.data.front_proxy_ca.cert_pem().to_owned(),
+            front_proxy_ca_pem: self.data.pki.front_proxy_ca.cert_pem().to_owned(),
             front_proxy_names: vec![FRONT_PROXY.to_owned()],
-            service_account_key_pem: Some(self.data.service_account_key.clone()),
+            service_account_key_pem: Some(self.data.pki.service_account_key.clone()),
             sizes: Default::default(),
             core_namespace_labels: Default::default(),
             validity: freehold_provisioner::VALIDITY,
@@ -91,7 +99,7 @@ impl Serving {
     fn node(&self) -> Result<NodeConfig> {
         let program = std::env::current_exe().context("this program's own file can't be found")?;
         let images = self.images.iter().cloned().chain([(IMAGE.to_owned(), program)]);
-        let serving = self.data.ca.issue_server(&["127.0.0.1", "localhost", NODE], VALIDITY)?;
+        let serving = self.data.pki.ca.issue_server(&["127.0.0.1", "localhost", NODE], VALIDITY)?;
         Ok(NodeConfig {
             client: Client::new(&self.client("node")?)?,
             base_path: urls::plane_path(&PlaneId::infra()),
@@ -102,21 +110,42 @@ impl Serving {
                 listen: ([127, 0, 0, 1], 0).into(),
                 cert_pem: serving.cert_pem,
                 key_pem: serving.key_pem,
-                client_ca_pem: self.data.ca.cert_pem().to_owned(),
+                client_ca_pem: self.data.pki.ca.cert_pem().to_owned(),
                 client_names: vec![API_SERVER.to_owned()],
             },
         })
     }
 }
 
-/// Starts the components of `freehold up`.
-pub(crate) async fn start(serving: &Serving, stop: CancellationToken) -> Result<Components> {
-    let tasks = TaskTracker::new();
-    tasks.spawn(serving.controllers()?.build()?.run(stop.clone()));
-    tasks.spawn(serving.provisioner()?.build().run(stop.clone()));
-    tasks.spawn(serving.node()?.build().await?.run(stop));
+/// Starts the components of `freehold up`. Where others may use the same store, controllers and provisioner run in one of
+/// them at a time; a server that comes back goes on with them at once.
+pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<Components> {
+    let (serving, tasks) = (Arc::new(serving), TaskTracker::new());
+    tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
+    if serving.shared {
+        let client = Client::new(&serving.client("controller-manager")?)?;
+        let election = Election::new(client, LEASE, serving.data.identity()?);
+        let leading = serving.clone();
+        tasks.spawn(election.run(stop, move |term| lead(leading.clone(), term)));
+    } else {
+        tasks.spawn(serving.controllers()?.build()?.run(stop.clone()));
+        tasks.spawn(serving.provisioner()?.build().run(stop));
+    }
     tasks.close();
-    Ok(Components { tasks })
+    Ok(Components { tasks, _serving: serving })
+}
+
+async fn lead(serving: Arc<Serving>, term: CancellationToken) {
+    let built = || Ok::<_, anyhow::Error>((serving.controllers()?.build()?, serving.provisioner()?.build()));
+    match built() {
+        Ok((controllers, provisioner)) => {
+            tokio::join!(controllers.run(term.clone()), provisioner.run(term));
+        }
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "controllers can't be started");
+            term.cancelled().await;
+        }
+    }
 }
 
 /// Flags of `freehold controller-manager`.
@@ -128,19 +157,55 @@ pub(crate) struct ControllerManagerArgs {
     /// The one plane whose controllers to run, which the server serves at its root. Without it: all planes of the server.
     #[arg(long)]
     plane: Option<PlaneId>,
+    /// Authorities that sign certificates of projects, as core servers have them. Without it nothing is signed.
+    #[arg(long, value_name = "DIR", conflicts_with = "plane")]
+    pki_dir: Option<PathBuf>,
+    /// The URL that kubeconfigs of projects name; without it the one in the kubeconfig.
+    #[arg(long)]
+    external_url: Option<String>,
+    /// Work only while holding a Lease: for several of these over the same planes.
+    #[arg(long)]
+    leader_elect: bool,
 }
 
-/// Runs controllers until Ctrl-C or SIGTERM. Without the key of an authority nothing is signed.
+/// Runs controllers until Ctrl-C or SIGTERM.
 pub(crate) async fn controller_manager(args: ControllerManagerArgs) -> Result<()> {
     let stop = stop::on_signal()?;
     let client = ClientConfig::from_kubeconfig(&args.kubeconfig)
         .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
-    let (server, ca) = (client.server.clone(), client.ca_pem.clone());
-    let config = ControllerConfig::new(client, server, ca, None);
+    let url = args.external_url.unwrap_or_else(|| client.server.clone());
+    let ca = client.ca_pem.clone();
+    let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| Arc::new(pki.ca));
+    let election = match args.leader_elect {
+        true => Some(Election::new(Client::new(&client)?, LEASE, instance())),
+        false => None,
+    };
+    let config = ControllerConfig::new(client, url, ca, signing);
     let config = match args.plane {
         Some(plane) => config.for_plane(plane, ""),
         None => config,
     };
-    config.build()?.run(stop).await;
+    let Some(election) = election else {
+        config.build()?.run(stop).await;
+        return Ok(());
+    };
+    // What is wrong with it shows now, not when this instance leads.
+    config.clone().build()?;
+    let work = |term: CancellationToken| {
+        let config = config.clone();
+        async move {
+            match config.build() {
+                Ok(manager) => manager.run(term).await,
+                Err(error) => tracing::error!(%error, "controllers can't be started"),
+            }
+        }
+    };
+    election.run(stop, work).await;
     Ok(())
+}
+
+/// A name that no other process has.
+fn instance() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }

@@ -5,58 +5,41 @@
 //! pki/ca.{crt,key}       the authority of serving and client certificates
 //! pki/front-proxy-ca.*   the authority of those who may speak for others
 //! pki/service-account.key
+//! identity               what this server is called among others on the same etcd
 //! node/                  what the node runs and logs
 //! lock                   held by the process that uses the directory
 //! admin.kubeconfig
 //! ```
 
+use crate::pki::Pki;
 use anyhow::{Context, Result};
-use freehold_pki::{
-    Authority, ClientName, Credentials, KubeconfigParams, Pair, PrivateKey, kubeconfig, write_private,
-};
 use std::{
     fs::{self, File, TryLockError},
     io::{Read, Write},
     path::{Path, PathBuf},
-    time::Duration,
 };
-
-const DAY: Duration = Duration::from_secs(86_400);
-/// Lifetime of the certificates that are made anew at each start.
-pub(crate) const VALIDITY: Duration = DAY.saturating_mul(365);
 
 /// A data directory with its authorities.
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// Held as long as the directory is used, whatever keeps the objects: keys and the node's processes are one server's.
+    /// Held as long as the directory is used, whatever keeps the objects: the node's processes are one server's.
     _lock: File,
-    /// Vouches for serving certificates and clients.
-    pub(crate) ca: Authority,
-    /// Vouches for front proxies.
-    pub(crate) front_proxy_ca: Authority,
-    /// Signs service account tokens, PEM.
-    pub(crate) service_account_key: String,
+    /// Its own authorities and keys, or those that it shares with other servers.
+    pub(crate) pki: Pki,
 }
 
 impl DataDir {
-    /// Opens a directory, making what is missing.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        fs::create_dir_all(path.join("pki"))
+    /// Opens a directory, making what is missing. What servers share is in `pki`, where that is given.
+    pub(crate) fn open(path: &Path, pki: Option<&Path>) -> Result<Self> {
+        fs::create_dir_all(path)
             .with_context(|| format!("data directory {} can't be made", path.display()))?;
         let path = fs::canonicalize(path).with_context(|| format!("data directory {}", path.display()))?;
         let lock = lock(&path)?;
-        let ca = authority(&path, "ca", "freehold-ca")?;
-        let front_proxy_ca = authority(&path, "front-proxy-ca", "freehold-front-proxy-ca")?;
-        let key = path.join("pki/service-account.key");
-        let service_account_key = match read(&key)? {
-            Some(text) => text,
-            None => {
-                let fresh = PrivateKey::generate()?.pem().to_owned();
-                write(&key, &fresh)?;
-                fresh
-            }
+        let pki = match pki {
+            Some(shared) => Pki::open(shared)?,
+            None => Pki::open_or_make(&path.join("pki"))?,
         };
-        Ok(Self { path, _lock: lock, ca, front_proxy_ca, service_account_key })
+        Ok(Self { path, _lock: lock, pki })
     }
 
     /// A place in it.
@@ -64,25 +47,25 @@ impl DataDir {
         self.path.join(name)
     }
 
-    /// A client certificate for a component or the admin, who may do everything.
-    pub(crate) fn master(&self, user: &str) -> Result<Pair> {
-        let groups = ["system:masters".to_owned()];
-        Ok(self.ca.issue_client(&ClientName { user, groups: &groups, plane: None }, VALIDITY)?)
-    }
-
     /// Writes the admin's kubeconfig and says where it is.
     pub(crate) fn write_admin_kubeconfig(&self, server: &str) -> Result<PathBuf> {
-        let pair = self.master("admin")?;
-        let text = kubeconfig(&KubeconfigParams {
-            name: "freehold",
-            server,
-            ca_pem: self.ca.cert_pem(),
-            user: Credentials::ClientCert { cert_pem: &pair.cert_pem, key_pem: &pair.key_pem },
-            namespace: "default",
-        });
         let place = self.join("admin.kubeconfig");
-        write(&place, &text)?;
+        self.pki.write_admin_kubeconfig(server, &place)?;
         Ok(place)
+    }
+}
+
+impl DataDir {
+    /// What this server is called among others: the same as long as it has its directory.
+    pub(crate) fn identity(&self) -> Result<String> {
+        let place = self.join("identity");
+        let found = fs::read_to_string(&place).unwrap_or_default();
+        if !found.trim().is_empty() {
+            return Ok(found.trim().to_owned());
+        }
+        let fresh = uuid::Uuid::new_v4().to_string();
+        fs::write(&place, &fresh).with_context(|| format!("{} can't be written", place.display()))?;
+        Ok(fresh)
     }
 }
 
@@ -107,41 +90,5 @@ fn lock(dir: &Path) -> Result<File> {
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("data directory {} can't be locked", dir.display()))
         }
-    }
-}
-
-fn read(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    write_private(path, text.as_bytes()).with_context(|| format!("{} can't be written", path.display()))
-}
-
-fn authority(dir: &Path, file: &str, name: &str) -> Result<Authority> {
-    let (cert, key) = (dir.join(format!("pki/{file}.crt")), dir.join(format!("pki/{file}.key")));
-    match (read(&cert)?, read(&key)?) {
-        (Some(cert_pem), Some(key_pem)) => Authority::from_pem(&cert_pem, &key_pem)
-            .with_context(|| format!("{} and its key can't be used", cert.display())),
-        (None, None) => {
-            let fresh = Authority::generate(name)?;
-            write(&key, fresh.key_pem())?;
-            write(&cert, fresh.cert_pem())?;
-            Ok(fresh)
-        }
-        (Some(_), None) => anyhow::bail!(
-            "{} is missing; restore it, or remove {} as well to start with a new authority",
-            key.display(),
-            cert.display()
-        ),
-        (None, Some(_)) => anyhow::bail!(
-            "{} is missing; restore it, or remove {} as well to start with a new authority",
-            cert.display(),
-            key.display()
-        ),
     }
 }

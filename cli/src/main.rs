@@ -2,11 +2,14 @@
 
 mod apiserver;
 mod components;
+mod core;
 mod data_dir;
 mod encryption;
 mod kubeconfig;
 mod logging;
+mod pki;
 mod stop;
+mod store;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -29,11 +32,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Runs everything in this process: apiserver, controllers, provisioner and node.
-    Up(up::Args),
-    /// Runs the apiserver of one plane, over a store that others have too.
+    Up(Box<up::Args>),
+    /// Runs an apiserver over a store that others have too: of one plane, or of all planes as one of several.
     Apiserver(Box<apiserver::Args>),
     /// Runs the controllers of one plane, or of all planes of a server.
     ControllerManager(components::ControllerManagerArgs),
+    /// Makes the authorities and keys that several core servers share.
+    Pki(pki::Args),
     /// Prints the kubeconfig of a project.
     Kubeconfig(kubeconfig::Args),
     /// Shows how objects are encrypted in the store, or rotates the keys.
@@ -83,9 +88,10 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Up(args) => up::run(args).await,
+        Command::Up(args) => up::run(*args).await,
         Command::Apiserver(args) => apiserver::run(*args).await,
         Command::ControllerManager(args) => components::controller_manager(args).await,
+        Command::Pki(args) => pki::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
     }

@@ -14,9 +14,11 @@
 //!
 //! Failures are panics that show what was asked and what came: this crate is for tests alone.
 
+mod balancer;
 mod cluster;
 mod crds;
 mod etcd;
+mod fleet;
 pub mod history;
 mod kube;
 mod kubectl;
@@ -29,6 +31,7 @@ mod wait;
 pub use cluster::Cluster;
 pub use crds::{Crd, crds};
 pub use etcd::Etcd;
+pub use fleet::Fleet;
 pub use kube::{Kube, KubeOptions};
 pub use kubectl::{Background, Kubectl, Output};
 pub use network::Network;

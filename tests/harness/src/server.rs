@@ -249,6 +249,12 @@ impl Server {
     }
 }
 
+/// Waits until a server says that it is ready; gives its URL. `None`: it ended, or takes too long.
+pub(crate) fn ready_url(out: impl std::io::Read + Send + 'static, log: File) -> Option<String> {
+    let line = watch_output(out, log).recv_timeout(READY).ok()?;
+    line.split_whitespace().find_map(|word| word.strip_prefix("url=")).map(str::to_owned)
+}
+
 /// Copies a server's output to its log; the receiver gets the line that says that it is ready.
 fn watch_output(out: impl std::io::Read + Send + 'static, mut log: File) -> Receiver<String> {
     let (sender, receiver) = channel();

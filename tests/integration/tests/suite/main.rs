@@ -13,6 +13,7 @@ mod kubectl_more;
 mod kubectl_verbs;
 mod organizations;
 mod readme;
+mod servers;
 
 use serde_json::Value;
 

@@ -1,0 +1,126 @@
+//! A core server: the apiserver of all planes, whichever command starts it.
+
+use crate::{
+    components,
+    pki::{Pki, VALIDITY},
+    store::SealArgs,
+};
+use anyhow::{Context, Result};
+use freehold_apiserver::{ApiServer, Config, Limits, StoreConfig};
+use freehold_machinery::PlaneId;
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+/// Names that a server has wherever it runs: those of a plane's own `kubernetes` service among them.
+const NAMES: [&str; 8] = [
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "10.96.0.1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// How it is to be.
+pub(crate) struct Core<'a> {
+    /// Where to listen.
+    pub(crate) listen: SocketAddr,
+    /// The URL that clients have for it, alone or together with others like it.
+    pub(crate) external_url: Option<&'a str>,
+    /// What it shares with others like it.
+    pub(crate) pki: &'a Pki,
+    /// Where objects are kept.
+    pub(crate) store: StoreConfig,
+    /// What is done to them on their way there.
+    pub(crate) seal: &'a SealArgs,
+    /// Whether what is in `pki` is right, whatever the store says.
+    pub(crate) replace_authorities: bool,
+}
+
+/// The host of `https://HOST[:PORT][/PATH]`.
+fn host(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("https://")?.split('/').next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next()?,
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    (!host.is_empty()).then_some(host)
+}
+
+/// Names under which this server's certificate is valid.
+fn names(listen: IpAddr, external_url: Option<&str>) -> Vec<String> {
+    let mut names: Vec<String> = NAMES.into_iter().map(str::to_owned).collect();
+    let listen = Some(listen).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+    let external = external_url.and_then(host).map(str::to_owned);
+    for name in [listen, external].into_iter().flatten() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The URL of an address that was listened on, from this machine.
+pub(crate) fn local_url(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv6() {
+            [0, 0, 0, 0, 0, 0, 0, 1].into()
+        } else {
+            [127, 0, 0, 1].into()
+        });
+    }
+    format!("https://{address}")
+}
+
+impl Core<'_> {
+    /// A server that listens.
+    pub(crate) async fn build(self) -> Result<ApiServer> {
+        if let Some(url) = self.external_url {
+            host(url).with_context(|| format!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
+        }
+        let own_store = matches!(self.store, StoreConfig::Embedded(_));
+        let sealed = self.seal.open(&self.store).await?;
+        let names = names(self.listen.ip(), self.external_url);
+        let front_proxy =
+            freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
+        let pki = self.pki;
+        let config = Config {
+            listen: self.listen,
+            plane: PlaneId::core(),
+            store: Arc::new(sealed.clone()),
+            sealed: Some(sealed),
+            serving: pki.ca.issue_server(&names, VALIDITY)?,
+            client_ca: pki.ca.cert_pem().to_owned(),
+            serving_ca: pki.ca.cert_pem().to_owned(),
+            front_proxy_ca: Some(pki.front_proxy_ca.cert_pem().to_owned()),
+            front_proxy_names: vec![front_proxy.user.to_owned()],
+            front_proxy: Some(pki.front_proxy_ca.issue_client(&front_proxy, VALIDITY)?),
+            node_client: Some(pki.master(components::API_SERVER)?),
+            service_account_key: pki.service_account_key.clone(),
+            cache: Default::default(),
+            limits: Limits::default(),
+            own_store,
+            replace_authorities: self.replace_authorities,
+        };
+        config.build().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_names_where_clients_reach_the_server() {
+        let names = names([0, 0, 0, 0].into(), Some("https://plane.example.com:6443/x"));
+        assert!(names.contains(&"plane.example.com".to_owned()), "{names:?}");
+        assert!(!names.contains(&"0.0.0.0".to_owned()), "{names:?}");
+        assert_eq!(host("https://[fd00::1]:7443"), Some("fd00::1"));
+        assert_eq!(host("http://a"), None);
+        assert_eq!(host("https://:1"), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Flags that say where objects are kept, of each command that opens a store.
+
+use anyhow::{Context, Result};
+use freehold_apiserver::{EtcdOptions, Sealed, StoreConfig, open_store, seal};
+use std::path::{Path, PathBuf};
+
+/// Which etcd, and how to reach it.
+#[derive(clap::Args)]
+pub(crate) struct EtcdArgs {
+    /// Keep objects in this etcd: URLs of its members, with commas between them. The next one is tried when one fails.
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    etcd: Vec<String>,
+    /// What stands before each key in etcd.
+    #[arg(long, default_value = "/freehold/")]
+    etcd_prefix: String,
+    /// The authority of etcd's certificate, a PEM file.
+    #[arg(long, value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
+    /// The client certificate for etcd, a PEM file.
+    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+    /// Its key, a PEM file.
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+    /// The user to be in etcd, where it wants a password.
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
+    /// The user's password: the first line of this file.
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
+}
+
+impl EtcdArgs {
+    /// Options of the engine; `None` where no etcd is named.
+    pub(crate) fn options(&self) -> Result<Option<EtcdOptions>> {
+        if self.etcd.is_empty() {
+            return Ok(None);
+        }
+        let bytes = |path: &PathBuf| read(path).map(String::into_bytes);
+        let identity = match (&self.etcd_cert, &self.etcd_key) {
+            (Some(cert), Some(key)) => Some((bytes(cert)?, bytes(key)?)),
+            _ => None,
+        };
+        let user = match (&self.etcd_user, &self.etcd_password_file) {
+            (Some(user), Some(file)) => Some((user.clone(), first_line(&read(file)?))),
+            _ => None,
+        };
+        Ok(Some(EtcdOptions {
+            prefix: self.etcd_prefix.clone(),
+            ca: self.etcd_ca.as_ref().map(bytes).transpose()?,
+            identity,
+            user,
+            ..EtcdOptions::new(self.etcd.clone())
+        }))
+    }
+}
+
+/// What is done to objects on their way into the store.
+#[derive(clap::Args)]
+pub(crate) struct SealArgs {
+    /// How objects are compressed when they are written: `zstd` or `none`. Either reads what the other wrote.
+    #[arg(long, default_value = "zstd")]
+    compression: Compression,
+    /// Encrypt objects in the store with the keys in this file, an `EncryptionConfiguration` with `aesgcm`.
+    #[arg(long, value_name = "FILE")]
+    encryption_keys: Option<PathBuf>,
+}
+
+/// How objects are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Compression {
+    Zstd,
+    None,
+}
+
+impl SealArgs {
+    /// Opens a store in which objects are sealed so.
+    pub(crate) async fn open(&self, store: &StoreConfig) -> Result<Sealed> {
+        let raw = open_store(store).await?;
+        seal(raw, self.compression == Compression::Zstd, self.encryption_keys.as_deref()).await
+    }
+
+    /// Whether a flag says something about encryption.
+    pub(crate) fn encrypts(&self) -> bool {
+        self.encryption_keys.is_some()
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// A file of text; an error names it.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))
+}

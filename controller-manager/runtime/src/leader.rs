@@ -1,0 +1,189 @@
+//! Of several instances one works: the one that holds a Lease, as Kubernetes' own components do it.
+//!
+//! Times are measured by this machine's clock alone: another's Lease has expired when nothing in it changed for as long as
+//! it says, counted from when this instance saw it last change. A holder that can't renew in time stops its work before
+//! anybody else can take over.
+
+use freehold_client::{Client, Error, Resource};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The namespace of Leases, as of Kubernetes' own components.
+const NAMESPACE: &str = "kube-system";
+
+/// How long a Lease holds, how long its holder tries to renew it, and how often everybody tries.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Others take over after so long without a renewal.
+    pub lease: Duration,
+    /// The holder gives up after so long; less than `lease`.
+    pub renew: Duration,
+    /// The time between attempts.
+    pub retry: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { lease: seconds(15), renew: seconds(10), retry: seconds(2) }
+    }
+}
+
+/// A Lease that instances compete for.
+pub struct Election {
+    client: Client,
+    name: String,
+    identity: String,
+    times: Times,
+    /// The Lease as it was seen last, and since when it has been so.
+    seen: Option<(Value, Instant)>,
+}
+
+impl Election {
+    /// The Lease `name`, for an instance that no other is called like. An instance that comes back under its old identity
+    /// goes on at once.
+    pub fn new(client: Client, name: impl Into<String>, identity: impl Into<String>) -> Self {
+        let (name, identity) = (name.into(), identity.into());
+        Self { client, name, identity, times: Times::default(), seen: None }
+    }
+
+    /// With other times.
+    pub fn times(mut self, times: Times) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// Does the work whenever this instance leads, until `stop`; gives the Lease back in the end. The work has to end soon
+    /// after the token that it is given is cancelled.
+    pub async fn run<F>(mut self, stop: CancellationToken, mut work: impl FnMut(CancellationToken) -> F)
+    where
+        F: Future<Output = ()>,
+    {
+        while self.win(&stop).await {
+            tracing::info!(lease = self.name, identity = self.identity, "leading");
+            let term = stop.child_token();
+            let work = work(term.clone());
+            tokio::pin!(work);
+            tokio::select! {
+                () = &mut work => {}
+                () = self.keep(&stop) => {
+                    term.cancel();
+                    work.await;
+                }
+            }
+            if stop.is_cancelled() {
+                self.release().await;
+                return;
+            }
+            tracing::warn!(lease = self.name, identity = self.identity, "no longer leading");
+        }
+    }
+
+    /// Waits until this instance leads; false if it was stopped before.
+    async fn win(&mut self, stop: &CancellationToken) -> bool {
+        loop {
+            match self.attempt().await {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => tracing::debug!(%error, lease = self.name, "not leading"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return false,
+                () = tokio::time::sleep(self.times.retry) => {}
+            }
+        }
+    }
+
+    /// Renews until that fails for too long, another leads, or `stop`.
+    async fn keep(&mut self, stop: &CancellationToken) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.times.retry) => {}
+            }
+            let begun = Instant::now();
+            let left = self.times.renew.saturating_sub(renewed.elapsed());
+            match tokio::time::timeout(left, self.attempt()).await {
+                Ok(Ok(true)) => renewed = begun,
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => tracing::debug!(%error, lease = self.name, "not renewed"),
+                Err(_) => {}
+            }
+            if renewed.elapsed() >= self.times.renew {
+                return;
+            }
+        }
+    }
+
+    /// Takes the Lease or renews it; false if another has it.
+    async fn attempt(&mut self) -> Result<bool, Error> {
+        let now = json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string());
+        let (identity, seconds) = (self.identity.clone(), self.times.lease.as_secs().max(1));
+        let spec = |since: &Value, changes: i64| {
+            json!({
+                "holderIdentity": identity, "leaseDurationSeconds": seconds,
+                "acquireTime": since, "renewTime": now, "leaseTransitions": changes,
+            })
+        };
+        let found = self.client.get_opt(&leases(), Some(NAMESPACE), &self.name).await?;
+        let Some(mut lease) = found else {
+            let metadata = json!({"name": self.name, "namespace": NAMESPACE});
+            let fresh = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec(&now, 0),
+            });
+            return self.took(self.client.create(&leases(), &fresh).await);
+        };
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let changes = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
+        lease["spec"] = if holder == self.identity {
+            spec(&lease["spec"]["acquireTime"], changes)
+        } else if holder.is_empty() || self.has_expired(&lease) {
+            spec(&now, changes + 1)
+        } else {
+            return Ok(false);
+        };
+        self.took(self.client.update(&leases(), &lease).await)
+    }
+
+    /// Who was quicker leads.
+    fn took(&self, outcome: Result<Value, Error>) -> Result<bool, Error> {
+        match outcome {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_conflict() || error.is_already_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has_expired(&mut self, lease: &Value) -> bool {
+        let valid = Duration::from_secs(lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0));
+        match &self.seen {
+            Some((seen, since)) if *seen == lease["spec"] => since.elapsed() >= valid,
+            _ => {
+                self.seen = Some((lease["spec"].clone(), Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// Lets others take over at once.
+    async fn release(&self) {
+        let give_back = async {
+            let mut lease = self.client.get(&leases(), Some(NAMESPACE), &self.name).await?;
+            if lease["spec"]["holderIdentity"] == json!(self.identity) {
+                lease["spec"]["holderIdentity"] = json!("");
+                lease["spec"]["leaseDurationSeconds"] = json!(1);
+                self.client.update(&leases(), &lease).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        // A server that has gone already keeps it until it expires.
+        let _ = tokio::time::timeout(self.times.retry, give_back).await;
+    }
+}
+
+fn leases() -> Resource {
+    Resource::namespaced("coordination.k8s.io", "v1", "leases")
+}
