@@ -39,8 +39,10 @@ fmt:
 
 # Measures, and writes docs/benchmarks.md; ARGS="--only idle,shared" measures some parts and only prints.
 bench: tools
+	@tools/get kube-apiserver
 	cargo build --release -p freehold-cli -p freehold-tests-bench
 	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench $(ARGS)
+	$(if $(ARGS),,FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench-size --write)
 
 # What a build needs.
 build-tools:

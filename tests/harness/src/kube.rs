@@ -101,6 +101,11 @@ impl Kube {
         Client::new(&config).expect("a kubeconfig that can be used")
     }
 
+    /// Where its etcd serves.
+    pub fn etcd_url(&self) -> String {
+        self.etcd.url()
+    }
+
     /// What kube-apiserver has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("kube-apiserver.log")).unwrap_or_default()
