@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
 use freehold_controller_manager::Config as ControllerConfig;
-use freehold_controller_manager_runtime::{Election, Metrics};
+use freehold_controller_manager_runtime::{Election, Metrics, Times};
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::{Authority, Pair};
@@ -166,6 +166,9 @@ pub(crate) struct ControllerManagerArgs {
     /// Work only while holding a Lease: for several of these over the same planes.
     #[arg(long)]
     leader_elect: bool,
+    /// How many seconds the others wait for one that died before one of them takes over.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
+    leader_elect_lease_duration: u16,
 }
 
 /// Runs controllers until Ctrl-C or SIGTERM.
@@ -176,8 +179,9 @@ pub(crate) async fn controller_manager(args: ControllerManagerArgs) -> Result<()
     let url = args.external_url.unwrap_or_else(|| client.server.clone());
     let ca = client.ca_pem.clone();
     let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| Arc::new(pki.ca));
+    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
     let election = match args.leader_elect {
-        true => Some(Election::new(Client::new(&client)?, LEASE, instance())),
+        true => Some(Election::new(Client::new(&client)?, LEASE, instance()).times(times)),
         false => None,
     };
     let config = ControllerConfig::new(client, url, ca, signing);

@@ -24,10 +24,16 @@ pub struct Times {
     pub retry: Duration,
 }
 
+impl Times {
+    /// A Lease that holds for so long, whole seconds, with the other times in the proportion that Kubernetes' components have.
+    pub fn of_lease(lease: Duration) -> Self {
+        Self { lease, renew: lease * 2 / 3, retry: lease * 2 / 15 }
+    }
+}
+
 impl Default for Times {
     fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { lease: seconds(15), renew: seconds(10), retry: seconds(2) }
+        Self::of_lease(Duration::from_secs(15))
     }
 }
 

@@ -4,10 +4,12 @@ use crate::network::Network;
 use crate::paths::tool;
 use crate::process::kill;
 use crate::wait::until;
+use freehold_pki::{Authority, ClientName};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +20,8 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 const CLIENTS: u16 = 2379;
 const PEERS: u16 = 2380;
+/// Health and metrics, without TLS.
+const METRICS: u16 = 2381;
 
 /// A cluster. It ends when this is dropped.
 pub struct Cluster {
@@ -27,37 +31,102 @@ pub struct Cluster {
     // Behind the members: they go first.
     folder: TempDir,
     network: Option<Arc<Network>>,
+    scheme: &'static str,
+}
+
+/// What a client of a cluster with TLS needs: PEM files.
+pub struct ClientFiles {
+    /// The authority of the servers.
+    pub ca: PathBuf,
+    /// The client's certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
 }
 
 impl Cluster {
     /// A cluster of so many members on addresses of the loopback interface that nobody else uses, ready to serve.
     pub fn start(members: u8, args: &[&str]) -> Self {
-        let cluster = Self::make(loopback(members), args, None);
+        let mut cluster = Self::make(loopback(members), args, None);
+        cluster.launch_all();
         cluster.wait_until_healthy();
         cluster
     }
 
+    /// The same with TLS, for clients that have a certificate of its authority.
+    pub fn start_with_tls(members: u8) -> (Self, ClientFiles) {
+        let mut cluster = Self::make(loopback(members), &[], None);
+        let files = cluster.make_certificates();
+        cluster.launch_all();
+        cluster.wait_until_healthy();
+        (cluster, files)
+    }
+
     /// A cluster whose members are hosts of a network: what talks to it runs in [`Network::observe`]. It is not waited for.
     pub fn on(network: Arc<Network>, members: u8, args: &[&str]) -> Self {
-        Self::make((0..members).map(Network::address).collect(), args, Some(network))
+        let mut cluster = Self::make((0..members).map(Network::address).collect(), args, Some(network));
+        cluster.launch_all();
+        cluster
     }
 
     fn make(addresses: Vec<Ipv4Addr>, args: &[&str], network: Option<Arc<Network>>) -> Self {
         let folder = tempfile::Builder::new().prefix("freehold-etcd-").tempdir();
-        let mut cluster = Self {
+        Self {
             members: addresses.iter().map(|_| None).collect(),
             addresses,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             folder: folder.expect("a temporary directory"),
             network,
+            scheme: "http",
+        }
+    }
+
+    fn launch_all(&mut self) {
+        (0..self.members.len()).for_each(|member| self.restart(member));
+    }
+
+    fn make_certificates(&mut self) -> ClientFiles {
+        let day = Duration::from_secs(86_400);
+        let authority = Authority::generate("etcd").expect("an authority can be made");
+        let names: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        let server = authority.issue_server(&names, day).expect("a certificate can be made");
+        let name = ClientName { user: "freehold", groups: &[], plane: None };
+        let client = authority.issue_client(&name, day).expect("a certificate can be made");
+        let file = |name: &str, pem: &str| {
+            let path = self.folder.path().join(name);
+            std::fs::write(&path, pem).expect("the test's folder can be written");
+            path
         };
-        (0..cluster.members.len()).for_each(|member| cluster.restart(member));
-        cluster
+        let ca = file("ca.crt", authority.cert_pem());
+        let (cert, key) = (file("server.crt", &server.cert_pem), file("server.key", &server.key_pem));
+        let text = |path: &Path| path.display().to_string();
+        self.scheme = "https";
+        let flags = ["--trusted-ca-file", &text(&ca), "--cert-file", &text(&cert), "--key-file", &text(&key)];
+        self.args.extend(flags.into_iter().chain(["--client-cert-auth"]).map(str::to_owned));
+        ClientFiles {
+            ca,
+            cert: file("client.crt", &client.cert_pem),
+            key: file("client.key", &client.key_pem),
+        }
+    }
+
+    /// Lets in only who knows the password of `root`.
+    pub fn require_password(&self, password: &str) {
+        let calls = [
+            ("user/add", format!(r#"{{"name":"root","password":"{password}"}}"#)),
+            ("user/grant", r#"{"user":"root","role":"root"}"#.to_owned()),
+            ("enable", "{}".to_owned()),
+        ];
+        for (path, body) in calls {
+            let head = format!("POST /v3/auth/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+            let answer = self.send(0, CLIENTS, &(head + &body)).unwrap_or_default();
+            assert!(answer.contains(" 200 "), "{path}: {answer}");
+        }
     }
 
     /// Where members serve clients.
     pub fn urls(&self) -> Vec<String> {
-        self.addresses.iter().map(|address| format!("http://{address}:{CLIENTS}")).collect()
+        self.addresses.iter().map(|address| format!("{}://{address}:{CLIENTS}", self.scheme)).collect()
     }
 
     /// The network that the members are on, if they have one of their own.
@@ -118,7 +187,8 @@ impl Cluster {
     fn launch(&self, member: usize) -> Child {
         let peers = |at: usize| format!("http://{}:{PEERS}", self.addresses[at]);
         let all: Vec<_> = (0..self.addresses.len()).map(|at| format!("member-{at}={}", peers(at))).collect();
-        let clients = format!("http://{}:{CLIENTS}", self.addresses[member]);
+        let clients = format!("{}://{}:{CLIENTS}", self.scheme, self.addresses[member]);
+        let metrics = format!("http://{}:{METRICS}", self.addresses[member]);
         let log = File::options().create(true).append(true).open(self.log(member));
         let log = log.expect("the test's folder can be written");
         let program = tool("FREEHOLD_TEST_ETCD", "etcd");
@@ -132,6 +202,7 @@ impl Cluster {
             .arg(self.folder.path().join(member.to_string()))
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers(member), "--initial-advertise-peer-urls", &peers(member)])
+            .args(["--listen-metrics-urls", &metrics])
             .args(["--initial-cluster", &all.join(",")])
             // Processes die in tests, never a machine.
             .arg("--unsafe-no-fsync")
@@ -143,10 +214,14 @@ impl Cluster {
     }
 
     fn ask(&self, member: usize, path: &str) -> Option<String> {
-        let address = SocketAddr::from((self.addresses[member], CLIENTS));
+        self.send(member, METRICS, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+    }
+
+    fn send(&self, member: usize, port: u16, request: &str) -> Option<String> {
+        let address = SocketAddr::from((self.addresses[member], port));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+        stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)

@@ -119,7 +119,7 @@ impl Fleet {
     pub fn start_manager(&mut self, nth: usize) {
         let log = self.log(&format!("manager-{nth}.log"));
         let child = Command::new(freehold_binary())
-            .args(["controller-manager", "--leader-elect"])
+            .args(["controller-manager", "--leader-elect", "--leader-elect-lease-duration=4"])
             .arg("--kubeconfig")
             .arg(self.join("admin.kubeconfig"))
             .arg("--pki-dir")

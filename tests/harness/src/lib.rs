@@ -28,7 +28,7 @@ mod process;
 mod server;
 mod wait;
 
-pub use cluster::Cluster;
+pub use cluster::{ClientFiles, Cluster};
 pub use crds::{Crd, crds};
 pub use etcd::Etcd;
 pub use fleet::Fleet;

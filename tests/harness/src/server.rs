@@ -25,7 +25,7 @@ const STOP: Duration = Duration::from_secs(5);
 /// What keeps a server's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// The embedded engine.
+    /// The embedded engine, or what the further arguments name.
     #[default]
     Embedded,
     /// A real etcd.

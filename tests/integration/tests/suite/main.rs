@@ -6,6 +6,7 @@ mod dedicated;
 mod deletion;
 mod durability;
 mod encryption;
+mod etcd_access;
 mod first_project;
 mod health;
 mod isolation;
