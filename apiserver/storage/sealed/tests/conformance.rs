@@ -19,7 +19,7 @@ mod embedded {
         (Arc::new(store), dir)
     }
 
-    freehold_apiserver_storage::conformance!(engine);
+    freehold_apiserver_storage::conformance!(engine; resized);
 }
 
 /// Over a real etcd.
@@ -32,5 +32,5 @@ mod etcd {
         (Arc::new(sealed(engine, Some(keys(&["one"]))).await), server)
     }
 
-    freehold_apiserver_storage::conformance!(engine);
+    freehold_apiserver_storage::conformance!(engine; resized);
 }
