@@ -150,6 +150,14 @@ impl CacheEvent {
         names(&self.raw.key, self.collection.start.into()..self.collection.end.into()).1
     }
 
+    /// By how many the plane's own keys grew.
+    pub(crate) fn growth(&self) -> i32 {
+        match &self.raw.value {
+            Some(_) => i32::from(self.raw.created == self.revision),
+            None => -1,
+        }
+    }
+
     /// The plane's own value after the event.
     pub(crate) fn own(&self) -> Own {
         match (&self.raw.value, self.change()) {

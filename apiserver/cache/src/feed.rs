@@ -2,17 +2,22 @@
 
 use crate::{
     CacheEvent, Entry, LayerSource,
-    hub::Hub,
+    census::Census,
+    event::{self, Own},
+    hub::{Hub, Interest},
     layer::{collection, object_name},
     plane::PlaneCache,
 };
-use freehold_apiserver_storage::{KeyRange, ObjectPath, Store, StoreError, WatchItem};
+use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Store, StoreError, WatchItem};
 use freehold_machinery::{PlaneId, Result, Status};
 use futures_util::StreamExt;
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::sync::{OnceCell, watch};
@@ -22,7 +27,7 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 /// How long the store may be silent before it is asked for its progress.
 const NUDGE: Duration = Duration::from_millis(20);
 /// How often idle planes are looked for.
-const SWEEP: Duration = Duration::from_secs(10);
+const SWEEP: Duration = Duration::from_secs(2);
 
 /// How much the cache may keep.
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +36,21 @@ pub struct CacheOptions {
     pub recent_bytes: usize,
     /// A plane without watches is dropped after so long without a request.
     pub idle: Duration,
-    /// Over so many bytes of objects, the planes that were not asked for the longest are dropped early.
+    /// Over so many bytes of objects, the planes that were not asked for the longest are dropped early, those with open
+    /// watches last. A collection that takes more than an eighth of it is read from the store each time.
     pub memory: usize,
 }
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { recent_bytes: 8 << 20, idle: Duration::from_secs(300), memory: 1 << 30 }
+        Self { recent_bytes: 8 << 20, idle: Duration::from_secs(300), memory: 256 << 20 }
+    }
+}
+
+impl CacheOptions {
+    /// Bytes beyond which a collection is not kept in memory, so that one can't take the place of all others.
+    fn most(&self) -> usize {
+        self.memory / 8
     }
 }
 
@@ -54,6 +67,34 @@ pub struct Cache {
     pub(crate) hub: Mutex<Hub>,
     pub(crate) applied: watch::Sender<u64>,
     started: Instant,
+    counts: Counts,
+    pub(crate) census: Mutex<Census>,
+    /// Held by the one who counts.
+    pub(crate) counting: tokio::sync::Mutex<()>,
+}
+
+/// What the cache has done so far.
+#[derive(Default)]
+struct Counts {
+    loads: AtomicU64,
+    evictions: AtomicU64,
+}
+
+/// How the cache is, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheState {
+    /// Planes in memory.
+    pub planes: usize,
+    /// Bytes that they take, about.
+    pub bytes: usize,
+    /// Bytes that they may take.
+    pub budget: usize,
+    /// Planes loaded since the start.
+    pub loads: u64,
+    /// Planes dropped since the start.
+    pub evictions: u64,
+    /// Bytes for knowing which planes have what, all planes together, about.
+    pub census: usize,
 }
 
 /// What a client sees of a store that failed.
@@ -88,6 +129,9 @@ impl Cache {
             applied: watch::Sender::new(revision),
             planes: RwLock::default(),
             started: Instant::now(),
+            counts: Counts::default(),
+            census: Mutex::default(),
+            counting: tokio::sync::Mutex::default(),
             store,
             keys,
             layers,
@@ -110,7 +154,7 @@ impl Cache {
             None => {
                 let fresh = || {
                     Arc::new((
-                        Arc::new(PlaneCache::loading(id.clone(), self.layers.layer(id))),
+                        Arc::new(PlaneCache::loading(id.clone(), self.layers.layer(id), self.options.most())),
                         OnceCell::new(),
                     ))
                 };
@@ -121,6 +165,7 @@ impl Cache {
         plane.touch(self.now());
         let load = || async {
             // The feed must be past the point from which it sends this plane its events.
+            self.counts.loads.fetch_add(1, Ordering::Relaxed);
             plane.load(&*self.store).await.map_err(|error| unavailable(&error))
         };
         loaded.get_or_try_init(load).await?;
@@ -171,8 +216,24 @@ impl Cache {
     /// One object, as the cache has it.
     pub async fn get_cached(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<Arc<Entry>>> {
         let plane = self.plane(plane).await?;
+        Ok(self.find(&plane, path).await?.0)
+    }
+
+    /// An object and the revision of the plane's own key, from memory or, where it is not kept there, from the store.
+    async fn find(&self, plane: &PlaneCache, path: &ObjectPath) -> Result<(Option<Arc<Entry>>, u64)> {
         let name = object_name(path.namespace.as_deref(), &path.name);
-        Ok(plane.get(&collection(&path.group, &path.resource), &name))
+        let collection = collection(&path.group, &path.resource);
+        if let Some(found) = plane.find(&collection, &name) {
+            return Ok(found);
+        }
+        let key = Key::object(&plane.id, path);
+        let Some(item) = self.store.get(&key).await.map_err(|error| unavailable(&error))? else {
+            return Ok((plane.below(&collection, &name), 0));
+        };
+        match event::read(&key, Some(&item.value), item.created, item.modified) {
+            Own::Object(entry) => Ok((Some(entry), item.modified)),
+            Own::Whiteout | Own::Absent => Ok((None, item.modified)),
+        }
     }
 
     /// Makes sure that a plane is in memory.
@@ -180,15 +241,15 @@ impl Cache {
         self.plane(plane).await.map(drop)
     }
 
-    /// One object of a plane that is in memory; `None` where the plane is not.
+    /// One object of a plane that is in memory; `None` where the plane or the collection is not.
     pub fn peek(&self, plane: &PlaneId, path: &ObjectPath) -> Option<Arc<Entry>> {
         let slot = self.planes.read().get(plane).cloned()?;
         slot.1.get()?;
         let name = object_name(path.namespace.as_deref(), &path.name);
-        slot.0.get(&collection(&path.group, &path.resource), &name)
+        slot.0.find(&collection(&path.group, &path.resource), &name)?.0
     }
 
-    /// The objects of a resource in a plane that is in memory; none where the plane is not.
+    /// The objects of a resource in a plane that is in memory; none where the plane or the collection is not.
     pub fn peek_list(
         &self,
         plane: &PlaneId,
@@ -200,7 +261,7 @@ impl Cache {
             return Vec::new();
         };
         let shot = slot.0.snapshot(&collection(group, resource), namespace, true, 0);
-        shot.objects.into_iter().map(|(_, entry)| entry).collect()
+        shot.into_iter().flat_map(|shot| shot.objects).map(|(_, entry)| entry).collect()
     }
 
     /// An object's key as a commit sees it: the object, if there is one, and the revision that the commit must expect of
@@ -211,9 +272,7 @@ impl Cache {
         path: &ObjectPath,
     ) -> Result<(Option<Arc<Entry>>, u64)> {
         let plane = self.plane(plane).await?;
-        let name = object_name(path.namespace.as_deref(), &path.name);
-        let collection = collection(&path.group, &path.resource);
-        Ok((plane.get(&collection, &name), plane.own_revision(&collection, &name)))
+        self.find(&plane, path).await
     }
 
     /// Whether the layer below a plane has the object.
@@ -243,6 +302,34 @@ impl Cache {
         (planes.len(), planes.values().map(|slot| slot.0.bytes()).sum())
     }
 
+    /// How the cache is now.
+    pub fn state(&self) -> CacheState {
+        let (planes, bytes) = self.loaded();
+        CacheState {
+            planes,
+            bytes,
+            budget: self.options.memory,
+            loads: self.counts.loads.load(Ordering::Relaxed),
+            evictions: self.counts.evictions.load(Ordering::Relaxed),
+            census: self.census.lock().bytes(),
+        }
+    }
+
+    /// Calls `observer` with each event of a collection of a plane, before any reader can see it, and with `None` when
+    /// events were missed. Everything up to the revision that is returned has happened before. It must not block.
+    pub fn observe(
+        &self,
+        plane: PlaneId,
+        group: &str,
+        resource: &str,
+        observer: impl Fn(Option<&CacheEvent>) + Send + Sync + 'static,
+    ) -> u64 {
+        let mut hub = self.hub.lock();
+        let interest = Interest { plane: Some(plane), collection: collection(group, resource).into() };
+        hub.observe(interest, Arc::new(observer));
+        hub.revision
+    }
+
     /// The keys that this cache covers.
     pub(crate) fn keys(&self) -> &KeyRange {
         &self.keys
@@ -257,6 +344,7 @@ impl Cache {
             if let Some(slot) = self.planes.read().get(&event.plane) {
                 slot.0.apply(&event);
             }
+            self.census.lock().apply(&event);
             hub.publish(event);
         }
         self.advance(&mut hub, revision);
@@ -274,35 +362,48 @@ impl Cache {
     /// Starts over, because the store no longer has what happened since.
     async fn restart(&self) -> std::result::Result<u64, StoreError> {
         let revision = self.store.revision().await?;
+        let _nobody_counts = self.counting.lock().await;
         self.planes.write().clear();
+        *self.census.lock() = Census::default();
         self.hub.lock().reset(revision);
         self.applied.send_modify(|applied| *applied = revision.max(*applied));
         Ok(revision)
     }
 
-    fn evict(&self) {
+    /// Drops what is idle, then what is over the budget.
+    pub(crate) fn evict(&self) {
         let now = self.now();
         let mut planes = self.planes.write();
+        let before = planes.len();
         let idle = self.options.idle.as_secs();
-        let free = |slot: &Slot| slot.0.pins.load(Ordering::Acquire) == 0 && !slot.0.id.is_core();
         let age = |slot: &Slot| now.saturating_sub(slot.0.used.load(Ordering::Relaxed));
-        planes.retain(|_, slot| !free(slot) || age(slot) < idle && !(slot.0.is_empty() && age(slot) > 1));
+        planes.retain(|_, slot| {
+            slot.0.is_pinned() || age(slot) < idle && !(slot.0.is_empty() && age(slot) > 1)
+        });
         let mut bytes: usize = planes.values().map(|slot| slot.0.bytes()).sum();
-        if bytes <= self.options.memory {
-            return;
-        }
-        let mut candidates: Vec<(u64, PlaneId, usize)> = planes
-            .values()
-            .filter(|slot| free(slot))
-            .map(|slot| (age(slot), slot.0.id.clone(), slot.0.bytes()))
-            .collect();
-        candidates.sort_by_key(|(age, ..)| std::cmp::Reverse(*age));
-        for (_, id, size) in candidates {
-            if bytes <= self.options.memory {
-                break;
+        if bytes > self.options.memory {
+            let mut candidates: Vec<(bool, u64, PlaneId, usize)> = planes
+                .values()
+                .filter(|slot| !slot.0.id.is_core())
+                .map(|slot| (slot.0.is_pinned(), now - age(slot), slot.0.id.clone(), slot.0.bytes()))
+                .collect();
+            candidates.sort_unstable();
+            for (_, _, id, size) in candidates {
+                if bytes <= self.options.memory {
+                    break;
+                }
+                planes.remove(&id);
+                bytes = bytes.saturating_sub(size);
             }
-            planes.remove(&id);
-            bytes = bytes.saturating_sub(size);
+        }
+        let dropped = before - planes.len();
+        self.counts.evictions.fetch_add(dropped as u64, Ordering::Relaxed);
+        // One plane alone may not take everything either.
+        for slot in planes.values().filter(|slot| slot.0.bytes() > self.options.memory / 2) {
+            slot.0.shed();
+        }
+        if before > 4 * planes.len() {
+            planes.shrink_to_fit();
         }
     }
 }
@@ -350,6 +451,7 @@ async fn sweep(cache: std::sync::Weak<Cache>) {
             Some(cache) => {
                 cache.evict();
                 cache.hub.lock().sweep();
+                cache.census.lock().sweep();
             }
             None => return,
         }

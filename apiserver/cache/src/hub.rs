@@ -31,6 +31,15 @@ pub(crate) struct Interest {
     pub(crate) collection: Box<str>,
 }
 
+impl Interest {
+    fn wants(&self, event: &CacheEvent) -> bool {
+        event.collection() == &*self.collection && self.plane.as_ref().is_none_or(|p| *p == event.plane)
+    }
+}
+
+/// Told of each event of its interest; of `None` when events were missed.
+pub(crate) type Observer = Arc<dyn Fn(Option<&CacheEvent>) + Send + Sync>;
+
 type Topics = HashMap<Box<str>, Arc<Topic>>;
 
 pub(crate) struct Hub {
@@ -43,6 +52,8 @@ pub(crate) struct Hub {
     recent_limit: usize,
     everywhere: Topics,
     planes: HashMap<PlaneId, Topics>,
+    /// Those who are told of events before any reader can see them.
+    observers: Vec<(Interest, Observer)>,
     /// Bytes that unread events of all topics take; an event of two topics counts twice.
     unread: Arc<AtomicUsize>,
 }
@@ -189,6 +200,7 @@ impl Hub {
             recent_limit,
             everywhere: Topics::new(),
             planes: HashMap::new(),
+            observers: Vec::new(),
             unread: Arc::default(),
         }
     }
@@ -211,7 +223,17 @@ impl Hub {
         }
     }
 
+    /// Adds an observer.
+    pub(crate) fn observe(&mut self, interest: Interest, observer: Observer) {
+        self.observers.push((interest, observer));
+    }
+
     pub(crate) fn publish(&mut self, event: Arc<CacheEvent>) {
+        for (interest, observer) in &self.observers {
+            if interest.wants(&event) {
+                observer(Some(&event));
+            }
+        }
         self.send(&event);
         self.recent_bytes += event.cost();
         self.recent.push_back(event);
@@ -228,11 +250,7 @@ impl Hub {
             return None;
         }
         let start = self.recent.partition_point(|event| event.revision <= after);
-        let wanted = |event: &&Arc<CacheEvent>| {
-            event.collection() == &*interest.collection
-                && interest.plane.as_ref().is_none_or(|p| *p == event.plane)
-        };
-        Some(self.recent.range(start..).filter(wanted).cloned().collect())
+        Some(self.recent.range(start..).filter(|event| interest.wants(event)).cloned().collect())
     }
 
     pub(crate) fn subscribe(&mut self, interest: Interest) -> Reader {
@@ -259,7 +277,9 @@ impl Hub {
     pub(crate) fn reset(&mut self, revision: u64) {
         let topics = self.everywhere.values().chain(self.planes.values().flat_map(HashMap::values));
         topics.for_each(|topic| topic.close());
-        *self = Self::new(revision, self.recent_limit);
+        let observers = std::mem::take(&mut self.observers);
+        *self = Self { observers, ..Self::new(revision, self.recent_limit) };
+        self.observers.iter().for_each(|(_, observer)| observer(None));
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! This crate must not know: HTTP, resource types, who is asking.
 
+mod census;
 pub mod codec;
 mod entry;
 mod event;
@@ -18,7 +19,7 @@ mod watch;
 
 pub use entry::Entry;
 pub use event::{CacheEvent, EventKind};
-pub use feed::{Cache, CacheOptions};
+pub use feed::{Cache, CacheOptions, CacheState};
 pub use layer::{Layer, LayerSource};
-pub use read::{ListRequest, Listed, Page};
+pub use read::{ListRequest, Listed, Page, PageOfPlanes, PagesOfPlanes};
 pub use watch::{Scope, Subscription, WatchStart};

@@ -3,13 +3,14 @@
 use crate::{
     CacheEvent, Entry, Layer,
     event::{self, Own},
-    layer::{Objects, bounds, collection, object_name},
+    layer::{Objects, bounds},
 };
-use freehold_apiserver_storage::{KeyRange, Range, Store, StoreError};
+use bytes::Bytes;
+use freehold_apiserver_storage::{Key, KeyRange, KeyValue, Range, Store, StoreError};
 use freehold_machinery::PlaneId;
 use parking_lot::RwLock;
 use std::{
-    collections::{BTreeMap, btree_map::Entry as Slot},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -17,7 +18,12 @@ use std::{
 };
 
 /// How many keys one read of a load asks for.
-const LOAD_CHUNK: usize = 2_000;
+const LOAD_CHUNK: usize = 1_000;
+/// What a loaded plane takes beside its objects, and what each of its collections does, in bytes, about.
+const PLANE_OVERHEAD: usize = 512;
+const COLLECTION_OVERHEAD: usize = 256;
+/// What a whiteout takes beside its name.
+const WHITEOUT: usize = 64;
 
 /// A loaded plane.
 pub(crate) struct PlaneCache {
@@ -40,6 +46,8 @@ struct State {
     /// Events that came while it was loading; `None` once it is loaded.
     pending: Option<Vec<Arc<CacheEvent>>>,
     bytes: usize,
+    /// Bytes beyond which a collection is not kept here.
+    most: usize,
 }
 
 /// A plane's own objects of one resource.
@@ -50,6 +58,9 @@ struct Collection {
     whiteouts: BTreeMap<Box<str>, u64>,
     /// The last revision that changed it.
     changed: u64,
+    bytes: usize,
+    /// It is too large to be kept in memory: nothing of it is here, and readers ask the store.
+    large: bool,
 }
 
 /// Objects of one collection as of one revision.
@@ -62,14 +73,15 @@ pub(crate) struct Snapshot {
 
 impl PlaneCache {
     /// A plane that takes in events but is not loaded.
-    pub(crate) fn loading(id: PlaneId, layer: Arc<Layer>) -> Self {
-        let state = RwLock::new(State { pending: Some(Vec::new()), ..State::default() });
+    /// Collections of more than `most` bytes are left to the store.
+    pub(crate) fn loading(id: PlaneId, layer: Arc<Layer>, most: usize) -> Self {
+        let state = RwLock::new(State { pending: Some(Vec::new()), most, ..State::default() });
         Self { id, layer, state, used: AtomicU64::new(0), pins: AtomicUsize::new(0) }
     }
 
     /// Reads the plane from the store and then applies what happened meanwhile.
     pub(crate) async fn load(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let mut loaded = State::default();
+        let mut loaded = State { most: self.state.read().most, ..State::default() };
         let mut keys = KeyRange::plane(&self.id);
         let mut at = None;
         loop {
@@ -77,13 +89,8 @@ impl PlaneCache {
                 store.range(Range { keys: keys.clone(), at, limit: LOAD_CHUNK, keys_only: false }).await?;
             let revision = *at.get_or_insert(page.revision);
             (loaded.loaded, loaded.revision) = (revision, revision);
-            let next = page.items.last().map(|last| KeyRange::one(&last.key).end);
-            for item in page.items {
-                let Some((_, path)) = item.key.object_path() else { continue };
-                let own = event::read(&item.key, Some(&item.value), item.created, item.modified);
-                let name = object_name(path.namespace.as_deref(), &path.name);
-                loaded.put(&collection(&path.group, &path.resource), &name, own, item.modified);
-            }
+            page.items.iter().for_each(|item| loaded.load(item));
+            let next = page.items.last().map(|last| loaded.behind(&last.key));
             match next {
                 Some(next) if page.more => keys = keys.from_key(next),
                 _ => break,
@@ -106,44 +113,49 @@ impl PlaneCache {
         }
     }
 
-    /// An object, from the plane itself or the layer below.
-    pub(crate) fn get(&self, collection: &str, name: &str) -> Option<Arc<Entry>> {
+    /// An object, from the plane itself or the layer below, and the revision of the plane's own key, a whiteout's
+    /// included; 0 where there is none. `None` where the collection is not kept in memory.
+    pub(crate) fn find(&self, collection: &str, name: &str) -> Option<(Option<Arc<Entry>>, u64)> {
         let state = self.state.read();
         if let Some(own) = state.collections.get(collection) {
-            if let Some(entry) = own.objects.get(name) {
-                return Some(entry.clone());
-            }
-            if own.whiteouts.contains_key(name) {
+            if own.large {
                 return None;
             }
+            if let Some(entry) = own.objects.get(name) {
+                return Some((Some(entry.clone()), entry.modified));
+            }
+            if let Some(hidden) = own.whiteouts.get(name) {
+                return Some((None, *hidden));
+            }
         }
+        Some((self.below(collection, name), 0))
+    }
+
+    /// An object of the layer below.
+    pub(crate) fn below(&self, collection: &str, name: &str) -> Option<Arc<Entry>> {
         self.layer.get(&self.id, collection, name)
     }
 
-    /// Whether the plane itself has a key for the object, a whiteout included, and the revision that wrote it.
-    pub(crate) fn own_revision(&self, collection: &str, name: &str) -> u64 {
-        let state = self.state.read();
-        let Some(own) = state.collections.get(collection) else { return 0 };
-        own.objects.get(name).map(|entry| entry.modified).or(own.whiteouts.get(name).copied()).unwrap_or(0)
-    }
-
-    /// Objects of a collection, layer included.
+    /// Objects of a collection, layer included; `None` where it is not kept in memory.
     pub(crate) fn snapshot(
         &self,
         collection: &str,
         namespace: Option<&str>,
         base: bool,
         applied: u64,
-    ) -> Snapshot {
+    ) -> Option<Snapshot> {
         let state = self.state.read();
         let revision = state.revision.max(applied);
         let own = state.collections.get(collection);
+        if own.is_some_and(|own| own.large) {
+            return None;
+        }
         let below = if base { self.layer.range(&self.id, collection, namespace) } else { Objects::new() };
         let changed = own.map_or(0, |c| c.changed);
         let mine = own.map(|c| c.objects.range(bounds(namespace)));
         if below.is_empty() {
             let objects = mine.into_iter().flatten().map(|(n, e)| (n.clone(), e.clone())).collect();
-            return Snapshot { objects, revision, changed };
+            return Some(Snapshot { objects, revision, changed });
         }
         let mut merged = below;
         if let Some(own) = own {
@@ -152,7 +164,7 @@ impl PlaneCache {
             }
         }
         merged.extend(mine.into_iter().flatten().map(|(n, e)| (n.clone(), e.clone())));
-        Snapshot { objects: merged.into_iter().collect(), revision, changed }
+        Some(Snapshot { objects: merged.into_iter().collect(), revision, changed })
     }
 
     /// The last revision that changed a collection; the layer's where the plane has nothing of it.
@@ -162,12 +174,28 @@ impl PlaneCache {
 
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.state.read().bytes
+        let state = self.state.read();
+        state.bytes + PLANE_OVERHEAD + state.collections.len() * COLLECTION_OVERHEAD
+    }
+
+    /// Leaves the largest collection to the store from now on, because the plane takes too much as a whole.
+    pub(crate) fn shed(&self) {
+        let mut state = self.state.write();
+        let largest = state.collections.iter().max_by_key(|(_, own)| own.bytes).map(|(name, _)| name.clone());
+        if let Some(name) = largest {
+            state.leave(&name);
+        }
     }
 
     /// Whether nothing of the plane's own is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state.read().collections.values().all(|c| c.objects.is_empty() && c.whiteouts.is_empty())
+        let state = self.state.read();
+        state.collections.values().all(|c| c.objects.is_empty() && c.whiteouts.is_empty() && !c.large)
+    }
+
+    /// Whether it stays although nobody asks for it: somebody watches it, or it is the core plane.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Acquire) > 0 || self.id.is_core()
     }
 
     /// Marks it as used now.
@@ -184,6 +212,36 @@ impl State {
         }
     }
 
+    /// Takes in what the store has under a key.
+    fn load(&mut self, item: &KeyValue) {
+        let Some((_, span)) = event::split(&item.key) else { return };
+        let (collection, name) = event::names(&item.key, span);
+        if self.collections.get(collection).is_some_and(|known| known.large) {
+            return;
+        }
+        let own = event::read(&item.key, Some(&item.value), item.created, item.modified);
+        self.put(collection, name, own, item.modified);
+    }
+
+    /// The first key behind `key` that is worth loading: what is left of a large collection is not.
+    fn behind(&self, key: &Key) -> Bytes {
+        let next = || KeyRange::one(key).end;
+        let Some((_, span)) = event::split(key) else { return next() };
+        if !self.collections.get(event::names(key, span.clone()).0).is_some_and(|known| known.large) {
+            return next();
+        }
+        // '0' is the character behind '/'.
+        [&key.as_bytes()[..span.end], b"0"].concat().into()
+    }
+
+    /// Leaves a collection to the store.
+    fn leave(&mut self, collection: &str) {
+        let Some(slot) = self.collections.get_mut(collection) else { return };
+        self.bytes -= slot.bytes;
+        // As of each revision up to now it may be another one.
+        *slot = Collection { changed: self.revision.max(slot.changed), large: true, ..Collection::default() };
+    }
+
     fn put(&mut self, collection: &str, name: &str, own: Own, revision: u64) {
         if !self.collections.contains_key(collection) {
             if matches!(own, Own::Absent) {
@@ -192,27 +250,35 @@ impl State {
             self.collections.insert(collection.into(), Collection::default());
         }
         let Some(slot) = self.collections.get_mut(collection) else { return };
-        slot.changed = slot.changed.max(revision);
-        slot.whiteouts.remove(name);
-        let before = match (own, slot.objects.entry(name.into())) {
-            (Own::Object(entry), Slot::Occupied(mut old)) => {
+        let before = slot.bytes;
+        slot.put(name, own, revision);
+        self.bytes = self.bytes + slot.bytes - before;
+        if slot.bytes > self.most {
+            self.leave(collection);
+        }
+    }
+}
+
+impl Collection {
+    fn put(&mut self, name: &str, own: Own, revision: u64) {
+        self.changed = self.changed.max(revision);
+        if self.large {
+            return;
+        }
+        if self.whiteouts.remove(name).is_some() {
+            self.bytes -= name.len() + WHITEOUT;
+        }
+        let before = match own {
+            Own::Object(entry) => {
                 self.bytes += entry.cost();
-                Some(old.insert(entry))
+                self.objects.insert(name.into(), entry)
             }
-            (Own::Object(entry), Slot::Vacant(vacant)) => {
-                self.bytes += entry.cost();
-                vacant.insert(entry);
-                None
+            Own::Whiteout => {
+                self.bytes += name.len() + WHITEOUT;
+                self.whiteouts.insert(name.into(), revision);
+                self.objects.remove(name)
             }
-            (other, old) => {
-                if matches!(other, Own::Whiteout) {
-                    slot.whiteouts.insert(name.into(), revision);
-                }
-                match old {
-                    Slot::Occupied(old) => Some(old.remove()),
-                    Slot::Vacant(_) => None,
-                }
-            }
+            Own::Absent => self.objects.remove(name),
         };
         self.bytes -= before.map_or(0, |entry| entry.cost());
     }

@@ -9,10 +9,13 @@ use crate::{
 use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range};
 use freehold_machinery::{PlaneId, Result};
-use std::sync::Arc;
+use futures_util::StreamExt;
+use std::{collections::VecDeque, sync::Arc};
 
 /// Keys that one read of the store asks for.
 const CHUNK: usize = 2_000;
+/// Planes that are read at the same time for a list over many.
+const AHEAD: usize = 16;
 
 /// Which objects a list is about.
 #[derive(Clone, Copy, Debug)]
@@ -45,28 +48,95 @@ pub struct Page {
     pub more: bool,
 }
 
+/// Where a list over several planes stands.
+pub struct PagesOfPlanes {
+    planes: VecDeque<PlaneId>,
+    group: String,
+    resource: String,
+    namespace: Option<String>,
+    at: u64,
+    /// Behind which place the first of the planes goes on.
+    after: Box<str>,
+    layers: bool,
+}
+
+/// One object of such a list.
+pub struct PageOfPlanes {
+    /// Its plane.
+    pub plane: PlaneId,
+    /// Its place in the order of the plane's collection.
+    pub place: Box<str>,
+    /// The object.
+    pub entry: Arc<Entry>,
+}
+
 impl Cache {
-    /// The objects as the cache has them, layer included. Call [`Cache::catch_up`] before for a linearizable list.
-    pub async fn list(&self, request: ListRequest<'_>) -> Result<Listed> {
+    /// The objects as the cache has them, layer included; `None` for a collection that is too large to be kept in
+    /// memory, which has to be read in pages. Call [`Cache::catch_up`] before for a linearizable list.
+    pub async fn list_cached(&self, request: ListRequest<'_>) -> Result<Option<Listed>> {
         let plane = self.plane(request.plane).await?;
         let name = collection(request.group, request.resource);
         let shot = plane.snapshot(&name, request.namespace, true, self.applied());
-        Ok(Listed {
+        Ok(shot.map(|shot| Listed {
             objects: shot.objects,
             revision: shot.revision,
             changed: shot.changed.max(plane.layer.revision()),
-        })
+        }))
+    }
+
+    /// The objects as the cache has them, layer included, or as the store has them where they are too many for memory.
+    /// Call [`Cache::catch_up`] before for a linearizable list.
+    pub async fn list(&self, request: ListRequest<'_>) -> Result<Listed> {
+        if let Some(listed) = self.list_cached(request).await? {
+            return Ok(listed);
+        }
+        let revision = self.catch_up().await?;
+        let mut objects = Vec::new();
+        self.scan(request, revision, |place, entry| objects.push((place, entry))).await?;
+        Ok(Listed { objects, revision, changed: revision })
+    }
+
+    /// Reads all objects of a resource as of a revision from the store, a page at a time.
+    pub async fn scan(
+        &self,
+        request: ListRequest<'_>,
+        at: u64,
+        mut visit: impl FnMut(Box<str>, Arc<Entry>),
+    ) -> Result<()> {
+        let mut after: Box<str> = Box::default();
+        loop {
+            let page = self.page(request, at, &after, CHUNK).await?;
+            after = page.objects.last().map(|(place, _)| place.clone()).unwrap_or_default();
+            page.objects.into_iter().for_each(|(place, entry)| visit(place, entry));
+            if !page.more {
+                return Ok(());
+            }
+        }
     }
 
     /// The objects behind `after` (a place in the order; empty for the first page), as of a past revision.
     pub async fn page(&self, request: ListRequest<'_>, at: u64, after: &str, limit: usize) -> Result<Page> {
+        self.page_of(request, at, after, limit, true).await
+    }
+
+    async fn page_of(
+        &self,
+        request: ListRequest<'_>,
+        at: u64,
+        after: &str,
+        limit: usize,
+        layers: bool,
+    ) -> Result<Page> {
         let keys = KeyRange::resource(request.plane, request.group, request.resource, request.namespace);
         let prefix = KeyRange::resource(request.plane, request.group, request.resource, None).start.len();
         let start = if after.is_empty() { keys.start.clone() } else { self.behind(&request, after) };
         let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
         let read = self.store.range(range).await.map_err(|error| unavailable(&error))?;
         let last = read.items.last().filter(|_| read.more).map(|item| place(&item.key, prefix));
-        let mut merged = self.layer_part(&request, after, last.as_deref());
+        let mut merged = match layers {
+            true => self.layer_part(&request, after, last.as_deref()),
+            false => Objects::new(),
+        };
         for item in &read.items {
             let place = place(&item.key, prefix);
             match event::read(&item.key, Some(&item.value), item.created, item.modified) {
@@ -97,50 +167,91 @@ impl Cache {
         below
     }
 
-    /// The objects of a resource in every plane that `wanted` accepts, as of one revision, which is returned. Planes are
-    /// not loaded for it. `base` adds what comes from the planes' layers, for the planes that `wanted` lists.
+    /// The objects of a resource in every plane, as of one revision, which is returned. Planes are not loaded for it.
     pub async fn list_planes(
         &self,
         group: &str,
         resource: &str,
-        namespace: Option<&str>,
         mut visit: impl FnMut(&PlaneId, Arc<Entry>),
     ) -> Result<u64> {
-        let mut keys = self.keys().clone();
-        let mut at = None;
-        loop {
-            let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: false };
-            let page = self.store.range(range).await.map_err(|error| unavailable(&error))?;
-            let revision = *at.get_or_insert(page.revision);
-            for item in &page.items {
-                let Some((plane, path)) = item.key.object_path() else { continue };
-                let here = path.group == group && path.resource == resource;
-                if !here || namespace.is_some_and(|ns| path.namespace.as_deref() != Some(ns)) {
-                    continue;
-                }
-                if let Own::Object(entry) =
-                    event::read(&item.key, Some(&item.value), item.created, item.modified)
-                {
-                    visit(&plane, entry);
-                }
-            }
-            match page.items.last() {
-                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
-                _ => return Ok(revision),
-            }
+        let at = self.catch_up().await?;
+        let mut pages = self.pages_of_planes(None, (group, resource, None), at, None).await?;
+        while let Some(page) = self.page_of_planes(&mut pages, CHUNK).await? {
+            page.into_iter().for_each(|found| visit(&found.plane, found.entry));
         }
+        Ok(at)
     }
 
-    /// What a plane's layer brings of a resource and the plane has not changed, for lists over several planes.
-    pub async fn layer_objects(&self, request: ListRequest<'_>) -> Result<Vec<Arc<Entry>>> {
-        let base = self.layer(request.plane).revision();
-        let listed = self.list(request).await?;
-        Ok(listed
-            .objects
-            .into_iter()
-            .map(|(_, entry)| entry)
-            .filter(|entry| entry.modified == base)
-            .collect())
+    /// Begins to read the objects of a resource (group, plural, namespace) in several planes, as of one revision. `planes`
+    /// are in order, and what their layers bring is shown; without them all planes are meant, with their own objects
+    /// only. Goes on behind `after`, a plane and a place in it.
+    pub async fn pages_of_planes(
+        &self,
+        planes: Option<Vec<PlaneId>>,
+        (group, resource, namespace): (&str, &str, Option<&str>),
+        at: u64,
+        after: Option<(PlaneId, Box<str>)>,
+    ) -> Result<PagesOfPlanes> {
+        let layers = planes.is_some();
+        let mut planes = match planes {
+            Some(planes) => planes,
+            None => self.planes_with(&collection(group, resource), at).await?,
+        };
+        if let Some((plane, _)) = &after {
+            planes.drain(..planes.partition_point(|p| p < plane));
+        }
+        let after = match after {
+            Some((plane, place)) if planes.first() == Some(&plane) => place,
+            _ => Box::default(),
+        };
+        let (group, resource) = (group.to_owned(), resource.to_owned());
+        let namespace = namespace.map(str::to_owned);
+        Ok(PagesOfPlanes { planes: planes.into(), group, resource, namespace, at, after, layers })
+    }
+
+    /// The next objects, about `limit` of them; `None` at the end.
+    pub async fn page_of_planes(
+        &self,
+        pages: &mut PagesOfPlanes,
+        limit: usize,
+    ) -> Result<Option<Vec<PageOfPlanes>>> {
+        if pages.planes.is_empty() {
+            return Ok(None);
+        }
+        let mut found = Vec::new();
+        let (group, resource, namespace) = (&*pages.group, &*pages.resource, pages.namespace.as_deref());
+        let (at, layers) = (pages.at, pages.layers);
+        let first = std::mem::take(&mut pages.after);
+        let mut done = 0;
+        {
+            let first = &*first;
+            let ahead = pages.planes.iter().cloned().enumerate().map(|(nth, plane)| async move {
+                let request = ListRequest { plane: &plane, group, resource, namespace };
+                let after = if nth == 0 { first } else { "" };
+                let page = self.page_of(request, at, after, limit, layers).await;
+                (plane, page)
+            });
+            let mut ahead = std::pin::pin!(futures_util::stream::iter(ahead).buffered(AHEAD));
+            while let Some((plane, page)) = ahead.next().await {
+                let page = page?;
+                let last = page.objects.last().map(|(place, _)| place.clone()).unwrap_or_default();
+                found.extend(page.objects.into_iter().map(|(place, entry)| PageOfPlanes {
+                    plane: plane.clone(),
+                    place,
+                    entry,
+                }));
+                if page.more {
+                    pages.after = last;
+                    break;
+                }
+                done += 1;
+                if found.len() >= limit {
+                    break;
+                }
+            }
+        }
+        pages.planes.drain(..done);
+        Ok(Some(found))
     }
 }
 

@@ -32,9 +32,10 @@ pub enum WatchStart {
 
 /// An open watch.
 pub struct Subscription {
-    /// The present objects, where the watch begins with them, each with its plane.
-    pub initial: Vec<(PlaneId, Arc<Entry>)>,
-    /// Everything up to here is in `initial`, or was asked to be left out.
+    /// The present objects, where the watch begins with them and they are in memory. What is not there is to be read
+    /// from the store as of `revision` ([`Cache::page_of_planes`]).
+    pub initial: Option<Vec<Arc<Entry>>>,
+    /// Everything up to here is in what the watch begins with, or was asked to be left out.
     pub revision: u64,
     replay: VecDeque<Arc<CacheEvent>>,
     live: Reader,
@@ -91,34 +92,36 @@ impl Cache {
         let (initial, replay, revision) = match start {
             WatchStart::After(revision) => {
                 let missed = hub.since(&interest, revision).ok_or_else(|| too_old(revision, hub.revision))?;
-                (Vec::new(), missed, revision)
+                (None, missed, revision)
             }
-            WatchStart::Now => {
-                let shot = plane.snapshot(name, None, true, hub.revision);
+            WatchStart::Now => match plane.snapshot(name, None, true, hub.revision) {
                 // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
-                let initial = shot.objects.into_iter().map(|(_, entry)| (id.clone(), entry)).collect();
-                (initial, Vec::new(), shot.revision)
-            }
+                Some(shot) => {
+                    let initial = shot.objects.into_iter().map(|(_, entry)| entry).collect();
+                    (Some(initial), Vec::new(), shot.revision)
+                }
+                None => (None, Vec::new(), hub.revision),
+            },
         };
         let live = hub.subscribe(interest);
         Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) })
     }
 
     async fn watch_all(&self, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {
-        let mut initial = Vec::new();
-        let revision = match start {
-            WatchStart::After(revision) => revision,
-            WatchStart::Now => {
-                self.list_planes(group, resource, None, |plane, entry| initial.push((plane.clone(), entry)))
-                    .await?
-            }
-        };
-        self.wait_for(revision).await?;
+        if let WatchStart::After(revision) = start {
+            self.wait_for(revision).await?;
+        }
         let interest = Interest { plane: None, collection: collection(group, resource).into() };
         let mut hub = self.hub.lock();
-        let replay = hub.since(&interest, revision).ok_or_else(|| too_old(revision, hub.revision))?;
+        let (replay, revision) = match start {
+            WatchStart::After(revision) => {
+                let missed = hub.since(&interest, revision).ok_or_else(|| too_old(revision, hub.revision))?;
+                (missed, revision)
+            }
+            WatchStart::Now => (Vec::new(), hub.revision),
+        };
         let live = hub.subscribe(interest);
-        Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: None })
+        Ok(Subscription { initial: None, revision, replay: replay.into(), live, _pin: None })
     }
 }
 

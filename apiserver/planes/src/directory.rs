@@ -1,13 +1,17 @@
-//! Which projects there are: kept current from the core plane's objects, looked up without decoding them.
+//! Which projects there are: what routing needs of each, kept current by the feed itself. The projects' objects need not
+//! be in memory for it.
 
-use freehold_apiserver_cache::{Cache, Entry, EventKind, ListRequest, Scope, WatchStart};
-use freehold_apiserver_storage::ObjectPath;
+use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, Result};
 use parking_lot::RwLock;
+use serde::Deserialize;
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
+    time::Duration,
 };
+use tokio::sync::watch;
 
 /// The API group of organizations and projects.
 pub(crate) const GROUP: &str = "resourcemanager.freehold.dev";
@@ -28,16 +32,56 @@ pub struct ProjectInfo {
     modified: u64,
 }
 
+/// What is read of a project's object.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    spec: Spec<'a>,
+    #[serde(borrow)]
+    status: Status<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    owner_ref: OwnerRef<'a>,
+    #[serde(borrow)]
+    control_plane: ControlPlane<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow)]
+    control_plane: ControlPlane<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OwnerRef<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ControlPlane<'a> {
+    #[serde(borrow)]
+    mode: Option<Cow<'a, str>>,
+}
+
 impl ProjectInfo {
     fn read(entry: &Entry) -> Option<Self> {
-        let value = entry.value();
+        let json = entry.json();
+        let fields: Fields<'_> = serde_json::from_slice(&json).ok()?;
+        let mode = fields.status.control_plane.mode.or(fields.spec.control_plane.mode);
         Some(Self {
             name: entry.name().into(),
             plane: entry.uid().parse().ok()?,
-            organization: value["spec"]["ownerRef"]["name"].as_str().unwrap_or_default().into(),
-            dedicated: value["status"]["controlPlane"]["mode"].as_str() == Some("Dedicated")
-                || value["status"]["controlPlane"].get("mode").is_none()
-                    && value["spec"]["controlPlane"]["mode"] == "Dedicated",
+            organization: fields.spec.owner_ref.name.into(),
+            dedicated: mode.as_deref() == Some("Dedicated"),
             deleting: entry.is_deleting(),
             modified: entry.modified,
         })
@@ -52,12 +96,19 @@ struct Index {
 }
 
 impl Index {
-    fn put(&mut self, info: ProjectInfo) -> Arc<ProjectInfo> {
+    /// Takes in a project, unless it is known as of a later revision.
+    fn put(&mut self, mut info: ProjectInfo) {
+        if self.by_name.get(&info.name).is_some_and(|known| known.modified >= info.modified) {
+            return;
+        }
+        self.remove(&info.name.clone());
+        if let Some((known, _)) = self.by_organization.get_key_value(&info.organization) {
+            info.organization = known.clone();
+        }
         let info = Arc::new(info);
         self.by_name.insert(info.name.clone(), info.clone());
         self.by_plane.insert(info.plane.clone(), info.clone());
         self.by_organization.entry(info.organization.clone()).or_default().insert(info.name.clone());
-        info
     }
 
     fn remove(&mut self, name: &str) {
@@ -76,32 +127,43 @@ impl Index {
 pub struct Directory {
     cache: Arc<Cache>,
     index: RwLock<Index>,
+    /// Projects that went while the directory is being filled; `None` once it is.
+    gone: RwLock<Option<HashMap<Box<str>, u64>>>,
+    /// Whether all projects have been read.
+    filled: watch::Sender<bool>,
 }
 
 impl Directory {
     /// Starts to follow the core plane's projects, where this server has the core plane.
     pub(crate) fn start(cache: Arc<Cache>, has_core: bool) -> Arc<Self> {
-        let directory = Arc::new(Self { cache, index: RwLock::default() });
+        let directory = Arc::new(Self {
+            cache: cache.clone(),
+            index: RwLock::default(),
+            gone: RwLock::new(Some(HashMap::new())),
+            filled: watch::Sender::new(!has_core),
+        });
         if has_core {
-            tokio::spawn(follow(Arc::downgrade(&directory)));
+            let weak = Arc::downgrade(&directory);
+            let since = cache.observe(PlaneId::core(), GROUP, "projects", move |event| observe(&weak, event));
+            tokio::spawn(fill(Arc::downgrade(&directory), since));
         }
         directory
     }
 
-    /// A project by name, as of now: the core plane's object decides, the index only saves decoding it.
-    pub async fn by_name(&self, name: &str) -> Result<Option<Arc<ProjectInfo>>> {
-        let path = ObjectPath {
-            group: GROUP.into(),
-            resource: "projects".into(),
-            namespace: None,
-            name: name.into(),
-        };
-        let Some(entry) = self.cache.get(&PlaneId::core(), &path).await? else { return Ok(None) };
-        let known = self.index.read().by_name.get(name).cloned();
-        match known {
-            Some(info) if info.modified == entry.modified => Ok(Some(info)),
-            _ => Ok(ProjectInfo::read(&entry).map(|info| self.index.write().put(info))),
+    /// Waits until everything is known that was there before this call.
+    async fn current(&self) -> Result<()> {
+        self.cache.catch_up().await?;
+        if !*self.filled.borrow() {
+            // The sender lives as long as this.
+            let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
         }
+        Ok(())
+    }
+
+    /// A project by name, as of now.
+    pub async fn by_name(&self, name: &str) -> Result<Option<Arc<ProjectInfo>>> {
+        self.current().await?;
+        Ok(self.index.read().by_name.get(name).cloned())
     }
 
     /// The project of a plane.
@@ -109,17 +171,13 @@ impl Directory {
         self.index.read().by_plane.get(plane).cloned()
     }
 
-    /// The project of a plane, as of now: one that is not in the index yet is looked for among all.
+    /// The project of a plane, as of now.
     pub async fn find_plane(&self, plane: &PlaneId) -> Result<Option<Arc<ProjectInfo>>> {
         if let Some(info) = self.by_plane(plane) {
             return Ok(Some(info));
         }
-        self.cache.catch_up().await?;
-        let request =
-            ListRequest { plane: &PlaneId::core(), group: GROUP, resource: "projects", namespace: None };
-        let listed = self.cache.list(request).await?.objects;
-        let found = listed.iter().find(|(_, entry)| entry.uid() == plane.as_str());
-        Ok(found.and_then(|(_, entry)| ProjectInfo::read(entry)).map(|info| self.index.write().put(info)))
+        self.current().await?;
+        Ok(self.by_plane(plane))
     }
 
     /// The projects of an organization, by name.
@@ -140,29 +198,60 @@ impl Directory {
     }
 }
 
-async fn follow(directory: Weak<Directory>) {
-    while let Some(strong) = directory.upgrade() {
-        let cache = strong.cache.clone();
-        let opened = cache.watch(Scope::Plane(PlaneId::core()), GROUP, "projects", WatchStart::Now).await;
-        let Ok(mut watch) = opened else {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            continue;
-        };
-        *strong.index.write() = Index::default();
-        for (_, entry) in watch.initial.drain(..) {
-            if let Some(info) = ProjectInfo::read(&entry) {
-                strong.index.write().put(info);
+/// Takes in what the feed tells; without an event, everything has to be read again.
+fn observe(directory: &Weak<Directory>, event: Option<&CacheEvent>) {
+    let Some(directory) = directory.upgrade() else { return };
+    let Some(event) = event else {
+        directory.filled.send_replace(false);
+        *directory.index.write() = Index::default();
+        *directory.gone.write() = Some(HashMap::new());
+        tokio::spawn(fill(Arc::downgrade(&directory), 0));
+        return;
+    };
+    let Some(change) = event.change() else { return };
+    match (change.kind, ProjectInfo::read(&change.entry)) {
+        (EventKind::Deleted, _) | (_, None) => {
+            let name = change.entry.name();
+            directory.index.write().remove(name);
+            if let Some(gone) = &mut *directory.gone.write() {
+                gone.insert(name.into(), event.revision);
             }
+        }
+        (_, Some(info)) => directory.index.write().put(info),
+    }
+}
+
+/// Reads all projects, as of a revision from which on the feed tells.
+async fn fill(directory: Weak<Directory>, since: u64) {
+    loop {
+        let Some(strong) = directory.upgrade() else { return };
+        match strong.read_all(since).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "the projects can't be read yet"),
         }
         drop(strong);
-        while let Some(event) = watch.next().await {
-            let Some(strong) = directory.upgrade() else { return };
-            let Some(change) = event.change() else { continue };
-            let mut index = strong.index.write();
-            match (change.kind, ProjectInfo::read(&change.entry)) {
-                (EventKind::Deleted, _) | (_, None) => index.remove(change.entry.name()),
-                (_, Some(info)) => drop(index.put(info)),
-            }
-        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+impl Directory {
+    async fn read_all(&self, since: u64) -> Result<()> {
+        let at = self.cache.catch_up().await?.max(since);
+        let request =
+            ListRequest { plane: &PlaneId::core(), group: GROUP, resource: "projects", namespace: None };
+        self.cache
+            .scan(request, at, |_, entry| {
+                let gone = self.gone.read();
+                let went = gone.as_ref().and_then(|gone| gone.get(entry.name()));
+                if went.is_none_or(|revision| *revision < entry.modified)
+                    && let Some(info) = ProjectInfo::read(&entry)
+                {
+                    self.index.write().put(info);
+                }
+            })
+            .await?;
+        *self.gone.write() = None;
+        self.filled.send_replace(true);
+        Ok(())
     }
 }

@@ -104,7 +104,7 @@ impl Planes {
             merge(&mut customs, self.types_of(&plane).await?.custom());
         }
         let mut crds = Vec::new();
-        self.cache.list_planes(GROUP, RESOURCE, None, |_, entry| crds.push(entry)).await?;
+        self.cache.list_planes(GROUP, RESOURCE, |_, entry| crds.push(entry)).await?;
         for crd in crds {
             merge(&mut customs, &compile(&crd.value()));
         }

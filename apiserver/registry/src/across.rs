@@ -2,15 +2,19 @@
 
 use crate::{
     List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions, convert,
-    registry::parse_version, select::Selection,
+    list::{At, Token, expired},
+    select::Selection,
 };
-use freehold_apiserver_cache::{Entry, ListRequest, Scope};
+use freehold_apiserver_cache::{PageOfPlanes, PagesOfPlanes, Scope};
 use freehold_machinery::{PlaneId, Result};
-use futures_util::{FutureExt, Stream};
+use futures_util::Stream;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
+
+/// Objects that are read at a time for a list that has no limit.
+pub(crate) const PAGE: usize = 500;
 
 /// Shows an object of a plane to whoever looks at several planes; `None` leaves it out.
 type Show = dyn Fn(&PlaneId, Object) -> Option<Object> + Send + Sync;
@@ -35,7 +39,7 @@ impl View {
     }
 
     /// Objects as they are.
-    pub(crate) fn plain() -> Self {
+    fn plain() -> Self {
         Self { show: Arc::new(|_, object| Some(object)), key: 0 }
     }
 }
@@ -49,22 +53,88 @@ pub struct Across {
     pub view: View,
 }
 
+impl Across {
+    /// One plane, as it is.
+    pub(crate) fn one(plane: &PlaneId) -> Self {
+        Self { planes: Some(vec![plane.clone()]), view: View::plain() }
+    }
+}
+
 impl Registry {
-    /// Lists a resource over several planes. It comes whole: `limit` is not used.
+    /// Lists a resource over several planes, in the order of their identifiers, in pages or whole.
     pub async fn list_across(&self, op: &Operation, options: &ListOptions, across: &Across) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
-        match parse_version(&options.resource_version)? {
-            Some(revision) => self.cache.wait_for(revision).await?,
-            None => drop(self.cache.catch_up().await?),
-        }
-        let (found, revision) = self.present_across(op, across).await?;
-        let mut items = Vec::new();
-        for (plane, entry) in found {
-            if selection.matches(&entry) {
-                items.extend((across.view.show)(&plane, convert::out(&op.ty, entry)?));
+        let (at, after) = self.start_across(options).await?;
+        let mut pages = self.pages(op, across, at, after).await?;
+        let mut list =
+            List { items: Vec::new(), revision: at, continue_token: String::new(), remaining: None };
+        let most = if options.limit == 0 { usize::MAX } else { options.limit };
+        // What was seen last, and whether there is more behind it.
+        let mut last: Option<(PlaneId, Box<str>)> = None;
+        while let Some(page) = self.next_across(&mut pages, options).await? {
+            for found in page {
+                if !selection.matches(&found.entry) {
+                    continue;
+                }
+                let object = convert::out(&op.ty, found.entry)?;
+                let Some(object) = (across.view.show)(&found.plane, object) else { continue };
+                if list.items.len() == most {
+                    let (plane, place) = last.unwrap_or((found.plane, found.place));
+                    list.continue_token = Token::across(at, &plane, &place);
+                    return Ok(list);
+                }
+                list.items.push(object);
+                last = Some((found.plane, found.place));
             }
         }
-        Ok(List { items, revision, continue_token: String::new(), remaining: None })
+        Ok(list)
+    }
+
+    /// The revision that a list is of, and behind what it goes on.
+    async fn start_across(&self, options: &ListOptions) -> Result<(u64, Option<(PlaneId, Box<str>)>)> {
+        let at = options.at()?;
+        if options.continue_token.is_empty() {
+            let revision = match at {
+                At::Latest => self.cache.catch_up().await?,
+                At::Exact(revision) => {
+                    self.cache.wait_for(revision).await?;
+                    revision
+                }
+                At::NotOlderThan(revision) => {
+                    self.cache.wait_for(revision).await?;
+                    self.cache.applied()
+                }
+            };
+            return Ok((revision, None));
+        }
+        let token = Token::decode(&options.continue_token)?;
+        let plane = token.plane()?;
+        let revision = if token.rv == 0 { self.cache.catch_up().await? } else { token.rv };
+        self.cache.wait_for(revision).await?;
+        Ok((revision, Some((plane, token.start.into()))))
+    }
+
+    async fn next_across(
+        &self,
+        pages: &mut PagesOfPlanes,
+        options: &ListOptions,
+    ) -> Result<Option<Vec<PageOfPlanes>>> {
+        let size = if options.limit == 0 { PAGE } else { options.limit.min(PAGE) + 1 };
+        let page = self.cache.page_of_planes(pages, size).await;
+        page.map_err(|status| expired(status, &options.continue_token))
+    }
+
+    pub(crate) async fn pages(
+        &self,
+        op: &Operation,
+        across: &Across,
+        at: u64,
+        after: Option<(PlaneId, Box<str>)>,
+    ) -> Result<PagesOfPlanes> {
+        let what = (&*op.ty.storage.group, &*op.ty.storage.resource, op.namespace.as_deref());
+        let mut planes = across.planes.clone();
+        planes.iter_mut().for_each(|planes| planes.sort_unstable());
+        self.cache.pages_of_planes(planes, what, at, after).await
     }
 
     /// Watches a resource over several planes, those included that come later and that the view shows.
@@ -74,29 +144,6 @@ impl Registry {
         options: &WatchOptions,
         across: &Across,
     ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
-        let present = self.present_across(op, across).boxed();
-        self.open(op, options, Scope::AllPlanes, across.view.clone(), Some(present)).await
-    }
-
-    async fn present_across(
-        &self,
-        op: &Operation,
-        across: &Across,
-    ) -> Result<(Vec<(PlaneId, Arc<Entry>)>, u64)> {
-        let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
-        let namespace = op.namespace.as_deref();
-        let mut found = Vec::new();
-        let Some(planes) = &across.planes else {
-            let visit = |plane: &PlaneId, entry| found.push((plane.clone(), entry));
-            let revision = self.cache.list_planes(group, resource, namespace, visit).await?;
-            return Ok((found, revision));
-        };
-        // Each plane may be newer than the revision that is told: a watch from there repeats, and never misses.
-        let revision = self.cache.applied();
-        for plane in planes {
-            let listed = self.cache.list(ListRequest { plane, group, resource, namespace }).await?;
-            found.extend(listed.objects.into_iter().map(|(_, entry)| (plane.clone(), entry)));
-        }
-        Ok((found, revision))
+        self.open(op, options, Scope::AllPlanes, across).await
     }
 }

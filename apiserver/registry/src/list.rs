@@ -7,7 +7,7 @@
 use crate::{List, ListOptions, Operation, Registry, convert, registry::parse_version, select::Selection};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use freehold_apiserver_cache::{Entry, ListRequest};
-use freehold_machinery::{Result, Status};
+use freehold_machinery::{PlaneId, Result, Status};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -16,24 +16,41 @@ const MAX_TOKEN: usize = 4_096;
 
 /// What a continue token says.
 #[derive(Serialize, Deserialize)]
-struct Token {
+pub(crate) struct Token {
     /// Format.
     v: String,
     /// Revision; 0: whatever is current.
-    rv: u64,
+    pub(crate) rv: u64,
     /// The last place that was sent.
-    start: String,
+    pub(crate) start: String,
+    /// The plane of that place, in a list over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    plane: Option<String>,
 }
 
 const FORMAT: &str = "freehold/v1";
 
 impl Token {
-    fn encode(rv: u64, start: &str) -> String {
-        let token = Self { v: FORMAT.into(), rv, start: start.into() };
-        BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+    fn text(&self) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    fn decode(text: &str) -> Result<Self> {
+    fn encode(rv: u64, start: &str) -> String {
+        Self { v: FORMAT.into(), rv, start: start.into(), plane: None }.text()
+    }
+
+    /// A place in a list over several planes.
+    pub(crate) fn across(rv: u64, plane: &PlaneId, start: &str) -> String {
+        Self { v: FORMAT.into(), rv, start: start.into(), plane: Some(plane.to_string()) }.text()
+    }
+
+    /// The plane, in a token of a list over several.
+    pub(crate) fn plane(&self) -> Result<PlaneId> {
+        let plane = self.plane.as_deref().and_then(|plane| plane.parse().ok());
+        plane.ok_or_else(|| Status::bad_request("continue key is not valid: it is of a list of one plane"))
+    }
+
+    pub(crate) fn decode(text: &str) -> Result<Self> {
         let bad = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
         if text.len() > MAX_TOKEN {
             return Err(bad("it is too long"));
@@ -48,7 +65,7 @@ impl Token {
 }
 
 /// As of when a list is asked for.
-enum At {
+pub(crate) enum At {
     /// The latest.
     Latest,
     /// Anything not older.
@@ -58,7 +75,7 @@ enum At {
 }
 
 impl ListOptions {
-    fn at(&self) -> Result<At> {
+    pub(crate) fn at(&self) -> Result<At> {
         let version = parse_version(&self.resource_version)?;
         let matching = self.resource_version_match.as_str();
         if !self.continue_token.is_empty() {
@@ -133,27 +150,16 @@ impl Registry {
         &self,
         op: &Operation,
         selection: &Selection,
-        token: &str,
+        text: &str,
         limit: usize,
     ) -> Result<Entries> {
-        let token = Token::decode(token)?;
+        let token = Token::decode(text)?;
         if token.rv == 0 {
             self.cache.catch_up().await?;
             return self.present(op, selection, &token.start, limit).await;
         }
-        self.past(op, selection, token.rv, &token.start, limit).await.map_err(|status| {
-            if status.code != 410 {
-                return status;
-            }
-            let message = "The provided continue parameter is too old to display a consistent list result. You can \
-                           start a new list without the continue parameter, or use the continue token in this response \
-                           to retrieve the remainder of the results. Continuing with the provided token results in an \
-                           inconsistent list - objects that were created, modified, or deleted between the time the \
-                           first chunk was returned and now may show up in the list.";
-            let mut fresh = Status::expired(message);
-            fresh.continue_token = Some(Token::encode(0, &token.start));
-            fresh
-        })
+        let page = self.past(op, selection, token.rv, &token.start, limit).await;
+        page.map_err(|status| expired(status, text))
     }
 
     fn request<'a>(op: &'a Operation) -> ListRequest<'a> {
@@ -169,8 +175,14 @@ impl Registry {
         after: &str,
         limit: usize,
     ) -> Result<Entries> {
-        let listed = self.cache.list(Self::request(op)).await?;
-        Ok(cut(listed.objects, listed.revision, selection, after, limit))
+        match self.cache.list_cached(Self::request(op)).await? {
+            Some(listed) => Ok(cut(listed.objects, listed.revision, selection, after, limit)),
+            // Too large for memory: read as of now, in pages.
+            None => {
+                let now = self.cache.catch_up().await?;
+                self.stored(op, selection, now, after, limit).await
+            }
+        }
     }
 
     /// As of a past revision.
@@ -187,10 +199,21 @@ impl Registry {
         if at < base {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));
         }
-        let listed = self.cache.list(Self::request(op)).await?;
-        if listed.changed <= at {
-            return Ok(cut(listed.objects, at, selection, after, limit));
+        match self.cache.list_cached(Self::request(op)).await? {
+            Some(listed) if listed.changed <= at => Ok(cut(listed.objects, at, selection, after, limit)),
+            _ => self.stored(op, selection, at, after, limit).await,
         }
+    }
+
+    /// From the store, as of a revision.
+    async fn stored(
+        &self,
+        op: &Operation,
+        selection: &Selection,
+        at: u64,
+        after: &str,
+        limit: usize,
+    ) -> Result<Entries> {
         let mut entries = Entries { items: Vec::new(), revision: at, more: false, remaining: None };
         let mut place = after.to_owned();
         loop {
@@ -208,6 +231,19 @@ impl Registry {
             }
         }
     }
+}
+
+/// A token that is too old is answered with another one, for those who take an inconsistent rest.
+pub(crate) fn expired(status: Status, text: &str) -> Status {
+    let Some(token) = Token::decode(text).ok().filter(|_| status.code == 410) else { return status };
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                   list without the continue parameter, or use the continue token in this response to retrieve the \
+                   remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                   objects that were created, modified, or deleted between the time the first chunk was returned and now \
+                   may show up in the list.";
+    let mut fresh = Status::expired(message);
+    fresh.continue_token = Some(Token { rv: 0, ..token }.text());
+    fresh
 }
 
 fn cut(

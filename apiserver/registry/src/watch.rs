@@ -4,19 +4,18 @@
 //! state before it left, at the revision of the change.
 
 use crate::{
-    Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions, convert, registry::parse_version,
-    select::Selection,
+    Across, Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions, across::PAGE, convert,
+    registry::parse_version, select::Selection,
 };
-use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, Scope, Subscription, WatchStart};
+use freehold_apiserver_cache::{
+    Cache, CacheEvent, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchStart,
+};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status};
-use futures_util::{Stream, future::BoxFuture, stream};
+use futures_util::{Stream, stream};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// How often an idle watch that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(60);
-
-/// Objects that a watch begins with, each with its plane, and the revision that they are of.
-pub(crate) type Present<'a> = BoxFuture<'a, Result<(Vec<(PlaneId, Arc<Entry>)>, u64)>>;
 
 struct Watch {
     cache: Arc<Cache>,
@@ -26,6 +25,9 @@ struct Watch {
     view: View,
     ready: VecDeque<WatchEvent>,
     bookmarks: bool,
+    initial: Initial,
+    /// Whether a bookmark ends what the watch begins with.
+    ends_initial: bool,
     done: bool,
 }
 
@@ -68,19 +70,16 @@ impl Registry {
         op: &Operation,
         options: &WatchOptions,
     ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
-        let scope = Scope::Plane(op.plane.clone());
-        self.open(op, options, scope, View::plain(), None).await
+        self.open(op, options, Scope::Plane(op.plane.clone()), &Across::one(&op.plane)).await
     }
 
-    /// Watches a resource of a scope; `view` says which objects are seen and how. `present` are the objects that the watch
-    /// begins with, where the caller lists them.
+    /// Watches a resource of a scope; `across` says how its objects are seen and, where it is more than one plane, which.
     pub(crate) async fn open(
         &self,
         op: &Operation,
         options: &WatchOptions,
         scope: Scope,
-        view: View,
-        present: Option<Present<'_>>,
+        across: &Across,
     ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), &options.list)?;
         let (start, ends_initial) = options.start()?;
@@ -97,35 +96,38 @@ impl Registry {
             other => other,
         };
         let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
-        let (start, listed) = match (start, present) {
-            (WatchStart::Now, Some(present)) => {
-                let (initial, revision) = present.await?;
-                (WatchStart::After(revision), Some(initial))
-            }
-            (start, _) => (start, None),
-        };
         let mut subscription = self.cache.watch(scope, group, resource, start).await?;
-        let initial = listed.unwrap_or_else(|| std::mem::take(&mut subscription.initial));
-        let mut watch = Watch {
+        let initial = match (start, subscription.initial.take()) {
+            (WatchStart::After(_), _) => Initial::Done,
+            (WatchStart::Now, Some(entries)) => Initial::Memory(op.plane.clone(), entries.into_iter()),
+            (WatchStart::Now, None) => {
+                Initial::Store(Box::new(self.pages(op, across, subscription.revision, None).await?))
+            }
+        };
+        let watch = Watch {
             cache: self.cache.clone(),
             ready: VecDeque::new(),
             ty: op.ty.clone(),
             bookmarks: options.bookmarks,
             done: false,
+            view: across.view.clone(),
             subscription,
             selection,
-            view,
+            initial,
+            ends_initial,
         };
-        for (plane, entry) in initial {
-            if watch.selection.matches(&entry) {
-                watch.show(EventKind::Added, &plane, convert::out(&op.ty, entry), None);
-            }
-        }
-        if ends_initial {
-            watch.ready.push_back(WatchEvent::Bookmark(watch.subscription.revision, true));
-        }
         Ok(stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) }))
     }
+}
+
+/// The present objects that a watch has yet to send.
+enum Initial {
+    /// Of one plane, as they were in memory.
+    Memory(PlaneId, std::vec::IntoIter<Arc<Entry>>),
+    /// From the store, as of the revision of the subscription, which holds what happens meanwhile.
+    Store(Box<PagesOfPlanes>),
+    /// None.
+    Done,
 }
 
 impl Watch {
@@ -137,6 +139,10 @@ impl Watch {
             if self.done {
                 return None;
             }
+            if !matches!(self.initial, Initial::Done) {
+                self.present().await;
+                continue;
+            }
             match tokio::time::timeout(BOOKMARK, self.subscription.next()).await {
                 Ok(Some(event)) => self.take(event),
                 Ok(None) => self.done = true,
@@ -145,6 +151,36 @@ impl Watch {
                     self.ready.extend(progress.map(|revision| WatchEvent::Bookmark(revision, false)));
                 }
                 Err(_) => {}
+            }
+        }
+    }
+
+    /// Sends some of the objects that the watch begins with.
+    async fn present(&mut self) {
+        let page: Vec<(PlaneId, Arc<Entry>)> = match &mut self.initial {
+            Initial::Memory(plane, entries) => {
+                entries.by_ref().take(PAGE).map(|entry| (plane.clone(), entry)).collect()
+            }
+            Initial::Store(pages) => match self.cache.page_of_planes(pages, PAGE).await {
+                // A page of planes that have nothing is not the end.
+                Ok(Some(page)) if page.is_empty() => return,
+                Ok(page) => page.into_iter().flatten().map(|found| (found.plane, found.entry)).collect(),
+                Err(status) => {
+                    self.done = true;
+                    return self.ready.push_back(WatchEvent::Error(status));
+                }
+            },
+            Initial::Done => Vec::new(),
+        };
+        if page.is_empty() {
+            self.initial = Initial::Done;
+            if self.ends_initial {
+                self.ready.push_back(WatchEvent::Bookmark(self.subscription.revision, true));
+            }
+        }
+        for (plane, entry) in page {
+            if self.selection.matches(&entry) {
+                self.show(EventKind::Added, &plane, convert::out(&self.ty, entry), None);
             }
         }
     }

@@ -1,0 +1,147 @@
+//! Which planes have objects of which collections: what a list over all planes has to look at.
+//!
+//! A plane takes the space of its name here and eight bytes for each collection in it. Counted once, by a scan of the
+//! store's keys when it is first asked for, and kept current by the feed.
+
+use crate::{Cache, CacheEvent, event, feed::unavailable};
+use freehold_apiserver_storage::{Key, KeyRange, Range};
+use freehold_machinery::{PlaneId, Result};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+/// Keys that one read of the store asks for.
+const CHUNK: usize = 10_000;
+/// How long a plane that has become empty is remembered, for lists as of a revision at which it was not.
+const REMEMBERED: Duration = Duration::from_secs(900);
+
+/// How many keys each plane has of each collection.
+#[derive(Default)]
+pub(crate) struct Census {
+    /// The revision as of which it was counted; `None` while it was not. Older revisions are not known here.
+    counted: Option<u64>,
+    /// What happened while it is being counted.
+    pending: Vec<(PlaneId, Box<str>, i32, u64)>,
+    names: HashMap<Box<str>, u32>,
+    planes: BTreeMap<PlaneId, Box<[(u32, u32)]>>,
+    emptied: VecDeque<(Instant, PlaneId)>,
+}
+
+impl Census {
+    fn add(&mut self, plane: &PlaneId, collection: &str, growth: i32) {
+        let number = match self.names.get(collection) {
+            Some(number) => *number,
+            None => {
+                let number = self.names.len() as u32;
+                self.names.insert(collection.into(), number);
+                number
+            }
+        };
+        if !self.planes.contains_key(plane) {
+            self.planes.insert(plane.clone(), Box::default());
+        }
+        let Some(counts) = self.planes.get_mut(plane) else { return };
+        match counts.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, count)) => *count = count.saturating_add_signed(growth),
+            None => *counts = counts.iter().copied().chain([(number, growth.max(0) as u32)]).collect(),
+        }
+        if growth < 0 && counts.iter().all(|(_, count)| *count == 0) {
+            self.emptied.push_back((Instant::now(), plane.clone()));
+        }
+    }
+
+    /// Takes in an event of the feed.
+    pub(crate) fn apply(&mut self, event: &CacheEvent) {
+        match (event.growth(), self.counted) {
+            (0, _) => {}
+            (growth, Some(counted)) if event.revision > counted => {
+                self.add(&event.plane, event.collection(), growth);
+            }
+            (growth, None) => {
+                let (plane, collection) = (event.plane.clone(), event.collection().into());
+                self.pending.push((plane, collection, growth, event.revision));
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets planes that have been empty for long.
+    pub(crate) fn sweep(&mut self) {
+        while let Some((since, plane)) = self.emptied.front()
+            && since.elapsed() > REMEMBERED
+        {
+            if self.planes.get(plane).is_some_and(|counts| counts.iter().all(|(_, count)| *count == 0)) {
+                self.planes.remove(plane);
+            }
+            self.emptied.pop_front();
+        }
+    }
+
+    fn count(&mut self, key: &Key) {
+        if let Some((plane, span)) = event::split(key) {
+            self.add(&plane, event::names(key, span).0, 1);
+        }
+    }
+
+    fn finish(&mut self, counted: Self) {
+        let pending = std::mem::take(&mut self.pending);
+        *self = counted;
+        for (plane, collection, growth, revision) in pending {
+            if self.counted.is_some_and(|counted| revision > counted) {
+                self.add(&plane, &collection, growth);
+            }
+        }
+    }
+
+    fn with(&self, collection: &str) -> Vec<PlaneId> {
+        let Some(number) = self.names.get(collection) else { return Vec::new() };
+        let has = |counts: &[(u32, u32)]| counts.iter().any(|(known, _)| known == number);
+        self.planes.iter().filter(|(_, counts)| has(counts)).map(|(plane, _)| plane.clone()).collect()
+    }
+
+    /// Bytes that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let counts: usize = self.planes.values().map(|counts| size_of_val(&**counts)).sum();
+        counts + self.planes.len() * PLANE + self.names.keys().map(|name| name.len() + 64).sum::<usize>()
+    }
+}
+
+/// What a plane takes beside its counts: its identifier and its place in the tree.
+const PLANE: usize = 112;
+
+impl Cache {
+    /// The planes that have own objects of a collection (`group/resource`) as of a revision, in order, and perhaps some
+    /// that had and have no more. Asked for the first time, it reads all keys of the store.
+    pub(crate) async fn planes_with(&self, collection: &str, at: u64) -> Result<Vec<PlaneId>> {
+        let counting = self.counting.lock().await;
+        if self.census.lock().counted.is_none() {
+            let counted = self.scan_keys(None).await?;
+            // Each event of the feed is in the scan, pending, or yet to come.
+            self.census.lock().finish(counted);
+        }
+        drop(counting);
+        {
+            let census = self.census.lock();
+            if census.counted.is_some_and(|counted| counted <= at) {
+                return Ok(census.with(collection));
+            }
+        }
+        Ok(self.scan_keys(Some(at)).await?.with(collection))
+    }
+
+    async fn scan_keys(&self, mut at: Option<u64>) -> Result<Census> {
+        let mut census = Census::default();
+        let mut keys = self.keys().clone();
+        loop {
+            let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: true };
+            let page = self.store.range(range).await.map_err(|error| unavailable(&error))?;
+            census.counted = Some(*at.get_or_insert(page.revision));
+            page.items.iter().for_each(|item| census.count(&item.key));
+            match page.items.last() {
+                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
+                _ => return Ok(census),
+            }
+        }
+    }
+}
