@@ -169,7 +169,7 @@ impl Config {
             registry,
             tokens,
         };
-        let server = Server::bind(self.edge()?, Arc::new(backend)).await?;
+        let server = Server::bind(self.edge(&cache)?, Arc::new(backend)).await?;
         Ok(ApiServer { server, cache })
     }
 
@@ -182,7 +182,7 @@ impl Config {
         ]
     }
 
-    fn edge(&self) -> Result<freehold_apiserver_server::Config> {
+    fn edge(&self, cache: &Arc<Cache>) -> Result<freehold_apiserver_server::Config> {
         let front_proxy =
             |ca: &String| FrontProxy { ca_pem: ca.clone(), allowed_names: self.front_proxy_names.clone() };
         let tls =
@@ -201,7 +201,7 @@ impl Config {
             nodes: tls(&self.node_client)?,
             version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
             limits: self.limits.clone(),
-            registry: Default::default(),
+            registry: crate::metrics::registry(cache),
             // To pairs, which have neither keys nor dictionaries.
             etcd: self.sealed.is_some().then(|| self.etcd_handler()),
         })

@@ -8,6 +8,7 @@ mod compaction;
 mod config;
 mod etcd;
 mod lookup;
+mod metrics;
 mod organization;
 mod shared;
 mod tokens;
@@ -15,6 +16,7 @@ mod view;
 
 pub use backend::LocalBackend;
 pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys, seal};
+pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_server::Limits;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;
 pub use freehold_apiserver_storage_sealed::Sealed;

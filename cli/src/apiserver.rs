@@ -16,6 +16,8 @@ use std::{io::Write, net::SocketAddr, path::PathBuf};
 /// Flags of `freehold apiserver`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    cache: crate::memory::CacheArgs,
     /// Serve all planes, with these authorities and keys (as `freehold pki` makes them), which all servers on this etcd
     /// share.
     #[arg(long, value_name = "DIR", conflicts_with = "plane")]
@@ -88,6 +90,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 store: StoreConfig::Etcd(Box::new(options)),
                 seal: &args.seal,
                 replace_authorities: args.replace_authorities,
+                cache: args.cache.options(),
             };
             core.build().await?
         }
@@ -126,7 +129,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         front_proxy: None,
         node_client: None,
         service_account_key: read_needed(args.service_account_key.as_ref(), "--service-account-key")?,
-        cache: Default::default(),
+        cache: args.cache.options(),
         limits: Limits::default(),
         own_store: false,
         replace_authorities: false,

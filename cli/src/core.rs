@@ -39,6 +39,8 @@ pub(crate) struct Core<'a> {
     pub(crate) seal: &'a SealArgs,
     /// Whether what is in `pki` is right, whatever the store says.
     pub(crate) replace_authorities: bool,
+    /// What may be kept in memory.
+    pub(crate) cache: freehold_apiserver::CacheOptions,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -101,7 +103,7 @@ impl Core<'_> {
             front_proxy: Some(pki.front_proxy_ca.issue_client(&front_proxy, VALIDITY)?),
             node_client: Some(pki.master(components::API_SERVER)?),
             service_account_key: pki.service_account_key.clone(),
-            cache: Default::default(),
+            cache: self.cache,
             limits: Limits::default(),
             own_store,
             replace_authorities: self.replace_authorities,

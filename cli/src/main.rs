@@ -7,6 +7,7 @@ mod data_dir;
 mod encryption;
 mod kubeconfig;
 mod logging;
+mod memory;
 mod pki;
 mod stop;
 mod store;

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 /// Flags of `freehold up`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    cache: crate::memory::CacheArgs,
     /// Where keys, kubeconfigs and, without --etcd, all objects are kept.
     #[arg(long, default_value = "data")]
     data_dir: PathBuf,
@@ -72,6 +74,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         store,
         seal: &args.seal,
         replace_authorities: args.replace_authorities,
+        cache: args.cache.options(),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::kinds;
 use crate::object::NamespaceView;
 use crate::pods::PodView;
+use crate::project::ProjectView;
 use freehold_client::Client;
 use freehold_controller_manager_runtime::{
     Controller, Informer, Interest, Key, Metrics, Outcome, Planes, Presence, Queue, QueueKey, Reconciled,
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How often every object that a controller looks after is looked at without a cause.
-const RESYNC: Duration = Duration::from_secs(30 * 60);
+pub(crate) const RESYNC: Duration = Duration::from_secs(30 * 60);
 
 /// How soon the objects of a plane that is arriving are looked at again.
 const ARRIVING: Duration = Duration::from_millis(20);
@@ -65,7 +66,7 @@ struct Shared {
     pods: Option<Informer<PodView>>,
     replica_sets: Option<Informer<Value>>,
     organizations: Option<Informer<Value>>,
-    projects: Option<Informer<Value>>,
+    projects: Option<Informer<ProjectView>>,
 }
 
 /// Makes the accessor of each shared informer, and what starts those that were asked for.
@@ -96,7 +97,8 @@ shared! {
     pods: PodView = planes, Interest::projected(kinds::PODS, PodView::of).index(PodView::index);
     replica_sets: Value = planes, Interest::objects(kinds::REPLICA_SETS).index(crate::object::owner_index);
     organizations: Value = core, Interest::objects(kinds::ORGANIZATIONS);
-    projects: Value = core, Interest::objects(kinds::PROJECTS).index(crate::project::organization_index);
+    projects: ProjectView = core,
+        Interest::projected(kinds::PROJECTS, ProjectView::of).index(crate::project::organization_index);
 }
 
 impl Context {

@@ -3,6 +3,7 @@
 use crate::context::{Context, Reconcile};
 use crate::kinds::{NAMESPACES, ORGANIZATIONS};
 use crate::object::{finalizer_patch, generation, status_patch, text};
+use crate::project::ProjectView;
 use freehold_api::keys::{ORGANIZATION, READY, TERMINATING, organization_namespace};
 use freehold_client::{Client, DeleteOptions, PatchOptions};
 use freehold_controller_manager_runtime::{
@@ -129,7 +130,7 @@ fn set_status(
 struct Organizations {
     client: Client,
     organizations: Store<Value>,
-    projects: Store<Value>,
+    projects: Store<ProjectView>,
     recorder: Recorder,
 }
 
@@ -141,7 +142,7 @@ pub(crate) fn start(context: &mut Context) {
     context.projects().on_change(move |change| {
         let gone = change.new.is_none().then_some(change.old.as_ref()).flatten();
         if let Some(project) = gone {
-            on_projects.add(Key::new(change.key.plane.clone(), "", text(project, "/spec/ownerRef/name")));
+            on_projects.add(Key::new(change.key.plane.clone(), "", &project.organization));
         }
     });
     let (organizations, projects) = (context.organizations().store(), context.projects().store());
@@ -162,7 +163,7 @@ impl Reconcile for Organizations {
         let observed = Observed {
             organization: &organization,
             namespace: self.namespace(&organization, deleting).await?,
-            projects: self.projects.by_index(&key.plane, &key.name).len(),
+            projects: self.projects.count_by_index(&key.plane, &key.name),
             now: Timestamp::now(),
         };
         for action in decide(&observed) {

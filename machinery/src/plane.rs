@@ -1,6 +1,12 @@
 //! The identifier of a control plane.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use parking_lot::Mutex;
+use std::{
+    collections::HashSet,
+    fmt,
+    str::FromStr,
+    sync::{Arc, LazyLock},
+};
 
 /// One isolated Kubernetes API: its own objects, RBAC, CRDs and discovery.
 ///
@@ -18,12 +24,14 @@ pub struct InvalidPlaneId(String);
 impl PlaneId {
     /// The plane of organizations, users, projects and provider objects.
     pub fn core() -> Self {
-        Self(Arc::from("core"))
+        static CORE: LazyLock<PlaneId> = LazyLock::new(|| PlaneId(Arc::from("core")));
+        CORE.clone()
     }
 
     /// The plane on which dedicated pairs run, when Freehold itself serves it.
     pub fn infra() -> Self {
-        Self(Arc::from("infra"))
+        static INFRA: LazyLock<PlaneId> = LazyLock::new(|| PlaneId(Arc::from("infra")));
+        INFRA.clone()
     }
 
     /// The identifier as it stands in keys and metrics.
@@ -37,6 +45,34 @@ impl PlaneId {
     }
 }
 
+/// The texts of identifiers that are in use, each once: many parts of a server know the same planes. What nobody uses any
+/// more goes whenever the table would grow beyond twice what is used.
+#[derive(Default)]
+struct Texts {
+    known: HashSet<Arc<str>>,
+    limit: usize,
+}
+
+/// Below so many texts nothing is cleared away.
+const FEW: usize = 1_024;
+
+static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
+
+fn shared(text: &str) -> Arc<str> {
+    let mut texts = TEXTS.lock();
+    if let Some(known) = texts.known.get(text) {
+        return known.clone();
+    }
+    if texts.known.len() >= texts.limit {
+        texts.known.retain(|text| Arc::strong_count(text) > 1);
+        texts.known.shrink_to(FEW);
+        texts.limit = FEW.max(2 * texts.known.len());
+    }
+    let fresh: Arc<str> = Arc::from(text);
+    texts.known.insert(fresh.clone());
+    fresh
+}
+
 impl FromStr for PlaneId {
     type Err = InvalidPlaneId;
 
@@ -46,7 +82,7 @@ impl FromStr for PlaneId {
         let bytes = s.as_bytes();
         let valid =
             bytes.len() <= 63 && bytes.iter().all(|c| inner(*c)) && edge(bytes.first()) && edge(bytes.last());
-        if valid { Ok(Self(Arc::from(s))) } else { Err(InvalidPlaneId(s.to_owned())) }
+        if valid { Ok(Self(shared(s))) } else { Err(InvalidPlaneId(s.to_owned())) }
     }
 }
 
@@ -65,6 +101,16 @@ impl fmt::Debug for PlaneId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_identifiers_share_their_text_and_those_not_used_go() {
+        let kept: PlaneId = "kept".parse().unwrap();
+        for nth in 0..10 * FEW {
+            drop(format!("p{nth}").parse::<PlaneId>().unwrap());
+        }
+        assert!(Arc::ptr_eq(&kept.0, &"kept".parse::<PlaneId>().unwrap().0));
+        assert!(TEXTS.lock().known.len() <= 2 * FEW);
+    }
 
     #[test]
     fn a_plane_is_one_dns_label() {

@@ -3,7 +3,7 @@
 //! A plane takes the space of its name here and eight bytes for each collection in it. Counted once, by a scan of the
 //! store's keys when it is first asked for, and kept current by the feed.
 
-use crate::{Cache, CacheEvent, event, feed::unavailable};
+use crate::{Cache, CacheEvent, event, feed::unavailable, layer::collection};
 use freehold_apiserver_storage::{Key, KeyRange, Range};
 use freehold_machinery::{PlaneId, Result};
 use std::{
@@ -128,6 +128,12 @@ impl Cache {
             }
         }
         Ok(self.scan_keys(Some(at)).await?.with(collection))
+    }
+
+    /// The planes that have own objects of a resource now, in order.
+    pub async fn planes_with_own(&self, group: &str, resource: &str) -> Result<Vec<PlaneId>> {
+        let now = self.catch_up().await?;
+        self.planes_with(&collection(group, resource), now).await
     }
 
     async fn scan_keys(&self, mut at: Option<u64>) -> Result<Census> {

@@ -29,6 +29,7 @@ pub struct Entry {
     /// Length of `"resourceVersion":"N",`.
     version_len: u8,
     deleting: bool,
+    finalizers: bool,
     /// Keys and values, by key.
     labels: Box<[(Range<u32>, Range<u32>)]>,
     fields: OnceLock<Box<Field>>,
@@ -67,6 +68,8 @@ struct Header<'a> {
     annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
     deletion_timestamp: Option<&'a str>,
+    #[serde(borrow, default)]
+    finalizers: Option<&'a RawValue>,
 }
 
 /// What can't be an entry.
@@ -126,6 +129,7 @@ impl Entry {
             namespace: short(namespace.len())?,
             place: short(place)?,
             deleting: header.deletion_timestamp.is_some(),
+            finalizers: header.finalizers.is_some_and(|list| list.get().contains('"')),
             labels,
             fields: OnceLock::new(),
             text: Bytes::from(text),
@@ -211,6 +215,11 @@ impl Entry {
     /// Whether the object waits for its finalizers.
     pub fn is_deleting(&self) -> bool {
         self.deleting
+    }
+
+    /// Whether the object has finalizers.
+    pub fn has_finalizers(&self) -> bool {
+        self.finalizers
     }
 
     /// Bytes that this entry takes, about.

@@ -14,6 +14,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 /// Keys that one read of the store asks for.
 const CHUNK: usize = 2_000;
+/// Collections whose objects go with what is in them.
+const CONTAINERS: [&str; 2] = ["core/namespaces", "apiextensions.k8s.io/customresourcedefinitions"];
 /// Planes that are read at the same time for a list over many.
 const AHEAD: usize = 16;
 
@@ -180,6 +182,32 @@ impl Cache {
             page.into_iter().for_each(|found| visit(&found.plane, found.entry));
         }
         Ok(at)
+    }
+
+    /// An own object of a plane that has finalizers (its collection and place), if there is one. What only contains others
+    /// (namespaces, definitions) does not count. The plane is not loaded.
+    pub async fn held(&self, plane: &PlaneId) -> Result<Option<String>> {
+        let mut keys = KeyRange::plane(plane);
+        loop {
+            let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
+            let page = self.store.range(range).await.map_err(|error| unavailable(&error))?;
+            for item in &page.items {
+                let Some((_, span)) = event::split(&item.key) else { continue };
+                if CONTAINERS.contains(&event::names(&item.key, span.clone()).0) {
+                    continue;
+                }
+                let own = event::read(&item.key, Some(&item.value), item.created, item.modified);
+                if let Own::Object(entry) = own
+                    && entry.has_finalizers()
+                {
+                    return Ok(Some(format!("{}/{}", event::names(&item.key, span).0, entry.place())));
+                }
+            }
+            match page.items.last() {
+                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
+                _ => return Ok(None),
+            }
+        }
     }
 
     /// Begins to read the objects of a resource (group, plural, namespace) in several planes, as of one revision. `planes`

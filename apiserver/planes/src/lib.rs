@@ -216,7 +216,7 @@ impl Planes {
     }
 
     /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
-    /// not being deleted.
+    /// not being deleted, nor one with objects that have finalizers: those are to be deleted first, and waited for.
     pub async fn delete(&self, plane: &PlaneId) -> Result<()> {
         let reserved = is_own(plane);
         let project = self.directory.find_plane(plane).await?;
@@ -227,6 +227,10 @@ impl Planes {
         if reserved || wanted {
             let why = "it is in use: delete its project instead";
             return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), why));
+        }
+        if let Some(object) = self.cache.held(plane).await? {
+            let why = format!("{object} has finalizers: delete it first");
+            return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), &why));
         }
         self.store
             .clear(KeyRange::plane(plane))

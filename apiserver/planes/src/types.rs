@@ -114,7 +114,11 @@ impl Planes {
     /// What an organization's projects serve, all together: the core plane's own types first.
     pub(crate) async fn union(&self, organization: &str) -> Result<Arc<TypeSet>> {
         let mut customs = self.types_of(&PlaneId::core()).await?.custom().to_vec();
+        let own = self.cache.planes_with_own(GROUP, RESOURCE).await?;
         for project in self.directory().of_organization(organization) {
+            if own.binary_search(&project.plane).is_err() {
+                continue;
+            }
             merge(&mut customs, self.types_of(&project.plane).await?.custom());
         }
         Ok(share(customs, Vec::new()))

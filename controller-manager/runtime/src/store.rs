@@ -72,6 +72,12 @@ impl<T> Store<T> {
         keys.iter().filter_map(|key| Some((key.clone(), objects.by_key.get(key)?.clone()))).collect()
     }
 
+    /// How many objects the index function gave `entry` for.
+    pub fn count_by_index(&self, plane: &PlaneId, entry: &str) -> usize {
+        let objects = self.shared.objects.read();
+        objects.by_index.get(&(plane.clone(), entry.to_owned())).map_or(0, BTreeSet::len)
+    }
+
     /// All keys, in order.
     pub fn keys(&self) -> Vec<Key> {
         self.shared.objects.read().by_key.keys().cloned().collect()

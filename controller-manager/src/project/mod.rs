@@ -5,14 +5,14 @@
 
 mod decide;
 mod teardown;
+mod view;
 
-use crate::context::{Context, Reconcile};
+use crate::context::{Context, RESYNC, Reconcile};
 use crate::expectations::Expectations;
 use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use decide::{Action, Observed, SecretView, decide};
-use freehold_api::ControlPlaneMode;
 use freehold_api::keys::{
     KUBECONFIG_KEY, ORGANIZATION, PROJECT, READY, kubeconfig_secret, organization_namespace,
 };
@@ -28,6 +28,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use view::ProjectView;
 
 /// Annotation of a kubeconfig Secret: what it was made from.
 const HASH: &str = "resourcemanager.freehold.dev/kubeconfig-hash";
@@ -42,7 +43,7 @@ struct Projects {
     core: Client,
     infra: Client,
     root: Client,
-    projects: Store<Value>,
+    projects: Store<ProjectView>,
     organizations: Store<Value>,
     secrets: Store<SecretView>,
     control_planes: Store<Value>,
@@ -61,8 +62,8 @@ struct Terms {
 }
 
 /// The index entry of a project: its organization.
-pub(crate) fn organization_index(_: &Key, project: &Value) -> Vec<String> {
-    vec![text(project, "/spec/ownerRef/name").to_owned()]
+pub(crate) fn organization_index(_: &Key, project: &ProjectView) -> Vec<String> {
+    vec![project.organization.to_string()]
 }
 
 fn secret_view(secret: Value) -> Option<SecretView> {
@@ -114,12 +115,8 @@ pub(crate) fn start(context: &mut Context) {
 }
 
 /// The plane that an object's change of mode makes come here (`true`) or go.
-fn plane_moved(old: Option<&Value>, new: Option<&Value>) -> Option<bool> {
-    let mode = |project: Option<&Value>| match text(project?, "/status/controlPlane/mode") {
-        "" => None,
-        mode => Some(mode == ControlPlaneMode::Shared.as_str()),
-    };
-    let (before, now) = (mode(old)?, mode(new)?);
+fn plane_moved(old: Option<&ProjectView>, new: Option<&ProjectView>) -> Option<bool> {
+    let (before, now) = (old?.shared?, new?.shared?);
     (before != now).then_some(now)
 }
 
@@ -128,7 +125,7 @@ fn follow_moves(context: &mut Context) {
     let planes = context.planes.clone();
     context.projects().on_change(move |change| {
         let project = change.new.as_deref().or(change.old.as_deref());
-        let Some(plane) = project.and_then(|p| meta::uid(p).parse::<PlaneId>().ok()) else { return };
+        let Some(plane) = project.and_then(|project| project.plane.clone()) else { return };
         match plane_moved(change.old.as_deref(), change.new.as_deref()) {
             Some(true) => planes.arrive(&plane),
             Some(false) => planes.leave(&plane),
@@ -138,7 +135,7 @@ fn follow_moves(context: &mut Context) {
     });
 }
 
-fn follow_organizations(context: &mut Context, queue: &Arc<Queue<Key>>, projects: &Store<Value>) {
+fn follow_organizations(context: &mut Context, queue: &Arc<Queue<Key>>, projects: &Store<ProjectView>) {
     let (queue, projects) = (queue.clone(), projects.clone());
     context.organizations().on_change(move |change| {
         if change.old.is_none() || change.new.is_none() {
@@ -181,13 +178,25 @@ impl Reconcile for Projects {
         if !seen {
             return Ok(Outcome::After(Duration::from_secs(31)));
         }
-        let Some(project) = self.projects.get(&key) else { return Ok(Outcome::Done) };
+        let Some(view) = self.projects.get(&key) else { return Ok(Outcome::Done) };
+        let project = match view.object() {
+            Some(project) => project,
+            None => match self.core.get_opt(&PROJECTS, None, &key.name).await? {
+                Some(project) => project,
+                None => return Ok(Outcome::Done),
+            },
+        };
         if meta::is_deleting(&project) {
             return self.tear_down(&key, &project).await;
         }
         let decision = self.observe_and_decide(&project);
+        if decision.actions.is_empty() {
+            view.settle();
+        }
         self.act(&key, &project, decision.actions).await?;
-        Ok(decision.again.map_or(Outcome::Done, Outcome::After))
+        // What is due later than that is found by looking at everything from time to time.
+        let soon = decision.again.filter(|again| *again < 2 * RESYNC);
+        Ok(soon.map_or(Outcome::Done, Outcome::After))
     }
 }
 
@@ -320,6 +329,11 @@ impl Projects {
             return Ok(Outcome::Done);
         };
         let control_plane = self.control_plane(project);
+        // Most planes have nothing that wants to be finalized: then they are gone with one request.
+        if control_plane.is_none() && self.delete_plane(&plane).await? {
+            self.clear(key, project).await?;
+            return Ok(Outcome::Done);
+        }
         if control_plane.as_ref().is_none_or(|c| !meta::is_deleting(c)) {
             // A pair that answers finalizes its own plane; what a broken one left behind is in the same store.
             let answers = control_plane
@@ -343,7 +357,11 @@ impl Projects {
             .await?;
             return Ok(Outcome::After(Duration::from_secs(10)));
         }
-        self.drop_plane(key, project, &plane).await?;
+        // What is to be finalized is gone now, unless something came meanwhile.
+        if !self.delete_plane(&plane).await? {
+            return Ok(Outcome::After(patience(project, Timestamp::now())));
+        }
+        self.clear(key, project).await?;
         Ok(Outcome::Done)
     }
 
@@ -354,18 +372,21 @@ impl Projects {
         }
     }
 
-    /// Removes a plane's keys, its kubeconfig and the finalizer.
-    async fn drop_plane(&self, key: &Key, project: &Value, plane: &PlaneId) -> Result<(), Error> {
-        let request = RawRequest::new(http::Method::DELETE, plane_path(plane));
+    /// Removes a plane's keys; `false` where the server says that something in it is to be finalized first.
+    async fn delete_plane(&self, plane: &PlaneId) -> Result<bool, Error> {
+        match self.root.request(&RawRequest::new(http::Method::DELETE, plane_path(plane))).await {
+            Err(error) if error.code() == 409 => Ok(false),
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    /// Removes the kubeconfig of a plane that is gone, and the finalizer.
+    async fn clear(&self, key: &Key, project: &Value) -> Result<(), Error> {
         let secret = secret_key(project);
-        let keys = self.root.request(&request);
-        let (secrets, options) = (SECRETS, DeleteOptions::default());
-        let kubeconfig = self.core.delete(&secrets, secret.ns(), &secret.name, &options);
-        let (keys, kubeconfig) = tokio::join!(keys, kubeconfig);
-        for failed in [keys.err(), kubeconfig.err()].into_iter().flatten() {
-            if !failed.is_not_found() {
-                return Err(failed);
-            }
+        match self.core.delete(&SECRETS, secret.ns(), &secret.name, &DeleteOptions::default()).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
         }
         self.finalizer(key, project, false).await
     }
@@ -470,8 +491,8 @@ mod tests {
 
     #[test]
     fn a_plane_moves_when_its_mode_in_status_changes() {
-        let mode = |mode: &str| json!({"status": {"controlPlane": {"mode": mode}}});
-        let (shared, dedicated, none) = (mode("Shared"), mode("Dedicated"), json!({}));
+        let mode = |mode: &str| ProjectView::of(json!({"status": {"controlPlane": {"mode": mode}}})).unwrap();
+        let (shared, dedicated, none) = (mode("Shared"), mode("Dedicated"), mode(""));
         let rows = [
             (Some(&shared), Some(&dedicated), Some(false)),
             (Some(&dedicated), Some(&shared), Some(true)),

@@ -1,0 +1,256 @@
+//! What the cache keeps in memory, and that readers don't notice what it doesn't.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use freehold_apiserver_cache::{
+    Cache, CacheOptions, Entry, EventKind, Layer, LayerSource, ListRequest, Scope, WatchStart, codec,
+};
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Key, KeyRange, MAX_OPERATIONS, ObjectPath, Revision, Store,
+};
+use freehold_apiserver_storage_embedded::Embedded;
+use freehold_machinery::{PlaneId, Value};
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+use tempfile::TempDir;
+
+/// No layers below any plane.
+struct Bare;
+
+impl LayerSource for Bare {
+    fn layer(&self, _: &PlaneId) -> Arc<Layer> {
+        Arc::default()
+    }
+}
+
+struct World {
+    store: Arc<dyn Store>,
+    cache: Arc<Cache>,
+    _dir: TempDir,
+}
+
+fn plane(name: &str) -> PlaneId {
+    name.parse().unwrap()
+}
+
+fn path(resource: &str, name: &str) -> ObjectPath {
+    let (group, resource, namespace) = (String::new(), resource.to_owned(), Some("default".to_owned()));
+    ObjectPath { group, resource, namespace, name: name.to_owned() }
+}
+
+fn object(name: &str, bytes: usize) -> Value {
+    json!({"metadata": {"name": name, "namespace": "default", "uid": "u", "labels": {"app": "a"}},
+        "data": {"k": "x".repeat(bytes)}})
+}
+
+fn options(memory: usize) -> CacheOptions {
+    CacheOptions { memory, ..CacheOptions::default() }
+}
+
+async fn start(store: &Arc<dyn Store>, options: CacheOptions) -> Arc<Cache> {
+    Cache::start(store.clone(), KeyRange::all_planes(), Arc::new(Bare), options).await.unwrap()
+}
+
+async fn world(options: CacheOptions) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Embedded::open(dir.path()).unwrap();
+    World { cache: start(&store, options).await, store, _dir: dir }
+}
+
+impl World {
+    async fn commit(&self, changes: Vec<Change>) -> Revision {
+        let Committed::Done(revision) = self.store.commit(Commit { expect: vec![], changes }).await.unwrap()
+        else {
+            panic!("nothing was expected")
+        };
+        revision
+    }
+
+    async fn put(&self, of: &PlaneId, resource: &str, names: &[String], bytes: usize) -> Revision {
+        let mut revision = 0;
+        for names in names.chunks(MAX_OPERATIONS / 2) {
+            let put = |name: &String| {
+                Change::Put(Key::object(of, &path(resource, name)), codec::encode(&object(name, bytes)))
+            };
+            revision = self.commit(names.iter().map(put).collect()).await;
+        }
+        revision
+    }
+
+    async fn names(&self, of: &PlaneId, resource: &str) -> Vec<String> {
+        self.cache.catch_up().await.unwrap();
+        let request = ListRequest { plane: of, group: "", resource, namespace: None };
+        let listed = self.cache.list(request).await.unwrap();
+        listed.objects.iter().map(|(_, entry)| entry.name().to_owned()).collect()
+    }
+}
+
+fn numbered(count: usize) -> Vec<String> {
+    (0..count).map(|nth| format!("a-{nth:05}")).collect()
+}
+
+/// Reads every object of a resource over all planes, `limit` at a time.
+async fn across(cache: &Cache, at: Revision, limit: usize) -> Vec<String> {
+    let mut pages = cache.pages_of_planes(None, ("", "configmaps", None), at, None).await.unwrap();
+    let mut found = Vec::new();
+    while let Some(page) = cache.page_of_planes(&mut pages, limit).await.unwrap() {
+        found.extend(page.iter().map(|one| format!("{}:{}", one.plane, one.entry.name())));
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_collection_too_large_for_memory_is_served_all_the_same() {
+    // An eighth of the budget is what a collection may take.
+    let world = world(options(4 << 20)).await;
+    let p = plane("p");
+    let names = numbered(700);
+    world.put(&p, "configmaps", &names[..100], 1000).await;
+    world.put(&p, "secrets", &names[..1], 10).await;
+    assert_eq!(world.names(&p, "configmaps").await, names[..100]);
+    let small = world.cache.loaded().1;
+    world.put(&p, "configmaps", &names[100..], 1000).await;
+    assert_eq!(world.names(&p, "configmaps").await, names, "it grew while it was loaded");
+    assert!(world.cache.loaded().1 < small, "what is too large leaves memory");
+    world.cache.forget(&p);
+    assert_eq!(world.names(&p, "configmaps").await, names, "it is too large when it is loaded");
+    assert_eq!(world.names(&p, "secrets").await, names[..1]);
+    assert!(world.cache.loaded().1 < small);
+
+    let (found, own) = world.cache.get_for_update(&p, &path("configmaps", &names[650])).await.unwrap();
+    let found = found.unwrap();
+    assert_eq!((found.name(), found.modified), (&*names[650], own));
+    let absent = world.cache.get_for_update(&p, &path("configmaps", "none")).await.unwrap();
+    assert!(absent.0.is_none() && absent.1 == 0);
+
+    let now = Scope::Plane(p.clone());
+    let mut watch = world.cache.watch(now, "", "configmaps", WatchStart::Now).await.unwrap();
+    assert!(watch.initial.is_none(), "it is to be read from the store as of the watch's revision");
+    world.commit(vec![Change::Delete(Key::object(&p, &path("configmaps", &names[0])))]).await;
+    let event = watch.next().await.unwrap();
+    let change = event.change().unwrap();
+    assert_eq!((change.kind, change.entry.name()), (EventKind::Deleted, &*names[0]));
+}
+
+#[tokio::test]
+async fn over_the_budget_planes_go_that_nobody_asked_for_and_watched_ones_last() {
+    let world = world(options(4 << 20)).await;
+    let planes: Vec<PlaneId> = (0..40).map(|nth| plane(&format!("p-{nth:02}"))).collect();
+    for of in &planes {
+        world.put(of, "configmaps", &numbered(100), 1000).await;
+    }
+    world.names(&planes[0], "configmaps").await;
+    let watched = Scope::Plane(planes[0].clone());
+    let mut watch = world.cache.watch(watched, "", "configmaps", WatchStart::Now).await.unwrap();
+    for of in &planes {
+        assert_eq!(world.names(of, "configmaps").await.len(), 100);
+    }
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while world.cache.loaded().1 > 4 << 20 {
+        assert!(tokio::time::Instant::now() < until, "{:?}", world.cache.state());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let state = world.cache.state();
+    assert!(state.evictions > 0 && state.planes > 0, "{state:?}");
+    assert!(world.cache.peek(&planes[0], &path("configmaps", "a-00000")).is_some(), "it is watched");
+    // What was dropped is there again for the next one who asks, and watches have missed nothing.
+    for of in &planes {
+        world.put(of, "configmaps", &["more".to_owned()], 10).await;
+        assert_eq!(world.names(of, "configmaps").await.len(), 101);
+    }
+    assert_eq!(watch.next().await.unwrap().name(), "default/more");
+}
+
+#[tokio::test]
+async fn a_watch_sees_each_event_once_whether_its_plane_is_loaded_or_dropped_meanwhile() {
+    let world = world(CacheOptions::default()).await;
+    let p = plane("p");
+    let begin = world.put(&p, "configmaps", &numbered(1), 10).await;
+    let mut seen = Vec::new();
+    let mut resume = begin;
+    for round in 0..20 {
+        let last = world.put(&p, "configmaps", &[format!("r-{round}")], 10).await;
+        if round % 3 == 0 {
+            world.cache.forget(&p);
+        }
+        let from = WatchStart::After(resume);
+        let mut watch = world.cache.watch(Scope::Plane(p.clone()), "", "configmaps", from).await.unwrap();
+        world.cache.forget(&p);
+        loop {
+            let event = watch.next().await.unwrap();
+            seen.push(event.name().to_owned());
+            resume = event.revision;
+            if resume == last {
+                break;
+            }
+        }
+    }
+    assert_eq!(seen, (0..20).map(|round| format!("default/r-{round}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_list_over_planes_is_as_of_its_revision_however_planes_come_and_go() {
+    let world = world(CacheOptions::default()).await;
+    let mut expected = Vec::new();
+    for nth in 0..30 {
+        let of = plane(&format!("p-{nth:02}"));
+        world.put(&of, if nth % 3 == 0 { "secrets" } else { "configmaps" }, &numbered(7), 10).await;
+        if nth % 3 != 0 {
+            expected.extend(numbered(7).iter().map(|name| format!("{of}:{name}")));
+        }
+    }
+    let at = world.cache.catch_up().await.unwrap();
+    assert_eq!(across(&world.cache, at, 1000).await, expected);
+    for nth in 0..30 {
+        let of = plane(&format!("p-{nth:02}"));
+        match nth % 4 {
+            0 => drop(world.commit(vec![Change::DeleteRange(KeyRange::plane(&of))]).await),
+            1 => drop(world.put(&of, "configmaps", &["new".to_owned()], 10).await),
+            _ => drop(world.put(&plane(&format!("q-{nth}")), "configmaps", &numbered(1), 10).await),
+        }
+    }
+    world.cache.catch_up().await.unwrap();
+    for limit in [1, 5, 1000] {
+        assert_eq!(across(&world.cache, at, limit).await, expected, "by {limit}");
+    }
+    let restarted = start(&world.store, CacheOptions::default()).await;
+    assert_eq!(across(&restarted, at, 10).await, expected, "after a restart");
+    let now = restarted.catch_up().await.unwrap();
+    assert_eq!(across(&restarted, now, 10).await, across(&world.cache, now, 10).await);
+}
+
+#[tokio::test]
+async fn ten_thousand_custom_resources_of_a_kibibyte_take_less_than_thirty_megabytes() {
+    let world = world(CacheOptions::default()).await;
+    let p = plane("p");
+    let metadata = 450;
+    world.put(&p, "widgets", &numbered(10_000), 1024 + metadata).await;
+    assert_eq!(world.names(&p, "widgets").await.len(), 10_000);
+    let (_, bytes) = world.cache.loaded();
+    assert!((10 << 20..30_000_000).contains(&bytes), "{bytes}");
+}
+
+#[tokio::test]
+async fn a_plane_that_nobody_uses_takes_less_than_three_hundred_bytes() {
+    let idle = CacheOptions { idle: Duration::ZERO, ..CacheOptions::default() };
+    let world = world(idle).await;
+    const PLANES: usize = 1_000;
+    let resources = ["namespaces", "rolebindings", "configmaps", "secrets", "services", "serviceaccounts"];
+    for nth in 0..PLANES {
+        let of = plane(&format!("0d3c9a62-5b0c-4d65-9f3f-{nth:012}"));
+        for resource in resources {
+            world.put(&of, resource, &["a".to_owned()], 10).await;
+        }
+    }
+    let now = world.cache.catch_up().await.unwrap();
+    assert_eq!(across(&world.cache, now, 100).await.len(), PLANES);
+    let state = world.cache.state();
+    assert_eq!((state.planes, state.bytes), (0, 0), "a list over planes loads none");
+    assert!(state.census / PLANES < 300, "{} bytes a plane", state.census / PLANES);
+}
+
+#[test]
+fn an_entry_takes_little_beside_its_text() {
+    let json = object("a", 1024).to_string();
+    let entry = Entry::new(json.as_bytes(), 1, 1).unwrap();
+    assert!(entry.cost() < json.len() + 300, "{} for {}", entry.cost(), json.len());
+}
