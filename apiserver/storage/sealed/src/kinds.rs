@@ -22,6 +22,10 @@ pub(crate) fn area(key: &Key) -> Option<Area<'_>> {
     let text = std::str::from_utf8(key.as_bytes()).ok()?;
     if let Some(rest) = text.strip_prefix("planes/").or_else(|| text.strip_prefix("layers/")) {
         let (_, object) = rest.split_once('/')?;
+        // What planes and layers stand on, beside their objects.
+        if object.starts_with('.') {
+            return None;
+        }
         return Some(Area::Object(Type(group_resource(object))));
     }
     match text.strip_prefix("system/")?.split_once('/')?.0 {
@@ -84,7 +88,7 @@ impl Kinds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_apiserver_storage::{LayerId, ObjectPath};
+    use freehold_apiserver_storage::ObjectPath;
     use freehold_machinery::PlaneId;
 
     #[test]
@@ -100,10 +104,14 @@ mod tests {
             assert_eq!(object(path("", namespace)).unwrap(), r#"Object(Type("core/things"))"#);
             assert_eq!(object(path("x.io", namespace)).unwrap(), r#"Object(Type("x.io/things"))"#);
         }
-        let layer = Key::layer(&LayerId("base".into()), "core/configmaps/default/a");
+        let key = |text: &'static str| Key::from_store(text.into());
+        let layer = key("layers/base/core/configmaps/default/a");
         assert_eq!(area(&layer), Some(Area::Object(Type("core/configmaps"))));
         assert_eq!(area(&Key::system("dictionaries/00000064/core/pods")), Some(Area::Dictionary));
         assert_eq!(area(&Key::system("secrets/service-account")), Some(Area::Secret));
+        for record in ["planes/blue/.stack", "layers/base/.layer", "layers/base/.planes/blue"] {
+            assert_eq!(area(&key(record)), None, "{record}");
+        }
         for plain in ["layers/base", "encryption/keys/00000001", "leases/x", "encryption"] {
             assert_eq!(area(&Key::system(plain)), None, "{plain}");
         }

@@ -283,3 +283,37 @@ async fn secrets_are_never_trained_on() {
         found.items
     );
 }
+
+/// The data key that a sealed value names: small numbers are one byte.
+fn data_key(raw: &[u8]) -> Option<u8> {
+    matches!(raw[0], 0x95 | 0x96).then(|| raw[1])
+}
+
+#[tokio::test]
+async fn after_a_rotation_no_value_depends_on_an_older_data_key_whoever_wrote_meanwhile() {
+    let (inner, _dir) = engine();
+    let one = sealed(inner.clone(), Some(keys(&["one"]))).await;
+    let two = sealed(inner.clone(), Some(keys(&["one"]))).await;
+    let all: Vec<_> = (0..80).map(|nth| object_key("blue", "configmaps", &format!("{nth}"))).collect();
+    for (nth, key) in all.iter().enumerate() {
+        put(if nth % 2 == 0 { &one } else { &two }, key, &object("ConfigMap", nth)).await;
+    }
+    let from = one.rotate().await.unwrap().from_data_key;
+    while one.status().await.unwrap().rotation.unwrap().finished.is_none() {
+        // The other server seals with the data key that it has until it learns of the rotation.
+        put(&two, &all[7], &object("ConfigMap", 7)).await;
+    }
+    for key in &all {
+        let raw = value(&*inner, key).await;
+        assert!(
+            data_key(&raw).is_some_and(|id| u32::from(id) >= from),
+            "{key:?}: {:?} < {from}",
+            data_key(&raw)
+        );
+    }
+    for (nth, key) in all.iter().enumerate() {
+        for store in [&one, &two] {
+            assert_eq!(value(store, key).await, object("ConfigMap", nth));
+        }
+    }
+}

@@ -58,9 +58,8 @@ proptest! {
         let mut flipped = sealed.to_vec();
         flipped[at.index(sealed.len())] ^= 1 << bit;
         // A first byte that became another format's is refused by whoever reads objects: theirs are 0 and 1.
-        match codec.open(&key, &flipped.into()) {
-            Ok(opened) => prop_assert!(opened[0] > 1),
-            Err(_) => {}
+        if let Ok(opened) = codec.open(&key, &flipped.into()) {
+            prop_assert!(opened[0] > 1);
         }
     }
 
