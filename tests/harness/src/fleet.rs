@@ -1,7 +1,7 @@
-//! Several servers on one etcd, behind a load balancer, with controller managers of which one works at a time.
+//! Several servers on one etcd of three members, behind a load balancer, with controller managers of which one works at a time.
 
 use crate::balancer::Balancer;
-use crate::etcd::Etcd;
+use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 use crate::paths::freehold_binary;
 use crate::process::{kill, terminate, wait_for_end};
@@ -23,7 +23,7 @@ pub struct Fleet {
     managers: Vec<Option<Child>>,
     urls: Arc<Mutex<Vec<String>>>,
     balancer: Balancer,
-    etcd: Etcd,
+    etcd: Cluster,
     // The last: the others have files in it.
     folder: Option<TempDir>,
 }
@@ -34,7 +34,7 @@ impl Fleet {
         let folder = tempfile::Builder::new().prefix("freehold-fleet-").tempdir();
         let folder = folder.expect("a temporary directory");
         std::fs::create_dir(folder.path().join("home")).expect("a new directory");
-        let etcd = Etcd::start(folder.path());
+        let etcd = Cluster::start(3, &[]);
         let urls = Arc::new(Mutex::new(Vec::<String>::new()));
         let known = urls.clone();
         let balancer = Balancer::start(move || {
@@ -64,8 +64,13 @@ impl Fleet {
     }
 
     /// Where its etcd is.
-    pub fn etcd_url(&self) -> String {
-        self.etcd.url()
+    pub fn etcd_urls(&self) -> String {
+        self.etcd.urls().join(",")
+    }
+
+    /// Its etcd.
+    pub fn etcd(&mut self) -> &mut Cluster {
+        &mut self.etcd
     }
 
     /// A place in the test's directory.
@@ -136,7 +141,7 @@ impl Fleet {
         let log = self.log(&format!("server-{nth}.log"));
         let mut child = Command::new(freehold_binary())
             .args(["apiserver", "--listen", listen, "--external-url", &self.url()])
-            .args(["--etcd", &self.etcd.url()])
+            .args(["--etcd", &self.etcd_urls()])
             .arg("--pki-dir")
             .arg(self.join("pki"))
             .env("FREEHOLD_LOG", "info")

@@ -1,5 +1,5 @@
-//! Three servers on one etcd behind a balancer that sends each connection elsewhere: nobody can tell them apart, also when
-//! one of them is killed.
+//! Three servers on an etcd of three members, behind a balancer that sends each connection elsewhere: nobody can tell
+//! them apart, also when servers and members are killed.
 
 use crate::{PATIENCE, contains_all, items, names, text};
 use freehold_client::{Client, Config, Error, Identity, ListOptions, Patch, PatchOptions, Resource};
@@ -171,7 +171,7 @@ fn servers_with_other_authorities_are_refused(fleet: &Fleet) {
     let make = Command::new(freehold_binary()).arg("pki").arg("--dir").arg(&other).status();
     assert!(make.is_ok_and(|status| status.success()));
     let refused = Command::new(freehold_binary())
-        .args(["apiserver", "--listen", "127.0.0.1:0", "--etcd", &fleet.etcd_url()])
+        .args(["apiserver", "--listen", "127.0.0.1:0", "--etcd", &fleet.etcd_urls()])
         .arg("--pki-dir")
         .arg(&other)
         .output()
@@ -278,7 +278,7 @@ async fn watch(run: Arc<Run>, after: u64) -> History {
 }
 
 #[test]
-fn nothing_is_lost_repeated_or_reordered_while_servers_die() {
+fn nothing_is_lost_repeated_or_reordered_while_servers_and_members_of_etcd_die() {
     let rounds =
         std::env::var("FREEHOLD_FAULT_ROUNDS").ok().map_or(3, |text| text.parse().expect("a number"));
     let mut fleet = Fleet::start(SERVERS, 0);
@@ -311,7 +311,11 @@ fn nothing_is_lost_repeated_or_reordered_while_servers_die() {
         let victim = (round * 2 + 1) % SERVERS;
         fleet.kill(victim);
         progress();
+        fleet.etcd().kill(round % 3);
+        progress();
         fleet.restart(victim);
+        fleet.etcd().restart(round % 3);
+        fleet.etcd().wait_until_healthy();
     }
     progress();
     run.over.store(true, Ordering::Relaxed);
