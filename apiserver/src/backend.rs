@@ -2,6 +2,7 @@
 
 use crate::{lookup::Lookup, organization, view};
 use async_trait::async_trait;
+use bytes::Bytes;
 use freehold_apiserver_authn::{Authenticator, Headers, Peer, Request, TokenIssuer};
 use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
 use freehold_apiserver_catalog::TypeSet;
@@ -281,6 +282,11 @@ impl Backend for LocalBackend {
         }
         let status = sealed.status().await.map_err(Status::internal)?;
         serde_json::to_value(status).map_err(Status::internal)
+    }
+
+    async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let sealed = self.sealed.as_ref().ok_or_else(Status::no_such_resource)?;
+        crate::backup::stream(sealed.raw().clone()).await
     }
 
     async fn ready(&self) -> Vec<(&'static str, std::result::Result<(), String>)> {

@@ -116,6 +116,7 @@ pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
 /// What is done to values on their way into a store: compressed unless told otherwise, and encrypted with the keys of a
 /// file, if there is one. What a store has already is read in any case; an error says in one line which key is missing.
 pub async fn seal(raw: Arc<dyn Store>, compression: bool, keys: Option<&Path>) -> Result<Sealed> {
+    crate::backup::check_complete(&*raw).await?;
     let encryption = keys.map(read_keys).transpose()?;
     let options = Options { compression, encryption, ..Options::default() };
     Sealed::open(raw, options).await.with_context(|| match keys {

@@ -4,6 +4,7 @@
 //! A core server and the apiserver of a dedicated pair are the same thing with another root plane and another store.
 
 mod backend;
+pub mod backup;
 mod compaction;
 mod config;
 mod etcd;

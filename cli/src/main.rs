@@ -1,6 +1,7 @@
 //! `freehold`: one program for everything. Each command parses its flags, builds, and runs.
 
 mod apiserver;
+mod backup;
 mod components;
 mod core;
 mod data_dir;
@@ -42,6 +43,10 @@ enum Command {
     Pki(pki::Args),
     /// Prints the kubeconfig of a project.
     Kubeconfig(kubeconfig::Args),
+    /// Writes all that a server keeps into a file.
+    Backup(backup::BackupArgs),
+    /// Fills an empty data directory, or an empty etcd, with what a backup has.
+    Restore(backup::RestoreArgs),
     /// Shows how objects are encrypted in the store, or rotates the keys.
     Encryption(encryption::Args),
 }
@@ -93,6 +98,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Apiserver(args) => apiserver::run(*args).await,
         Command::ControllerManager(args) => components::controller_manager(args).await,
         Command::Pki(args) => pki::run(&args),
+        Command::Backup(args) => backup::backup(args).await,
+        Command::Restore(args) => backup::restore(args).await,
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
     }

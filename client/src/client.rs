@@ -1,8 +1,8 @@
 //! The verbs.
 
 use crate::request::{self, DeleteOptions, ListOptions, Patch, PatchOptions, RawRequest, WatchOptions};
-use crate::transport::{Lane, RawResponse, Transport};
-use crate::watch::WatchStream;
+use crate::transport::{Lane, RawResponse, Streaming, Transport};
+use crate::watch::{Download, WatchStream};
 use crate::{Config, Error, Identity, Resource, Result};
 use bytes::Bytes;
 use freehold_machinery::{Status, Value, meta};
@@ -221,10 +221,20 @@ impl Client {
         options: &WatchOptions,
     ) -> Result<WatchStream> {
         let request = options.request(resource, namespace);
-        let sending = self.inner.transport.send(Lane::Watches, self.build(&request)?);
+        Ok(WatchStream::new(self.open(&request).await?))
+    }
+
+    /// Sends a request whose answer is read as it comes, however long it is.
+    pub async fn download(&self, request: &RawRequest) -> Result<Download> {
+        Ok(Download::new(self.open(request).await?))
+    }
+
+    /// Waits for the head of a successful answer.
+    async fn open(&self, request: &RawRequest) -> Result<Streaming> {
+        let sending = self.inner.transport.send(Lane::Watches, self.build(request)?);
         let mut answer = self.within(sending).await?;
         if answer.status.is_success() {
-            return Ok(WatchStream::new(answer));
+            return Ok(answer);
         }
         let mut body = Vec::new();
         while let Some(Ok(chunk)) = answer.chunk().await {

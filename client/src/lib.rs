@@ -26,4 +26,4 @@ pub use kubeconfig::Kubeconfig;
 pub use request::{DeleteOptions, ListOptions, Patch, PatchOptions, Propagation, RawRequest, WatchOptions};
 pub use resource::Resource;
 pub use transport::RawResponse;
-pub use watch::{WatchEvent, WatchStream};
+pub use watch::{Download, WatchEvent, WatchStream};

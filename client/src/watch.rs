@@ -2,7 +2,7 @@
 
 use crate::transport::Streaming;
 use crate::{Error, Result};
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use freehold_machinery::{Status, Value, meta};
 use serde::Deserialize;
 
@@ -91,6 +91,29 @@ impl WatchStream {
             self.buffer = BytesMut::new();
         }
         Some(line)
+    }
+}
+
+/// An answer that is read as it comes.
+pub struct Download {
+    answer: Streaming,
+}
+
+impl Download {
+    pub(crate) fn new(answer: Streaming) -> Self {
+        Self { answer }
+    }
+
+    /// The answer's bytes, in pieces, as a [`futures_util::Stream`].
+    pub fn into_stream(self) -> impl futures_util::Stream<Item = Result<Bytes>> + Send {
+        futures_util::stream::unfold(self.answer, |mut answer| async {
+            let piece = answer.chunk().await?.map_err(|reason| Error::Transport {
+                server: "the server".into(),
+                reason,
+                sent: true,
+            });
+            Some((piece, answer))
+        })
     }
 }
 

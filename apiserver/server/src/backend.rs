@@ -7,6 +7,7 @@
 
 use crate::identity::RequestHeaders;
 use async_trait::async_trait;
+use bytes::Bytes;
 use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
 use freehold_apiserver_catalog::TypeSet;
@@ -114,6 +115,10 @@ pub trait Backend: Send + Sync + 'static {
         let _ = rotate;
         Err(Status::no_such_resource())
     }
+
+    /// All that the store holds as of one revision, as it is stored: an archive, in pieces. 404 where the store is another
+    /// server's.
+    async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status>;
 
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;

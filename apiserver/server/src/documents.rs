@@ -4,14 +4,17 @@ use crate::{
     backend::OpenIdDocument,
     call::Call,
     dispatch, health, negotiate, openapi,
-    payload::Payload,
+    payload::{BoxError, Payload},
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_catalog::{TypeSet, discovery};
 use freehold_apiserver_planes::context::Context;
 use freehold_machinery::{Status, Value};
+use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
 /// The media type of aggregated discovery (KEP-3352).
@@ -49,6 +52,7 @@ pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
         ["encryption"] if call.context == Context::Platform => {
             document(call, &call.edge.backend.encryption(false).await?)
         }
+        ["backup"] if call.context == Context::Platform => backup(call).await,
         ["api" | "apis"] => root(call, segments[0] == "api").await,
         ["api", version] => resources(call, "", version).await,
         ["apis", group] => {
@@ -129,6 +133,15 @@ async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply,
         None if types.version(group, version).is_some() => Err(Status::unavailable("service unavailable")),
         None => Err(Status::no_such_resource()),
     }
+}
+
+/// The whole store, as a stream that ends with the server, or torn when the store fails: an archive tells both from one
+/// that is complete.
+async fn backup(call: &Call<'_>) -> Result<Reply, Status> {
+    let pieces = call.edge.backend.backup().await?.take_until(call.edge.stop.clone().cancelled_owned());
+    let frames = pieces.map_ok(Frame::data).map_err(|status| BoxError::from(status.message));
+    let body = Payload::Boxed(StreamBody::new(frames).boxed_unsync());
+    Ok(respond::reply(200, HeaderValue::from_static("application/octet-stream"), body))
 }
 
 async fn openid(call: &Call<'_>, which: OpenIdDocument) -> Result<Reply, Status> {

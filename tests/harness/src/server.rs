@@ -209,6 +209,11 @@ impl Server {
         self.launch(&listen);
     }
 
+    /// Further arguments of `freehold up`, from the next start on.
+    pub fn add_args(&mut self, args: &[&str]) {
+        self.options.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
     fn launch(&mut self, listen: &str) {
         let begun = Instant::now();
         let log = File::options().create(true).append(true).open(self.folder().join("server.log"));

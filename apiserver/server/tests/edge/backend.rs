@@ -304,6 +304,11 @@ impl Backend for Memory {
         Ok(json!({"kind": "Status", "status": "Success", "details": {"name": plane.as_str()}}))
     }
 
+    async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
+        let pieces = [Ok(Bytes::from_static(b"half of ")), Err(Status::internal("the store is gone"))];
+        Ok(stream::iter(pieces).boxed())
+    }
+
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)> {
         let healthy = self.healthy.load(SeqCst);
         vec![("store", if healthy { Ok(()) } else { Err("secret reason".to_owned()) })]

@@ -1,5 +1,6 @@
 //! What must work, fact by fact, with the real `kubectl`, on both engines.
 
+mod backup;
 mod bad_input;
 mod crds;
 mod dedicated;

@@ -1,0 +1,222 @@
+//! Backups: everything that a store holds, values as they are stored, in one archive, and a store from one.
+//!
+//! What is encrypted in the store is encrypted in a backup: the keys are not in it.
+
+use crate::{StoreConfig, open_store};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Expect, Key, KeyRange, Range, Revision, Store,
+    archive::{self, ArchiveError, Decoder, Export, Header, Item, Kind, Reader},
+};
+use freehold_apiserver_storage_embedded::Embedded;
+use freehold_machinery::Status;
+use futures_util::{Stream, StreamExt, TryStreamExt, future::try_join_all, stream::BoxStream};
+use std::{
+    fs::File,
+    io::{BufReader, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+};
+
+/// Where it is noted in an etcd that a restore is under way. A server does not serve what is there by halves.
+const UNDER_WAY: &str = "restore";
+/// Revisions that a restored store is ahead of its backup: more than were made since.
+const BEYOND: Revision = 1_000_000_000;
+/// The same for an etcd, where each has to be made.
+const BEYOND_ETCD: Revision = 10_000;
+/// So many are made, at most, to bring an empty etcd to where the backup was.
+const MOST_MADE: Revision = 10_000_000;
+/// Writes that are under way at once when an etcd is filled.
+const AT_ONCE: u64 = 64;
+/// Keys of one transaction, and bytes of their values: within what etcd takes by default.
+const BATCH: (usize, usize) = (100, 512 << 10);
+
+/// What is in a backup, or was restored.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The revision: in a backup that as of which it was made, after a restore that of the store.
+    pub revision: Revision,
+    /// The number of keys.
+    pub keys: u64,
+    /// When the backup was made.
+    pub created: String,
+}
+
+/// A backup, piece by piece, as of the store's current revision, which is kept readable meanwhile.
+pub(crate) async fn stream(raw: Arc<dyn Store>) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
+    let unavailable = |error: ArchiveError| Status::unavailable(error.to_string());
+    let hold = raw.hold().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let pieces = pieces(raw, hold).map_err(unavailable)?;
+    Ok(pieces.map_err(unavailable).boxed())
+}
+
+fn pieces(
+    store: Arc<dyn Store>,
+    hold: freehold_apiserver_storage::Hold,
+) -> Result<impl Stream<Item = Result<Bytes, ArchiveError>> + Send + 'static, ArchiveError> {
+    let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
+    let header = Header::new(Kind::Store, hold.revision, now);
+    archive::export(Export { store, keys: KeyRange::everything(), hold }, header)
+}
+
+/// Writes a backup of a store that no server has open, or of an etcd, into a file.
+pub async fn of_store(config: &StoreConfig, file: &Path) -> Result<Summary> {
+    if let StoreConfig::Embedded(dir) = config {
+        ensure!(dir.join("db").exists(), "there is no store in {}", dir.display());
+    }
+    let store = open_store(config).await?;
+    let hold = store.hold().await?;
+    save(pieces(store, hold)?, file).await
+}
+
+/// Writes a backup that comes in pieces into a file. The file appears when the backup is complete, checked and on disk;
+/// until then its name has `.part` at its end. Only its owner can read it.
+pub async fn save<E>(pieces: impl Stream<Item = Result<Bytes, E>>, file: &Path) -> Result<Summary>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let part = PathBuf::from([file.as_os_str(), ".part".as_ref()].concat());
+    let mut open = File::options();
+    let mut out = open
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&part)
+        .with_context(|| format!("{} can't be written", part.display()))?;
+    let saved = save_to(pieces, &mut out).await.and_then(|summary| {
+        out.sync_all()?;
+        std::fs::rename(&part, file)?;
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(summary)
+    });
+    if saved.is_err() {
+        // What went wrong before is what matters.
+        let _ = std::fs::remove_file(&part);
+    }
+    saved.with_context(|| format!("no backup was written to {}", file.display()))
+}
+
+async fn save_to<E>(pieces: impl Stream<Item = Result<Bytes, E>>, out: &mut File) -> Result<Summary>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let (mut decoder, mut header) = (Decoder::default(), None);
+    let mut pieces = pin!(pieces);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        out.write_all(&piece)?;
+        decoder.feed(&piece);
+        while let Some(item) = decoder.next_item()? {
+            if let Item::Header(found) = item {
+                header = Some(found);
+            }
+        }
+    }
+    let keys = decoder.finish()?;
+    match header {
+        Some(Header { kind: Kind::Store, revision, created, .. }) => Ok(Summary { revision, keys, created }),
+        _ => bail!("what came is no backup of a store"),
+    }
+}
+
+/// Fills an empty store with what a backup has: all of it or nothing. The file is verified before anything is written.
+///
+/// Revisions of the restored store begin `beyond` that of the backup; what clients saw before is compacted, so that they
+/// read anew. In a data directory objects keep their resource versions, in an etcd they get new ones.
+pub async fn restore(config: &StoreConfig, file: &Path, beyond: Option<Revision>) -> Result<Summary> {
+    let unusable = || format!("{} can't be restored", file.display());
+    let open = || File::open(file).map(BufReader::new).with_context(unusable);
+    let (header, keys) = archive::verify(open()?, Kind::Store).with_context(unusable)?;
+    let mut reader = Reader::open(open()?).with_context(unusable)?;
+    let revision = match config {
+        StoreConfig::Embedded(dir) => {
+            let dir = dir.clone();
+            let fill = move || Embedded::restore(&dir, &mut reader, beyond.unwrap_or(BEYOND));
+            tokio::task::spawn_blocking(fill).await??
+        }
+        StoreConfig::Etcd(_) => {
+            let store = open_store(config).await?;
+            refill(&store, &mut reader, beyond.unwrap_or(BEYOND_ETCD)).await?
+        }
+    };
+    Ok(Summary { revision, keys, created: header.created })
+}
+
+/// Fails if a restore into this store began and did not end.
+pub(crate) async fn check_complete(store: &dyn Store) -> Result<()> {
+    if store.get(&Key::system(UNDER_WAY)).await?.is_some() {
+        bail!("a restore into this store did not end: empty it, and restore again");
+    }
+    Ok(())
+}
+
+async fn refill<R: Read>(
+    store: &Arc<dyn Store>,
+    archive: &mut Reader<R>,
+    beyond: Revision,
+) -> Result<Revision> {
+    let any = store.range(Range { limit: 1, keys_only: true, ..Range::all(KeyRange::everything()) }).await?;
+    ensure!(any.items.is_empty(), "the etcd is not empty: a backup is restored into one that is");
+    let target = archive.header().revision.saturating_add(beyond);
+    if target.saturating_sub(any.revision) > MOST_MADE {
+        bail!(
+            "the etcd is at revision {}, and must not be below {target}: revisions can't be set from outside. Make it \
+             with `etcdutl snapshot restore --bump-revision {target} --mark-compacted` from a snapshot of an empty etcd",
+            any.revision
+        );
+    }
+    let begun = Commit {
+        expect: vec![Expect { key: Key::system(UNDER_WAY), modified: 0 }],
+        changes: vec![under_way()],
+    };
+    let Committed::Done(now) = store.commit(begun).await? else {
+        bail!("another restore into this etcd is under way");
+    };
+    let filled = fill(store, archive, now, target).await;
+    if filled.is_err() {
+        store.clear(KeyRange::everything()).await.context("what was restored by halves can't be removed")?;
+    }
+    filled
+}
+
+fn under_way() -> Change {
+    Change::Put(Key::system(UNDER_WAY), Bytes::from_static(b"under way"))
+}
+
+async fn commit(store: &Arc<dyn Store>, changes: Vec<Change>) -> Result<Revision> {
+    match store.commit(Commit { expect: Vec::new(), changes }).await? {
+        Committed::Done(revision) => Ok(revision),
+        Committed::Refused(_) => bail!("the etcd refused what expects nothing"),
+    }
+}
+
+async fn fill<R: Read>(
+    store: &Arc<dyn Store>,
+    archive: &mut Reader<R>,
+    mut now: Revision,
+    target: Revision,
+) -> Result<Revision> {
+    while now < target {
+        let steps = (0..AT_ONCE.min(target - now)).map(|_| commit(store, vec![under_way()]));
+        now = try_join_all(steps).await?.into_iter().max().unwrap_or(now);
+    }
+    let (mut changes, mut bytes) = (Vec::new(), 0);
+    while let Some(record) = archive.next_record()? {
+        let len = record.value.len();
+        if changes.len() >= BATCH.0 || !changes.is_empty() && bytes + len > BATCH.1 {
+            commit(store, std::mem::take(&mut changes)).await?;
+            bytes = 0;
+        }
+        changes.push(Change::Put(Key::from_store(record.key), record.value));
+        bytes += len;
+    }
+    commit(store, changes).await?;
+    let revision = commit(store, vec![Change::Delete(Key::system(UNDER_WAY))]).await?;
+    store.compact(revision).await?;
+    Ok(revision)
+}

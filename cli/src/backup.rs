@@ -1,0 +1,140 @@
+//! `freehold backup` and `freehold restore`: all that a server keeps, in a file and back.
+
+use crate::kubeconfig;
+use anyhow::{Context, Result, bail};
+use freehold_apiserver::{
+    EtcdOptions, StoreConfig,
+    backup::{self, Summary},
+};
+use freehold_client::{Client, Config, RawRequest};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// Where objects are kept that no server is asked for.
+#[derive(clap::Args)]
+struct Place {
+    /// The data directory of a server that does not run.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// The etcd that keeps the objects (several endpoints with commas).
+    #[arg(long, value_delimiter = ',', conflicts_with = "data_dir")]
+    etcd: Vec<String>,
+    /// What stands before each key in etcd.
+    #[arg(long, default_value = "/freehold/")]
+    etcd_prefix: String,
+    /// The authority of etcd's certificate, a PEM file.
+    #[arg(long, requires = "etcd")]
+    etcd_ca: Option<PathBuf>,
+    /// The client certificate for etcd, a PEM file.
+    #[arg(long, requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+    /// Its key, a PEM file.
+    #[arg(long, requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+}
+
+impl Place {
+    fn config(&self) -> Result<Option<StoreConfig>> {
+        if let Some(dir) = &self.data_dir {
+            return Ok(Some(StoreConfig::Embedded(dir.join("store"))));
+        }
+        if self.etcd.is_empty() {
+            return Ok(None);
+        }
+        let identity = match (&self.etcd_cert, &self.etcd_key) {
+            (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+            _ => None,
+        };
+        let options = EtcdOptions {
+            prefix: self.etcd_prefix.clone(),
+            ca: self.etcd_ca.as_deref().map(read).transpose()?,
+            identity,
+            ..EtcdOptions::new(self.etcd.clone())
+        };
+        Ok(Some(StoreConfig::Etcd(Box::new(options))))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("{} can't be read", path.display()))
+}
+
+/// Flags of `freehold backup`.
+#[derive(clap::Args)]
+pub(crate) struct BackupArgs {
+    /// The file to write. It appears when the backup is complete and was checked.
+    file: PathBuf,
+    /// An admin's kubeconfig of the server that is asked. Default: the first of $KUBECONFIG, otherwise
+    /// data/admin.kubeconfig.
+    #[arg(long, conflicts_with_all = ["data_dir", "etcd"])]
+    kubeconfig: Option<PathBuf>,
+    /// The server's URL, where it is not that of the kubeconfig.
+    #[arg(long, conflicts_with_all = ["data_dir", "etcd"])]
+    server: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Flags of `freehold restore`.
+#[derive(clap::Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup.
+    file: PathBuf,
+    /// How many revisions the restored store is ahead of the backup: more than were made since. Clients then read anew
+    /// and never meet a revision twice. Default: 1000000000 in a data directory, 10000 in an etcd.
+    #[arg(long)]
+    bump_revision: Option<u64>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Writes a backup.
+pub(crate) async fn backup(args: BackupArgs) -> Result<()> {
+    let summary = match args.place.config()? {
+        Some(place) => backup::of_store(&place, &args.file).await?,
+        None => online(&args).await?,
+    };
+    let Summary { revision, keys, .. } = summary;
+    writeln!(std::io::stdout(), "{}: {keys} keys as of revision {revision}", args.file.display())?;
+    Ok(())
+}
+
+/// Asks a running server.
+async fn online(args: &BackupArgs) -> Result<Summary> {
+    let kubeconfig = kubeconfig::chosen(args.kubeconfig.clone(), std::env::var_os("KUBECONFIG"));
+    if !kubeconfig.exists() {
+        bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
+    }
+    let mut config = Config::from_kubeconfig(&kubeconfig)?;
+    if let Some(server) = &args.server {
+        config.server.clone_from(server);
+    }
+    let download = Client::new(&config)?.download(&RawRequest::get("/backup")).await?;
+    backup::save(download.into_stream(), &args.file).await
+}
+
+/// Restores a backup.
+pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
+    let Some(place) = args.place.config()? else {
+        bail!("say where to: --data-dir DIR for one that is empty, or --etcd URL");
+    };
+    let Summary { revision, keys, created } = backup::restore(&place, &args.file, args.bump_revision).await?;
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "restored {keys} keys of the backup of {created}; the store goes on at revision {revision}"
+    )?;
+    if let Some(dir) = &args.place.data_dir
+        && !dir.join("pki/ca.key").exists()
+    {
+        let pki = dir.join("pki");
+        writeln!(
+            out,
+            "Kubeconfigs and tokens of before stay valid if the pki folder of before is copied to {}",
+            pki.display()
+        )?;
+    }
+    Ok(())
+}
