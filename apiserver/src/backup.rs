@@ -78,7 +78,9 @@ pub async fn save<E>(pieces: impl Stream<Item = Result<Bytes, E>>, file: &Path) 
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let part = PathBuf::from([file.as_os_str(), ".part".as_ref()].concat());
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
     let mut open = File::options();
     let mut out = open
         .write(true)

@@ -1,64 +1,31 @@
 //! `freehold backup` and `freehold restore`: all that a server keeps, in a file and back.
 
-use crate::kubeconfig;
-use anyhow::{Context, Result, bail};
+use crate::{kubeconfig, store::EtcdArgs};
+use anyhow::{Result, bail};
 use freehold_apiserver::{
-    EtcdOptions, StoreConfig,
+    StoreConfig,
     backup::{self, Summary},
 };
 use freehold_client::{Client, Config, RawRequest};
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::PathBuf};
 
 /// Where objects are kept that no server is asked for.
 #[derive(clap::Args)]
 struct Place {
     /// The data directory of a server that does not run.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "etcd")]
     data_dir: Option<PathBuf>,
-    /// The etcd that keeps the objects (several endpoints with commas).
-    #[arg(long, value_delimiter = ',', conflicts_with = "data_dir")]
-    etcd: Vec<String>,
-    /// What stands before each key in etcd.
-    #[arg(long, default_value = "/freehold/")]
-    etcd_prefix: String,
-    /// The authority of etcd's certificate, a PEM file.
-    #[arg(long, requires = "etcd")]
-    etcd_ca: Option<PathBuf>,
-    /// The client certificate for etcd, a PEM file.
-    #[arg(long, requires = "etcd_key")]
-    etcd_cert: Option<PathBuf>,
-    /// Its key, a PEM file.
-    #[arg(long, requires = "etcd_cert")]
-    etcd_key: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
 }
 
 impl Place {
     fn config(&self) -> Result<Option<StoreConfig>> {
-        if let Some(dir) = &self.data_dir {
-            return Ok(Some(StoreConfig::Embedded(dir.join("store"))));
+        match &self.data_dir {
+            Some(dir) => Ok(Some(StoreConfig::Embedded(dir.join("store")))),
+            None => Ok(self.etcd.options()?.map(|options| StoreConfig::Etcd(Box::new(options)))),
         }
-        if self.etcd.is_empty() {
-            return Ok(None);
-        }
-        let identity = match (&self.etcd_cert, &self.etcd_key) {
-            (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
-            _ => None,
-        };
-        let options = EtcdOptions {
-            prefix: self.etcd_prefix.clone(),
-            ca: self.etcd_ca.as_deref().map(read).transpose()?,
-            identity,
-            ..EtcdOptions::new(self.etcd.clone())
-        };
-        Ok(Some(StoreConfig::Etcd(Box::new(options))))
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("{} can't be read", path.display()))
 }
 
 /// Flags of `freehold backup`.

@@ -44,13 +44,13 @@ fn run(rounds: u64, fault: impl Fn(u64) -> Fault) {
 
 #[test]
 fn kill_nine_amid_a_storm_of_writes_loses_nothing_and_repeats_nothing() {
-    run(rounds(16), |round| Fault::KillAfter(10 + mixed(round) % 300));
+    run(rounds(12), |round| Fault::KillAfter(10 + mixed(round) % 300));
 }
 
 #[test]
 fn writes_that_fail_or_are_torn_below_the_engine_lose_nothing_that_was_acknowledged() {
     const MODES: [&str; 6] = ["eio", "enospc", "short", "tear", "kill", "lose"];
-    run(rounds(36), |round| Fault::Disk {
+    run(rounds(24), |round| Fault::Disk {
         mode: MODES[round as usize % MODES.len()],
         at: 1 + mixed(round) % 400,
         kill_after: 1 + mixed(round ^ 0xffff) % 200,
