@@ -2,6 +2,7 @@
 #
 #   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
 #   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
+#   make test-long                          the fault tests at length
 #   make lint | fmt | bench | tools | clean
 
 SHELL       := bash
@@ -14,7 +15,7 @@ export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
 export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
 export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 
-.PHONY: up test lint fmt bench tools build-tools clean
+.PHONY: up test test-long lint fmt bench tools build-tools clean
 
 up: build-tools
 	cargo build --release -p freehold-cli
@@ -25,6 +26,10 @@ test: tools
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
+
+# The fault tests at length: 1,000 rounds of each.
+test-long: tools
+	FREEHOLD_TEST_LONG=1 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
 
 lint: build-tools
 	@tools/get lints
