@@ -42,7 +42,8 @@ lint: build-tools
 fmt:
 	cargo fmt --all
 
-# Measures, and writes docs/benchmarks.md; ARGS="--only idle,shared" measures some parts and only prints.
+# Measures beside a kube-apiserver, and writes docs/benchmarks.md; ARGS="--only verbs,lists" measures some parts and only
+# prints, ARGS="--only planes --planes 100000 --servers embedded --write" is the part that is asked for by itself.
 bench: tools
 	@tools/get kube-apiserver
 	cargo build --release -p freehold-cli -p freehold-tests-bench

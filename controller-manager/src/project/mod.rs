@@ -419,7 +419,8 @@ impl Terms {
         hex::encode(&hasher.finalize()[..8])
     }
 
-    /// The Secret with a new certificate for a project's plane alone.
+    /// The Secret with a new certificate for a project's plane alone. It has no owner reference: this controller removes
+    /// it itself, and the garbage collector would ask for the owner of each at its making and every few minutes.
     fn secret(&self, project: &Value, now: Timestamp) -> anyhow::Result<Value> {
         let signing =
             self.signing.as_ref().ok_or_else(|| anyhow::anyhow!("no signing authority is configured"))?;
@@ -444,10 +445,6 @@ impl Terms {
                 "namespace": organization_namespace(organization),
                 "labels": {PROJECT: name, ORGANIZATION: organization},
                 "annotations": {HASH: self.hash(project, &url), EXPIRES: expires.to_string()},
-                "ownerReferences": [{
-                    "apiVersion": PROJECTS.api_version(), "kind": "Project", "name": name, "uid": uid,
-                    "controller": true, "blockOwnerDeletion": false,
-                }],
             },
             "data": {KUBECONFIG_KEY: STANDARD.encode(text)},
         }))
