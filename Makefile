@@ -43,7 +43,7 @@ fmt:
 	cargo fmt --all
 
 # Measures beside a kube-apiserver, and writes docs/benchmarks.md; ARGS="--only verbs,lists" measures some parts and only
-# prints, ARGS="--only planes --planes 100000 --servers embedded --write" is the part that is asked for by itself.
+# prints. docs/benchmarks.md says how the part with 100,000 planes is asked for.
 bench: tools
 	@tools/get kube-apiserver
 	cargo build --release -p freehold-cli -p freehold-tests-bench

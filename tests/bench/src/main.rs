@@ -79,6 +79,10 @@ pub(crate) struct Options {
     /// How many planes to make, fill and delete.
     #[arg(long, default_value_t = PLANES)]
     planes: usize,
+    /// How many seconds the planes are left alone before the memory of idle ones is read. A server drops a plane from
+    /// memory when nobody has used it for five minutes, or sooner where memory is wanted.
+    #[arg(long, default_value_t = 0)]
+    settle: u64,
     /// The document whose tables are written.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks.md"))]
     document: PathBuf,

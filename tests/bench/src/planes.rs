@@ -110,6 +110,7 @@ async fn idle(
 ) -> Result<()> {
     let (kind, title) = (subject.kind, title(options.planes));
     let each = |grown: i64| Value::Bytes(grown / i64::try_from(options.planes.max(1)).unwrap_or(i64::MAX));
+    tokio::time::sleep(Duration::from_secs(options.settle)).await;
     let memory = subject.memory(options).await?.map(|m| m.resident);
     report.add(&title, "resident memory of the server, all of them idle", kind, memory.map(Value::Bytes));
     report.add(
