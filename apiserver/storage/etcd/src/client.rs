@@ -29,6 +29,11 @@ const MAX_MESSAGE: usize = 1 << 30;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
+/// A member that says nothing on a connection with an open watch is asked after `PING` whether it is there, and given up
+/// `PONG` later. etcd closes connections on which it is asked more often than every 5 s, or while nothing is open.
+const PING: Duration = Duration::from_secs(6);
+const PONG: Duration = Duration::from_secs(3);
+
 /// Where etcd is and who asks.
 #[derive(Clone)]
 pub struct EtcdOptions {
@@ -287,9 +292,8 @@ fn channel(url: &str, options: &EtcdOptions) -> Result<Channel, StoreError> {
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(bad)?
         .connect_timeout(options.timeout / 2)
-        .http2_keep_alive_interval(Duration::from_secs(10))
-        .keep_alive_timeout(options.timeout)
-        .keep_alive_while_idle(true)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(8 << 20)
         .tcp_nodelay(true);
