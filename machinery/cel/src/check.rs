@@ -54,6 +54,22 @@ pub(crate) fn identifiers(expr: &mut IdedExpr) -> Vec<String> {
     names
 }
 
+/// The fields that are selected from a variable, each once.
+pub(crate) fn fields_of<'e>(expr: &'e IdedExpr, variable: &str) -> Vec<&'e str> {
+    let mut fields = Vec::new();
+    let mut open = vec![expr];
+    while let Some(expr) = open.pop() {
+        if let Expr::Select(select) = &expr.expr
+            && matches!(&select.operand.expr, Expr::Ident(name) if name == variable)
+            && !fields.contains(&select.field.as_str())
+        {
+            fields.push(&select.field);
+        }
+        open.extend(parts(expr));
+    }
+    fields
+}
+
 /// A call of a function that nothing declares.
 pub(crate) fn unknown_function(expr: &IdedExpr) -> Option<(u64, String)> {
     let own = match &expr.expr {

@@ -53,6 +53,17 @@ pub(crate) fn escape(name: &str) -> Option<Cow<'_, str>> {
     Some(out.into())
 }
 
+/// The field that an identifier stands for.
+pub(crate) fn unescape(name: &str) -> String {
+    let inner = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
+    if let Some(reserved) = inner.filter(|inner| RESERVED.contains(inner)) {
+        return reserved.to_owned();
+    }
+    // What stands for two underscores comes last: its result could be taken for the beginning of another.
+    let plain = name.replace("__dot__", ".").replace("__dash__", "-").replace("__slash__", "/");
+    plain.replace("__underscores__", "__")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +82,9 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(escape(name).as_deref(), want, "{name:?}");
+            if let Some(escaped) = want {
+                assert_eq!(unescape(escaped), name);
+            }
         }
     }
 }

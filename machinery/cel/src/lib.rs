@@ -12,6 +12,7 @@
 
 mod budget;
 mod check;
+mod computed;
 mod escape;
 mod library;
 mod macros;
@@ -20,5 +21,6 @@ mod rewrite;
 mod rules;
 mod value;
 
+pub use computed::Computed;
 pub use program::{Budget, CompileError, EvalError, Program, Variable};
 pub use rules::{Rules, blocked_by, check_crd};

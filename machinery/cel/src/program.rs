@@ -1,11 +1,12 @@
 //! Expressions: compiled once per process, evaluated within a budget.
 
 use crate::{
+    Computed,
     budget::{PURSE, Purse},
     check,
     library::env,
-    rewrite::{measure, rewrite},
-    value::{Owned, convert},
+    rewrite::{measure, objects_as_maps, rewrite},
+    value::{self, Owned, convert},
 };
 use cel::{
     Context, ExecutionError, IdedExpr,
@@ -89,6 +90,10 @@ pub enum Variable<'a> {
     Json(&'a Value, Option<&'a Schema>),
     /// JSON that may be absent: an optional.
     Optional(Option<&'a Value>, Option<&'a Schema>),
+    /// What another expression gave.
+    Computed(&'a Computed),
+    /// An object of what other expressions gave (`variables` of an admission policy).
+    Fields(&'a [(String, Computed)]),
 }
 
 /// A compiled expression.
@@ -104,7 +109,17 @@ impl std::fmt::Debug for Program {
     }
 }
 
-type Known = HashMap<String, Weak<Program>>;
+type Known = HashMap<(String, Dialect), Weak<Program>>;
+
+/// What an expression may be made of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Dialect {
+    /// What Kubernetes allows everywhere.
+    Plain,
+    /// Also objects with their types' names, `Object.spec{replicas: 1}` and `JSONPatch{op: "remove"}`, which stand for
+    /// maps: the mutations of admission policies.
+    Mutation,
+}
 
 static COMPILED: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
@@ -114,19 +129,33 @@ impl Program {
     /// # Errors
     /// Broken syntax, unknown functions, and expressions that are too long or too deep.
     pub fn compile(source: &str) -> Result<Arc<Self>, CompileError> {
-        if let Some(known) = COMPILED.lock().get(source).and_then(Weak::upgrade) {
+        Self::find_or_parse(source, Dialect::Plain)
+    }
+
+    /// Compiles a mutation of an admission policy, in which objects are written with the names of their types
+    /// (`Object.metadata{labels: ...}`, `JSONPatch{...}`).
+    ///
+    /// # Errors
+    /// See [`compile`](Self::compile); also types with other names.
+    pub fn compile_mutation(source: &str) -> Result<Arc<Self>, CompileError> {
+        Self::find_or_parse(source, Dialect::Mutation)
+    }
+
+    fn find_or_parse(source: &str, dialect: Dialect) -> Result<Arc<Self>, CompileError> {
+        let key = (source.to_owned(), dialect);
+        if let Some(known) = COMPILED.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let program = Arc::new(Self::parse(source)?);
+        let program = Arc::new(Self::parse(source, dialect)?);
         let mut compiled = COMPILED.lock();
         if compiled.len() >= 1024 && compiled.len() == compiled.capacity() {
             compiled.retain(|_, program| program.strong_count() > 0);
         }
-        compiled.insert(source.to_owned(), Arc::downgrade(&program));
+        compiled.insert(key, Arc::downgrade(&program));
         Ok(program)
     }
 
-    fn parse(source: &str) -> Result<Self, CompileError> {
+    fn parse(source: &str, dialect: Dialect) -> Result<Self, CompileError> {
         if source.len() > MAX_SOURCE {
             return Err(CompileError(format!(
                 "compilation failed: ERROR: <input>:-1:0: expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}",
@@ -146,8 +175,18 @@ impl Program {
             return Err(program.error_at(id, &format!("undeclared reference to '{name}' (in container '')")));
         }
         let mut program = program;
+        if dialect == Dialect::Mutation
+            && let Err((id, name)) = objects_as_maps(&mut program.expr)
+        {
+            return Err(program.error_at(id, &format!("undeclared reference to '{name}' (in container '')")));
+        }
         rewrite(&mut program.expr);
         Ok(program)
+    }
+
+    /// The fields that the expression reads of a variable, by their names.
+    pub fn fields_of(&self, variable: &str) -> Vec<&str> {
+        check::fields_of(&self.expr, variable)
     }
 
     /// Whether the expression names a variable.
@@ -209,6 +248,19 @@ impl Program {
         })
     }
 
+    /// Evaluates to a value, whatever it is.
+    ///
+    /// # Errors
+    /// See [`EvalError`].
+    pub fn value(
+        &self,
+        variables: &[(&str, Variable<'_>)],
+        budget: &mut Budget,
+    ) -> Result<Computed, EvalError> {
+        let converted = variables.iter().map(|(name, value)| (*name, value.to_val()));
+        self.run(converted, budget, Computed::copy)
+    }
+
     /// Evaluates with values that are converted already.
     pub(crate) fn run<'a, T>(
         &self,
@@ -256,6 +308,11 @@ impl Variable<'_> {
         match self {
             Self::Json(value, schema) => convert(value, *schema),
             Self::Optional(value, schema) => optional(value.map(|v| convert(v, *schema))),
+            Self::Computed(value) => value.0.clone_as_boxed(),
+            Self::Fields(fields) => {
+                let fields = fields.iter().map(|(name, value)| (name.clone(), value.0.clone_as_boxed()));
+                Box::new(value::Map::of(fields))
+            }
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Puts charges into a compiled expression: see [`budget`](crate::budget).
 
-use crate::budget::{ADD, CHARGE, EQUAL, JOIN, MATCHES, PURSE, RANGE, REPLACE};
+use crate::{
+    budget::{ADD, CHARGE, EQUAL, JOIN, MATCHES, PURSE, RANGE, REPLACE},
+    escape::unescape,
+};
 use cel::{
     IdedExpr,
-    common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators},
+    common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, LiteralValue, MapEntryExpr, MapExpr, operators},
 };
 
 /// Functions whose result is charged for: it can be large where the call is not.
@@ -59,6 +62,35 @@ pub(crate) fn measure(expr: &mut IdedExpr) -> (usize, usize) {
         open.extend(children(expr).into_iter().map(|child| (child, level + 1)));
     }
     (depth, nodes)
+}
+
+/// Makes maps of objects that are written with the names of their types.
+///
+/// # Errors
+/// The first object whose type is none of a mutation's.
+pub(crate) fn objects_as_maps(expr: &mut IdedExpr) -> Result<(), (u64, String)> {
+    for child in children(expr) {
+        objects_as_maps(child)?;
+    }
+    let Expr::Struct(object) = &mut expr.expr else { return Ok(()) };
+    let name = object.type_name.trim_start_matches('.');
+    if name != "JSONPatch" && name != "Object" && !name.starts_with("Object.") {
+        return Err((expr.id, object.type_name.clone()));
+    }
+    let entries = std::mem::take(&mut object.entries).into_iter().map(|ided| {
+        let IdedEntryExpr { id, expr } = ided;
+        let expr = match expr {
+            EntryExpr::StructField(field) => {
+                let name = LiteralValue::String(unescape(&field.field).into());
+                let key = IdedExpr { id, expr: Expr::Literal(name) };
+                EntryExpr::MapEntry(MapEntryExpr { key, value: field.value, optional: field.optional })
+            }
+            entry @ EntryExpr::MapEntry(_) => entry,
+        };
+        IdedEntryExpr { id, expr }
+    });
+    expr.expr = Expr::Map(MapExpr { entries: entries.collect() });
+    Ok(())
 }
 
 /// Rewrites an expression and everything in it.

@@ -155,6 +155,13 @@ pub(crate) struct List {
     order: Arc<Order>,
 }
 
+impl List {
+    /// A list of values that are there already.
+    pub(crate) fn of(items: Vec<Owned>) -> Self {
+        Self { items: items.into(), order: Arc::new(Order::List) }
+    }
+}
+
 impl StaticVal for List {}
 
 impl Val for List {
@@ -306,6 +313,13 @@ pub(crate) struct Map {
 }
 
 impl Map {
+    /// A map of values that are there already.
+    pub(crate) fn of(fields: impl Iterator<Item = (String, Owned)>) -> Self {
+        let mut fields: Vec<_> = fields.map(|(name, value)| (CelString::from(name), value)).collect();
+        fields.sort_by(|a, b| a.0.inner().cmp(b.0.inner()));
+        Self { fields: Arc::new(fields) }
+    }
+
     /// The value of a field, by its name in CEL.
     pub(crate) fn field(&self, name: &str) -> Option<&Owned> {
         let at = self.fields.binary_search_by(|(key, _)| key.inner().cmp(name)).ok()?;

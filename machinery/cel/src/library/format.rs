@@ -39,7 +39,7 @@ fn known(text: &str, format: &str, message: &str) -> Vec<String> {
 
 opaque!(
     /// The place of a format in the table.
-    Format(usize), FORMAT = "kubernetes.NamedFormat"
+    Format(usize), FORMAT = "kubernetes.NamedFormat", copy
 );
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

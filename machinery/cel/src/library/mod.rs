@@ -54,6 +54,12 @@ pub(crate) fn call(function: &str, argument: Owned) -> Option<Owned> {
     overload(args).ok().map(CowVal::into_owned)
 }
 
+/// A copy of a value of one of Kubernetes' own types; `None` for others.
+pub(crate) fn copy(value: &dyn Val) -> Option<Owned> {
+    let copies = [quantity::copy, semver::copy, url::copy, format::copy, net::copy_ip, net::copy_cidr];
+    copies.into_iter().find_map(|copy| copy(value))
+}
+
 type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
 type Outcome<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
@@ -73,7 +79,13 @@ fn texts(items: impl IntoIterator<Item = String>) -> CelList<'static> {
 
 /// A CEL type of Kubernetes around a Rust type.
 macro_rules! opaque {
-    ($(#[$doc:meta])* $name:ident($inner:ty), $type:ident = $cel:literal) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $type:ident = $cel:literal, $copy:ident) => {
+        /// A copy of a value of this type; `None` for others.
+        pub(super) fn $copy(value: &dyn cel::common::value::Val) -> Option<crate::value::Owned> {
+            let own = value.downcast_ref::<$name>()?;
+            Some(Box::new(own.clone()))
+        }
+
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
         pub(super) struct $name(pub(super) $inner);

@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 opaque!(
     /// An address.
-    Ip(IpAddr), IP = "net.IP"
+    Ip(IpAddr), IP = "net.IP", copy_ip
 );
 
 opaque!(
     /// A network: an address, whose bits after the prefix may be set, and the length of the prefix.
-    Cidr((IpAddr, u8)), CIDR = "net.CIDR"
+    Cidr((IpAddr, u8)), CIDR = "net.CIDR", copy_cidr
 );
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

@@ -9,7 +9,7 @@ use freehold_machinery::quantity::{Format, Quantity};
 
 opaque!(
     /// A quantity.
-    Amount(Quantity), AMOUNT = "kubernetes.Quantity"
+    Amount(Quantity), AMOUNT = "kubernetes.Quantity", copy
 );
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

@@ -16,7 +16,7 @@ pub(super) struct Version {
 
 opaque!(
     /// A semantic version.
-    Semver(Version), SEMVER = "kubernetes.Semver"
+    Semver(Version), SEMVER = "kubernetes.Semver", copy
 );
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

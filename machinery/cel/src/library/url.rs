@@ -21,7 +21,7 @@ pub(super) struct Parts {
 
 opaque!(
     /// A URL.
-    Url(Parts), URL = "kubernetes.URL"
+    Url(Parts), URL = "kubernetes.URL", copy
 );
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
