@@ -10,11 +10,14 @@
 //! Plugins, their order and their words are those of kube-apiserver
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>).
 //!
-//! This crate must not know: HTTP, storage, webhooks and policies (they are the registry's, between the two passes).
+//! Admission policies ([`policy`]) run between the passes.
+//!
+//! This crate must not know: HTTP, storage, webhooks.
 
 mod chain;
 mod json;
 pub mod plugins;
+pub mod policy;
 pub mod quota;
 mod resources;
 

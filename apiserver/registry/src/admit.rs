@@ -1,8 +1,8 @@
 //! Admission of writes: the built-in plugins over what the plane has in memory, quota in the same transaction, and
 //! whether a writer may grant what it grants.
 
-use crate::{DeleteOptions, Operation, Registry};
-use freehold_apiserver_admission::{Attributes, Chain, Lookup, Permission, Verb, quota};
+use crate::{DeleteOptions, Operation, Registry, validate};
+use freehold_apiserver_admission::{Attributes, Chain, Lookup, Permission, Verb, policy, quota};
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::{Cache, codec};
 use freehold_apiserver_catalog::TypeSet;
@@ -10,8 +10,14 @@ use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
 use freehold_machinery::{PlaneId, Result, User, Value, meta, user::MASTERS};
 use std::sync::{Arc, LazyLock};
 
-/// Further conditions and changes of a commit.
-pub(crate) type Also = Vec<(Expect, Change)>;
+/// What admission gives of a write that it lets through.
+#[derive(Default)]
+pub(crate) struct Admitted {
+    /// Further conditions and changes of its commit.
+    pub(crate) also: Vec<(Expect, Change)>,
+    /// For the client.
+    pub(crate) warnings: Vec<String>,
+}
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -117,7 +123,20 @@ impl Registry {
         dry_run: bool,
     ) -> Result<()> {
         let view = self.view(op).await?;
-        CHAIN.admit(&mut attributes(op, verb(old), Some(draft), old, dry_run), &view)
+        let mut attributes = attributes(op, verb(old), Some(draft), old, dry_run);
+        CHAIN.admit(&mut attributes, &view)?;
+        let policies = self.bound_policies(op, policy::MUTATING);
+        if policies.is_empty() {
+            return Ok(());
+        }
+        let settle = |object: &mut Value| {
+            validate::prune(&op.ty, object);
+            validate::default(&op.ty, object);
+        };
+        if policy::mutate(&mut attributes, &view, &policies, &settle)? {
+            CHAIN.admit(&mut attributes, &view)?;
+        }
+        Ok(())
     }
 
     /// Validating admission, and the quotas that the write uses up: they are changed with it, or not at all.
@@ -127,23 +146,25 @@ impl Registry {
         draft: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-    ) -> Result<Also> {
+    ) -> Result<Admitted> {
         if op.ty.group == RBAC {
             self.check_escalation(op, draft, old).await?;
         }
         let view = self.view(op).await?;
         let attributes = attributes(op, verb(old), Some(draft), old, dry_run);
         CHAIN.validate(&attributes, &view)?;
+        let warnings = policy::validate(&attributes, &view, &self.bound_policies(op, policy::VALIDATING))?;
         let Some(namespace) = op.namespace.as_deref().filter(|_| op.ty.namespaced) else {
-            return Ok(Also::new());
+            return Ok(Admitted { warnings, ..Admitted::default() });
         };
         let entries = self.cache.peek_list(&op.plane, "", "resourcequotas", Some(namespace));
         if entries.is_empty() {
-            return Ok(Also::new());
+            return Ok(Admitted { warnings, ..Admitted::default() });
         }
         let quotas: Vec<Value> = entries.iter().map(|entry| entry.value()).collect();
         let changed = quota::check(&attributes, &quotas)?;
-        Ok(changed.into_iter().filter_map(|quota| self.quota_change(op, quota)).collect())
+        let also = changed.into_iter().filter_map(|quota| self.quota_change(op, quota)).collect();
+        Ok(Admitted { also, warnings })
     }
 
     /// A quota's new state, on the condition that it is still what was looked at.
@@ -156,18 +177,18 @@ impl Registry {
         Some((Expect { key: key.clone(), modified }, Change::Put(key, value)))
     }
 
-    /// Admission of a delete.
+    /// Admission of a delete; gives warnings.
     pub(crate) async fn admit_delete(
         &self,
         op: &Operation,
         live: &Value,
         options: &DeleteOptions,
-    ) -> Result<Also> {
+    ) -> Result<Vec<String>> {
         let view = self.view(op).await?;
         let mut attributes = attributes(op, Verb::Delete, None, Some(live), options.dry_run);
         CHAIN.admit(&mut attributes, &view)?;
         CHAIN.validate(&attributes, &view)?;
-        Ok(Also::new())
+        policy::validate(&attributes, &view, &self.bound_policies(op, policy::VALIDATING))
     }
 
     /// Nobody grants more than they have, unless they may `escalate` or `bind`.

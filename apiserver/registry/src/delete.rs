@@ -4,7 +4,7 @@ use crate::{
     DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, convert, strategy, write,
 };
 use freehold_apiserver_cache::codec;
-use freehold_apiserver_storage::{Change, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
+use freehold_apiserver_storage::{Change, Committed, Key, KeyRange, KeyValue, ObjectPath};
 use freehold_machinery::{Result, Status, Value, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -33,17 +33,19 @@ impl Registry {
             let entry = entry.ok_or_else(|| op.not_found())?;
             let live = convert::to_served(&op.ty, entry.value())?;
             check_preconditions(op, options, &live)?;
-            let also = self.admit_delete(op, &live, options).await?;
+            let warnings = self.admit_delete(op, &live, options).await?;
             let marked = mark(op, &live, options);
             if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
-                match self.finish(op, &path, own, &live, options, also).await? {
-                    Ok(revision) => return Ok(deleted(op, marked, revision, options)),
+                match self.finish(op, &path, own, &live, options).await? {
+                    Ok(revision) => {
+                        return Ok(Written { warnings, ..deleted(op, marked, revision, options) });
+                    }
                     Err(revision) => seen = revision,
                 }
                 continue;
             }
             match self.begin(op, &path, own, &live, marked, options).await? {
-                Ok(written) => return Ok(written),
+                Ok(written) => return Ok(Written { warnings, ..written }),
                 Err(revision) => seen = revision,
             }
         }
@@ -58,12 +60,11 @@ impl Registry {
         own: u64,
         live: &Value,
         options: &DeleteOptions,
-        also: Vec<(Expect, Change)>,
     ) -> Result<Result<u64, u64>> {
         if options.dry_run {
             return Ok(Ok(0));
         }
-        Ok(match self.commit(op, path, own, self.removal(op, path, live), also).await? {
+        Ok(match self.commit(op, path, own, self.removal(op, path, live), Vec::new()).await? {
             Committed::Done(revision) => Ok(revision),
             Committed::Refused(now) => Err(newest(&now)),
         })

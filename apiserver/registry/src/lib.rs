@@ -14,6 +14,7 @@ mod convert;
 mod delete;
 mod list;
 mod op;
+mod policies;
 mod prepare;
 mod registry;
 mod scale;

@@ -67,12 +67,24 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("certificates.k8s.io", "certificatesigningrequests", cluster::signing_request),
     (WEBHOOKS, "validatingwebhookconfigurations", extensions::webhooks),
     (WEBHOOKS, "mutatingwebhookconfigurations", extensions::webhooks),
+    (WEBHOOKS, "validatingadmissionpolicies", |o, _, e| policies("validatingadmissionpolicies", o, e)),
+    (WEBHOOKS, "validatingadmissionpolicybindings", |o, _, e| {
+        policies("validatingadmissionpolicybindings", o, e);
+    }),
+    (WEBHOOKS, "mutatingadmissionpolicies", |o, _, e| policies("mutatingadmissionpolicies", o, e)),
+    (WEBHOOKS, "mutatingadmissionpolicybindings", |o, _, e| {
+        policies("mutatingadmissionpolicybindings", o, e)
+    }),
     ("apiregistration.k8s.io", "apiservices", extensions::api_service),
     ("apiextensions.k8s.io", "customresourcedefinitions", custom_resource),
 ];
 
 fn custom_resource(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     errors.extend(super::crd::check(object.value, old));
+}
+
+fn policies(resource: &str, object: &Field<'_>, errors: &mut Errors) {
+    errors.extend(freehold_apiserver_admission::policy::check(resource, object.value));
 }
 
 /// Subresources that write the whole object, whose updates follow rules of their own.

@@ -1,0 +1,75 @@
+//! Admission policies: `ValidatingAdmissionPolicy` and `MutatingAdmissionPolicy`, with their bindings and parameters
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>).
+//!
+//! Policies and bindings are compiled once for each state that they have ([`Compiled`]). A write is looked at by those
+//! whose rules and selectors match it; expressions are evaluated within the budgets of `freehold-machinery-cel`.
+//!
+//! Not here: `authorizer` in expressions (an expression that names it fails), audit annotations (there is no audit log),
+//! type checking with warnings in a policy's status.
+
+mod check;
+mod compiled;
+mod matching;
+mod mutate;
+mod params;
+mod scope;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use check::check;
+pub use compiled::{Binding, Compiled, Policy};
+pub use mutate::mutate;
+pub use validate::validate;
+
+use crate::Attributes;
+use freehold_machinery::{Status, status::Cause};
+use std::sync::Arc;
+
+/// The API group of policies.
+pub const GROUP: &str = "admissionregistration.k8s.io";
+/// The resources of validation: policies and their bindings.
+pub const VALIDATING: [&str; 2] = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+/// The resources of mutation: policies and their bindings.
+pub const MUTATING: [&str; 2] = ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
+
+/// A policy with its bindings. One without bindings does nothing.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// What it is bound by.
+    pub bindings: Vec<Arc<Binding>>,
+}
+
+impl Bound {
+    /// Policies with the bindings that name them, in the order of the policies.
+    pub fn join(policies: Vec<Arc<Policy>>, bindings: &[Arc<Binding>]) -> Vec<Self> {
+        let bind = |policy: Arc<Policy>| {
+            let own = bindings.iter().filter(|binding| binding.policy == policy.name).cloned();
+            Self { bindings: own.collect(), policy }
+        };
+        policies.into_iter().map(bind).filter(|bound| !bound.bindings.is_empty()).collect()
+    }
+}
+
+/// Whether no policy looks at a write: nobody may lock themselves out of the configuration of admission.
+fn exempt(attributes: &Attributes<'_>) -> bool {
+    attributes.ty.group == GROUP
+}
+
+/// What a policy has against a write, as a status: the words of the first, with the words of all as causes.
+fn denied(attributes: &Attributes<'_>, message: String, reason: &str, causes: Vec<String>) -> Status {
+    let code = match reason {
+        "Unauthorized" => 401,
+        "Forbidden" => 403,
+        "RequestEntityTooLarge" => 413,
+        _ => 422,
+    };
+    let mut status = attributes.forbidden(&message);
+    status.code = code;
+    status.reason = reason.to_owned();
+    status.with_details(|details| {
+        details.causes.extend(causes.into_iter().map(|message| Cause { message, ..Cause::default() }));
+    })
+}
