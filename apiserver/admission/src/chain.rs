@@ -16,7 +16,7 @@ const fn on(plugin: &'static dyn Plugin) -> Registered {
 }
 
 /// All plugins, in the order in which they run: kube-apiserver's.
-pub static PLUGINS: [Registered; 11] = [
+pub static PLUGINS: [Registered; 12] = [
     // First: nothing else matters where the namespace is gone.
     on(&lifecycle::NamespaceLifecycle),
     // Before quota, which needs requests and limits to be there.
@@ -26,6 +26,8 @@ pub static PLUGINS: [Registered; 11] = [
     // Before quota, whose scopes select by priority class.
     on(&priority::Priority),
     on(&tolerations::DefaultTolerationSeconds),
+    // Before quota, which counts what a Pod takes beyond its containers.
+    on(&runtime_class::RuntimeClass),
     // Before quota, which counts storage by class.
     on(&default_class::DefaultStorageClass),
     // Off, as in Kubernetes: operators are seldom allowed to set finalizers on what they own things by.

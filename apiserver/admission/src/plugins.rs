@@ -6,5 +6,6 @@ pub mod lifecycle;
 pub mod limit_ranger;
 pub mod owner_references;
 pub mod priority;
+pub mod runtime_class;
 pub mod service_account;
 pub mod tolerations;
