@@ -14,6 +14,8 @@ pub(super) struct Observed<'a> {
     pub(super) dependents: usize,
     /// How many of them hold it back.
     pub(super) blocking: usize,
+    /// Whether one of them waits for its own dependents: then it may wait for this object, in a circle.
+    pub(super) circle: bool,
 }
 
 /// What is to be done about an object.
@@ -23,6 +25,8 @@ pub(super) enum Action {
     /// Its references to these uids go.
     Detach(Vec<String>),
     Delete(Propagation),
+    /// It stops to hold its owners back, then it is deleted with its dependents.
+    Unblock,
     /// Its dependents are looked at, each of which will find that it waits.
     DeleteDependents,
     /// Its dependents lose their references to it, then it loses its finalizer.
@@ -49,9 +53,11 @@ pub(super) fn decide(observed: &Observed<'_>) -> Action {
     let waiting = in_state(OwnerState::Waiting).count();
     let lost: Vec<String> =
         in_state(OwnerState::Absent).chain(in_state(OwnerState::Waiting)).cloned().collect();
+    let blocks = observed.owners.iter().any(|(owner, _)| owner.blocks);
     match (solid, lost.is_empty()) {
         (_, true) => Action::Nothing,
         (1.., false) => Action::Detach(lost),
+        (0, false) if waiting > 0 && observed.circle && blocks => Action::Unblock,
         (0, false) if waiting > 0 && observed.dependents > 0 => Action::Delete(Propagation::Foreground),
         (0, false) if finalizers.contains(&ORPHAN) => Action::Delete(Propagation::Orphan),
         (0, false) if finalizers.contains(&FOREGROUND) => Action::Delete(Propagation::Foreground),
@@ -74,7 +80,26 @@ mod tests {
             blocks: true,
         };
         let owners = states.iter().enumerate().map(|(i, state)| (owner(i), *state)).collect();
-        decide(&Observed { object: &json!({ "metadata": metadata }), owners, dependents, blocking })
+        let object = json!({ "metadata": metadata });
+        decide(&Observed { object: &object, owners, dependents, blocking, circle: false })
+    }
+
+    #[test]
+    fn a_circle_of_owners_that_wait_for_each_other_is_broken_up() {
+        let object = json!({"metadata": {}});
+        let decided = |blocks: bool| {
+            let owner = Owner {
+                api_version: "v1".into(),
+                kind: "K".into(),
+                name: "o".into(),
+                uid: "o".into(),
+                blocks,
+            };
+            let owners = vec![(owner, Waiting)];
+            decide(&Observed { object: &object, owners, dependents: 1, blocking: 1, circle: true })
+        };
+        assert_eq!(decided(true), Action::Unblock);
+        assert_eq!(decided(false), Action::Delete(Propagation::Foreground));
     }
 
     #[test]

@@ -104,17 +104,32 @@ impl Reconcile for Garbage {
             return Ok(Outcome::Done);
         };
         let states = self.states(&client, &item, owners(&object)).await?;
-        let dependents = lock(&self.graph).dependents_of(&item.plane, meta::uid(&object));
+        let (dependents, circle) = {
+            let graph = lock(&self.graph);
+            let dependents = graph.dependents_of(&item.plane, meta::uid(&object));
+            let circle = dependents.all.iter().any(|dependent| graph.finalizes(dependent));
+            (dependents, circle)
+        };
         let observed = Observed {
             object: &object,
             owners: states,
             dependents: dependents.all.len(),
             blocking: dependents.blocking,
+            circle,
         };
         match decide(&observed) {
             Action::Nothing => {}
             Action::Detach(uids) => detach(&client, &item, &object, &uids).await?,
             Action::Delete(propagation) => delete(&client, &item, &object, propagation).await?,
+            Action::Unblock => {
+                let mut references = items(&object, "/metadata/ownerReferences").to_vec();
+                for reference in references.iter_mut().filter_map(Value::as_object_mut) {
+                    reference.remove("blockOwnerDeletion");
+                }
+                patch(&client, &item, &object, "ownerReferences", json!(references)).await?;
+                // It is deleted as it is then.
+                self.queue.add(item);
+            }
             Action::RemoveFinalizer => remove_finalizer(&client, &item, &object, FOREGROUND).await?,
             Action::DeleteDependents => {
                 // They must find out now that their owner waits.
