@@ -1,0 +1,104 @@
+//! Kubernetes' own conformance tests, run against a project plane of the real `freehold up`.
+//!
+//! `make conformance` builds Kubernetes' test binary and its controller manager (their versions are in `go.mod`), runs
+//! the tests named in `suites/`, and writes `results.json`. A run fails if a test fails that passed in the committed
+//! results: the list of what fails only shrinks. `make conformance ARGS="--only ResourceQuota"` runs some and writes
+//! nothing.
+//!
+//! Must not know anything of Freehold beyond its program and its API.
+
+mod plane;
+mod report;
+mod results;
+mod suite;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use freehold_tests_harness::{Options as ServerOptions, Server};
+use plane::Plane;
+use results::Results;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use suite::Suite;
+
+/// Runs Kubernetes' conformance tests.
+#[derive(Parser)]
+#[command(name = "freehold-conformance")]
+struct Options {
+    /// Runs these suites alone.
+    #[arg(long, value_delimiter = ',')]
+    suite: Vec<Suite>,
+    /// Runs the tests whose names contain this, and writes nothing.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Runs the tests that fail in the committed results, and writes nothing.
+    #[arg(long)]
+    failing: bool,
+    /// How many tests run at once.
+    #[arg(long, default_value_t = 4)]
+    procs: usize,
+    /// What the server logs.
+    #[arg(long, default_value = "info")]
+    log: String,
+    /// Where logs and reports are kept.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/conformance"))]
+    output: PathBuf,
+    /// The committed results.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/results.json"))]
+    results: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let before = Results::read(&options.results)?;
+    let mut after = before.clone();
+    let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(suite);
+    for suite in Suite::ALL.into_iter().filter(wanted) {
+        let names: Vec<&str> =
+            suite.names().filter(|name| selected(&options, &before, suite, name)).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let (results, took) = run(&options, suite, &names).with_context(|| format!("suite {suite}"))?;
+        summarize(suite, &results, took);
+        after.merge(results);
+    }
+    let lost = after.lost_since(&before);
+    if lost.is_empty() && options.only.is_empty() && !options.failing {
+        after.write(&options.results)?;
+    }
+    for test in &lost {
+        println!("passed before, and fails now: {} ({}): {}", test.name, test.suite, test.reason);
+    }
+    if !lost.is_empty() {
+        bail!("{} tests that passed before fail", lost.len());
+    }
+    Ok(())
+}
+
+fn selected(options: &Options, before: &Results, suite: Suite, name: &str) -> bool {
+    let named = options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()));
+    named && (!options.failing || !before.passed(suite, name))
+}
+
+/// Runs tests against a new project of a new server.
+fn run(options: &Options, suite: Suite, names: &[&str]) -> Result<(Results, Duration)> {
+    let folder = options.output.join(suite.to_string());
+    std::fs::create_dir_all(&folder)?;
+    let server = Server::start(ServerOptions { log: options.log.clone(), ..ServerOptions::default() });
+    let plane = Plane::new(&server, suite, &folder)?;
+    println!("{suite}: {} tests, logs in {}", names.len(), folder.display());
+    let begun = Instant::now();
+    let report = plane.test(names, options.procs)?;
+    let took = begun.elapsed();
+    std::fs::write(folder.join("server.log"), server.log())?;
+    Ok((report::results(&report, suite, names)?, took))
+}
+
+fn summarize(suite: Suite, results: &Results, took: Duration) {
+    for test in results.tests.iter().filter(|test| !test.passed()) {
+        println!("failed: {}\n    {}", test.name, test.reason);
+    }
+    let (passed, failed) = (results.passed, results.failed);
+    println!("{suite}: {passed} passed, {failed} failed, in {:.0} s", took.as_secs_f64());
+}
