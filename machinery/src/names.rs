@@ -33,6 +33,7 @@ impl NameRule {
         match (group, resource) {
             ("", "namespaces" | "services") => Self::Dns1123Label,
             ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => Self::PathSegment,
+            ("networking.k8s.io", "ipaddresses") => Self::PathSegment,
             _ => Self::Dns1123Subdomain,
         }
     }

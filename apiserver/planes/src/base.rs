@@ -17,6 +17,8 @@ use uuid::Uuid;
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 /// The address of the `kubernetes` service in each plane.
 const SERVICE_ADDRESS: &str = "10.96.0.1";
+/// The range that it is in.
+const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// The layers of the core plane, the infra plane and project planes.
 pub struct Layers {
@@ -114,6 +116,10 @@ fn finish((group, resource, mut object): Placed, time: &str) -> Placed {
     let seed = format!("{group}/{resource}/{}/{}", meta::namespace(&object), meta::name(&object));
     meta::set(&mut object, "uid", Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string());
     meta::set(&mut object, "creationTimestamp", time);
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        condition["lastTransitionTime"] = time.into();
+    }
     if resource == "customresourcedefinitions" {
         crd::default(&mut object);
         let at = freehold_machinery::time::parse(time).unwrap_or_default();
@@ -146,6 +152,7 @@ fn with_base(ca_pem: &str, crds: Vec<Value>) -> Vec<Placed> {
         objects.push(core("configmaps", root_ca));
     }
     objects.push(core("services", kubernetes_service()));
+    objects.push(("networking.k8s.io".into(), "servicecidrs".into(), service_range()));
     objects.extend(priority_classes());
     objects.extend(freehold_apiserver_authz::bootstrap_objects().into_iter().map(rbac));
     objects.extend(
@@ -171,6 +178,18 @@ fn kubernetes_service() -> Value {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
         },
         "status": {"loadBalancer": {}},
+    })
+}
+
+/// The range that addresses of services are taken from.
+fn service_range() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes", "generation": 1},
+        "spec": {"cidrs": [SERVICE_RANGE]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
+        }]},
     })
 }
 

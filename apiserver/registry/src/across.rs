@@ -3,6 +3,7 @@
 use crate::{
     List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions, convert,
     list::{At, Token, expired},
+    registry::schema_since,
     select::Selection,
 };
 use freehold_apiserver_cache::{PageOfPlanes, PagesOfPlanes, Scope};
@@ -76,7 +77,8 @@ impl Registry {
                 if !selection.matches(&found.entry) {
                     continue;
                 }
-                let object = convert::out(&op.ty, found.entry)?;
+                let since = schema_since(&self.cache, &found.plane, &op.ty);
+                let object = convert::out(&op.ty, found.entry, since)?;
                 let Some(object) = (across.view.show)(&found.plane, object) else { continue };
                 if list.items.len() == most {
                     let (plane, place) = last.unwrap_or((found.plane, found.place));

@@ -1,17 +1,31 @@
 //! Between the stored version of an object and the version that was asked for.
 
-use crate::Object;
+use crate::{Object, validate};
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{ResourceType, Result, Status, Value, resource::Conversion};
 use serde_json::json;
 use std::sync::Arc;
 
 /// An entry in the version of `ty`. The bytes are passed on as they are where the versions agree.
-pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>) -> Result<Object> {
-    if ty.storage.api_version == ty.api_version() {
+///
+/// What was written before revision `since`, at which the schema may have changed, is pruned and defaulted by the schema
+/// as it is now.
+pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Object> {
+    let same_version = ty.storage.api_version == ty.api_version();
+    let outdated = ty.custom && entry.modified < since;
+    if same_version && !outdated {
         return Ok(Object::Cached(entry));
     }
-    to_served(ty, entry.value()).map(|value| Object::Value(Arc::new(value)))
+    let kept = entry.value();
+    let mut value = to_served(ty, kept.clone())?;
+    if outdated {
+        validate::prune(ty, &mut value);
+        validate::default(ty, &mut value);
+        if value == kept {
+            return Ok(Object::Cached(entry));
+        }
+    }
+    Ok(Object::Value(Arc::new(value)))
 }
 
 /// From the stored version to the served one.

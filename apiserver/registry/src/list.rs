@@ -4,7 +4,11 @@
 //! from the cache as long as nothing has changed since, otherwise from the store at that revision. So tokens survive a
 //! restart, and expire when the store compacts.
 
-use crate::{List, ListOptions, Operation, Registry, convert, registry::parse_version, select::Selection};
+use crate::{
+    List, ListOptions, Operation, Registry, convert,
+    registry::{parse_version, schema_since},
+    select::Selection,
+};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use freehold_apiserver_cache::{Entry, ListRequest};
 use freehold_machinery::{PlaneId, Result, Status};
@@ -141,8 +145,9 @@ impl Registry {
         };
         let last = found.items.last().map(|(place, _)| place.clone()).unwrap_or_default();
         let token = if found.more { Token::encode(found.revision, &last) } else { String::new() };
-        let items =
-            found.items.into_iter().map(|(_, entry)| convert::out(&op.ty, entry)).collect::<Result<_>>()?;
+        let since = schema_since(&self.cache, &op.plane, &op.ty);
+        let shown = found.items.into_iter().map(|(_, entry)| convert::out(&op.ty, entry, since));
+        let items = shown.collect::<Result<_>>()?;
         Ok(List { items, revision: found.revision, continue_token: token, remaining: found.remaining })
     }
 

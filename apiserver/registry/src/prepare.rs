@@ -1,6 +1,9 @@
 //! What the server alone writes in an object: identity, times, generation, and which parts a request may touch.
 
-use crate::Operation;
+use crate::{
+    Operation,
+    strategy::{self, StatusMetadata},
+};
 use freehold_machinery::{ResourceType, Result, Status, Value, meta};
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -112,6 +115,9 @@ const SYSTEM: [&str; 7] = [
     "generateName",
 ];
 
+/// Fields of `metadata` that clients write.
+const METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+
 /// Keeps from the live object what this request may not change, and counts its generation.
 pub(crate) fn for_update(op: &Operation, object: &mut Value, live: &Value) {
     for field in SYSTEM {
@@ -123,7 +129,7 @@ pub(crate) fn for_update(op: &Operation, object: &mut Value, live: &Value) {
         }
     }
     match op.subresource.as_deref() {
-        Some("status") => keep_all_but_status(object, live),
+        Some("status") => keep_all_but_status(op, object, live),
         Some("finalize") => {
             let finalizers = object["spec"]["finalizers"].take();
             let version = object["metadata"]["resourceVersion"].take();
@@ -152,9 +158,17 @@ fn copy_field(object: &mut Value, from: &Value, field: &str) {
     }
 }
 
-fn keep_all_but_status(object: &mut Value, live: &Value) {
+fn keep_all_but_status(op: &Operation, object: &mut Value, live: &Value) {
     let mut kept = live.clone();
     copy_field(&mut kept, object, "status");
+    let changes = |field: &&&str| match strategy::of(&op.ty).status_metadata {
+        StatusMetadata::All => true,
+        StatusMetadata::AllBut(fields) => !fields.contains(field),
+        StatusMetadata::Nothing => false,
+    };
+    for field in METADATA.iter().filter(changes) {
+        copy_field(&mut kept["metadata"], &object["metadata"], field);
+    }
     for field in ["managedFields", "resourceVersion"] {
         if let Some(value) = object["metadata"].get(field) {
             meta::set(&mut kept, field, value.clone());

@@ -69,9 +69,23 @@ impl Registry {
         let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
         match op.subresource.as_deref() {
             Some("scale") => crate::scale::read(op, &entry.value()).map(|v| Object::Value(Arc::new(v))),
-            _ => convert::out(&op.ty, entry),
+            _ => convert::out(&op.ty, entry, schema_since(&self.cache, &op.plane, &op.ty)),
         }
     }
+}
+
+/// The revision at which the schema of a type was last written; 0 for those that never change.
+pub(crate) fn schema_since(cache: &Cache, plane: &PlaneId, ty: &ResourceType) -> u64 {
+    if !ty.custom {
+        return 0;
+    }
+    let definition = ObjectPath {
+        group: "apiextensions.k8s.io".to_owned(),
+        resource: "customresourcedefinitions".to_owned(),
+        namespace: None,
+        name: format!("{}.{}", ty.plural, ty.group),
+    };
+    cache.peek(plane, &definition).map_or(0, |entry| entry.modified)
 }
 
 /// A resource version as a number; `None` where it is not given.

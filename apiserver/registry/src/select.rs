@@ -12,6 +12,8 @@ pub(crate) struct Selection {
     labels: Labels,
     fields: Fields,
     namespace: Option<String>,
+    /// Whether it selects events.
+    events: bool,
 }
 
 impl Selection {
@@ -26,7 +28,8 @@ impl Selection {
                 || ty.selectable_fields.iter().any(|f| f == path)
         };
         fields.check(known).map_err(Status::bad_request)?;
-        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned) })
+        let events = ty.storage.group.is_empty() && ty.storage.resource == "events";
+        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), events })
     }
 
     /// Whether everything is selected.
@@ -39,6 +42,21 @@ impl Selection {
         if self.namespace.as_deref().is_some_and(|namespace| namespace != entry.namespace()) {
             return false;
         }
-        self.labels.matches(|key| entry.label(key)) && self.fields.matches(|path| Some(entry.field(path)))
+        let field = |path: &str| Some(if self.events { event_field(entry, path) } else { entry.field(path) });
+        self.labels.matches(|key| entry.label(key)) && self.fields.matches(field)
+    }
+}
+
+/// A field of an event. Those of both groups are kept in the words of the older one, and either of two fields says what
+/// reported it.
+fn event_field<'e>(entry: &'e Entry, path: &str) -> &'e str {
+    match path.strip_prefix("regarding.") {
+        Some(field) => entry.field(&format!("involvedObject.{field}")),
+        None if path == "source" => match entry.field("source.component") {
+            "" => entry.field("reportingComponent"),
+            component => component,
+        },
+        None if path == "reportingController" => entry.field("reportingComponent"),
+        None => entry.field(path),
     }
 }

@@ -4,8 +4,11 @@
 //! state before it left, at the revision of the change.
 
 use crate::{
-    Across, Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions, across::PAGE, convert,
-    registry::parse_version, select::Selection,
+    Across, Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions,
+    across::PAGE,
+    convert,
+    registry::{parse_version, schema_since},
+    select::Selection,
 };
 use freehold_apiserver_cache::{
     Cache, CacheEvent, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchStart,
@@ -180,7 +183,8 @@ impl Watch {
         }
         for (plane, entry) in page {
             if self.selection.matches(&entry) {
-                self.show(EventKind::Added, &plane, convert::out(&self.ty, entry), None);
+                let since = schema_since(&self.cache, &plane, &self.ty);
+                self.show(EventKind::Added, &plane, convert::out(&self.ty, entry, since), None);
             }
         }
     }
@@ -199,7 +203,8 @@ impl Watch {
             },
             (false, false) => return,
         };
-        let object = convert::out(&self.ty, entry);
+        // An event is newer than the schema that it was written by.
+        let object = convert::out(&self.ty, entry, 0);
         let (plane, source) = (event.plane.clone(), (event, self.view.key));
         self.show(kind, &plane, object, Some(source));
     }

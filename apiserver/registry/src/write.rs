@@ -1,8 +1,8 @@
 //! Create, update and patch: one path from what the client sent to a commit.
 
 use crate::{
-    Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, convert, delete,
-    prepare, scale, strategy, validate,
+    Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, admit::Admitted,
+    convert, delete, prepare, scale, strategy, validate,
 };
 use freehold_apiserver_cache::codec;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
@@ -104,9 +104,12 @@ impl Registry {
                 let live = live.ok_or_else(|| op.not_found())?;
                 return self.answer(op, live.value, false, warnings);
             };
-            let outcome = self.settle(op, draft, live.as_ref(), own, &path, options).await?;
+            let (outcome, more) = self.settle(op, draft, live.as_ref(), own, &path, options).await?;
             match outcome {
-                Outcome::Done(value) => return self.answer(op, value, live.is_none(), warnings),
+                Outcome::Done(value) => {
+                    warnings.extend(more);
+                    return self.answer(op, value, live.is_none(), warnings);
+                }
                 Outcome::Raced(revision) => seen = revision,
             }
         }
@@ -225,10 +228,9 @@ impl Registry {
         if mode == FieldValidation::Ignore {
             return Ok(());
         }
-        let mut problems = duplicates.to_vec();
-        if let Some(schema) = op.ty.schema.get() {
-            problems.extend(freehold_machinery::strict::unknown(value, schema));
-        }
+        let schema = op.ty.schema.get();
+        let mut problems = schema.map(|s| freehold_machinery::strict::unknown(value, s)).unwrap_or_default();
+        problems.extend_from_slice(duplicates);
         match mode {
             FieldValidation::Strict if !problems.is_empty() => {
                 let kind = &op.ty.kind;
@@ -304,9 +306,16 @@ impl Registry {
             config = scale::apply_config(op, &live.value, &config)?;
         } else {
             prepare::check_body(op, &mut config, &op.ty.kind, &op.ty.api_version())?;
-            self.check_fields(op, &config, &body.duplicates, options.field_validation, warnings)?;
+            // Fields that the schema does not know are refused by the apply itself, whatever the client asked for.
+            match (options.field_validation, body.duplicates.join("\n  ")) {
+                (FieldValidation::Ignore, _) => {}
+                (_, found) if found.is_empty() => {}
+                (FieldValidation::Strict, found) => {
+                    return Err(Status::bad_request(format!("error strict decoding YAML: {found}")));
+                }
+                (FieldValidation::Warn, found) => warnings.push(found),
+            }
             validate::types(&op.ty, &config)?;
-            validate::prune(&op.ty, &mut config);
         }
         if meta::name(&config).is_empty() {
             meta::set(&mut config, "name", op.name());
@@ -329,7 +338,7 @@ impl Registry {
         Ok(Some(draft))
     }
 
-    /// Admission, validation and commit.
+    /// Admission, validation and commit; gives the warnings of admission too.
     async fn settle(
         &self,
         op: &Operation,
@@ -338,7 +347,7 @@ impl Registry {
         own: u64,
         path: &ObjectPath,
         options: &WriteOptions,
-    ) -> Result<Outcome> {
+    ) -> Result<(Outcome, Vec<String>)> {
         let old = live.map(|live| &live.value);
         match old {
             Some(old) => meta::set(&mut draft, "resourceVersion", meta::resource_version(old)),
@@ -348,28 +357,31 @@ impl Registry {
         self.admit(op, &mut draft, old, options.dry_run).await?;
         validate::prune(&op.ty, &mut draft);
         validate::object(op, &draft, old)?;
-        let also = self.validate_admission(op, &mut draft, old, options.dry_run).await?;
+        let Admitted { also, warnings } =
+            self.validate_admission(op, &mut draft, old, options.dry_run).await?;
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
-                return Ok(Outcome::Done(live.value.clone()));
+                return Ok((Outcome::Done(live.value.clone()), warnings));
             }
             if is_released(&draft) {
-                return self.remove(op, path, own, draft, options.dry_run, also).await;
+                let outcome = self.remove(op, path, own, draft, options.dry_run, also).await?;
+                return Ok((outcome, warnings));
             }
         }
         if options.dry_run {
-            return Ok(Outcome::Done(draft));
+            return Ok((Outcome::Done(draft), warnings));
         }
         meta::remove(&mut draft, "resourceVersion");
         let stored = convert::to_stored(&op.ty, draft.clone())?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
-        match self.commit(op, path, own, change, also).await? {
+        let outcome = match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
                 meta::set(&mut draft, "resourceVersion", revision.to_string());
-                Ok(Outcome::Done(draft))
+                Outcome::Done(draft)
             }
-            Committed::Refused(now) => Ok(Outcome::raced(&now)),
-        }
+            Committed::Refused(now) => Outcome::raced(&now),
+        };
+        Ok((outcome, warnings))
     }
 
     /// The change of one object, with what must change along with it.

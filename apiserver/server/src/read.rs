@@ -7,6 +7,7 @@ use freehold_machinery::{Status, Value, strict};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use serde_saphyr::{DuplicateKeyPolicy, Error};
 
 /// Reads a whole body. 413 beyond `limit` bytes, 400 where the client goes away in the middle.
 pub(crate) async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
@@ -40,19 +41,35 @@ pub(crate) fn decode(bytes: &[u8], format: Format) -> Result<Body, String> {
         return Ok(Body { value, duplicates: Vec::new() });
     }
     let json = format == Format::Json || bytes.trim_ascii_start().starts_with(b"{");
-    let (value, duplicates) = if json { strict::decode_json(bytes)? } else { (yaml(bytes)?, Vec::new()) };
+    let (value, duplicates) = if json { strict::decode_json(bytes)? } else { yaml(bytes)? };
     Ok(Body { value, duplicates })
 }
 
 /// Decodes one YAML document, with YAML 1.1's octal numbers and booleans as Kubernetes reads them. Aliases may be
-/// replayed up to 100,000 nodes; a key that stands twice is an error.
-fn yaml(bytes: &[u8]) -> Result<Value, String> {
+/// replayed up to 100,000 nodes. Of equal keys the last one wins, and the first that stands twice is told.
+fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    match parse_yaml(bytes, DuplicateKeyPolicy::Error) {
+        Ok(value) => Ok((value, Vec::new())),
+        Err(error) => match error.without_snippet() {
+            Error::DuplicateMappingKey { key, location } => {
+                let value = parse_yaml(bytes, DuplicateKeyPolicy::LastWins).map_err(|e| e.to_string())?;
+                let (line, key) = (location.line(), key.as_deref().unwrap_or_default());
+                let known = "error converting YAML to JSON: yaml: unmarshal errors:";
+                Ok((value, vec![format!("{known}\n  line {line}: key {key:?} already set in map")]))
+            }
+            other => Err(other.to_string()),
+        },
+    }
+}
+
+fn parse_yaml(bytes: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, Error> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000, max_replay_stack_depth: 32 },
         with_snippet: false,
+        duplicate_keys: duplicates,
     };
-    serde_saphyr::from_slice_with_options(bytes, options).map_err(|e| e.to_string())
+    serde_saphyr::from_slice_with_options(bytes, options)
 }
 
 /// 400 for a body that is no object of a kind, in Kubernetes' words.
@@ -90,6 +107,18 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_keys_in_yaml_the_last_wins_and_the_line_is_told() {
+        let body = decode(b"\na: 1\nb:\n  c: 1\n  c: 2\n", Format::Yaml).unwrap();
+        assert_eq!(body.value, json!({"a": 1, "b": {"c": 2}}));
+        assert_eq!(body.duplicates.len(), 1);
+        assert!(
+            body.duplicates[0].ends_with("line 5: key \"c\" already set in map"),
+            "{:?}",
+            body.duplicates
+        );
+    }
+
+    #[test]
     fn an_alias_bomb_is_refused() {
         let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
         for level in 1..12 {
@@ -97,7 +126,6 @@ mod tests {
             bomb.push_str(&format!("a{level}: &a{level} [{items}]\n"));
         }
         assert!(decode(bomb.as_bytes(), Format::Yaml).is_err());
-        assert!(decode(b"a: 1\na: 2\n", Format::Yaml).is_err(), "equal keys");
         assert!(decode(b"a: [\n", Format::Yaml).is_err());
         assert!(decode("[".repeat(100_000).as_bytes(), Format::Yaml).is_err());
     }

@@ -89,8 +89,9 @@ pub(crate) fn decode(decoder: &mut Decoder, name: &str, input: &[u8]) -> Result<
     let parts = parts(input)?;
     let [_, first, second, _] = parts.integers;
     Ok(match name {
-        // The zero time of Go is long before the first second; a message without fields is 1970.
-        "meta.v1.Time" | "meta.v1.MicroTime" if input.is_empty() || first < -62_000_000_000 => Value::Null,
+        "meta.v1.Time" | "meta.v1.MicroTime" if input.is_empty() || (first, second) == (NO_TIME, 0) => {
+            Value::Null
+        }
         "meta.v1.Time" => time(first, 0, "%Y-%m-%dT%H:%M:%SZ")?,
         "meta.v1.MicroTime" => time(first, second, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
         "meta.v1.Duration" => duration_text(first).into(),
@@ -114,6 +115,9 @@ pub(crate) fn decode(decoder: &mut Decoder, name: &str, input: &[u8]) -> Result<
         _ => decoder.message(SCHEMA, parts.bytes[1].unwrap_or_default())?,
     })
 }
+
+/// The zero time of Go, which stands for none: the year 1, in seconds since 1970.
+const NO_TIME: i64 = -62_135_596_800;
 
 fn time(seconds: i64, nanos: i64, format: &str) -> Result<Value> {
     let nanos = i32::try_from(nanos).map_err(|_| malformed("a time has too many nanoseconds"))?;

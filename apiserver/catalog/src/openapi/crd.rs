@@ -61,6 +61,20 @@ fn each_child(schema: &mut Value, visit: &mut dyn FnMut(&mut Value)) {
     }
 }
 
+/// The same for the schema of whole objects. Where they keep unknown fields, nothing is said of any: `kubectl` would
+/// refuse all but those.
+pub(super) fn root_for_v2(schema: &mut Value) {
+    const GVK: &str = "x-kubernetes-group-version-kind";
+    if schema.get("x-kubernetes-preserve-unknown-fields") != Some(&Value::Bool(true)) {
+        return for_v2(schema);
+    }
+    let kinds = schema.get(GVK).cloned();
+    *schema = json!({"type": "object"});
+    if let Some(kinds) = kinds {
+        schema[GVK] = kinds;
+    }
+}
+
 /// Takes from a published schema what OpenAPI 2 can't say: logical junctors, null, and the type of what may be of
 /// several types. Where unknown fields are kept, declared ones are left out, as `kubectl` would refuse the others.
 pub(super) fn for_v2(schema: &mut Value) {

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub(super) fn document(types: &[Arc<ResourceType>], mut schemas: Schemas, server_version: &str) -> Value {
     for name in &schemas.custom {
-        schemas.map.get_mut(name).into_iter().for_each(crd::for_v2);
+        schemas.map.get_mut(name).into_iter().for_each(crd::root_for_v2);
     }
     schemas.map.values_mut().for_each(adapt);
     let mut paths = BTreeMap::new();

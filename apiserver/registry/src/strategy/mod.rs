@@ -33,8 +33,21 @@ pub(crate) struct Strategy {
     pub(crate) unconditional_update: bool,
     /// Whether a delete answers with the object and not with a Status.
     pub(crate) returns_deleted: bool,
+    /// What an update of the status changes in the metadata.
+    pub(crate) status_metadata: StatusMetadata,
     /// Seconds that a delete waits for somebody to confirm it.
     grace: fn(&Value) -> i64,
+}
+
+/// What an update of an object's status may change in its metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusMetadata {
+    /// What every update may.
+    All,
+    /// That, but for these fields.
+    AllBut(&'static [&'static str]),
+    /// Nothing: `ResetObjectMetaForStatus` of Kubernetes.
+    Nothing,
 }
 
 const DEFAULT: Strategy = Strategy {
@@ -46,10 +59,17 @@ const DEFAULT: Strategy = Strategy {
     create_on_update: false,
     unconditional_update: true,
     returns_deleted: false,
+    status_metadata: StatusMetadata::All,
     grace: |_| 0,
 };
 
-const CUSTOM: Strategy = Strategy { unconditional_update: false, ..DEFAULT };
+const CUSTOM: Strategy =
+    Strategy { unconditional_update: false, status_metadata: StatusMetadata::Nothing, ..DEFAULT };
+
+/// A kind of which an update of the status changes no metadata.
+const fn plain_status(group: &'static str, resource: &'static str) -> Strategy {
+    Strategy { status_metadata: StatusMetadata::Nothing, ..row(group, resource) }
+}
 
 const fn row(group: &'static str, resource: &'static str) -> Strategy {
     Strategy { group, resource, ..DEFAULT }
@@ -62,7 +82,13 @@ static TABLE: &[Strategy] = &[
         begin_delete: core::terminate_namespace,
         ..row("", "namespaces")
     },
-    Strategy { create: core::create_pod, grace: core::pod_grace, returns_deleted: true, ..row("", "pods") },
+    Strategy {
+        create: core::create_pod,
+        grace: core::pod_grace,
+        returns_deleted: true,
+        status_metadata: StatusMetadata::AllBut(&["ownerReferences"]),
+        ..row("", "pods")
+    },
     Strategy { create: core::merge_string_data, update: core::update_secret, ..row("", "secrets") },
     Strategy { create: core::create_claim, returns_deleted: true, ..row("", "persistentvolumeclaims") },
     Strategy { create: core::create_volume, returns_deleted: true, ..row("", "persistentvolumes") },
@@ -74,7 +100,11 @@ static TABLE: &[Strategy] = &[
     Strategy { create_on_update: true, ..row("", "events") },
     Strategy { create_on_update: true, ..row("", "limitranges") },
     Strategy { create_on_update: true, unconditional_update: false, ..row("coordination.k8s.io", "leases") },
-    Strategy { update: batch::update_deployment, ..row("apps", "deployments") },
+    Strategy {
+        update: batch::update_deployment,
+        status_metadata: StatusMetadata::AllBut(&["labels"]),
+        ..row("apps", "deployments")
+    },
     Strategy { create: batch::create_job, ..row("batch", "jobs") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "roles") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterroles") },
@@ -85,7 +115,18 @@ static TABLE: &[Strategy] = &[
         update: policy::update_csr,
         ..row("certificates.k8s.io", "certificatesigningrequests")
     },
-    Strategy { unconditional_update: false, ..row("apiregistration.k8s.io", "apiservices") },
+    Strategy {
+        unconditional_update: false,
+        status_metadata: StatusMetadata::AllBut(&["labels"]),
+        ..row("apiregistration.k8s.io", "apiservices")
+    },
+    plain_status("apiextensions.k8s.io", "customresourcedefinitions"),
+    plain_status("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    plain_status("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    plain_status("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    plain_status("networking.k8s.io", "servicecidrs"),
+    plain_status("resource.k8s.io", "resourceclaims"),
+    plain_status("storage.k8s.io", "volumeattachments"),
     Strategy { returns_deleted: true, ..row("storage.k8s.io", "storageclasses") },
 ];
 

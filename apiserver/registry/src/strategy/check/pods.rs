@@ -112,10 +112,35 @@ fn security(spec: &Field<'_>, errors: &mut Errors) {
     }
     context.get("supplementalGroups").items().for_each(|group| rules::within(&group, 0, most, errors));
     rules::optional_one_of(&context.get("fsGroupChangePolicy"), &["OnRootMismatch", "Always"], errors);
+    sysctls(&context.get("sysctls"), errors);
     let shared = spec.get("shareProcessNamespace");
     if shared.flag() && spec.get("hostPID").flag() {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(context.get("shareProcessNamespace").invalid_as(true, detail));
+    }
+}
+
+/// Names of kernel parameters, in which dots and slashes separate.
+fn sysctls(list: &Field<'_>, errors: &mut Errors) {
+    const MOST: usize = 253;
+    const WORDS: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    let word = |word: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+        !word.is_empty()
+            && word.chars().all(inner)
+            && !word.starts_with(['-', '_'])
+            && !word.ends_with(['-', '_'])
+    };
+    let mut seen = BTreeSet::new();
+    for sysctl in list.items() {
+        let name = sysctl.get("name");
+        if name.is_empty() {
+            errors.push(name.required(""));
+        } else if name.text().len() > MOST || !name.text().split(['.', '/']).all(word) {
+            errors.push(name.invalid(WORDS));
+        } else if !seen.insert(name.text().replace('/', ".")) {
+            errors.push(name.duplicate());
+        }
     }
 }
 
