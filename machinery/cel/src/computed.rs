@@ -80,11 +80,11 @@ fn owned(value: &dyn Val) -> Owned {
             Box::new(List::of(elements(value).iter().map(|item| owned(item.as_ref())).collect()))
         }
         CelKind::Map => {
-            let field = |key: &Box<dyn Val + '_>| {
+            let field = |key: &(dyn Val + '_)| {
                 let name = key.downcast_ref::<CelString<'_>>()?.inner().to_owned();
-                Some((name, owned(value.as_indexer()?.get(key.as_ref()).ok()?.as_ref())))
+                Some((name, owned(value.as_indexer()?.get(key).ok()?.as_ref())))
             };
-            Box::new(Map::of(elements(value).iter().filter_map(field)))
+            Box::new(Map::of(elements(value).iter().filter_map(|key| field(key.as_ref()))))
         }
         _ => library::copy(value).unwrap_or_else(|| Box::new(CelNull)),
     }

@@ -162,3 +162,35 @@ fn an_expression_may_be_as_deep_as_is_allowed() {
     let sum = vec!["1"; MAX_DEPTH - 2].join("+");
     assert_eq!(eval(&format!("{sum} == {}", MAX_DEPTH - 2), &json!({})), Ok(true));
 }
+
+#[test]
+fn a_value_of_one_expression_is_read_by_another_and_as_json() {
+    let value = |source: &str, variables: &[(&str, Variable<'_>)]| {
+        Program::compile_mutation(source).unwrap().value(variables, &mut Budget::default()).unwrap()
+    };
+    let object = json!({"l": [1, 2], "n": {"x-y": "z"}});
+    let this = [("self", Variable::Json(&object, None))];
+    for (source, expected) in [
+        ("self.l.map(x, x + 1)", json!([2, 3])),
+        ("self.n", json!({"x-y": "z"})),
+        ("self", object.clone()),
+        (
+            "Object{spec: Object.spec{replicas: self.l[0], __namespace__: 'a'}}",
+            json!({"spec": {"replicas": 1, "namespace": "a"}}),
+        ),
+        ("[JSONPatch{op: 'remove', path: '/a'}]", json!([{"op": "remove", "path": "/a"}])),
+        (
+            "{'a': 1.5, 'b': null, 'c': true, 'd': duration('1s')}",
+            json!({"a": 1.5, "b": null, "c": true, "d": "1s"}),
+        ),
+    ] {
+        assert_eq!(value(source, &this).to_json(), Some(expected), "{source}");
+    }
+    let fields =
+        [("size".to_owned(), value("quantity('1Gi')", &[])), ("list".to_owned(), value("[3, 4]", &[]))];
+    let program = Program::compile("vars.size.isGreaterThan(quantity('1M')) && vars.list[1] == 4").unwrap();
+    assert_eq!(program.fields_of("vars"), ["list", "size"]);
+    let result = program.value(&[("vars", Variable::Fields(&fields))], &mut Budget::default()).unwrap();
+    assert_eq!(result.as_bool(), Some(true));
+    assert!(Program::compile_mutation("Other{a: 1}").is_err());
+}
