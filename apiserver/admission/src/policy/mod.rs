@@ -13,8 +13,6 @@ mod matching;
 mod mutate;
 mod params;
 mod scope;
-#[cfg(test)]
-mod tests;
 mod validate;
 
 pub use check::check;

@@ -15,6 +15,7 @@ fn the_order_is_that_of_kubernetes() {
         "ServiceAccount",
         "Priority",
         "DefaultTolerationSeconds",
+        "RuntimeClass",
         "DefaultStorageClass",
         "CertificateApproval",
         "CertificateSigning",
@@ -23,8 +24,8 @@ fn the_order_is_that_of_kubernetes() {
     ];
     assert_eq!(Chain::default().names(), expected);
     let changed = Chain::new(&["OwnerReferencesPermissionEnforcement"], &["Priority", "Unknown"]);
-    assert_eq!(changed.names().len(), 10);
-    assert_eq!(changed.names()[5], "OwnerReferencesPermissionEnforcement");
+    assert_eq!(changed.names().len(), 11);
+    assert_eq!(changed.names()[6], "OwnerReferencesPermissionEnforcement");
 }
 
 #[test]
@@ -475,4 +476,35 @@ fn owners_are_set_by_those_who_may() {
         &world,
         vec![(create("/configmaps", owned(json!([owner("Unknown", true)]))), Err(unknown))],
     );
+}
+
+#[test]
+fn a_pod_takes_what_its_runtime_class_adds() {
+    let class = json!({
+        "metadata": {"name": "vm"},
+        "overhead": {"podFixed": {"cpu": "100m"}},
+        "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm"}]},
+    });
+    let world = World::new(vec![("node.k8s.io", "runtimeclasses", class)]);
+    let pod = |spec: Value| create("/pods", in_ns("p", json!({"spec": spec})));
+    let added = vec![
+        ("/spec/overhead/cpu", json!("100m")),
+        ("/spec/nodeSelector/vm", json!("yes")),
+        ("/spec/tolerations/0/key", json!("vm")),
+    ];
+    let rows = vec![
+        (pod(json!({})), Ok(vec![("/spec/overhead", Null)])),
+        (pod(json!({"runtimeClassName": "vm"})), Ok(added)),
+        (
+            pod(json!({"runtimeClassName": "none"})),
+            Err("pods \"p\" is forbidden: pod rejected: RuntimeClass \"none\" not found"),
+        ),
+        (
+            pod(json!({"runtimeClassName": "vm", "overhead": {"cpu": "1"}})),
+            Err(
+                "pods \"p\" is forbidden: pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+            ),
+        ),
+    ];
+    check(&only("RuntimeClass"), &world, rows);
 }

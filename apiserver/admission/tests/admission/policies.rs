@@ -1,0 +1,181 @@
+//! Admission policies, as they are seen by those who write.
+
+use crate::world::*;
+use freehold_apiserver_admission::policy::{self, Binding, Bound, Policy};
+use freehold_machinery::{Status, Value};
+use serde_json::json;
+use std::sync::Arc;
+
+fn deployments() -> Value {
+    json!({"resourceRules": [{
+        "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["deployments"],
+    }]})
+}
+
+/// A policy with its binding.
+fn bound(mut spec: Value, binding: Value) -> Vec<Bound> {
+    if spec["matchConstraints"].is_null() {
+        spec["matchConstraints"] = deployments();
+    }
+    let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+    let mut binding = json!({"metadata": {"name": "b"}, "spec": binding});
+    binding["spec"]["policyName"] = "p".into();
+    Bound::join(vec![Arc::new(Policy::of(&policy))], &[Arc::new(Binding::of(&binding))])
+}
+
+fn deny() -> Value {
+    json!({"validationActions": ["Deny"]})
+}
+
+fn deployment(replicas: i64) -> Value {
+    named("web", json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": replicas}}))
+}
+
+fn world() -> World {
+    World::new(vec![
+        ("", "namespaces", named("ns", json!({"metadata": {"labels": {"policed": "true"}}}))),
+        ("", "configmaps", in_ns("limits", json!({"data": {"most": "3"}}))),
+    ])
+}
+
+fn validated(replicas: i64, policies: &[Bound]) -> Result<Vec<String>, Status> {
+    let mut object = deployment(replicas);
+    let write = create("apps/deployments", object.clone());
+    write.with(&mut object, |attributes| policy::validate(attributes, &world(), policies))
+}
+
+fn mutated(object: &mut Value, policies: &[Bound]) -> Result<bool, Status> {
+    let write = create("apps/deployments", object.clone());
+    write.with(object, |attributes| policy::mutate(attributes, &world(), policies, &|_| {}))
+}
+
+#[test]
+fn a_write_that_breaks_a_validation_is_refused_in_its_words() {
+    let validation = json!({
+        "expression": "object.spec.replicas > 1",
+        "messageExpression": "'wants more than 1, got ' + string(object.spec.replicas)",
+    });
+    let policies = bound(json!({"validations": [validation]}), deny());
+    assert!(validated(2, &policies).is_ok());
+    let refused = validated(1, &policies).unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_str()), (422, "Invalid"));
+    let words = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: wants more than 1, got 1";
+    assert!(refused.message.ends_with(words), "{}", refused.message);
+}
+
+#[test]
+fn a_policy_looks_only_at_what_it_matches() {
+    let never = json!([{"expression": "false", "reason": "Forbidden"}]);
+    let policies = bound(json!({"validations": never}), deny());
+    assert_eq!(validated(1, &policies).unwrap_err().code, 403);
+    for (label, refused) in [("true", true), ("false", false)] {
+        let binding = json!({
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"policed": label}}},
+        });
+        let policies = bound(json!({"validations": never}), binding);
+        assert_eq!(validated(1, &policies).is_err(), refused, "{label}");
+    }
+    let pods = json!({"resourceRules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods", "*/scale"],
+    }]});
+    let policies = bound(json!({"validations": never, "matchConstraints": pods}), deny());
+    assert!(validated(1, &policies).is_ok());
+    let conditions = json!([{"name": "large", "expression": "object.spec.replicas > 5"}]);
+    let policies = bound(json!({"validations": never, "matchConditions": conditions}), deny());
+    assert!(validated(1, &policies).is_ok());
+    assert!(validated(6, &policies).is_err());
+}
+
+#[test]
+fn a_policy_that_warns_lets_through() {
+    let spec = json!({"validations": [{"expression": "false", "message": "no"}]});
+    let warnings = validated(1, &bound(spec, json!({"validationActions": ["Warn"]}))).unwrap();
+    assert_eq!(warnings, ["Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no"]);
+}
+
+#[test]
+fn expressions_read_variables_parameters_namespace_and_request() {
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "variables": [
+            {"name": "replicas", "expression": "object.spec.replicas"},
+            {"name": "odd", "expression": "variables.replicas % 2 == 1"},
+        ],
+        "validations": [
+            {"expression": "variables.odd && variables.replicas <= int(params.data.most)"},
+            {"expression": "request.operation == 'CREATE' && request.userInfo.username == 'jane'"},
+            {"expression": "namespaceObject.metadata.labels.policed == 'true' && oldObject == null"},
+        ],
+    });
+    let param = |name: &str| {
+        let reference = json!({"name": name, "parameterNotFoundAction": "Deny"});
+        json!({"validationActions": ["Deny"], "paramRef": reference})
+    };
+    for (replicas, fine) in [(3, true), (2, false), (5, false)] {
+        assert_eq!(validated(replicas, &bound(spec.clone(), param("limits"))).is_ok(), fine, "{replicas}");
+    }
+    let missing = validated(3, &bound(spec, param("none"))).unwrap_err();
+    assert!(missing.message.contains("no params found for policy binding"), "{}", missing.message);
+}
+
+#[test]
+fn a_policy_that_cannot_be_evaluated_fails_the_write_unless_it_may_not() {
+    let broken = json!([{"expression": "object.spec.nope > 1"}]);
+    let refused = validated(1, &bound(json!({"validations": broken}), deny())).unwrap_err();
+    assert!(refused.message.contains("resulted in error: no such key: nope"), "{}", refused.message);
+    let spec = json!({"validations": broken, "failurePolicy": "Ignore"});
+    assert!(validated(1, &bound(spec, deny())).is_ok());
+}
+
+#[test]
+fn a_mutation_is_merged_into_the_object() {
+    let expression =
+        "Object{metadata: Object.metadata{annotations: {'by': 'policy'}}, spec: Object.spec{replicas: 7}}";
+    let mutation =
+        json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
+    let policies = bound(json!({"mutations": [mutation]}), json!({}));
+    let mut object = deployment(1);
+    assert!(mutated(&mut object, &policies).unwrap());
+    assert_eq!(object["spec"]["replicas"], 7);
+    assert_eq!(object["metadata"], json!({"name": "web", "annotations": {"by": "policy"}}));
+    assert!(!mutated(&mut object, &policies).unwrap(), "nothing is left to change");
+}
+
+#[test]
+fn a_mutation_can_be_a_list_of_operations() {
+    let expression = "[JSONPatch{op: 'replace', path: '/spec/replicas', value: object.spec.replicas + 1}]";
+    let mutation = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let mut object = deployment(1);
+    assert!(mutated(&mut object, &bound(json!({"mutations": [mutation]}), json!({}))).unwrap());
+    assert_eq!(object["spec"]["replicas"], 2);
+}
+
+#[test]
+fn a_mutation_of_something_that_is_no_object_fails_the_write() {
+    let mutation = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "1 + 1"}});
+    let refused =
+        mutated(&mut deployment(1), &bound(json!({"mutations": [mutation]}), json!({}))).unwrap_err();
+    assert_eq!(refused.code, 422);
+    assert!(refused.message.contains("policy 'p' with binding 'b' denied request"), "{}", refused.message);
+}
+
+#[test]
+fn policies_are_checked_when_they_are_written() {
+    let fields = |resource: &str, spec: Value| {
+        let errors = policy::check(resource, &named("p", json!({ "spec": spec })));
+        errors.into_iter().map(|error| error.field).collect::<Vec<_>>()
+    };
+    let of = |expression: &str| {
+        let spec = json!({"matchConstraints": deployments(), "validations": [{"expression": expression}]});
+        fields("validatingadmissionpolicies", spec)
+    };
+    assert!(of("object.spec.replicas > 1").is_empty());
+    for wrong in ["", "object.", "nobody > 1", "params.x"] {
+        assert_eq!(of(wrong), ["spec.validations[0].expression"], "{wrong:?}");
+    }
+    assert_eq!(fields("validatingadmissionpolicies", json!({})).len(), 3);
+    assert_eq!(fields("mutatingadmissionpolicies", json!({"matchConstraints": deployments()})).len(), 2);
+    let both = json!({"policyName": "p", "validationActions": ["Deny", "Warn"]});
+    assert_eq!(fields("validatingadmissionpolicybindings", both), ["spec.validationActions"]);
+}
