@@ -286,6 +286,17 @@ pub struct PlaneLimits {
     pub bytes: Option<i64>,
 }
 
+/// Whose controllers work in a control plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Controllers {
+    /// Freehold's controller manager.
+    #[default]
+    Freehold,
+    /// Others, such as a kube-controller-manager with the plane's kubeconfig. Freehold signs certificates and tears
+    /// down planes of deleted projects, and leaves everything else to them.
+    External,
+}
+
 /// The wanted state of a ControlPlaneClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -297,6 +308,9 @@ pub struct ControlPlaneClassSpec {
     /// What planes of this class may hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<PlaneLimits>,
+    /// Whose Kubernetes controllers (namespaces, garbage, service accounts, quotas, workloads, ...) work in shared planes
+    /// of this class.
+    pub controllers: Controllers,
 }
 
 /// The observed state of a ControlPlaneClass.

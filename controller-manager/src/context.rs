@@ -57,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) token: CancellationToken,
     pub(crate) tasks: TaskTracker,
     shared: Shared,
+    /// What every controller waits for before it begins.
+    first: Vec<Box<dyn Synced>>,
 }
 
 /// Informers that several controllers read. Made when first asked for, started when all handlers are in.
@@ -119,6 +121,7 @@ impl Context {
             token,
             tasks: TaskTracker::new(),
             shared: Shared::default(),
+            first: Vec::new(),
         }
     }
 
@@ -127,6 +130,11 @@ impl Context {
         let store = informer.store();
         self.tasks.spawn(informer.run(self.token.clone()));
         store
+    }
+
+    /// Makes every controller that is started from now on wait for a store too.
+    pub(crate) fn wait_for<T: Send + Sync + 'static>(&mut self, store: Store<T>) {
+        self.first.push(Box::new(store));
     }
 
     /// Runs a controller once the stores that it reads are complete.
@@ -138,7 +146,10 @@ impl Context {
         stores: &[&dyn Synced],
         reconciler: R,
     ) {
-        let waits: Vec<_> = stores.iter().map(|store| store.wait(self.token.clone())).collect();
+        let first = self.first.iter().map(|store| &**store);
+        let waits: Vec<_> =
+            first.chain(stores.iter().copied()).map(|store| store.wait(self.token.clone())).collect();
+        let always = crate::handover::ALWAYS.contains(&name);
         let controller = Controller::new(name, queue.clone()).workers(workers).metrics(&self.metrics);
         let (token, reconciler, planes) = (self.token.clone(), Arc::new(reconciler), self.planes.clone());
         self.tasks.spawn(async move {
@@ -148,7 +159,12 @@ impl Context {
                 }
             }
             let run = move |key| {
-                let (reconciler, presence) = (reconciler.clone(), planes.presence(QueueKey::plane(&key)));
+                let plane = QueueKey::plane(&key);
+                let presence = match planes.is_handed_over(plane) && !always {
+                    true => Presence::Away,
+                    false => planes.presence(plane),
+                };
+                let reconciler = reconciler.clone();
                 async move {
                     match presence {
                         Presence::Here => reconciler.reconcile(key).await,

@@ -24,6 +24,8 @@ pub(crate) const ORGANIZATIONS: Resource =
     Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "organizations");
 pub(crate) const PROJECTS: Resource =
     Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "projects");
+pub(crate) const CLASSES: Resource =
+    Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "controlplaneclasses");
 pub(crate) const MEMBERSHIPS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "organizationmemberships");
 pub(crate) const CONTROL_PLANES: Resource =

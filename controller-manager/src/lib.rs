@@ -18,6 +18,7 @@ mod discovery;
 mod endpoints;
 mod expectations;
 mod garbage;
+mod handover;
 mod job;
 mod kinds;
 mod manager;

@@ -48,6 +48,10 @@ impl Manager {
     /// Runs until the token is cancelled, then lets what runs end, for a few seconds at most.
     pub async fn run(mut self, token: CancellationToken) {
         self.context.token = token.clone();
+        // Only who knows of projects knows of their classes: a pair's manager does not.
+        if self.context.config.controllers.iter().any(|wanted| wanted == "project") {
+            crate::handover::follow(&mut self.context);
+        }
         for (name, start) in CONTROLLERS {
             if self.context.config.controllers.iter().any(|wanted| wanted == name) {
                 start(&mut self.context);

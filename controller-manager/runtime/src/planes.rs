@@ -3,7 +3,7 @@
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::broadcast;
@@ -46,6 +46,8 @@ struct Moves {
     sender: broadcast::Sender<Move>,
     /// When arriving planes began to; `None` for those away.
     absent: Mutex<HashMap<PlaneId, Option<Instant>>>,
+    /// Planes in which others control.
+    handed_over: Mutex<HashSet<PlaneId>>,
 }
 
 /// A plane that came or went.
@@ -77,7 +79,11 @@ impl Drop for Arrival {
 impl Planes {
     /// Every plane that the server serves itself.
     pub fn all(client: Client) -> Self {
-        let moves = Moves { sender: broadcast::Sender::new(BEHIND), absent: Mutex::default() };
+        let moves = Moves {
+            sender: broadcast::Sender::new(BEHIND),
+            absent: Mutex::default(),
+            handed_over: Mutex::default(),
+        };
         Self { client, scope: Scope::All(Arc::new(moves)) }
     }
 
@@ -132,6 +138,23 @@ impl Planes {
         let _ = moves.sender.send(Move { plane: plane.clone(), arrival: None });
     }
 
+    /// Says whether others control in a plane that the server serves. When they did and do no more, informers read the
+    /// plane again, so that each of its objects is looked at.
+    pub fn hand_over(&self, plane: &PlaneId, to_others: bool) {
+        let Scope::All(moves) = &self.scope else { return };
+        if to_others {
+            moves.handed_over.lock().insert(plane.clone());
+        } else if moves.handed_over.lock().remove(plane) && !moves.absent.lock().contains_key(plane) {
+            self.leave(plane);
+            self.arrive(plane);
+        }
+    }
+
+    /// Whether others control in a plane.
+    pub fn is_handed_over(&self, plane: &PlaneId) -> bool {
+        matches!(&self.scope, Scope::All(moves) if moves.handed_over.lock().contains(plane))
+    }
+
     /// Whether controllers are to work in a plane.
     pub fn presence(&self, plane: &PlaneId) -> Presence {
         let Scope::All(moves) = &self.scope else { return Presence::Here };
@@ -147,6 +170,7 @@ impl Planes {
     pub fn forget(&self, plane: &PlaneId) {
         if let Scope::All(moves) = &self.scope {
             moves.absent.lock().remove(plane);
+            moves.handed_over.lock().remove(plane);
         }
     }
 
@@ -182,6 +206,22 @@ pub(crate) fn strip(object: &mut Value) {
 mod tests {
     use super::*;
     use freehold_client::{Config, Identity};
+
+    #[test]
+    fn a_plane_that_is_taken_back_from_others_is_read_again() {
+        let planes =
+            Planes::all(Client::new(&Config::new("http://127.0.0.1:1", "", Identity::None)).unwrap());
+        let plane: PlaneId = "p".parse().unwrap();
+        let mut informer = planes.moves().unwrap();
+        planes.hand_over(&plane, false);
+        assert!(informer.try_recv().is_err(), "it was not handed over");
+        planes.hand_over(&plane, true);
+        assert!(planes.is_handed_over(&plane));
+        planes.hand_over(&plane, false);
+        assert!(!planes.is_handed_over(&plane));
+        assert!(informer.try_recv().unwrap().arrival.is_none());
+        assert!(informer.try_recv().unwrap().arrival.is_some());
+    }
 
     #[test]
     fn a_plane_that_arrives_is_present_when_every_informer_has_it() {

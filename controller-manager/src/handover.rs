@@ -1,0 +1,65 @@
+//! Planes in which others control: those of projects whose class says so (`controllers: External`).
+//!
+//! A project that is being deleted is taken back, because nobody else is sure to finish what it holds.
+
+use crate::context::Context;
+use crate::kinds::CLASSES;
+use crate::object::text;
+use freehold_controller_manager_runtime::{Informer, Interest, Key, Planes, Store};
+use freehold_machinery::{PlaneId, Value, meta};
+
+/// Controllers that work in every plane, as nobody else could: they hold the platform's keys.
+pub(crate) const ALWAYS: &[&str] = &["certificate-signing"];
+
+/// Whether others control in the plane of a project.
+fn is_external(project: &Value, class: Option<&Value>) -> bool {
+    !meta::is_deleting(project) && class.is_some_and(|class| text(class, "/spec/controllers") == "External")
+}
+
+fn settle(planes: &Planes, project: &Value, classes: &Store<Value>) {
+    let Ok(plane) = meta::uid(project).parse::<PlaneId>() else { return };
+    let class = Key::new(PlaneId::core(), "", text(project, "/spec/controlPlane/class"));
+    planes.hand_over(&plane, is_external(project, classes.get(&class).as_deref()));
+}
+
+/// Follows projects and classes from now on. Nothing is controlled before both are known.
+pub(crate) fn follow(context: &mut Context) {
+    let mut informer = Informer::new(&context.core, Interest::objects(CLASSES));
+    let classes = informer.store();
+    let projects = context.projects().store();
+    let (planes, all, known) = (context.planes.clone(), projects.clone(), classes.clone());
+    informer.on_change(move |change| {
+        for (_, project) in all.in_plane(&PlaneId::core()) {
+            if *text(&project, "/spec/controlPlane/class") == *change.key.name {
+                settle(&planes, &project, &known);
+            }
+        }
+    });
+    let (planes, known) = (context.planes.clone(), classes.clone());
+    context.projects().on_change(move |change| {
+        if let Some(project) = change.new.as_deref() {
+            settle(&planes, project, &known);
+        }
+    });
+    context.run_informer(informer);
+    context.wait_for(classes);
+    context.wait_for(projects);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_project_is_controlled_by_others_as_its_class_says_until_it_is_deleted() {
+        let external = json!({"spec": {"controllers": "External"}});
+        let own = json!({"spec": {"controllers": "Freehold"}});
+        let project = json!({"metadata": {"uid": "u"}});
+        assert!(is_external(&project, Some(&external)));
+        assert!(!is_external(&project, Some(&own)));
+        assert!(!is_external(&project, None));
+        let deleting = json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        assert!(!is_external(&deleting, Some(&external)));
+    }
+}
