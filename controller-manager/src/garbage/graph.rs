@@ -120,7 +120,11 @@ impl Graph {
         let owners = owners(object);
         let changed =
             self.nodes.get(item).map_or(!owners.is_empty(), |n| n.owners != owners || n.uid != uid.1);
+        let mut affected = Vec::new();
         if changed {
+            // Owners that wait may wait for one less.
+            let waiting = |owner: Owner| self.finalizing.get(&(item.plane.clone(), owner.uid)).cloned();
+            affected.extend(self.owners_of(item).into_iter().filter_map(waiting));
             self.unlink(item);
             if !owners.is_empty() {
                 self.link(item, uid.1.clone(), owners);
@@ -136,7 +140,8 @@ impl Graph {
         } else {
             self.finalizing.remove(&uid);
         }
-        if changed || finalizing { vec![item.clone()] } else { Vec::new() }
+        affected.extend((changed || finalizing).then(|| item.clone()));
+        affected
     }
 
     fn observe_absence(&mut self, item: &Item, uid: Uid) -> Vec<Item> {
