@@ -108,6 +108,12 @@ fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldErr
     let special = strategy::check::run(&op.ty, op.subresource.as_deref(), object, old);
     let Some(schema) = op.ty.schema.get() else { return special };
     let mut errors = schema::validate::against(object, schema, old, "");
+    if errors.iter().any(|error| error.kind == FieldErrorKind::Required) {
+        // In Go what must be there is always there, if only as an empty object or list.
+        let mut whole = object.clone();
+        schema::default::complete(&mut whole, schema);
+        errors = schema::validate::against(&whole, schema, old, "");
+    }
     errors.retain(|error| {
         let in_status = error.kind == FieldErrorKind::Required && error.field.starts_with("status.");
         !in_status && !special.iter().any(|own| own.field == error.field)

@@ -57,6 +57,33 @@ pub fn normalize(value: &mut Value, schema: &Schema) {
     }
 }
 
+/// Adds the objects and lists that the schema requires and that are absent, empty.
+pub fn complete(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            for name in &schema.required {
+                let empty = match schema.properties.get(name).and_then(|child| child.kind) {
+                    Some(super::Kind::Object) => Value::Object(Map::new()),
+                    Some(super::Kind::Array) => Value::Array(Vec::new()),
+                    _ => continue,
+                };
+                map.entry(name.to_string()).or_insert(empty);
+            }
+            for (name, field) in map.iter_mut() {
+                if let Some(child) = child(schema, name) {
+                    complete(field, child);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|item| complete(item, items));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// What is no quantity stays as it is, for the validation to find.
 fn canonicalize(value: &mut Value) {
     let parsed = match &*value {
