@@ -3,6 +3,7 @@
 #   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
 #   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
 #   make test-long                          the fault tests at length
+#   make conformance ARGS="--suite api"      Kubernetes' own conformance tests against a project plane
 #   make lint | fmt | bench | tools | clean
 
 SHELL       := bash
@@ -15,7 +16,7 @@ export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
 export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
 export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 
-.PHONY: up test test-long lint fmt bench tools build-tools clean
+.PHONY: up test test-long lint fmt bench conformance tools build-tools clean
 
 up: build-tools
 	cargo build --release -p freehold-cli
@@ -49,6 +50,20 @@ bench: tools
 	cargo build --release -p freehold-cli -p freehold-tests-bench
 	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench $(ARGS)
 	$(if $(ARGS),,FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench-size --write)
+
+# Runs the tests named in tests/conformance/suites, and writes tests/conformance/results.json; ARGS="--only ResourceQuota"
+# runs some and only prints. Fails if a test fails that passed before.
+conformance: tools $(TOOLS)/bin/e2e.test
+	@tools/get kube-controller-manager
+	cargo build --release -p freehold-cli -p freehold-tests-conformance
+	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-conformance $(ARGS)
+
+# Kubernetes' end-to-end tests and what runs them; built again when their version changes. This takes a quarter of an hour.
+$(TOOLS)/bin/e2e.test: tests/conformance/go.mod
+	cd tests/conformance && GOFLAGS=-buildvcs=false go build -o $(TOOLS)/bin/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	cd tests/conformance && GOFLAGS=-buildvcs=false go test -c -o $@ \
+	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" \
+	  k8s.io/kubernetes/test/e2e
 
 # What a build needs.
 build-tools:

@@ -1,7 +1,7 @@
 //! Kubernetes' own conformance tests, run against a project plane of the real `freehold up`.
 //!
-//! `make conformance` builds Kubernetes' test binary and its controller manager (their versions are in `go.mod`), runs
-//! the tests named in `suites/`, and writes `results.json`. A run fails if a test fails that passed in the committed
+//! `make conformance` builds Kubernetes' test binary (its version is in `go.mod`) and its controller manager, runs the
+//! tests named in `suites/`, and writes `results.json`. A run fails if a test fails that passed in the committed
 //! results: the list of what fails only shrinks. `make conformance ARGS="--only ResourceQuota"` runs some and writes
 //! nothing.
 //!

@@ -7,15 +7,26 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const PROJECT: &str = "
+/// An organization with one project in each of the classes that suites need.
+const PROJECTS: &str = "
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: ControlPlaneClass
+metadata: {name: external}
+spec: {description: Another controller manager works in it, controllers: External}
+---
 apiVersion: resourcemanager.freehold.dev/v1alpha1
 kind: Organization
 metadata: {name: conformance}
 ---
 apiVersion: resourcemanager.freehold.dev/v1alpha1
 kind: Project
-metadata: {name: conformance}
+metadata: {name: own}
 spec: {ownerRef: {kind: Organization, name: conformance}}
+---
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Project
+metadata: {name: external}
+spec: {ownerRef: {kind: Organization, name: conformance}, controlPlane: {class: external}}
 ";
 
 /// The one node that the tests are shown; nothing runs on it.
@@ -40,12 +51,13 @@ pub(crate) struct Plane {
 impl Plane {
     /// Makes a project and starts what the suite needs.
     pub(crate) fn new(server: &Server, suite: Suite, folder: &Path) -> Result<Self> {
-        server.kubectl().apply(PROJECT);
-        let kubectl = server.project("conformance");
+        server.kubectl().apply(PROJECTS);
+        let external = suite == Suite::KubeControllerManager;
+        let kubectl = server.project(if external { "external" } else { "own" });
         kubectl.apply(NODE);
         kubectl.ok(&["patch", "node", "nowhere", "--subresource=status", "--type=merge", "-p", NODE_STATUS]);
         let mut plane = Self { kubectl, folder: folder.to_owned(), programs: Vec::new() };
-        if suite == Suite::KubeControllerManager {
+        if external {
             plane.start_controllers(server)?;
         }
         Ok(plane)
