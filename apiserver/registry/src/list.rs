@@ -205,7 +205,11 @@ impl Registry {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));
         }
         match self.cache.list_cached(Self::request(op)).await? {
-            Some(listed) if listed.changed <= at => Ok(cut(listed.objects, at, selection, after, limit)),
+            Some(listed) if listed.changed <= at => {
+                // Nothing changed since, and yet what is too old has to be said to be: clients count on tokens that expire.
+                self.cache.page(Self::request(op), at, after, 1).await?;
+                Ok(cut(listed.objects, at, selection, after, limit))
+            }
             _ => self.stored(op, selection, at, after, limit).await,
         }
     }

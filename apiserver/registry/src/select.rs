@@ -12,8 +12,15 @@ pub(crate) struct Selection {
     labels: Labels,
     fields: Fields,
     namespace: Option<String>,
-    /// Whether it selects events.
-    events: bool,
+    kind: Kind,
+}
+
+/// How fields of objects are found.
+#[derive(Clone, Copy)]
+enum Kind {
+    Event,
+    BuiltIn,
+    Custom,
 }
 
 impl Selection {
@@ -28,8 +35,12 @@ impl Selection {
                 || ty.selectable_fields.iter().any(|f| f == path)
         };
         fields.check(known).map_err(Status::bad_request)?;
-        let events = ty.storage.group.is_empty() && ty.storage.resource == "events";
-        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), events })
+        let kind = match ty.custom {
+            true => Kind::Custom,
+            false if ty.storage.group.is_empty() && ty.storage.resource == "events" => Kind::Event,
+            false => Kind::BuiltIn,
+        };
+        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), kind })
     }
 
     /// Whether everything is selected.
@@ -42,8 +53,28 @@ impl Selection {
         if self.namespace.as_deref().is_some_and(|namespace| namespace != entry.namespace()) {
             return false;
         }
-        let field = |path: &str| Some(if self.events { event_field(entry, path) } else { entry.field(path) });
+        let field = |path: &str| {
+            Some(match self.kind {
+                Kind::Event => event_field(entry, path),
+                Kind::BuiltIn => built_in_field(entry, path),
+                Kind::Custom => entry.field(path),
+            })
+        };
         self.labels.matches(|key| entry.label(key)) && self.fields.matches(field)
+    }
+}
+
+/// A field of a built-in kind: a flag or number that is absent has the value that it has in Go.
+fn built_in_field<'e>(entry: &'e Entry, path: &str) -> &'e str {
+    let (path, absent) = match path {
+        "spec.unschedulable" | "spec.hostNetwork" => (path, "false"),
+        "status.replicas" => (path, "0"),
+        "status.successful" => ("status.succeeded", "0"),
+        _ => (path, ""),
+    };
+    match entry.field(path) {
+        "" => absent,
+        found => found,
     }
 }
 

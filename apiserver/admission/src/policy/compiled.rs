@@ -157,10 +157,13 @@ impl Binding {
     }
 }
 
+/// An object: its plane, resource and name.
+type Place = (PlaneId, &'static str, String);
+
 /// What was compiled, by the state of the object that it was compiled from.
 #[derive(Debug)]
 pub struct Compiled<T> {
-    known: Mutex<HashMap<(PlaneId, &'static str, String), (u64, Arc<T>)>>,
+    known: Mutex<HashMap<Place, (u64, Arc<T>)>>,
 }
 
 impl<T> Default for Compiled<T> {

@@ -15,6 +15,7 @@ mod kubectl_more;
 mod kubectl_verbs;
 mod organizations;
 mod readme;
+mod semantics;
 mod servers;
 
 use serde_json::Value;
