@@ -5,21 +5,22 @@
 use crate::context::Context;
 use crate::kinds::CLASSES;
 use crate::object::text;
+use crate::project::ProjectView;
 use freehold_controller_manager_runtime::{Informer, Interest, Key, Planes, Store};
-use freehold_machinery::{PlaneId, Value, meta};
+use freehold_machinery::{PlaneId, Value};
 
 /// Controllers that work in every plane, as nobody else could: they hold the platform's keys.
 pub(crate) const ALWAYS: &[&str] = &["certificate-signing"];
 
 /// Whether others control in the plane of a project.
-fn is_external(project: &Value, class: Option<&Value>) -> bool {
-    !meta::is_deleting(project) && class.is_some_and(|class| text(class, "/spec/controllers") == "External")
+fn is_external(project: &ProjectView, class: Option<&Value>) -> bool {
+    !project.deleting && class.is_some_and(|class| text(class, "/spec/controllers") == "External")
 }
 
-fn settle(planes: &Planes, project: &Value, classes: &Store<Value>) {
-    let Ok(plane) = meta::uid(project).parse::<PlaneId>() else { return };
-    let class = Key::new(PlaneId::core(), "", text(project, "/spec/controlPlane/class"));
-    planes.hand_over(&plane, is_external(project, classes.get(&class).as_deref()));
+fn settle(planes: &Planes, project: &ProjectView, classes: &Store<Value>) {
+    let Some(plane) = &project.plane else { return };
+    let class = Key::new(PlaneId::core(), "", project.class());
+    planes.hand_over(plane, is_external(project, classes.get(&class).as_deref()));
 }
 
 /// Follows projects and classes from now on. Nothing is controlled before both are known.
@@ -30,7 +31,7 @@ pub(crate) fn follow(context: &mut Context) {
     let (planes, all, known) = (context.planes.clone(), projects.clone(), classes.clone());
     informer.on_change(move |change| {
         for (_, project) in all.in_plane(&PlaneId::core()) {
-            if *text(&project, "/spec/controlPlane/class") == *change.key.name {
+            if *project.class() == *change.key.name {
                 settle(&planes, &project, &known);
             }
         }
@@ -55,11 +56,12 @@ mod tests {
     fn a_project_is_controlled_by_others_as_its_class_says_until_it_is_deleted() {
         let external = json!({"spec": {"controllers": "External"}});
         let own = json!({"spec": {"controllers": "Freehold"}});
-        let project = json!({"metadata": {"uid": "u"}});
+        let seen = |metadata: Value| ProjectView::of(json!({ "metadata": metadata })).unwrap();
+        let project = seen(json!({"uid": "u"}));
         assert!(is_external(&project, Some(&external)));
         assert!(!is_external(&project, Some(&own)));
         assert!(!is_external(&project, None));
-        let deleting = json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let deleting = seen(json!({"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         assert!(!is_external(&deleting, Some(&external)));
     }
 }

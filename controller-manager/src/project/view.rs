@@ -1,7 +1,7 @@
 //! What is kept of each project.
 
 use crate::object::text;
-use freehold_api::ControlPlaneMode;
+use freehold_api::{ControlPlaneMode, keys::DEFAULT_CLASS};
 use freehold_machinery::{PlaneId, Value, meta};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,6 +14,10 @@ pub(crate) struct ProjectView {
     pub(crate) plane: Option<PlaneId>,
     /// Whether its plane is served by the core server, once its status says so.
     pub(crate) shared: Option<bool>,
+    /// The class of its plane; empty for the default one, so that most take nothing for it.
+    class: Box<str>,
+    /// Whether its deletion has begun.
+    pub(crate) deleting: bool,
     /// Its JSON.
     object: Mutex<Option<Box<str>>>,
 }
@@ -27,8 +31,18 @@ impl ProjectView {
             shared: Some(mode)
                 .filter(|mode| !mode.is_empty())
                 .map(|m| m == ControlPlaneMode::Shared.as_str()),
+            class: Some(text(&project, "/spec/controlPlane/class"))
+                .filter(|c| *c != DEFAULT_CLASS)
+                .unwrap_or("")
+                .into(),
+            deleting: meta::is_deleting(&project),
             object: Mutex::new(Some(project.to_string().into())),
         })
+    }
+
+    /// The class of its plane.
+    pub(crate) fn class(&self) -> &str {
+        if self.class.is_empty() { DEFAULT_CLASS } else { &self.class }
     }
 
     /// The project as it was seen; `None` where it was settled and has to be asked for.
