@@ -30,7 +30,7 @@ test: tools
 
 # The fault tests at length: 1,000 rounds of each.
 test-long: tools
-	FREEHOLD_TEST_LONG=1 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
+	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
 
 lint: build-tools
 	@tools/get lints

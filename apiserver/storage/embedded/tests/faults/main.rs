@@ -2,7 +2,7 @@
 //! what was acknowledged is there once, nothing is there by halves, and watches that resume miss nothing: the checker of
 //! histories proves it.
 //!
-//! Seeds are fixed. `FREEHOLD_TEST_LONG=1` (`make test-long`) runs 1,000 rounds of each.
+//! Seeds are fixed. `FREEHOLD_FAULT_ROUNDS=1000` (`make test-long`) runs so many rounds of each.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod child;
@@ -12,7 +12,7 @@ use life::{Fault, Lives};
 
 /// Rounds of a test: few by default, many in the long form.
 fn rounds(short: u64) -> u64 {
-    if std::env::var_os("FREEHOLD_TEST_LONG").is_some() { 1000 } else { short }
+    std::env::var("FREEHOLD_FAULT_ROUNDS").map_or(short, |text| text.parse().expect("a number"))
 }
 
 /// Lives in one directory: its whole history is watched again in the end, so it must not be compacted.
