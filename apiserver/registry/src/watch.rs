@@ -16,6 +16,7 @@ use freehold_apiserver_cache::{
 use freehold_machinery::{PlaneId, ResourceType, Result, Status};
 use futures_util::{Stream, stream};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tokio::time::{Instant, Interval, interval_at};
 
 /// How often an idle watch that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(60);
@@ -27,10 +28,12 @@ struct Watch {
     selection: Selection,
     view: View,
     ready: VecDeque<WatchEvent>,
-    bookmarks: bool,
     initial: Initial,
     /// Whether a bookmark ends what the watch begins with.
     ends_initial: bool,
+    /// When bookmarks are due, for who wants them. One timer for the whole watch: setting one for each event costs as
+    /// much as the event.
+    bookmarks: Option<Interval>,
     done: bool,
 }
 
@@ -111,7 +114,7 @@ impl Registry {
             cache: self.cache.clone(),
             ready: VecDeque::new(),
             ty: op.ty.clone(),
-            bookmarks: options.bookmarks,
+            bookmarks: options.bookmarks.then(|| interval_at(Instant::now() + BOOKMARK, BOOKMARK)),
             done: false,
             view: across.view.clone(),
             subscription,
@@ -133,6 +136,14 @@ enum Initial {
     Done,
 }
 
+/// Waits for the next bookmark, for ever where there is none.
+async fn due(bookmarks: &mut Option<Interval>) {
+    match bookmarks {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
 impl Watch {
     async fn next(&mut self) -> Option<WatchEvent> {
         loop {
@@ -146,14 +157,16 @@ impl Watch {
                 self.present().await;
                 continue;
             }
-            match tokio::time::timeout(BOOKMARK, self.subscription.next()).await {
-                Ok(Some(event)) => self.take(event),
-                Ok(None) => self.done = true,
-                Err(_) if self.bookmarks => {
+            tokio::select! {
+                biased;
+                event = self.subscription.next() => match event {
+                    Some(event) => self.take(event),
+                    None => self.done = true,
+                },
+                () = due(&mut self.bookmarks) => {
                     let progress = self.subscription.progress(&self.cache);
                     self.ready.extend(progress.map(|revision| WatchEvent::Bookmark(revision, false)));
                 }
-                Err(_) => {}
             }
         }
     }

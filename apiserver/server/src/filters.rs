@@ -98,14 +98,14 @@ pub(crate) async fn handle(edge: Arc<Edge>, peer: Arc<Identity>, request: Reques
     };
     let mut trace = Trace::default();
     let span =
-        tracing::info_span!("request", audit_id = ?audit, method = %parts.method, path = parts.uri.path());
+        tracing::debug_span!("request", audit_id = ?audit, method = %parts.method, path = parts.uri.path());
     let outcome = match query_error {
         Some(status) => Err(status),
         None => {
             let chain = chain(&edge, &peer, &mut parts, body, &query, &mut trace);
             // Rescue is outermost: a bug in one request is a 500 for its client and nothing to anyone else.
             let rescued = AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await;
-            rescued.unwrap_or_else(|_| Err(panicked()))
+            rescued.unwrap_or_else(|_| Err(panicked(&audit, parts.uri.path())))
         }
     };
     let reply = outcome.unwrap_or_else(|status| respond::failure(&parts.headers, &query, &status));
@@ -121,8 +121,8 @@ pub(crate) async fn handle(edge: Arc<Edge>, peer: Arc<Identity>, request: Reques
     reply
 }
 
-fn panicked() -> Status {
-    tracing::error!("a request panicked");
+fn panicked(audit: &HeaderValue, path: &str) -> Status {
+    tracing::error!(audit_id = ?audit, path, "a request panicked");
     Status::new(500, "InternalError", "This request caused apiserver to panic. Look in the logs for details.")
 }
 

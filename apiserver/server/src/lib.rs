@@ -12,6 +12,7 @@
 
 mod backend;
 mod call;
+mod coalesce;
 mod config;
 mod dispatch;
 mod documents;

@@ -2,6 +2,7 @@
 
 use crate::{
     backend::Backend,
+    coalesce::Coalesced,
     config::{Authorities, BindError, Config, Limits},
     filters::{self, Edge},
     identity::{self, Identity},
@@ -230,7 +231,7 @@ async fn serve(
             Box::pin(async move { Ok::<_, Infallible>(filters::handle(edge, peer, request).await) })
         })
     };
-    let io = TokioIo::new(stream);
+    let io = TokioIo::new(Coalesced::new(stream));
     let builder = if http2 { &builders.http2 } else { &builders.http1 };
     let connection = builder.serve_connection_with_upgrades(io, service);
     let silent = async {

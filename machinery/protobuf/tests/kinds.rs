@@ -1,6 +1,6 @@
 //! Every built-in kind with every field set, as Kubernetes' own code writes it in JSON and in protobuf.
 //!
-//! `kinds.gz` is made by `go run . golden FILE` in `tests/protobuf`: a line for each kind, its JSON and its protobuf.
+//! `kinds.gz` is made by `go run . golden FILE` in `tests/content`: a line for each kind, its JSON and its protobuf.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::Value;

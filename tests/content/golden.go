@@ -22,15 +22,7 @@ import (
 
 // golden writes a line for each kind: its JSON, a space, its protobuf in base64.
 func golden(file string) error {
-	var kinds []schema.GroupVersionKind
-	for kind := range types.AllKnownTypes() {
-		// Options of queries have messages that nobody sends.
-		query := strings.HasSuffix(kind.Kind, "Options") && kind.Kind != "DeleteOptions"
-		if isStable(kind.GroupVersion()) && kind.Kind != "WatchEvent" && !query && !strings.HasSuffix(kind.Kind, "List") {
-			kinds = append(kinds, kind)
-		}
-	}
-	sort.Slice(kinds, func(i, j int) bool { return kinds[i].String() < kinds[j].String() })
+	kinds := stableKinds()
 	out, err := os.Create(file)
 	if err != nil {
 		return err
@@ -61,6 +53,20 @@ func golden(file string) error {
 		return err
 	}
 	return out.Close()
+}
+
+// stableKinds are the kinds of versions that have left beta, without lists and options of queries.
+func stableKinds() []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for kind := range types.AllKnownTypes() {
+		// Options of queries have messages that nobody sends.
+		query := strings.HasSuffix(kind.Kind, "Options") && kind.Kind != "DeleteOptions"
+		if isStable(kind.GroupVersion()) && kind.Kind != "WatchEvent" && !query && !strings.HasSuffix(kind.Kind, "List") {
+			kinds = append(kinds, kind)
+		}
+	}
+	sort.Slice(kinds, func(i, j int) bool { return kinds[i].String() < kinds[j].String() })
+	return kinds
 }
 
 // filler sets every field to something that is not its zero.
