@@ -37,9 +37,11 @@ pub(super) const COMMON: &[(&str, Function)] = &[
     ("or", |o, a, _| or(a.value(o), a.word).into()),
     ("printed-flag", |o, a, _| printed_flag(a.value(o)).into()),
     ("ratio", |o, a, _| ratio(o, a).into()),
+    ("raw", |o, a, _| a.value(o).filter(|v| !v.is_null()).cloned().unwrap_or_else(|| a.word.into())),
     ("selector", |o, a, _| selector(a.value(o)).into()),
     ("since", |o, a, now| a.value(o).map_or("<none>".into(), |t| duration::since(t.as_str(), now).into())),
     ("text", |o, a, _| or(a.value(o), "").into()),
+    ("words", |o, a, _| strings(a.value(o)).collect::<Vec<_>>().join(",").into()),
 ];
 
 impl Call {

@@ -21,7 +21,7 @@ pub(super) const CELLS: &[(&str, Function)] = &[
     ("component-status", |o, _, _| component_status(o).into()),
     ("csi-audiences", |o, _, _| audiences(o).into()),
     ("csr-condition", |o, _, _| signing_condition(o).into()),
-    ("event-count", |o, _, _| event_count(o).to_string().into()),
+    ("event-count", |o, _, _| event_count(o).into()),
     ("event-first-seen", |o, _, now| first_seen(o, now).into()),
     ("event-last-seen", |o, _, now| last_seen(o, now).into()),
     ("event-object", |o, a, _| event_object(o, a).into()),
@@ -39,7 +39,9 @@ pub(super) const CELLS: &[(&str, Function)] = &[
     ("quota-requests", |o, _, _| quota(o, |name| !name.starts_with("limits.")).into()),
     ("requested-duration", |o, _, _| requested_duration(o).into()),
     ("role-ref", |o, _, _| format!("{}/{}", text(o, "/roleRef/kind"), text(o, "/roleRef/name")).into()),
-    ("storage-class-name", |o, _, _| storage_class_name(o).into()),
+    ("class-name", |o, _, _| class_name(o).into()),
+    ("storage-class", |o, _, _| storage_class(o).into()),
+    ("node-kernel", |o, _, _| node_kernel(o).into()),
     ("subjects", |o, a, _| subjects(o, a.word).into()),
 ];
 
@@ -223,9 +225,27 @@ fn quota(quota: &Value, wanted: impl Fn(&str) -> bool) -> String {
     wanted.map(line).collect::<Vec<_>>().join(", ")
 }
 
-fn storage_class_name(class: &Value) -> String {
-    const DEFAULT: [&str; 2] =
-        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+/// The class of a volume or claim; the annotation of old overrules the field.
+fn storage_class(volume: &Value) -> &str {
+    let annotated = meta::annotation(volume, "volume.beta.kubernetes.io/storage-class");
+    annotated.unwrap_or_else(|| text(volume, "/spec/storageClassName"))
+}
+
+fn node_kernel(node: &Value) -> String {
+    let kernel = or(node.pointer("/status/nodeInfo/kernelVersion"), "<unknown>");
+    match text(node, "/status/nodeInfo/architecture") {
+        "" => kernel,
+        architecture => format!("{kernel} ({architecture})"),
+    }
+}
+
+/// The name of a storage or ingress class, and whether it is the default.
+fn class_name(class: &Value) -> String {
+    const DEFAULT: [&str; 3] = [
+        "storageclass.kubernetes.io/is-default-class",
+        "storageclass.beta.kubernetes.io/is-default-class",
+        "ingressclass.kubernetes.io/is-default-class",
+    ];
     let is_default = DEFAULT.iter().any(|key| meta::annotation(class, key) == Some("true"));
     format!("{}{}", meta::name(class), if is_default { " (default)" } else { "" })
 }

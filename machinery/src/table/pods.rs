@@ -173,8 +173,8 @@ fn terminated_reason(state: &Value) -> String {
 }
 
 fn ip(pod: &Value) -> String {
-    let first = text(pod, "/status/podIPs/0/ip");
-    let ip = if first.is_empty() { text(pod, "/status/podIP") } else { first };
+    let one = text(pod, "/status/podIP");
+    let ip = if one.is_empty() { text(pod, "/status/podIPs/0/ip") } else { one };
     if ip.is_empty() { "<none>".to_owned() } else { ip.to_owned() }
 }
 

@@ -427,7 +427,7 @@ fn cluster_objects_are_printed_as_kubectl_prints_them() {
         &[
             ("event-last-seen", json!("30s")),
             ("event-first-seen", json!("60m")),
-            ("event-count", json!("4")),
+            ("event-count", json!(4)),
             ("event-object .involvedObject", json!("pod/web")),
             ("event-source", json!("kubelet, n1")),
             ("message .message", json!("done")),
@@ -435,7 +435,7 @@ fn cluster_objects_are_printed_as_kubectl_prints_them() {
     );
     check(
         json!({"eventTime": "2026-01-01T11:59:00.000001Z", "reportingController": "c", "firstTimestamp": null}),
-        &[("event-last-seen", json!("59s")), ("event-count", json!("1")), ("event-source", json!("c"))],
+        &[("event-last-seen", json!("59s")), ("event-count", json!(1)), ("event-source", json!("c"))],
     );
     check(
         json!({"status": {"conditions": [{"type": "Approved"}], "certificate": "x"}, "spec": {"expirationSeconds": 3600}}),
@@ -481,7 +481,7 @@ fn cluster_objects_are_printed_as_kubectl_prints_them() {
     }
     check(
         json!({"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}),
-        &[("storage-class-name", json!("fast (default)"))],
+        &[("class-name", json!("fast (default)"))],
     );
     check(
         json!({"data": {"a": "1"}, "binaryData": {"b": "", "c": ""}}),

@@ -114,7 +114,7 @@ pub(super) const NODES: &[Col] = &[
     text("Internal-IP", "node-address InternalIP", "The node's address within the cluster.").wide(),
     text("External-IP", "node-address ExternalIP", "The node's address from outside.").wide(),
     text("OS-Image", "or <unknown> .status.nodeInfo.osImage", "Operating system of the node.").wide(),
-    text("Kernel-Version", "or <unknown> .status.nodeInfo.kernelVersion", "Kernel of the node.").wide(),
+    text("Kernel-Version", "node-kernel", "Kernel of the node.").wide(),
     text(
         "Container-Runtime",
         "or <unknown> .status.nodeInfo.containerRuntimeVersion",
@@ -124,7 +124,7 @@ pub(super) const NODES: &[Col] = &[
 ];
 
 pub(super) const PERSISTENT_VOLUME: &[Col] = &[
-    text("Capacity", "text .spec.capacity.storage", "Size of the volume."),
+    text("Capacity", "or 0 .spec.capacity.storage", "Size of the volume."),
     text("Access Modes", "access-modes .spec.accessModes", "All ways in which the volume can be mounted."),
     text(
         "Reclaim Policy",
@@ -133,7 +133,7 @@ pub(super) const PERSISTENT_VOLUME: &[Col] = &[
     ),
     text("Status", "phase", "Whether it is available, bound or released."),
     text("Claim", "claim", "The claim that it is bound to."),
-    text("StorageClass", "text .spec.storageClassName", "StorageClass of the pv"),
+    text("StorageClass", "storage-class", "StorageClass of the pv"),
     text(
         "VolumeAttributesClass",
         "or <unset> .spec.volumeAttributesClassName",
@@ -149,7 +149,7 @@ pub(super) const PERSISTENT_VOLUME_CLAIM: &[Col] = &[
     text("Volume", "text .spec.volumeName", "The volume that it is bound to."),
     text("Capacity", "claim-capacity", "Size of that volume."),
     text("Access Modes", "claim-access-modes", "Ways in which that volume can be mounted."),
-    text("StorageClass", "text .spec.storageClassName", "StorageClass of the pvc"),
+    text("StorageClass", "storage-class", "StorageClass of the pvc"),
     text(
         "VolumeAttributesClass",
         "or <unset> .spec.volumeAttributesClassName",
@@ -198,9 +198,6 @@ pub(super) const SECRET: &[Col] = &[
     text("Data", "count .data", "Number of keys."),
     AGE,
 ];
-
-pub(super) const SERVICE_ACCOUNT: &[Col] =
-    &[text("Secrets", "count .secrets", "Number of secrets that its pods may use."), AGE];
 
 pub(super) const SERVICE: &[Col] = &[
     text("Type", "text .spec.type", "How the service is exposed."),
@@ -299,13 +296,14 @@ pub(super) const JOB: &[Col] = &[
 
 pub(super) const SIGNING_REQUEST: &[Col] = &[
     AGE,
-    text("SignerName", "text .spec.signerName", "Who is to sign."),
+    text("SignerName", "or <none> .spec.signerName", "Who is to sign."),
     text("Requestor", "text .spec.username", "Who asks."),
     text("RequestedDuration", "requested-duration", "How long the certificate should be valid."),
     text("Condition", "csr-condition", "Whether it is approved, denied or issued."),
 ];
 
 pub(super) const INGRESS_CLASS: &[Col] = &[
+    text("Name", "class-name", "Name of the class, and whether it is the default.").name(),
     text("Controller", "text .spec.controller", "Controller that is responsible for handling this class"),
     text("Parameters", "ingress-parameters", "A reference to a resource with additional parameters"),
     AGE,
@@ -324,7 +322,7 @@ pub(super) const IP_ADDRESS: &[Col] = &[text("ParentRef", "parent-ref", "What us
 pub(super) const NETWORK_POLICY: &[Col] =
     &[text("Pod-Selector", "selector .spec.podSelector", "The pods that it applies to."), AGE];
 
-pub(super) const SERVICE_CIDR: &[Col] = &[text("CIDRs", "list .spec.cidrs", "Ranges of addresses."), AGE];
+pub(super) const SERVICE_CIDR: &[Col] = &[text("CIDRs", "words .spec.cidrs", "Ranges of addresses."), AGE];
 
 pub(super) const DISRUPTION_BUDGET: &[Col] = &[
     text("Min Available", "or N/A .spec.minAvailable", "The minimum number of pods that must be available."),
@@ -368,7 +366,7 @@ pub(super) const CSI_CAPACITY: &[Col] = &[
 ];
 
 pub(super) const STORAGE_CLASS: &[Col] = &[
-    text("Name", "storage-class-name", "Name of the class, and whether it is the default.").name(),
+    text("Name", "class-name", "Name of the class, and whether it is the default.").name(),
     text("Provisioner", "text .provisioner", "Who makes the volumes."),
     text("ReclaimPolicy", "or Delete .reclaimPolicy", "What happens to them when their claim is gone."),
     text("VolumeBindingMode", "or Immediate .volumeBindingMode", "When they are made."),
@@ -377,7 +375,8 @@ pub(super) const STORAGE_CLASS: &[Col] = &[
 ];
 
 pub(super) const VOLUME_ATTACHMENT: &[Col] = &[
-    text("Attacher", "text .spec.attacher", "Who attaches it."),
+    text("Name", "text .metadata.name", "Name of the attachment.").name(),
+    text("Attacher", "text .spec.attacher", "Who attaches it.").name(),
     text("PV", "text .spec.source.persistentVolumeName", "The volume."),
     text("Node", "text .spec.nodeName", "The node."),
     flag("Attached", "flag .status.attached", "Whether it is attached."),
@@ -411,7 +410,7 @@ pub(super) const PRIORITY_CLASS: &[Col] = &[
     number("Value", "int .value", "The priority of pods of this class."),
     flag("Global-Default", "flag .globalDefault", "Whether pods without a class get this one."),
     AGE,
-    text("PreemptionPolicy", "or PreemptLowerPriority .preemptionPolicy", "Whether they evict others."),
+    text("PreemptionPolicy", "text .preemptionPolicy", "Whether they evict others."),
 ];
 
 pub(super) const LEASE: &[Col] = &[text("Holder", "text .spec.holderIdentity", "Who holds it."), AGE];
@@ -437,14 +436,18 @@ pub(super) const PRIORITY_LEVEL: &[Col] = &[
     text("Type", "text .spec.type", "Whether it is limited."),
     text(
         "NominalConcurrencyShares",
-        "or <none> .spec.limited.nominalConcurrencyShares",
+        "raw <none> .spec.limited.nominalConcurrencyShares",
         "Its share of concurrency.",
     ),
-    text("Queues", "or <none> .spec.limited.limitResponse.queuing.queues", "Number of queues."),
-    text("HandSize", "or <none> .spec.limited.limitResponse.queuing.handSize", "Queues that a flow may use."),
+    text("Queues", "raw <none> .spec.limited.limitResponse.queuing.queues", "Number of queues."),
+    text(
+        "HandSize",
+        "raw <none> .spec.limited.limitResponse.queuing.handSize",
+        "Queues that a flow may use.",
+    ),
     text(
         "QueueLengthLimit",
-        "or <none> .spec.limited.limitResponse.queuing.queueLengthLimit",
+        "raw <none> .spec.limited.limitResponse.queuing.queueLengthLimit",
         "Requests per queue.",
     ),
     AGE,

@@ -151,7 +151,7 @@ const CORE: &[KindData] = &[
         .generation(),
     namespaced("ResourceQuota", "resourcequotas", RESOURCE_QUOTA).short(&["quota"]).subs(STATUS),
     namespaced("Secret", "secrets", SECRET).fields(&["type"]),
-    namespaced("ServiceAccount", "serviceaccounts", SERVICE_ACCOUNT).short(&["sa"]).subs(&[posted(
+    namespaced("ServiceAccount", "serviceaccounts", AGE_ONLY).short(&["sa"]).subs(&[posted(
         "token",
         "authentication.k8s.io",
         "v1",
