@@ -26,12 +26,13 @@ mod subject;
 mod verbs;
 mod watchers;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use report::Report;
 use std::path::PathBuf;
 use std::time::Instant;
 use subject::Kind;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// So many planes are measured with all the rest; more have tables of their own.
 const PLANES: usize = 10_000;
@@ -175,21 +176,31 @@ impl Part {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let options = Options::parse();
+    let mut end = signal(SignalKind::terminate())?;
+    // What is dropped stops its servers.
+    tokio::select! {
+        measured = measure(&options) => measured,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        _ = end.recv() => bail!("asked to end"),
+    }
+}
+
+async fn measure(options: &Options) -> Result<()> {
     let machine = machine::describe(&std::env::temp_dir());
     println!("{machine}");
     let all = options.only.is_empty() && options.servers.len() == Kind::ALL.len();
     let wanted = |part: &&Part| options.only.is_empty() || options.only.contains(part);
     for part in Part::value_variants().iter().filter(wanted) {
-        let name = part.name(&options);
+        let name = part.name(options);
         let mut report = Report::default();
         for kind in part.kinds().iter().filter(|kind| options.servers.contains(&Server(**kind))) {
             let begun = Instant::now();
-            let measured = part.measure(*kind, &options, &mut report).await;
+            let measured = part.measure(*kind, options, &mut report).await;
             measured.with_context(|| format!("{name}, {}", kind.heading()))?;
             println!("{:<14} {name}: {:.0} s\n", kind.heading(), begun.elapsed().as_secs_f64());
         }
         if all || options.write {
-            document::write(&options, &machine, &name, &report)?;
+            document::write(options, &machine, &name, &report)?;
             println!("{name}: written to {}\n", options.document.display());
         }
     }
