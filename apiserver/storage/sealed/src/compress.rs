@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use zstd_safe::{CCtx, CDict, DCtx, DDict};
 
 /// The level of compression. Of those that were measured on objects of 1 KiB it is the one beyond which bytes hardly fall
-/// and time rises (`cargo run --release --example measure`).
+/// and time rises (docs/benchmarks.md).
 pub(crate) const LEVEL: i32 = 3;
 /// What each zstd frame begins with; left out of values.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
