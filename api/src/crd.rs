@@ -6,7 +6,8 @@
 use crate::infrastructure::ProjectControlPlaneSpec;
 use crate::object::{Definition, KindSpec, PrinterColumn};
 use crate::resourcemanager::{
-    ControlPlaneClassSpec, OrganizationMembershipSpec, OrganizationSpec, ProjectSpec,
+    ControlPlaneClassSpec, OrganizationMembershipSpec, OrganizationSpec, ProjectRestoreSpec,
+    ProjectSnapshotSpec, ProjectSpec,
 };
 use freehold_machinery::{Map, Value};
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -19,6 +20,8 @@ pub fn core_crds() -> Vec<Value> {
         crd::<ProjectSpec>(),
         crd::<OrganizationMembershipSpec>(),
         crd::<ControlPlaneClassSpec>(),
+        crd::<ProjectSnapshotSpec>(),
+        crd::<ProjectRestoreSpec>(),
     ]
 }
 
@@ -158,6 +161,8 @@ mod tests {
         "x-kubernetes-validations",
         "x-kubernetes-list-type",
         "x-kubernetes-list-map-keys",
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-embedded-resource",
     ];
 
     fn check_structural(path: &str, schema: &Value) {

@@ -22,7 +22,9 @@ pub use object::{Condition, Definition, KindSpec, Object, ObjectMeta, OwnerRefer
 pub use reference::reference;
 pub use resourcemanager::{
     ControlPlaneClass, ControlPlaneClassSpec, ControlPlaneClassStatus, ControlPlaneMode, ControlPlaneSpec,
-    ControlPlaneStatus, LocalRef, Organization, OrganizationMembership, OrganizationMembershipSpec,
-    OrganizationMembershipStatus, OrganizationSpec, OrganizationStatus, OrganizationType, OwnerKind,
-    OwnerRef, PlaneLimits, Project, ProjectSpec, ProjectStatus, Role,
+    ControlPlaneStatus, ForkSource, LocalRef, ObjectDeletion, Organization, OrganizationMembership,
+    OrganizationMembershipSpec, OrganizationMembershipStatus, OrganizationSpec, OrganizationStatus,
+    OrganizationType, OwnerKind, OwnerRef, PlaneLimits, Project, ProjectRestore, ProjectRestoreSpec,
+    ProjectRestoreStatus, ProjectSnapshot, ProjectSnapshotSpec, ProjectSnapshotStatus, ProjectSpec,
+    ProjectStatus, Role,
 };

@@ -1,6 +1,7 @@
 //! `resourcemanager.freehold.dev/v1alpha1`: who owns what. Served by the core plane.
 
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
+use freehold_machinery::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,10 @@ pub type Organization = Object<OrganizationSpec>;
 pub type Project = Object<ProjectSpec>;
 /// A user's roles in an organization.
 pub type OrganizationMembership = Object<OrganizationMembershipSpec>;
+/// What a project had at one moment.
+pub type ProjectSnapshot = Object<ProjectSnapshotSpec>;
+/// A project going back to one of its snapshots, once.
+pub type ProjectRestore = Object<ProjectRestoreSpec>;
 /// What a new control plane starts from.
 pub type ControlPlaneClass = Object<ControlPlaneClassSpec>;
 
@@ -121,20 +126,50 @@ impl ControlPlaneMode {
     }
 }
 
+/// What a fork begins with: what another project has, or had at a snapshot or revision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!(has(self.snapshot) && has(self.revision))", "message": "only one of snapshot and revision can be given"
+}]))]
+pub struct ForkSource {
+    /// A project of the same organization.
+    #[schemars(length(min = 1, max = 63))]
+    pub project: String,
+    /// A ProjectSnapshot of that project. Without it and without a revision: what the project has when the fork is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub snapshot: Option<String>,
+    /// A resource version of that project. They are kept for some minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub revision: Option<i64>,
+}
+
 /// How a project's control plane is to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.from) == has(oldSelf.from) && (!has(self.from) || self.from == oldSelf.from)",
+        "message": "from is immutable"
+    },
+    {"rule": "self.class == oldSelf.class", "message": "class is immutable"}
+]))]
 pub struct ControlPlaneSpec {
     /// Where it runs. Can be changed: the plane moves and its address stays.
     pub mode: ControlPlaneMode,
-    /// The ControlPlaneClass that it starts from.
+    /// The ControlPlaneClass that it starts from. Can't be changed.
     #[schemars(length(min = 1, max = 63))]
     pub class: String,
+    /// What it is a fork of. Can't be changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<ForkSource>,
 }
 
 impl Default for ControlPlaneSpec {
     fn default() -> Self {
-        Self { mode: ControlPlaneMode::Shared, class: crate::keys::DEFAULT_CLASS.to_owned() }
+        Self { mode: ControlPlaneMode::Shared, class: crate::keys::DEFAULT_CLASS.to_owned(), from: None }
     }
 }
 
@@ -311,13 +346,49 @@ pub struct ControlPlaneClassSpec {
     /// Whose Kubernetes controllers (namespaces, garbage, service accounts, quotas, workloads, ...) work in shared planes
     /// of this class.
     pub controllers: Controllers,
+    /// Objects that each plane of this class begins with, CRDs among them. They are there once for all planes. A change
+    /// reaches all of them, but not the objects that a project has changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "manifests")]
+    pub objects: Vec<Value>,
+    /// Whether a project may delete what the class and the server start it with.
+    pub object_deletion: ObjectDeletion,
+}
+
+/// Whether objects that come from below a plane can be deleted in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ObjectDeletion {
+    /// They are hidden in the plane that deletes them.
+    #[default]
+    Allowed,
+    /// A delete is answered with 403.
+    Refused,
+}
+
+/// Objects of any kind. The server checks each like one that is created.
+fn manifests(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": 500,
+        "items": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": true,
+            "x-kubernetes-embedded-resource": true,
+        },
+    })
 }
 
 /// The observed state of a ControlPlaneClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ControlPlaneClassStatus {
-    /// Nothing is observed yet beyond what people set here.
+    /// The layer of its objects.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub layer: String,
+    /// The generation of the spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: planes have its objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -333,5 +404,116 @@ impl KindSpec for ControlPlaneClassSpec {
         namespaced: false,
         description: "A ControlPlaneClass says what a new control plane starts from and what it may hold.",
         columns: &[column("Description", ".spec.description")],
+    };
+}
+
+/// The wanted state of a ProjectSnapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "spec is immutable"}]))]
+pub struct ProjectSnapshotSpec {
+    /// The project, which must belong to the organization whose namespace this is in.
+    pub project_ref: LocalRef,
+    /// A resource version of the project; without one, what it has when the snapshot is made. They are kept for some
+    /// minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub revision: Option<i64>,
+}
+
+/// The observed state of a ProjectSnapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProjectSnapshotStatus {
+    /// `Pending`, `Ready` or `Failed`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// The resource version that it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// How many objects it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<i64>,
+    /// How many bytes they take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
+    /// The plane that it is of.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub plane: String,
+    /// The layer that holds it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub layer: String,
+    /// The generation of the spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: it is complete.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+impl KindSpec for ProjectSnapshotSpec {
+    type Status = ProjectSnapshotStatus;
+    const DEFINITION: Definition = Definition {
+        group: GROUP,
+        version: VERSION,
+        kind: "ProjectSnapshot",
+        plural: "projectsnapshots",
+        short_names: &["projsnap"],
+        namespaced: true,
+        description: "A ProjectSnapshot keeps what a project of the organization whose namespace it is in had at one moment.",
+        columns: &[
+            column("Project", ".spec.projectRef.name"),
+            column("Phase", ".status.phase"),
+            PrinterColumn { kind: "integer", ..column("Revision", ".status.revision") },
+            PrinterColumn { kind: "integer", ..column("Objects", ".status.objects") },
+            PrinterColumn { kind: "integer", priority: 1, ..column("Bytes", ".status.bytes") },
+        ],
+    };
+}
+
+/// The wanted state of a ProjectRestore.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "spec is immutable"}]))]
+pub struct ProjectRestoreSpec {
+    /// The project, which must belong to the organization whose namespace this is in.
+    pub project_ref: LocalRef,
+    /// A ProjectSnapshot of that project, in the same namespace.
+    pub snapshot_ref: LocalRef,
+}
+
+/// The observed state of a ProjectRestore.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProjectRestoreStatus {
+    /// `Pending`, `Completed` or `Failed`. The last two are final.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// The resource version from which the project is as it was in the snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The generation of the spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: it is done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+impl KindSpec for ProjectRestoreSpec {
+    type Status = ProjectRestoreStatus;
+    const DEFINITION: Definition = Definition {
+        group: GROUP,
+        version: VERSION,
+        kind: "ProjectRestore",
+        plural: "projectrestores",
+        short_names: &["projrestore"],
+        namespaced: true,
+        description: "A ProjectRestore puts a project back to one of its snapshots, once.",
+        columns: &[
+            column("Project", ".spec.projectRef.name"),
+            column("Snapshot", ".spec.snapshotRef.name"),
+            column("Phase", ".status.phase"),
+        ],
     };
 }

@@ -9,9 +9,9 @@ use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Planes, Target, context::Context};
 use freehold_apiserver_registry::{
     Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry,
-    WatchEvent, WatchOptions, WriteOptions, Written,
+    WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
 };
-use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
+use freehold_apiserver_server::{ArchiveStream, Backend, OpenIdDocument, PlaneAction, RequestHeaders};
 use freehold_apiserver_storage::Store;
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, user::MASTERS};
@@ -287,6 +287,44 @@ impl Backend for LocalBackend {
     async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes>>> {
         let sealed = self.sealed.as_ref().ok_or_else(Status::no_such_resource)?;
         crate::backup::stream(sealed.raw().clone()).await
+    }
+
+    async fn act_on_plane(&self, plane: &PlaneId, action: PlaneAction) -> Result<Value> {
+        let layer = |id: &str| id.parse().map_err(|error| Status::bad_request(format!("{error}")));
+        Ok(match action {
+            PlaneAction::Snapshot(id, at) => {
+                let record = self.planes.snapshot(plane, &layer(&id)?, at).await?;
+                serde_json::to_value(record).map_err(Status::internal)?
+            }
+            PlaneAction::Release(id) => {
+                let left = self.planes.release(&layer(&id)?).await?.planes;
+                json!({"planes": left.iter().map(PlaneId::as_str).collect::<Vec<_>>()})
+            }
+            PlaneAction::Switch(id, operation) => {
+                json!({"revision": self.planes.switch(plane, &layer(&id)?, &operation).await?})
+            }
+            PlaneAction::Class(class) => {
+                let found = self.planes.class(&class).await?;
+                let (objects, keeps) = match &found {
+                    Some(class) => (class_objects(class)?, class["spec"]["objectDeletion"] == "Refused"),
+                    None => (Vec::new(), false),
+                };
+                json!({"layer": self.planes.install_class(&class, objects, keeps).await?})
+            }
+        })
+    }
+
+    async fn export(&self, target: &Target) -> Result<ArchiveStream> {
+        match target {
+            Target::Local(plane) => Ok(self.planes.export(plane).await?.boxed()),
+            _ => Err(Status::no_such_resource()),
+        }
+    }
+
+    async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value> {
+        let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
+        self.planes.check_create(plane)?;
+        Ok(json!({"objects": self.planes.import(plane, archive).await?}))
     }
 
     async fn ready(&self) -> Vec<(&'static str, std::result::Result<(), String>)> {

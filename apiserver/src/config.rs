@@ -7,7 +7,7 @@ use crate::{
 use anyhow::{Context, Result};
 use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
-use freehold_apiserver_planes::{Planes, base::Layers};
+use freehold_apiserver_planes::{Layers, Planes};
 use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server,
@@ -152,10 +152,11 @@ impl Config {
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let is_core = self.plane.is_core();
-        let layers = Layers::install(&*self.store, &self.serving_ca, is_core, &now).await?;
+        let layers = Layers::install(self.store.clone(), self.plane.clone(), &self.serving_ca, &now).await?;
+        let layers = Arc::new(layers);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
-        let cache = Cache::start(self.store.clone(), keys, Arc::new(layers), self.cache).await?;
-        let planes = Planes::new(self.store.clone(), cache.clone(), self.plane.clone());
+        let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
+        let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
         let policies = Arc::new(Policies(planes.clone()));
         let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies));
         let keys = KeySet::from_pem(&self.service_account_key, &[])?;

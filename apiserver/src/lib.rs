@@ -19,5 +19,6 @@ pub use backend::LocalBackend;
 pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys, seal};
 pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_server::Limits;
+pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;
 pub use freehold_apiserver_storage_sealed::Sealed;

@@ -1,7 +1,7 @@
 //! One change as watchers see it.
 
 use crate::{
-    Entry, Layer,
+    Entry, Stack,
     codec::{self, Stored},
 };
 use bytes::Bytes;
@@ -35,7 +35,7 @@ pub struct CacheEvent {
     pub revision: u64,
     collection: Range<u16>,
     raw: storage::Event,
-    layer: Arc<Layer>,
+    layer: Arc<Stack>,
     change: OnceLock<Option<Change>>,
     /// The event as [`Change::kind`] says it.
     plain: Frames,
@@ -125,19 +125,37 @@ pub(crate) fn names(key: &storage::Key, collection: Range<usize>) -> (&str, &str
 }
 
 impl CacheEvent {
-    /// An event of the store, above the layer of its plane. `None` for keys that are not objects.
-    pub(crate) fn new(raw: storage::Event, layer: impl FnOnce(&PlaneId) -> Arc<Layer>) -> Option<Self> {
+    /// An event of the store, above the layers of its plane. `None` for keys that are not objects.
+    pub(crate) fn new(
+        raw: storage::Event,
+        layer: impl FnOnce(&PlaneId) -> Option<Arc<Stack>>,
+    ) -> Option<Self> {
         let (plane, collection) = split(&raw.key)?;
+        let layer = layer(&plane)?;
         Some(Self {
             collection: u16::try_from(collection.start).ok()?..u16::try_from(collection.end).ok()?,
             revision: raw.revision,
-            layer: layer(&plane),
+            layer,
             change: OnceLock::new(),
             plain: Frames::default(),
             turned: Frames::default(),
             plane,
             raw,
         })
+    }
+
+    /// A change that a plane's switch to another stack makes; `None` where nothing changes for a reader.
+    pub(crate) fn switched(
+        key: storage::Key,
+        revision: u64,
+        layer: Arc<Stack>,
+        before: Option<Arc<Entry>>,
+        after: Option<Arc<Entry>>,
+    ) -> Option<Self> {
+        let change = Change::between(before, after, revision)?;
+        let raw = storage::Event { key, revision, value: None, created: 0, previous: None };
+        let event = Self::new(raw, |_| Some(layer))?;
+        Some(Self { change: Some(change).into(), ..event })
     }
 
     /// The object's collection, `<group>/<resource>`, `core` for the empty group.
@@ -181,13 +199,7 @@ impl CacheEvent {
         let before =
             above(previous.map_or(Own::Absent, |p| read(&p.key, Some(&p.value), p.created, p.modified)));
         let after = above(read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision));
-        let (kind, entry) = match (&before, after) {
-            (None, None) => return None,
-            (None, Some(after)) => (EventKind::Added, after),
-            (Some(_), Some(after)) => (EventKind::Modified, after),
-            (Some(before), None) => (EventKind::Deleted, Arc::new(before.at_revision(self.revision))),
-        };
-        Some(Change { kind, entry, previous: before, left: OnceLock::new() })
+        Change::between(before, after, self.revision)
     }
 
     /// Bytes that it takes, about: its values as they came, decoded, and encoded once.
@@ -213,6 +225,16 @@ impl CacheEvent {
 }
 
 impl Change {
+    fn between(before: Option<Arc<Entry>>, after: Option<Arc<Entry>>, revision: u64) -> Option<Self> {
+        let (kind, entry) = match (&before, after) {
+            (None, None) => return None,
+            (None, Some(after)) => (EventKind::Added, after),
+            (Some(_), Some(after)) => (EventKind::Modified, after),
+            (Some(before), None) => (EventKind::Deleted, Arc::new(before.at_revision(revision))),
+        };
+        Some(Self { kind, entry, previous: before, left: OnceLock::new() })
+    }
+
     /// The object's last state before it left a selection, at the revision of the change.
     pub fn left(&self, revision: u64) -> Option<Arc<Entry>> {
         let previous = self.previous.as_ref()?;

@@ -1,7 +1,7 @@
 //! The cache: loaded planes, and the one watch on the store that keeps them current.
 
 use crate::{
-    CacheEvent, Entry, LayerSource,
+    Below, CacheEvent, Entry, LayerSource, Stack,
     census::Census,
     event::{self, Own},
     hub::{Hub, Interest},
@@ -54,16 +54,16 @@ impl CacheOptions {
     }
 }
 
-type Slot = Arc<(Arc<PlaneCache>, OnceCell<()>)>;
+pub(crate) type Slot = Arc<(Arc<PlaneCache>, OnceCell<()>)>;
 
 /// Every plane's objects in memory, current with the store.
 pub struct Cache {
     pub(crate) store: Arc<dyn Store>,
     /// All keys that this process may read: those of all planes, or of the one plane that it serves.
     keys: KeyRange,
-    layers: Arc<dyn LayerSource>,
+    pub(crate) layers: Arc<dyn LayerSource>,
     options: CacheOptions,
-    planes: RwLock<HashMap<PlaneId, Slot>>,
+    pub(crate) planes: RwLock<HashMap<PlaneId, Slot>>,
     pub(crate) hub: Mutex<Hub>,
     pub(crate) applied: watch::Sender<u64>,
     started: Instant,
@@ -95,6 +95,18 @@ pub struct CacheState {
     pub evictions: u64,
     /// Bytes for knowing which planes have what, all planes together, about.
     pub census: usize,
+}
+
+/// What a reader saw of an object's place, for the commit that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The revision of the plane's own key: 0 where it is absent, because there is no object or it comes from a layer.
+    pub own: u64,
+    /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)): 0 where it has none.
+    /// A commit that expects no own key has to expect this, or it could bring what lay below before a restore.
+    pub record: u64,
+    /// What lies below.
+    pub below: Below,
 }
 
 /// What a client sees of a store that failed.
@@ -146,30 +158,32 @@ impl Cache {
         self.started.elapsed().as_secs()
     }
 
-    /// The plane, loaded.
+    /// The plane, loaded, and above its present layers.
     pub(crate) async fn plane(&self, id: &PlaneId) -> Result<Arc<PlaneCache>> {
-        let found = self.planes.read().get(id).cloned();
-        let slot = match found {
-            Some(slot) => slot,
-            None => {
-                let fresh = || {
-                    Arc::new((
-                        Arc::new(PlaneCache::loading(id.clone(), self.layers.layer(id), self.options.most())),
-                        OnceCell::new(),
-                    ))
-                };
+        loop {
+            let found = self.planes.read().get(id).cloned();
+            let slot = found.unwrap_or_else(|| {
+                let plane = || PlaneCache::loading(id.clone(), self.options.most());
+                let fresh = || Arc::new((Arc::new(plane()), OnceCell::new()));
                 self.planes.write().entry(id.clone()).or_insert_with(fresh).clone()
+            });
+            let (plane, loaded) = &*slot;
+            plane.touch(self.now());
+            let load = || async {
+                // The feed must be past the point from which it sends this plane its events.
+                self.counts.loads.fetch_add(1, Ordering::Relaxed);
+                plane.load(&*self.store, &*self.layers).await.map_err(|error| unavailable(&error))
+            };
+            loaded.get_or_try_init(load).await?;
+            if self.is_current(plane) {
+                return Ok(plane.clone());
             }
-        };
-        let (plane, loaded) = &*slot;
-        plane.touch(self.now());
-        let load = || async {
-            // The feed must be past the point from which it sends this plane its events.
-            self.counts.loads.fetch_add(1, Ordering::Relaxed);
-            plane.load(&*self.store).await.map_err(|error| unavailable(&error))
-        };
-        loaded.get_or_try_init(load).await?;
-        Ok(plane.clone())
+        }
+    }
+
+    /// Whether a plane is still the one that takes in events. It is not after it was put above other layers.
+    pub(crate) fn is_current(&self, plane: &Arc<PlaneCache>) -> bool {
+        self.planes.read().get(&plane.id).is_some_and(|slot| Arc::ptr_eq(&slot.0, plane))
     }
 
     /// Waits until everything that was committed before this call is visible here.
@@ -264,21 +278,19 @@ impl Cache {
         shot.into_iter().flat_map(|shot| shot.objects).map(|(_, entry)| entry).collect()
     }
 
-    /// An object's key as a commit sees it: the object, if there is one, and the revision that the commit must expect of
-    /// the plane's own key (0 where it is absent, because there is no object or it comes from the layer below).
+    /// An object's key as a commit sees it: the object, if there is one, and what the commit must expect.
     pub async fn get_for_update(
         &self,
         plane: &PlaneId,
         path: &ObjectPath,
-    ) -> Result<(Option<Arc<Entry>>, u64)> {
+    ) -> Result<(Option<Arc<Entry>>, Seen)> {
         let plane = self.plane(plane).await?;
-        self.find(&plane, path).await
-    }
-
-    /// Whether the layer below a plane has the object.
-    pub fn in_layer(&self, plane: &PlaneId, path: &ObjectPath) -> bool {
+        let (entry, own) = self.find(&plane, path).await?;
         let name = object_name(path.namespace.as_deref(), &path.name);
-        self.layer(plane).get(plane, &collection(&path.group, &path.resource), &name).is_some()
+        let collection = collection(&path.group, &path.resource);
+        let below = plane.stack().map_or(Below::Nothing, |stack| stack.below(&collection, &name));
+        let record = plane.stack().map_or(0, |stack| stack.record());
+        Ok((entry, Seen { own, record, below }))
     }
 
     /// The last revision that changed a resource in a plane.
@@ -286,9 +298,10 @@ impl Cache {
         Ok(self.plane(plane).await?.changed(&collection(group, resource)))
     }
 
-    /// The layer below a plane.
-    pub fn layer(&self, plane: &PlaneId) -> Arc<crate::Layer> {
-        self.layers.layer(plane)
+    /// The layers below a plane.
+    pub async fn stack(&self, plane: &PlaneId) -> Result<Arc<Stack>> {
+        let plane = self.plane(plane).await?;
+        plane.stack().cloned().ok_or_else(|| Status::unavailable("the plane is not loaded").retry_after(1))
     }
 
     /// Drops a plane from memory.
@@ -299,7 +312,7 @@ impl Cache {
     /// How many planes are loaded and how many bytes their objects take, about.
     pub fn loaded(&self) -> (usize, usize) {
         let planes = self.planes.read();
-        (planes.len(), planes.values().map(|slot| slot.0.bytes()).sum())
+        (planes.len(), planes.values().map(|slot| slot.0.bytes()).sum::<usize>() + self.layers.bytes())
     }
 
     /// How the cache is now.
@@ -335,22 +348,7 @@ impl Cache {
         &self.keys
     }
 
-    fn take_in(&self, events: Vec<freehold_apiserver_storage::Event>) {
-        let Some(revision) = events.last().map(|event| event.revision) else { return };
-        let mut hub = self.hub.lock();
-        for raw in events {
-            let Some(event) = CacheEvent::new(raw, |plane| self.layers.layer(plane)) else { continue };
-            let event = Arc::new(event);
-            if let Some(slot) = self.planes.read().get(&event.plane) {
-                slot.0.apply(&event);
-            }
-            self.census.lock().apply(&event);
-            hub.publish(event);
-        }
-        self.advance(&mut hub, revision);
-    }
-
-    fn advance(&self, hub: &mut Hub, revision: u64) {
+    pub(crate) fn advance(&self, hub: &mut Hub, revision: u64) {
         hub.revision = hub.revision.max(revision);
         self.applied.send_if_modified(|applied| {
             let newer = *applied < revision;
@@ -362,6 +360,7 @@ impl Cache {
     /// Starts over, because the store no longer has what happened since.
     async fn restart(&self) -> std::result::Result<u64, StoreError> {
         let revision = self.store.revision().await?;
+        self.layers.refresh().await?;
         let _nobody_counts = self.counting.lock().await;
         self.planes.write().clear();
         *self.census.lock() = Census::default();
@@ -380,7 +379,8 @@ impl Cache {
         planes.retain(|_, slot| {
             slot.0.is_pinned() || age(slot) < idle && !(slot.0.is_empty() && age(slot) > 1)
         });
-        let mut bytes: usize = planes.values().map(|slot| slot.0.bytes()).sum();
+        let mut bytes: usize =
+            planes.values().map(|slot| slot.0.bytes()).sum::<usize>() + self.layers.bytes();
         if bytes > self.options.memory {
             let mut candidates: Vec<(bool, u64, PlaneId, usize)> = planes
                 .values()
@@ -436,7 +436,11 @@ async fn follow(
     while let Some(item) = stream.next().await {
         let Some(cache) = cache.upgrade() else { break };
         match item {
-            Ok(WatchItem::Events(events)) => cache.take_in(events),
+            Ok(WatchItem::Events(events)) => {
+                if let Err(error) = cache.take_in(events).await {
+                    return error;
+                }
+            }
             Ok(WatchItem::Progress(revision)) => cache.advance(&mut cache.hub.lock(), revision),
             Err(error) => return error,
         }

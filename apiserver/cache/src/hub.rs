@@ -51,6 +51,8 @@ pub(crate) struct Hub {
     recent_bytes: usize,
     recent_limit: usize,
     everywhere: Topics,
+    /// Watches over all planes can't begin before this: what a switch changed is told once and not kept.
+    everywhere_since: u64,
     planes: HashMap<PlaneId, Topics>,
     /// Those who are told of events before any reader can see them.
     observers: Vec<(Interest, Observer)>,
@@ -190,6 +192,15 @@ impl Drop for Reader {
     }
 }
 
+/// Puts an event into its ring.
+fn send(topics: &mut Topics, event: &Arc<CacheEvent>, full: bool) {
+    if let Some(topic) = topics.get(event.collection())
+        && !topic.publish(event, full)
+    {
+        topics.remove(event.collection());
+    }
+}
+
 impl Hub {
     pub(crate) fn new(revision: u64, recent_limit: usize) -> Self {
         Self {
@@ -199,6 +210,7 @@ impl Hub {
             recent_bytes: 0,
             recent_limit,
             everywhere: Topics::new(),
+            everywhere_since: revision,
             planes: HashMap::new(),
             observers: Vec::new(),
             unread: Arc::default(),
@@ -206,17 +218,10 @@ impl Hub {
     }
 
     fn send(&mut self, event: &Arc<CacheEvent>) {
-        let full = self.unread.load(Ordering::Relaxed) > 4 * BEHIND;
-        let send = |topics: &mut Topics| {
-            if let Some(topic) = topics.get(event.collection())
-                && !topic.publish(event, full)
-            {
-                topics.remove(event.collection());
-            }
-        };
-        send(&mut self.everywhere);
+        self.send_everywhere(event);
+        let full = self.is_full();
         if let Some(topics) = self.planes.get_mut(&event.plane) {
-            send(topics);
+            send(topics, event, full);
             if topics.is_empty() {
                 self.planes.remove(&event.plane);
             }
@@ -226,6 +231,33 @@ impl Hub {
     /// Adds an observer.
     pub(crate) fn observe(&mut self, interest: Interest, observer: Observer) {
         self.observers.push((interest, observer));
+    }
+
+    fn is_full(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) > 4 * BEHIND
+    }
+
+    /// Sends an event to those alone who watch all planes, and doesn't keep it.
+    pub(crate) fn send_everywhere(&mut self, event: &Arc<CacheEvent>) {
+        let full = self.is_full();
+        send(&mut self.everywhere, event, full);
+    }
+
+    /// The collections that somebody watches over all planes.
+    pub(crate) fn watched_everywhere(&self) -> Vec<Box<str>> {
+        self.everywhere.keys().cloned().collect()
+    }
+
+    /// From now on watches over all planes begin at this revision or later.
+    pub(crate) fn restart_everywhere(&mut self, revision: u64) {
+        self.everywhere_since = revision;
+    }
+
+    /// Ends all watches on a plane.
+    pub(crate) fn end(&mut self, plane: &PlaneId) {
+        for topic in self.planes.remove(plane).unwrap_or_default().values() {
+            topic.close();
+        }
     }
 
     pub(crate) fn publish(&mut self, event: Arc<CacheEvent>) {
@@ -246,7 +278,7 @@ impl Hub {
 
     /// Events of an interest after a revision; `None` where some of them are forgotten.
     pub(crate) fn since(&self, interest: &Interest, after: u64) -> Option<Vec<Arc<CacheEvent>>> {
-        if after < self.oldest {
+        if after < self.oldest || interest.plane.is_none() && after < self.everywhere_since {
             return None;
         }
         let start = self.recent.partition_point(|event| event.revision <= after);
@@ -286,7 +318,7 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Layer, codec};
+    use crate::{Stack, StackInfo, codec};
     use freehold_apiserver_storage::{self as storage, Key, ObjectPath};
     use serde_json::json;
     use std::time::Instant;
@@ -303,7 +335,9 @@ mod tests {
         let key = Key::object(&plane.parse().unwrap(), &path);
         let value = Some(codec::encode(&object));
         let raw = storage::Event { key, revision, value, created: revision, previous: None };
-        Arc::new(CacheEvent::new(raw, |_| Arc::new(Layer::default())).unwrap())
+        Arc::new(
+            CacheEvent::new(raw, |_| Some(Arc::new(Stack::new(Vec::new(), StackInfo::default())))).unwrap(),
+        )
     }
 
     fn interest(plane: Option<&str>) -> Interest {

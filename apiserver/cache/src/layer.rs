@@ -1,30 +1,121 @@
-//! What many planes have in common, held once.
+//! What many planes have in common, held once: layers, and the stack of them below a plane's own objects.
 
-use crate::{Entry, entry::Unreadable};
-use freehold_machinery::{PlaneId, Value, meta};
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use crate::{
+    Entry,
+    event::{self, Own},
+};
+use async_trait::async_trait;
+use freehold_apiserver_storage::{Event, KeyValue, ObjectPath, StoreError};
+use freehold_machinery::PlaneId;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+    sync::Arc,
+};
 use uuid::Uuid;
 
 /// The objects of one collection, by `namespace/name` or `name`.
 pub(crate) type Objects = BTreeMap<Box<str>, Arc<Entry>>;
 
-/// An immutable set of objects that lies below a plane's own.
-///
-/// Namespaces get a uid of their own in each plane, because clients take the uid of `kube-system` for the identity of a
-/// cluster; every other object has the same uid everywhere.
+/// What a layer has under a name: an object, or that what lies below is hidden.
+type Slots = BTreeMap<Box<str>, Option<Arc<Entry>>>;
+
+/// An immutable set of objects that lies below planes' own. Shared by all planes above it.
 #[derive(Debug, Default)]
 pub struct Layer {
-    collections: BTreeMap<Box<str>, Objects>,
-    revision: u64,
+    collections: BTreeMap<Box<str>, Slots>,
+    bytes: usize,
+    objects: usize,
 }
 
-/// Says which layer lies below a plane.
+/// What a layer is to the planes above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerKind {
+    /// What a project had once: its objects are the plane's like its own, and shown in views over all planes.
+    Snapshot,
+    /// What a class starts its planes with.
+    Class,
+    /// What the server starts every plane with.
+    Base,
+}
+
+/// The layers below one plane, uppermost first.
+///
+/// Namespaces of the base get a uid of their own in each plane, and `kube-system` does in every layer, because clients
+/// take its uid for the identity of a cluster; every other object has the same uid wherever its layer is shown.
+#[derive(Debug)]
+pub struct Stack {
+    layers: Vec<(LayerKind, Arc<Layer>)>,
+    revision: u64,
+    content: u64,
+    record: u64,
+    keeps: bool,
+}
+
+/// How a [`Stack`] was put together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StackInfo {
+    /// The revision since which the plane has had it. Its objects have no lower resource version, and watches from
+    /// before it are too old.
+    pub revision: u64,
+    /// Equal for stacks of the same layers.
+    pub content: u64,
+    /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)); 0 without one.
+    pub record: u64,
+    /// Whether what class and base bring can't be deleted.
+    pub keeps: bool,
+}
+
+/// What lies below an object of a plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// Nothing: the object goes with the plane's own key.
+    Nothing,
+    /// An object that a whiteout can hide.
+    Hideable,
+    /// An object that the plane's class doesn't allow to be deleted.
+    Kept,
+}
+
+/// Which planes' stacks an event of the store changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// That of one plane.
+    Plane(PlaneId),
+    /// Those of all planes of a class.
+    Class(String),
+}
+
+/// Says which layers lie below a plane.
+#[async_trait]
 pub trait LayerSource: Send + Sync + 'static {
-    /// The layer of a plane.
-    fn layer(&self, plane: &PlaneId) -> Arc<Layer>;
+    /// The stack of a plane with this record, its layers loaded.
+    async fn stack(&self, plane: &PlaneId, record: Option<&KeyValue>) -> Result<Arc<Stack>, StoreError>;
+
+    /// The stack of a plane as the events that were followed say it, where all its layers are in memory.
+    fn known(&self, plane: &PlaneId) -> Option<Arc<Stack>>;
+
+    /// The same, its layers loaded where they are not.
+    async fn following(&self, plane: &PlaneId) -> Result<Arc<Stack>, StoreError>;
+
+    /// Takes in an event, if it is one of a record: which stacks are others from now on.
+    fn follow(&self, event: &Event) -> Option<Switch>;
+
+    /// The planes that stand on snapshots.
+    fn above_snapshots(&self) -> Vec<PlaneId>;
+
+    /// Whether a plane is of a class.
+    fn is_of_class(&self, plane: &PlaneId, class: &str) -> bool;
+
+    /// Reads all records again, because events were missed.
+    async fn refresh(&self) -> Result<(), StoreError>;
+
+    /// Bytes that loaded layers take, about.
+    fn bytes(&self) -> usize;
 }
 
 const NAMESPACES: &str = "core/namespaces";
+const KUBE_SYSTEM: &str = "kube-system";
 
 /// The name of a collection: the part of a key between plane and object.
 pub(crate) fn collection(group: &str, resource: &str) -> String {
@@ -46,44 +137,204 @@ pub(crate) fn bounds(namespace: Option<&str>) -> (Bound<Box<str>>, Bound<Box<str
 }
 
 impl Layer {
-    /// A layer of `(group, resource, object)`s, installed at a revision, which is the resource version of all of them.
-    pub fn new(objects: Vec<(String, String, Value)>, revision: u64) -> Result<Self, Unreadable> {
-        let mut layer = Self { revision, ..Self::default() };
-        for (group, resource, mut object) in objects {
-            meta::remove(&mut object, "resourceVersion");
-            let namespace = Some(meta::namespace(&object)).filter(|n| !n.is_empty());
-            let name = object_name(namespace, meta::name(&object));
-            let entry = Entry::new(object.to_string().as_bytes(), revision, revision)?;
-            let objects = layer.collections.entry(collection(&group, &resource).into()).or_default();
-            objects.insert(name.into(), Arc::new(entry));
-        }
-        Ok(layer)
+    /// Adds what is stored under a path: an object, or that what lies below it is hidden. What can't be read is left out.
+    pub fn add(&mut self, path: &ObjectPath, stored: &KeyValue) {
+        let slot = match event::read(&stored.key, Some(&stored.value), stored.created, stored.modified) {
+            Own::Object(entry) => Some(entry),
+            Own::Whiteout => None,
+            Own::Absent => return,
+        };
+        self.put(path, slot);
     }
 
-    /// The revision at which it was installed.
+    /// Adds an object.
+    pub fn put(&mut self, path: &ObjectPath, slot: Option<Arc<Entry>>) {
+        self.bytes += slot.as_ref().map_or(64, |entry| entry.cost());
+        self.objects += usize::from(slot.is_some());
+        let slots = self.collections.entry(collection(&path.group, &path.resource).into()).or_default();
+        slots.insert(object_name(path.namespace.as_deref(), &path.name).into(), slot);
+    }
+
+    /// Bytes that it takes, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many objects it has.
+    pub fn len(&self) -> usize {
+        self.objects
+    }
+
+    /// Whether it has no objects.
+    pub fn is_empty(&self) -> bool {
+        self.objects == 0
+    }
+
+    fn find(&self, collection: &str, name: &str) -> Option<&Option<Arc<Entry>>> {
+        self.collections.get(collection)?.get(name)
+    }
+}
+
+impl Stack {
+    /// A stack, uppermost layer first.
+    pub fn new(layers: Vec<(LayerKind, Arc<Layer>)>, info: StackInfo) -> Self {
+        let StackInfo { revision, content, record, keeps } = info;
+        Self { layers, revision, content, record, keeps }
+    }
+
+    /// The revision since which the plane has had it.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
+    /// Equal for stacks of the same layers.
+    pub fn content(&self) -> u64 {
+        self.content
+    }
+
+    /// The revision of the plane's record; 0 without one.
+    pub fn record(&self) -> u64 {
+        self.record
+    }
+
+    /// Whether a layer has something of a resource.
+    pub fn has(&self, group: &str, resource: &str) -> bool {
+        let name = collection(group, resource);
+        self.layers.iter().any(|(_, layer)| layer.collections.contains_key(&*name))
+    }
+
+    /// What of the snapshot there is in a collection: what views over all planes show beside the plane's own.
+    pub(crate) fn snapshot(&self, plane: &PlaneId, collection: &str) -> Objects {
+        let snapshots = self.layers.iter().filter(|(kind, _)| *kind == LayerKind::Snapshot);
+        let slots = snapshots.filter_map(|(_, layer)| layer.collections.get(collection));
+        let mut found = Objects::new();
+        for (name, slot) in slots.flatten() {
+            if let Some(entry) = slot {
+                found.insert(name.clone(), self.own(plane, collection, LayerKind::Snapshot, entry));
+            }
+        }
+        found
+    }
+
+    /// The objects of the snapshot that have finalizers: collection and name.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&str, &str)> {
+        let snapshots = self.layers.iter().filter(|(kind, _)| *kind == LayerKind::Snapshot);
+        let slots = snapshots.flat_map(|(_, layer)| layer.collections.iter());
+        slots.flat_map(|(collection, slots)| {
+            let held =
+                slots.iter().filter(|(_, slot)| slot.as_ref().is_some_and(|entry| entry.has_finalizers()));
+            held.map(|(name, _)| (&**collection, &**name))
+        })
+    }
+
+    /// Whether it has a snapshot.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.layers.iter().any(|(kind, _)| *kind == LayerKind::Snapshot)
+    }
+
     pub(crate) fn get(&self, plane: &PlaneId, collection: &str, name: &str) -> Option<Arc<Entry>> {
-        let entry = self.collections.get(collection)?.get(name)?;
-        Some(own(plane, collection, entry))
+        let found = self.layers.iter().find_map(|(kind, layer)| Some((*kind, layer.find(collection, name)?)));
+        let (kind, slot) = found?;
+        slot.as_ref().map(|entry| self.own(plane, collection, kind, entry))
+    }
+
+    pub(crate) fn below(&self, collection: &str, name: &str) -> Below {
+        let mut found = Below::Nothing;
+        for (kind, layer) in &self.layers {
+            match layer.find(collection, name) {
+                None => {}
+                Some(None) => break,
+                Some(Some(_)) if *kind != LayerKind::Snapshot && self.keeps => return Below::Kept,
+                Some(Some(_)) => found = Below::Hideable,
+            }
+        }
+        found
     }
 
     pub(crate) fn range(&self, plane: &PlaneId, collection: &str, namespace: Option<&str>) -> Objects {
-        let Some(objects) = self.collections.get(collection) else { return Objects::new() };
-        objects
-            .range(bounds(namespace))
-            .map(|(name, entry)| (name.clone(), own(plane, collection, entry)))
-            .collect()
+        let mut found: HashMap<&str, ()> = HashMap::new();
+        let mut merged = Objects::new();
+        for (kind, layer) in &self.layers {
+            let Some(slots) = layer.collections.get(collection) else { continue };
+            for (name, slot) in slots.range(bounds(namespace)) {
+                let first = self.layers.len() == 1 || found.insert(name, ()).is_none();
+                if let (true, Some(entry)) = (first, slot) {
+                    merged.insert(name.clone(), self.own(plane, collection, *kind, entry));
+                }
+            }
+        }
+        merged
+    }
+
+    /// An object as this plane has it.
+    fn own(&self, plane: &PlaneId, collection: &str, kind: LayerKind, entry: &Arc<Entry>) -> Arc<Entry> {
+        let renamed =
+            collection == NAMESPACES && (kind != LayerKind::Snapshot || entry.name() == KUBE_SYSTEM);
+        let newer = entry.modified < self.revision;
+        match (renamed, newer) {
+            (false, false) => entry.clone(),
+            (false, true) => Arc::new(entry.at_revision(self.revision)),
+            (true, _) => {
+                let seed = format!("{plane}/{}", entry.name());
+                let uid = Uuid::new_v5(&Uuid::NAMESPACE_URL, seed.as_bytes()).to_string();
+                let own = entry.with_uid(&uid);
+                Arc::new(if newer { own.at_revision(self.revision) } else { own })
+            }
+        }
     }
 }
 
-fn own(plane: &PlaneId, collection: &str, entry: &Arc<Entry>) -> Arc<Entry> {
-    if collection != NAMESPACES {
-        return entry.clone();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_apiserver_storage::Key;
+    use serde_json::json;
+
+    fn path(name: &str) -> ObjectPath {
+        ObjectPath { group: String::new(), resource: "namespaces".into(), namespace: None, name: name.into() }
     }
-    let seed = format!("{plane}/{}", entry.name());
-    let uid = Uuid::new_v5(&Uuid::NAMESPACE_URL, seed.as_bytes()).to_string();
-    Arc::new(entry.with_uid(&uid))
+
+    fn layer(names: &[(&str, bool)], revision: u64) -> Arc<Layer> {
+        let mut layer = Layer::default();
+        for (name, there) in names {
+            let object = json!({"metadata": {"name": name, "uid": "00000000-0000-0000-0000-000000000000"}});
+            let value = if *there { crate::codec::encode(&object) } else { crate::codec::whiteout() };
+            let key = Key::object(&PlaneId::core(), &path(name));
+            layer.add(&path(name), &KeyValue { key, value, created: revision, modified: revision });
+        }
+        Arc::new(layer)
+    }
+
+    fn stack(keeps: bool) -> Stack {
+        let base = layer(&[("a", true), ("b", true), ("kube-system", true)], 3);
+        let snapshot = layer(&[("a", false), ("b", true), ("c", true), ("kube-system", true)], 5);
+        let layers = vec![(LayerKind::Snapshot, snapshot), (LayerKind::Base, base)];
+        Stack::new(layers, StackInfo { revision: 9, content: 1, record: 9, keeps })
+    }
+
+    #[test]
+    fn layers_merge_from_the_top_and_whiteouts_hide() {
+        let (plane, stack) = ("p".parse().unwrap(), stack(false));
+        let listed = stack.range(&plane, NAMESPACES, None);
+        assert_eq!(listed.keys().map(|name| &**name).collect::<Vec<_>>(), ["b", "c", "kube-system"]);
+        assert!(
+            listed.values().all(|entry| entry.modified == 9),
+            "no resource version is from before the stack"
+        );
+        assert!(stack.get(&plane, NAMESPACES, "a").is_none());
+        assert_eq!(stack.below(NAMESPACES, "a"), Below::Nothing);
+        assert_eq!(stack.below(NAMESPACES, "b"), Below::Hideable);
+        assert_eq!(self::stack(true).below(NAMESPACES, "b"), Below::Kept);
+        assert_eq!(self::stack(true).below(NAMESPACES, "c"), Below::Hideable);
+    }
+
+    #[test]
+    fn a_plane_has_an_identity_of_its_own_and_keeps_the_others() {
+        let stack = stack(false);
+        let uid = |plane: &str, name: &str| {
+            stack.get(&plane.parse().unwrap(), NAMESPACES, name).unwrap().uid().to_owned()
+        };
+        assert_ne!(uid("p", "kube-system"), uid("q", "kube-system"));
+        assert_eq!(uid("p", "c"), uid("q", "c"));
+    }
 }

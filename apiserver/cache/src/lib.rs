@@ -2,7 +2,7 @@
 //!
 //! One watch on the store feeds the cache. A plane is loaded on its first request and dropped when it has been idle;
 //! a watch pins it. Reads wait until the cache has seen the store's current revision, so they are linearizable.
-//! What all planes start with (the base [`Layer`]) is held once and merged in on reads.
+//! What planes have in common lies in [`Layer`]s, held once; the [`Stack`] of them below a plane is merged in on reads.
 //!
 //! This crate must not know: HTTP, resource types, who is asking.
 
@@ -15,11 +15,12 @@ mod hub;
 mod layer;
 mod plane;
 mod read;
+mod switch;
 mod watch;
 
 pub use entry::Entry;
 pub use event::{CacheEvent, EventKind};
-pub use feed::{Cache, CacheOptions, CacheState};
-pub use layer::{Layer, LayerSource};
+pub use feed::{Cache, CacheOptions, CacheState, Seen};
+pub use layer::{Below, Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
 pub use read::{ListRequest, Listed, Page, PageOfPlanes, PagesOfPlanes};
 pub use watch::{Scope, Subscription, WatchStart};

@@ -1,7 +1,7 @@
 //! One plane's objects.
 
 use crate::{
-    CacheEvent, Entry, Layer,
+    CacheEvent, Entry, LayerSource, Stack,
     event::{self, Own},
     layer::{Objects, bounds},
 };
@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -28,7 +28,7 @@ const WHITEOUT: usize = 64;
 /// A loaded plane.
 pub(crate) struct PlaneCache {
     pub(crate) id: PlaneId,
-    pub(crate) layer: Arc<Layer>,
+    stack: OnceLock<Arc<Stack>>,
     state: RwLock<State>,
     /// When it was asked for last, in seconds of the cache's clock.
     pub(crate) used: AtomicU64,
@@ -43,6 +43,8 @@ struct State {
     loaded: u64,
     /// Everything up to here is in it.
     revision: u64,
+    /// The revision of what lies below.
+    stack: u64,
     /// Events that came while it was loading; `None` once it is loaded.
     pending: Option<Vec<Arc<CacheEvent>>>,
     bytes: usize,
@@ -74,13 +76,20 @@ pub(crate) struct Snapshot {
 impl PlaneCache {
     /// A plane that takes in events but is not loaded.
     /// Collections of more than `most` bytes are left to the store.
-    pub(crate) fn loading(id: PlaneId, layer: Arc<Layer>, most: usize) -> Self {
+    pub(crate) fn loading(id: PlaneId, most: usize) -> Self {
         let state = RwLock::new(State { pending: Some(Vec::new()), most, ..State::default() });
-        Self { id, layer, state, used: AtomicU64::new(0), pins: AtomicUsize::new(0) }
+        Self { id, stack: OnceLock::new(), state, used: AtomicU64::new(0), pins: AtomicUsize::new(0) }
+    }
+
+    /// What lies below its own objects; `None` until it is loaded.
+    pub(crate) fn stack(&self) -> Option<&Arc<Stack>> {
+        self.stack.get()
     }
 
     /// Reads the plane from the store and then applies what happened meanwhile.
-    pub(crate) async fn load(&self, store: &dyn Store) -> Result<(), StoreError> {
+    pub(crate) async fn load(&self, store: &dyn Store, layers: &dyn LayerSource) -> Result<(), StoreError> {
+        let record_key = Key::stack(&self.id);
+        let mut record = None;
         let mut loaded = State { most: self.state.read().most, ..State::default() };
         let mut keys = KeyRange::plane(&self.id);
         let mut at = None;
@@ -89,6 +98,7 @@ impl PlaneCache {
                 store.range(Range { keys: keys.clone(), at, limit: LOAD_CHUNK, keys_only: false }).await?;
             let revision = *at.get_or_insert(page.revision);
             (loaded.loaded, loaded.revision) = (revision, revision);
+            record = record.or_else(|| page.items.iter().find(|item| item.key == record_key).cloned());
             page.items.iter().for_each(|item| loaded.load(item));
             let next = page.items.last().map(|last| loaded.behind(&last.key));
             match next {
@@ -96,6 +106,9 @@ impl PlaneCache {
                 _ => break,
             }
         }
+        let stack = layers.stack(&self.id, record.as_ref()).await?;
+        loaded.stack = stack.revision();
+        drop(self.stack.set(stack));
         let mut state = self.state.write();
         for event in state.pending.take().unwrap_or_default() {
             loaded.apply(&event);
@@ -131,9 +144,9 @@ impl PlaneCache {
         Some((self.below(collection, name), 0))
     }
 
-    /// An object of the layer below.
+    /// An object of the layers below.
     pub(crate) fn below(&self, collection: &str, name: &str) -> Option<Arc<Entry>> {
-        self.layer.get(&self.id, collection, name)
+        self.stack.get()?.get(&self.id, collection, name)
     }
 
     /// Objects of a collection, layer included; `None` where it is not kept in memory.
@@ -150,8 +163,10 @@ impl PlaneCache {
         if own.is_some_and(|own| own.large) {
             return None;
         }
-        let below = if base { self.layer.range(&self.id, collection, namespace) } else { Objects::new() };
-        let changed = own.map_or(0, |c| c.changed);
+        let stack = self.stack.get().filter(|_| base);
+        let below = stack.map(|stack| stack.range(&self.id, collection, namespace)).unwrap_or_default();
+        // What was deleted before it was loaded is not known here.
+        let changed = own.map_or(0, |c| c.changed).max(state.stack).max(state.loaded);
         let mine = own.map(|c| c.objects.range(bounds(namespace)));
         if below.is_empty() {
             let objects = mine.into_iter().flatten().map(|(n, e)| (n.clone(), e.clone())).collect();
@@ -167,9 +182,10 @@ impl PlaneCache {
         Some(Snapshot { objects: merged.into_iter().collect(), revision, changed })
     }
 
-    /// The last revision that changed a collection; the layer's where the plane has nothing of it.
+    /// The last revision that changed a collection; the stack's where the plane has nothing of it.
     pub(crate) fn changed(&self, collection: &str) -> u64 {
-        self.state.read().collections.get(collection).map_or(0, |c| c.changed).max(self.layer.revision())
+        let state = self.state.read();
+        state.collections.get(collection).map_or(0, |c| c.changed).max(state.stack)
     }
 
     /// Bytes that it takes, about.

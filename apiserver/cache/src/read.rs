@@ -1,13 +1,13 @@
 //! Lists: from memory as of now, from the store as of a past revision.
 
 use crate::{
-    Cache, Entry,
+    Cache, Entry, Stack,
     event::{self, Own},
     feed::unavailable,
     layer::{Objects, collection},
 };
 use bytes::Bytes;
-use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range};
+use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::{PlaneId, Result};
 use futures_util::StreamExt;
 use std::{collections::VecDeque, sync::Arc};
@@ -76,14 +76,19 @@ impl Cache {
     /// The objects as the cache has them, layer included; `None` for a collection that is too large to be kept in
     /// memory, which has to be read in pages. Call [`Cache::catch_up`] before for a linearizable list.
     pub async fn list_cached(&self, request: ListRequest<'_>) -> Result<Option<Listed>> {
-        let plane = self.plane(request.plane).await?;
         let name = collection(request.group, request.resource);
-        let shot = plane.snapshot(&name, request.namespace, true, self.applied());
-        Ok(shot.map(|shot| Listed {
-            objects: shot.objects,
-            revision: shot.revision,
-            changed: shot.changed.max(plane.layer.revision()),
-        }))
+        loop {
+            let plane = self.plane(request.plane).await?;
+            let shot = plane.snapshot(&name, request.namespace, true, self.applied());
+            // A plane that was put above other layers meanwhile must not be told at a revision behind that.
+            if self.is_current(&plane) {
+                return Ok(shot.map(|shot| Listed {
+                    objects: shot.objects,
+                    revision: shot.revision,
+                    changed: shot.changed,
+                }));
+            }
+        }
     }
 
     /// The objects as the cache has them, layer included, or as the store has them where they are too many for memory.
@@ -135,10 +140,11 @@ impl Cache {
         let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
         let read = self.store.range(range).await.map_err(|error| unavailable(&error))?;
         let last = read.items.last().filter(|_| read.more).map(|item| place(&item.key, prefix));
-        let mut merged = match layers {
-            true => self.layer_part(&request, after, last.as_deref()),
-            false => Objects::new(),
-        };
+        let stack = self.layers.following(request.plane).await.map_err(|error| unavailable(&error))?;
+        if at < stack.revision() && (layers || stack.has_snapshot()) {
+            return Err(unavailable(&StoreError::Compacted { asked: at, oldest: stack.revision() }));
+        }
+        let mut merged = layer_part(&stack, &request, after, last.as_deref(), layers);
         for item in &read.items {
             let place = place(&item.key, prefix);
             match event::read(&item.key, Some(&item.value), item.created, item.modified) {
@@ -160,13 +166,6 @@ impl Cache {
         let (group, resource) = (request.group.to_owned(), request.resource.to_owned());
         let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
         KeyRange::one(&Key::object(request.plane, &path)).end
-    }
-
-    fn layer_part(&self, request: &ListRequest<'_>, after: &str, last: Option<&str>) -> Objects {
-        let name = collection(request.group, request.resource);
-        let mut below = self.layer(request.plane).range(request.plane, &name, request.namespace);
-        below.retain(|place, _| **place > *after && last.is_none_or(|last| **place <= *last));
-        below
     }
 
     /// The objects of a resource in every plane, as of one revision, which is returned. Planes are not loaded for it.
@@ -205,9 +204,26 @@ impl Cache {
             }
             match page.items.last() {
                 Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
-                _ => return Ok(None),
+                _ => break,
             }
         }
+        let stack = self.layers.following(plane).await.map_err(|error| unavailable(&error))?;
+        for (collection, name) in stack.held() {
+            let (group, resource) = collection.split_once('/').unwrap_or_default();
+            let (namespace, name) = match name.split_once('/') {
+                Some((namespace, name)) => (Some(namespace.to_owned()), name),
+                None => (None, name),
+            };
+            let group = if group == "core" { "" } else { group };
+            let (group, resource) = (group.to_owned(), resource.to_owned());
+            let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
+            let own =
+                self.store.get(&Key::object(plane, &path)).await.map_err(|error| unavailable(&error))?;
+            if own.is_none() && !CONTAINERS.contains(&collection) {
+                return Ok(Some(format!("{collection}/{}", path.name)));
+            }
+        }
+        Ok(None)
     }
 
     /// Begins to read the objects of a resource (group, plural, namespace) in several planes, as of one revision. `planes`
@@ -223,7 +239,13 @@ impl Cache {
         let layers = planes.is_some();
         let mut planes = match planes {
             Some(planes) => planes,
-            None => self.planes_with(&collection(group, resource), at).await?,
+            None => {
+                let mut planes = self.planes_with(&collection(group, resource), at).await?;
+                planes.extend(self.layers.above_snapshots());
+                planes.sort_unstable();
+                planes.dedup();
+                planes
+            }
         };
         if let Some((plane, _)) = &after {
             planes.drain(..planes.partition_point(|p| p < plane));
@@ -281,6 +303,26 @@ impl Cache {
         pages.planes.drain(..done);
         Ok(Some(found))
     }
+}
+
+/// What layers have of a page: all of them, or the snapshot alone.
+fn layer_part(
+    stack: &Stack,
+    request: &ListRequest<'_>,
+    after: &str,
+    last: Option<&str>,
+    all: bool,
+) -> Objects {
+    let name = collection(request.group, request.resource);
+    let mut below = match all {
+        true => stack.range(request.plane, &name, request.namespace),
+        false => stack.snapshot(request.plane, &name),
+    };
+    below.retain(|place, entry| {
+        let here = request.namespace.is_none_or(|namespace| entry.namespace() == namespace);
+        here && **place > *after && last.is_none_or(|last| **place <= *last)
+    });
+    below
 }
 
 fn place(key: &Key, prefix: usize) -> Box<str> {

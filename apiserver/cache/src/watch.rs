@@ -79,19 +79,40 @@ impl Cache {
     }
 
     async fn watch_plane(&self, id: &PlaneId, name: &str, start: WatchStart) -> Result<Subscription> {
-        let plane = self.plane(id).await?;
         if let WatchStart::After(revision) = start {
-            if revision < plane.layer.revision() {
-                return Err(too_old(revision, plane.layer.revision()));
-            }
             self.wait_for(revision).await?;
         }
-        let pin = Pin::new(plane.clone());
+        loop {
+            let plane = self.plane(id).await?;
+            // Between its load and its subscription it may have been put above other layers.
+            if let Some(opened) = self.subscribe(&plane, name, start) {
+                return opened;
+            }
+        }
+    }
+
+    /// Subscribes to a plane; `None` where it is not the one any more that takes in events.
+    fn subscribe(
+        &self,
+        plane: &Arc<PlaneCache>,
+        name: &str,
+        start: WatchStart,
+    ) -> Option<Result<Subscription>> {
+        let (id, pin) = (&plane.id, Pin::new(plane.clone()));
         let interest = Interest { plane: Some(id.clone()), collection: name.into() };
         let mut hub = self.hub.lock();
+        if !self.is_current(plane) {
+            return None;
+        }
         let (initial, replay, revision) = match start {
             WatchStart::After(revision) => {
-                let missed = hub.since(&interest, revision).ok_or_else(|| too_old(revision, hub.revision))?;
+                let installed = plane.stack().map_or(0, |stack| stack.revision());
+                if revision < installed {
+                    return Some(Err(too_old(revision, installed)));
+                }
+                let Some(missed) = hub.since(&interest, revision) else {
+                    return Some(Err(too_old(revision, hub.revision)));
+                };
                 (None, missed, revision)
             }
             WatchStart::Now => match plane.snapshot(name, None, true, hub.revision) {
@@ -104,7 +125,7 @@ impl Cache {
             },
         };
         let live = hub.subscribe(interest);
-        Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) })
+        Some(Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) }))
     }
 
     async fn watch_all(&self, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {

@@ -1,11 +1,11 @@
-//! The layers that planes start from: what kube-apiserver and its controllers make in an empty cluster.
+//! The layer that planes start from: what kube-apiserver and its controllers make in an empty cluster.
 //!
-//! They are made from data at start and held once. The store keeps only which content was installed when, so that every
+//! It is made from data at start and held once. The store keeps only which content was installed when, so that every
 //! server gives the same resource versions and times.
 
 use freehold_api::{core_crds, infra_crds};
-use freehold_apiserver_cache::{Layer, LayerSource};
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, Store, StoreError};
+use freehold_apiserver_cache::{Entry, Layer, LayerKind, Stack, StackInfo};
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, Store, StoreError};
 use freehold_machinery::{PlaneId, Value, crd, meta};
 use serde_json::json;
 use std::{
@@ -20,30 +20,35 @@ const SERVICE_ADDRESS: &str = "10.96.0.1";
 /// The range that it is in.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
-/// The layers of the core plane, the infra plane and project planes.
-pub struct Layers {
-    core: Arc<Layer>,
-    infra: Arc<Layer>,
-    project: Arc<Layer>,
+/// The base of the core plane, the infra plane and project planes.
+pub(crate) struct Base {
+    core: BaseLayer,
+    infra: BaseLayer,
+    project: BaseLayer,
 }
 
-impl LayerSource for Layers {
-    fn layer(&self, plane: &PlaneId) -> Arc<Layer> {
-        match plane.as_str() {
-            "core" => self.core.clone(),
-            "infra" => self.infra.clone(),
-            _ => self.project.clone(),
-        }
-    }
+/// A base layer, and the stack of planes that have no other.
+pub(crate) struct BaseLayer {
+    pub(crate) layer: Arc<Layer>,
+    pub(crate) stack: Arc<Stack>,
 }
 
 /// An object with the resource that it is stored under.
-type Placed = (String, String, Value);
+pub(crate) type Placed = (String, String, Value);
 
-impl Layers {
-    /// The layers for a server whose certificates `ca_pem` vouches for, as `store` has them installed. A `writer` installs
-    /// them where the store has none or others.
-    pub async fn install(
+impl Base {
+    /// The base of a plane.
+    pub(crate) fn of(&self, plane: &PlaneId) -> &BaseLayer {
+        match plane.as_str() {
+            "core" => &self.core,
+            "infra" => &self.infra,
+            _ => &self.project,
+        }
+    }
+
+    /// The base for a server whose certificates `ca_pem` vouches for, as `store` has it installed. A `writer` installs it
+    /// where the store has none or another.
+    pub(crate) async fn install(
         store: &dyn Store,
         ca_pem: &str,
         writer: bool,
@@ -56,14 +61,34 @@ impl Layers {
             (group, resource, object.to_string()).hash(&mut hasher);
         }
         let (revision, time) = agree(store, &format!("{:016x}", hasher.finish()), writer, now).await?;
+        let mut content = 0;
         let [core, infra, project] = sets.map(|objects| {
-            let finished = objects.into_iter().map(|placed| finish(placed, &time)).collect();
-            Layer::new(finished, revision)
-                .map(Arc::new)
-                .map_err(|error| InstallError::Object(error.to_string()))
+            content += 1;
+            BaseLayer::new(objects, &time, StackInfo { revision, content, ..StackInfo::default() })
         });
         Ok(Self { core: core?, infra: infra?, project: project? })
     }
+}
+
+impl BaseLayer {
+    fn new(objects: Vec<Placed>, time: &str, info: StackInfo) -> Result<Self, InstallError> {
+        let mut layer = Layer::default();
+        for placed in objects {
+            let (group, resource, object) = finish(placed, time);
+            let entry = Entry::new(object.to_string().as_bytes(), info.revision, info.revision)
+                .map_err(|error| InstallError::Object(error.to_string()))?;
+            layer.put(&path_of(group, resource, &object), Some(Arc::new(entry)));
+        }
+        let layer = Arc::new(layer);
+        let stack = Arc::new(Stack::new(vec![(LayerKind::Base, layer.clone())], info));
+        Ok(Self { layer, stack })
+    }
+}
+
+/// Where an object is within its plane.
+pub(crate) fn path_of(group: String, resource: String, object: &Value) -> ObjectPath {
+    let namespace = Some(meta::namespace(object).to_owned()).filter(|n| !n.is_empty());
+    ObjectPath { group, resource, namespace, name: meta::name(object).to_owned() }
 }
 
 /// Why layers can't be installed.
@@ -112,7 +137,7 @@ async fn agree(
 }
 
 /// Gives an object of a layer its identity.
-fn finish((group, resource, mut object): Placed, time: &str) -> Placed {
+pub(crate) fn finish((group, resource, mut object): Placed, time: &str) -> Placed {
     let seed = format!("{group}/{resource}/{}/{}", meta::namespace(&object), meta::name(&object));
     meta::set(&mut object, "uid", Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string());
     meta::set(&mut object, "creationTimestamp", time);
@@ -133,7 +158,6 @@ fn with_base(ca_pem: &str, crds: Vec<Value>) -> Vec<Placed> {
     let core = |resource: &str, object: Value| (String::new(), resource.to_owned(), object);
     let mut objects = Vec::new();
     for namespace in NAMESPACES {
-        let named = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}});
         objects.push(core(
             "namespaces",
             json!({
@@ -142,14 +166,7 @@ fn with_base(ca_pem: &str, crds: Vec<Value>) -> Vec<Placed> {
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
             }),
         ));
-        objects.push(core("serviceaccounts", named("ServiceAccount", "default")));
-        let mut root_ca = named("ConfigMap", "kube-root-ca.crt");
-        let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
-                     as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
-                     distributions of Kubernetes clusters.";
-        root_ca["metadata"]["annotations"] = json!({"kubernetes.io/description": about});
-        root_ca["data"] = json!({"ca.crt": ca_pem});
-        objects.push(core("configmaps", root_ca));
+        objects.extend(namespace_objects(namespace, ca_pem));
     }
     objects.push(core("services", kubernetes_service()));
     objects.push(("networking.k8s.io".into(), "servicecidrs".into(), service_range()));
@@ -159,6 +176,21 @@ fn with_base(ca_pem: &str, crds: Vec<Value>) -> Vec<Placed> {
         crds.into_iter().map(|crd| ("apiextensions.k8s.io".into(), "customresourcedefinitions".into(), crd)),
     );
     objects
+}
+
+/// What each namespace has from its beginning.
+pub(crate) fn namespace_objects(namespace: &str, ca_pem: &str) -> [Placed; 2] {
+    let named = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let mut root_ca = named("ConfigMap", "kube-root-ca.crt");
+    let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
+                 as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+                 distributions of Kubernetes clusters.";
+    root_ca["metadata"]["annotations"] = json!({"kubernetes.io/description": about});
+    root_ca["data"] = json!({"ca.crt": ca_pem});
+    [
+        (String::new(), "serviceaccounts".to_owned(), named("ServiceAccount", "default")),
+        (String::new(), "configmaps".to_owned(), root_ca),
+    ]
 }
 
 fn rbac(object: Value) -> Placed {

@@ -1,14 +1,15 @@
 //! Which projects there are: what routing needs of each, kept current by the feed itself. The projects' objects need not
 //! be in memory for it.
 
+use freehold_api::keys;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, Result};
 use parking_lot::RwLock;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Weak},
+    sync::{Arc, LazyLock, Weak},
     time::Duration,
 };
 use tokio::sync::watch;
@@ -29,6 +30,10 @@ pub struct ProjectInfo {
     pub dedicated: bool,
     /// Whether the project is being deleted.
     pub deleting: bool,
+    /// The class that its plane starts from.
+    pub class: Arc<str>,
+    /// Whether it is to be a fork and is not one yet: nothing is served in it before.
+    pub forking: bool,
     modified: u64,
 }
 
@@ -70,19 +75,34 @@ struct OwnerRef<'a> {
 struct ControlPlane<'a> {
     #[serde(borrow)]
     mode: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    class: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    from: Option<IgnoredAny>,
+}
+
+/// The class of most projects, once for all of them.
+fn default_class() -> Arc<str> {
+    static DEFAULT: LazyLock<Arc<str>> = LazyLock::new(|| keys::DEFAULT_CLASS.into());
+    DEFAULT.clone()
 }
 
 impl ProjectInfo {
     fn read(entry: &Entry) -> Option<Self> {
         let json = entry.json();
         let fields: Fields<'_> = serde_json::from_slice(&json).ok()?;
-        let mode = fields.status.control_plane.mode.or(fields.spec.control_plane.mode);
+        let (wanted, there) = (fields.spec.control_plane, fields.status.control_plane);
+        let mode = there.mode.or(wanted.mode);
+        let class = wanted.class.filter(|class| class != keys::DEFAULT_CLASS);
         Some(Self {
             name: entry.name().into(),
             plane: entry.uid().parse().ok()?,
             organization: fields.spec.owner_ref.name.into(),
             dedicated: mode.as_deref() == Some("Dedicated"),
             deleting: entry.is_deleting(),
+            class: class.map_or_else(default_class, Into::into),
+            forking: wanted.from.is_some() && there.id.is_none(),
             modified: entry.modified,
         })
     }

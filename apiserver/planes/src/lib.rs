@@ -5,19 +5,27 @@
 //!
 //! This crate must not know: HTTP beyond the path, how objects are written.
 
-pub mod base;
+mod archive;
+mod base;
+mod class;
 pub mod context;
 mod directory;
+mod layers;
+mod operations;
 mod policies;
+mod stored;
 mod types;
 
+pub use base::InstallError;
 pub use directory::{Directory, ProjectInfo};
+pub use layers::Layers;
+pub use stored::{LayerRecord, Released};
 
 use context::Context;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_storage::{KeyRange, ObjectPath, Store};
+use freehold_apiserver_storage::{ObjectPath, Store, StoreError};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
@@ -61,6 +69,8 @@ pub struct DedicatedTarget {
 pub struct Planes {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
+    layers: Arc<Layers>,
+    snapshots: operations::Snapshots,
     /// The plane that `/` leads to: core, or the one plane of a dedicated pair.
     root: PlaneId,
     directory: Arc<Directory>,
@@ -81,10 +91,19 @@ fn is_own(plane: &PlaneId) -> bool {
 
 impl Planes {
     /// The planes of a store. `root` is core, or the one plane that a dedicated server serves.
-    pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, root: PlaneId) -> Arc<Self> {
+    pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, layers: Arc<Layers>, root: PlaneId) -> Arc<Self> {
         let directory = Directory::start(cache.clone(), root.is_core());
-        let (types, policies, endpoints) = Default::default();
-        Arc::new(Self { store, cache, root, directory, types, policies, endpoints })
+        layers.attach(&directory);
+        if root.is_core() {
+            let store = store.clone();
+            tokio::spawn(async move {
+                if let Err(error) = stored::collect_all(&store).await {
+                    tracing::warn!(%error, "layers that nobody needs were not taken away");
+                }
+            });
+        }
+        let (types, policies, endpoints, snapshots) = Default::default();
+        Arc::new(Self { store, cache, layers, snapshots, root, directory, types, policies, endpoints })
     }
 
     /// Projects by name, plane and organization.
@@ -106,6 +125,7 @@ impl Planes {
             Context::Project(name) => {
                 let found = self.directory.by_name(name).await?;
                 let info = found.ok_or_else(|| Status::not_found(&resource("projects"), name))?;
+                Self::check_forked(&info)?;
                 if info.dedicated {
                     self.dedicated(&info).await
                 } else {
@@ -214,32 +234,14 @@ impl Planes {
         let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
         Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())
     }
+}
 
-    /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
-    /// not being deleted, nor one with objects that have finalizers: those are to be deleted first, and waited for.
-    pub async fn delete(&self, plane: &PlaneId) -> Result<()> {
-        let reserved = is_own(plane);
-        let project = self.directory.find_plane(plane).await?;
-        let wanted = match &project {
-            Some(info) => !meta::is_deleting(&self.core_object("projects", &info.name).await?.value()),
-            None => false,
-        };
-        if reserved || wanted {
-            let why = "it is in use: delete its project instead";
-            return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), why));
-        }
-        if let Some(object) = self.cache.held(plane).await? {
-            let why = format!("{object} has finalizers: delete it first");
-            return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), &why));
-        }
-        self.store
-            .clear(KeyRange::plane(plane))
-            .await
-            .map_err(|error| Status::unavailable(error.to_string()).retry_after(1))?;
-        self.cache.forget(plane);
-        self.types.forget(plane);
-        self.policies.forget(plane);
-        self.endpoints.lock().remove(plane);
-        Ok(())
+/// What a client sees of a store that failed.
+pub(crate) fn failed(error: StoreError) -> Status {
+    match error {
+        StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
+        StoreError::Compacted { .. } => Status::expired(error.to_string()),
+        StoreError::Unavailable(_) => Status::unavailable(error.to_string()).retry_after(1),
+        other => Status::internal(other),
     }
 }

@@ -10,6 +10,8 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
 /// Planes whose policies are kept; over it the table starts anew.
 const MAX_PLANES: usize = 2_048;
+/// Stacks whose policies are kept, likewise.
+const MAX_STACKS: usize = 256;
 
 type Revisions = [u64; 4];
 
@@ -20,7 +22,7 @@ pub(crate) struct Policies {
     rules: RuleCache,
     /// Policies of planes, with the revisions of the four resources that they were compiled from.
     known: Mutex<HashMap<PlaneId, (Revisions, Arc<Policy>)>>,
-    /// The policy of planes that have no RBAC objects of their own, by the revision of their layer.
+    /// The policy of planes that have no RBAC objects of their own, by the content of their stack.
     base: Mutex<HashMap<u64, Arc<Policy>>>,
 }
 
@@ -30,8 +32,9 @@ impl Policies {
         for (revision, resource) in revisions.iter_mut().zip(RESOURCES) {
             *revision = cache.changed(plane, GROUP, resource).await?;
         }
-        let layer = cache.layer(plane).revision();
-        let untouched = revisions.iter().all(|revision| *revision == layer);
+        let stack = cache.stack(plane).await?;
+        let layer = stack.content();
+        let untouched = revisions.iter().all(|revision| *revision == stack.revision());
         let found = if untouched {
             self.base.lock().get(&layer).cloned()
         } else {
@@ -57,7 +60,9 @@ impl Policies {
     fn keep(&self, plane: &PlaneId, layer: u64, untouched: bool, revisions: Revisions, policy: &Arc<Policy>) {
         if untouched {
             let mut base = self.base.lock();
-            base.retain(|revision, _| *revision == layer);
+            if base.len() >= MAX_STACKS {
+                base.clear();
+            }
             base.insert(layer, policy.clone());
             return;
         }

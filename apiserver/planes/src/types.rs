@@ -43,7 +43,7 @@ impl Types {
             self.known.lock().remove(plane);
             return Ok(TypeSet::builtin());
         }
-        Ok(self.compile(plane, listed.changed, listed.objects.iter().map(|(_, entry)| entry)))
+        Ok(self.compile(plane, changed, listed.objects.iter().map(|(_, entry)| entry)))
     }
 
     /// Forgets a plane.

@@ -3,8 +3,8 @@
 use crate::{
     DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, convert, strategy, write,
 };
-use freehold_apiserver_cache::codec;
-use freehold_apiserver_storage::{Change, Committed, Key, KeyRange, KeyValue, ObjectPath};
+use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
+use freehold_apiserver_storage::{Change, Commit, Committed, Key, KeyRange, KeyValue, ObjectPath};
 use freehold_machinery::{Result, Status, Value, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -14,6 +14,9 @@ use std::sync::Arc;
 const ATTEMPTS: usize = 50;
 /// Objects that one page of a deletecollection reads.
 const PAGE: usize = 500;
+
+/// Objects of a layer that one commit hides.
+const HIDDEN_AT_ONCE: usize = 100;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -33,6 +36,11 @@ impl Registry {
             let entry = entry.ok_or_else(|| op.not_found())?;
             let live = convert::to_served(&op.ty, entry.value())?;
             check_preconditions(op, options, &live)?;
+            if own.below == Below::Kept {
+                let why =
+                    "it comes from the class of this control plane, which doesn't allow it to be deleted";
+                return Err(Status::forbidden(&op.ty.group_resource(), op.name(), why));
+            }
             let warnings = self.admit_delete(op, &live, options).await?;
             let marked = mark(op, &live, options);
             if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
@@ -57,14 +65,15 @@ impl Registry {
         &self,
         op: &Operation,
         path: &ObjectPath,
-        own: u64,
+        own: Seen,
         live: &Value,
         options: &DeleteOptions,
     ) -> Result<Result<u64, u64>> {
         if options.dry_run {
             return Ok(Ok(0));
         }
-        Ok(match self.commit(op, path, own, self.removal(op, path, live), Vec::new()).await? {
+        let change = self.removal(op, path, live, own.below).await?;
+        Ok(match self.commit(op, path, own, change, Vec::new()).await? {
             Committed::Done(revision) => Ok(revision),
             Committed::Refused(now) => Err(newest(&now)),
         })
@@ -75,7 +84,7 @@ impl Registry {
         &self,
         op: &Operation,
         path: &ObjectPath,
-        own: u64,
+        own: Seen,
         live: &Value,
         mut marked: Value,
         options: &DeleteOptions,
@@ -141,21 +150,56 @@ impl Registry {
         }
     }
 
-    /// What is taken away with an object: its own key, hidden where the layer below has one of that name; and with a
-    /// CRD all of its objects.
-    pub(crate) fn removal(&self, op: &Operation, path: &ObjectPath, last: &Value) -> Vec<Change> {
-        let key = Key::object(&op.plane, path);
-        let hidden = self.cache.in_layer(&op.plane, path);
-        let mut changes =
-            vec![if hidden { Change::Put(key, codec::whiteout()) } else { Change::Delete(key) }];
+    /// What is taken away with an object: its own key, hidden where a layer has one of that name; and with a CRD all of
+    /// its objects. Those that a layer has a part in are hidden one by one before.
+    pub(crate) async fn removal(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        last: &Value,
+        below: Below,
+    ) -> Result<Vec<Change>> {
+        let mut changes = vec![gone(Key::object(&op.plane, path), below)];
         if op.ty.group == "apiextensions.k8s.io" && op.ty.plural == "customresourcedefinitions" {
             let (group, plural) = (last["spec"]["group"].as_str(), last["spec"]["names"]["plural"].as_str());
-            if let (Some(group), Some(plural)) = (group, plural) {
+            if let (Some(group), Some(plural)) = (group, plural)
+                && !self.hide_all(op, group, plural).await?
+            {
                 changes.push(Change::DeleteRange(KeyRange::resource(&op.plane, group, plural, None)));
             }
         }
-        changes
+        Ok(changes)
     }
+
+    /// Takes away every object of a resource that a layer has objects of, in commits of bounded size; `false` where none
+    /// has.
+    async fn hide_all(&self, op: &Operation, group: &str, resource: &str) -> Result<bool> {
+        if !self.cache.stack(&op.plane).await?.has(group, resource) {
+            return Ok(false);
+        }
+        let request = ListRequest { plane: &op.plane, group, resource, namespace: None };
+        let objects = self.cache.list(request).await?.objects;
+        for chunk in objects.chunks(HIDDEN_AT_ONCE) {
+            let mut commit = Commit::default();
+            for (place, _) in chunk {
+                let (namespace, name) = match place.split_once('/') {
+                    Some((namespace, name)) => (Some(namespace.to_owned()), name),
+                    None => (None, &**place),
+                };
+                let (group, resource) = (group.to_owned(), resource.to_owned());
+                let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
+                let (_, seen) = self.cache.get_for_update(&op.plane, &path).await?;
+                commit.changes.push(gone(Key::object(&op.plane, &path), seen.below));
+            }
+            self.store.commit(commit).await.map_err(|error| write::store_failed(&error))?;
+        }
+        Ok(true)
+    }
+}
+
+/// The removal of an object's own key, above what lies below.
+fn gone(key: Key, below: Below) -> Change {
+    if below == Below::Hideable { Change::Put(key, codec::whiteout()) } else { Change::Delete(key) }
 }
 
 /// What a finished delete answers.

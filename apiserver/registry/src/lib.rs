@@ -10,6 +10,7 @@
 mod across;
 mod actions;
 mod admit;
+mod class;
 mod convert;
 mod delete;
 mod list;
@@ -25,6 +26,7 @@ mod watch;
 mod write;
 
 pub use across::{Across, View};
+pub use class::class_objects;
 pub use op::*;
 pub use registry::{PolicySource, Registry};
 pub use strategy::ServiceRanges;

@@ -200,7 +200,7 @@ impl Registry {
         limit: usize,
     ) -> Result<Entries> {
         self.cache.wait_for(at).await?;
-        let base = self.cache.layer(&op.plane).revision();
+        let base = self.cache.stack(&op.plane).await?.revision();
         if at < base {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));
         }

@@ -1,6 +1,6 @@
 //! What the schema says of an object, and what every object must satisfy.
 
-use crate::{Operation, strategy};
+use crate::{Operation, class, strategy};
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     apply::FieldSet,
@@ -86,6 +86,9 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     }
     if !ty.custom {
         errors.extend(built_in(op, object, old));
+    }
+    if class::is_class(ty) {
+        errors.extend(class::check(object));
     }
     if errors.is_empty() {
         return Ok(());

@@ -4,7 +4,7 @@ use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, admit::Admitted,
     convert, delete, prepare, scale, strategy, validate,
 };
-use freehold_apiserver_cache::codec;
+use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::{
     GroupVersionKind, Result, Status, Value,
@@ -344,7 +344,7 @@ impl Registry {
         op: &Operation,
         mut draft: Value,
         live: Option<&Live>,
-        own: u64,
+        own: Seen,
         path: &ObjectPath,
         options: &WriteOptions,
     ) -> Result<(Outcome, Vec<String>)> {
@@ -389,12 +389,16 @@ impl Registry {
         &self,
         op: &Operation,
         path: &ObjectPath,
-        own: u64,
+        own: Seen,
         mut changes: Vec<Change>,
         also: Vec<(Expect, Change)>,
     ) -> Result<Committed> {
         let key = Key::object(&op.plane, path);
-        let mut expect = vec![Expect { key, modified: own }];
+        let mut expect = vec![Expect { key, modified: own.own }];
+        if own.own == 0 {
+            // What was read came from a layer, or there was nothing: that holds as long as the plane stands on the same.
+            expect.push(Expect { key: Key::stack(&op.plane), modified: own.record });
+        }
         for (condition, change) in also {
             expect.push(condition);
             changes.push(change);
@@ -407,7 +411,7 @@ impl Registry {
         &self,
         op: &Operation,
         path: &ObjectPath,
-        own: u64,
+        own: Seen,
         mut last: Value,
         dry_run: bool,
         also: Vec<(Expect, Change)>,
@@ -415,7 +419,7 @@ impl Registry {
         if dry_run {
             return Ok(Outcome::Done(last));
         }
-        let change = self.removal(op, path, &last);
+        let change = self.removal(op, path, &last, own.below).await?;
         match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
                 meta::set(&mut last, "resourceVersion", revision.to_string());

@@ -120,11 +120,36 @@ pub trait Backend: Send + Sync + 'static {
     /// server's.
     async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status>;
 
+    /// Does something with a plane as a whole; gives the answer's body.
+    async fn act_on_plane(&self, plane: &PlaneId, action: PlaneAction) -> Result<Value, Status>;
+
+    /// What a plane has now, as an archive, piece by piece (`GET /archive`).
+    async fn export(&self, target: &Target) -> Result<ArchiveStream, Status>;
+
+    /// Fills an empty plane from an archive (`POST /archive`); gives the answer's body.
+    async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value, Status>;
+
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;
 
     /// A document of the plane's token issuer.
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value, Status>;
+}
+
+/// ArchiveStream of an archive, in order.
+pub type ArchiveStream = BoxStream<'static, Result<Bytes, Status>>;
+
+/// What Freehold's controllers do with a plane as a whole, each of it once however often it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaneAction {
+    /// `PUT /planes/<id>/layers/<layer>?revision=N`: copies the plane, as of a revision or now, into a layer.
+    Snapshot(String, Option<u64>),
+    /// `DELETE /planes/<id>/layers/<layer>`: lets a layer go, at once or with the last plane above it.
+    Release(String),
+    /// `PUT /planes/<id>/stack?layer=L&operation=O`: puts the plane above a layer and takes its own objects away.
+    Switch(String, String),
+    /// `PUT /planes/core/classes/<class>`: makes a class' objects the layer below all planes of the class.
+    Class(String),
 }
 
 /// The two documents with which others verify a plane's service account tokens.

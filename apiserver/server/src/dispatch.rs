@@ -5,7 +5,7 @@ use crate::{
     documents, logs, negotiate,
     options::{self, Write},
     output::{self, Output},
-    read,
+    planes, read,
     respond::{self, Reply},
     reviews, watch,
 };
@@ -22,7 +22,12 @@ const JSON_PATCH_OPERATIONS: usize = 10_000;
 
 /// Serves a request.
 pub(crate) async fn dispatch(call: &mut Call<'_>, body: Incoming) -> Result<Reply, Status> {
-    let Some(path) = &call.info.resource else { return documents::serve(call).await };
+    let Some(path) = &call.info.resource else {
+        return match planes::serve(call, body).await? {
+            Some(reply) => Ok(reply),
+            None => documents::serve(call).await,
+        };
+    };
     let types = call.types().await?;
     let ty = find(&types, path)?.clone();
     *call.known = true;

@@ -76,7 +76,9 @@ impl RequestInfo {
     /// Whether it may go on for as long as the client wants.
     pub(crate) fn is_long_running(&self) -> bool {
         let sub = self.resource.as_ref().and_then(|r| r.subresource.as_deref());
-        self.verb == "watch" || sub.is_some_and(|s| LONG_RUNNING_SUBRESOURCES.contains(&s))
+        self.verb == "watch"
+            || self.path == crate::planes::ARCHIVE
+            || sub.is_some_and(|s| LONG_RUNNING_SUBRESOURCES.contains(&s))
     }
 
     /// Whether it changes nothing, so that it counts against the read-only limit.

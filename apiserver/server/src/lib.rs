@@ -30,6 +30,7 @@ mod options;
 mod output;
 mod path;
 mod payload;
+mod planes;
 mod proxy;
 mod query;
 mod read;
@@ -39,7 +40,7 @@ mod tls;
 mod upstream;
 mod watch;
 
-pub use backend::{Backend, OpenIdDocument};
+pub use backend::{ArchiveStream, Backend, OpenIdDocument, PlaneAction};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits};
 pub use identity::RequestHeaders;
 pub use listen::{Reload, Server};

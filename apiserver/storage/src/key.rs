@@ -2,22 +2,58 @@
 //!
 //! ```text
 //! planes/<plane>/<group>/<resource>/[<namespace>/]<name>     one object ("core" stands for the empty group)
-//! layers/<layer>/...
+//! planes/<plane>/.stack                                      what the plane stands on; absent: what its class says
+//! planes/core/.classes/<class>                               the layer of a class
+//! layers/<layer>/<group>/<resource>/[<namespace>/]<name>     one object of a layer
+//! layers/<layer>/.layer                                      what the layer is, and whether it is sealed
+//! layers/<layer>/.planes/<plane>                             a plane that stands on the layer
 //! system/...
 //! ```
+//! Groups begin with a letter or digit, so records (which begin with `.`) lie before all objects.
+//!
 //! Engines put their own prefix (`/freehold/`) in front.
 
 use bytes::Bytes;
 use freehold_machinery::PlaneId;
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 /// A key of the store, without the engine's prefix.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Bytes);
 
-/// The identifier of a layer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LayerId(pub String);
+/// The identifier of a layer: at most 128 lowercase letters, digits and `-`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayerId(String);
+
+/// A string that can't be a layer's identifier.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no identifier of a layer")]
+pub struct InvalidLayerId(String);
+
+impl FromStr for LayerId {
+    type Err = InvalidLayerId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLayerId> {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if text.is_empty() || text.len() > 128 || !text.bytes().all(fits) {
+            return Err(InvalidLayerId(text.to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl LayerId {
+    /// As it stands in keys.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LayerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Where an object is within its plane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,9 +88,34 @@ impl Key {
         Self(Bytes::from(format!("system/{name}")))
     }
 
-    /// A key in a layer.
-    pub fn layer(layer: &LayerId, name: &str) -> Self {
-        Self(Bytes::from(format!("layers/{}/{name}", layer.0)))
+    /// What a plane stands on.
+    pub fn stack(plane: &PlaneId) -> Self {
+        Self(Bytes::from(format!("planes/{plane}/.stack")))
+    }
+
+    /// Which layer a class has. The name is validated by the caller to be a path segment.
+    pub fn class(class: &str) -> Self {
+        Self(Bytes::from(format!("planes/core/.classes/{class}")))
+    }
+
+    /// An object of a layer.
+    pub fn layer_object(layer: &LayerId, path: &ObjectPath) -> Self {
+        let ObjectPath { group, resource, namespace, name } = path;
+        let group = group_segment(group);
+        Self(Bytes::from(match namespace {
+            Some(namespace) => format!("layers/{layer}/{group}/{resource}/{namespace}/{name}"),
+            None => format!("layers/{layer}/{group}/{resource}/{name}"),
+        }))
+    }
+
+    /// What a layer is.
+    pub fn layer(layer: &LayerId) -> Self {
+        Self(Bytes::from(format!("layers/{layer}/.layer")))
+    }
+
+    /// That a plane stands on a layer.
+    pub fn layer_plane(layer: &LayerId, plane: &PlaneId) -> Self {
+        Self(Bytes::from(format!("layers/{layer}/.planes/{plane}")))
     }
 
     /// A key that an engine read back from its own files.
@@ -79,21 +140,44 @@ impl Key {
         Some((plane.parse().ok()?, rest))
     }
 
+    /// Whether it is a record of a plane or class and no object.
+    pub fn is_record(&self) -> bool {
+        let Some(rest) = self.0.strip_prefix(b"planes/") else { return false };
+        let plane = rest.iter().position(|byte| *byte == b'/');
+        plane.is_some_and(|at| rest.get(at + 1) == Some(&b'.'))
+    }
+
+    /// The class of a key that says which layer it has.
+    pub fn class_name(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()?.strip_prefix("planes/core/.classes/")
+    }
+
     /// The plane and path of an object's key. Both forms of path have their own number of segments.
     pub fn object_path(&self) -> Option<(PlaneId, ObjectPath)> {
         let (plane, rest) = self.split_plane()?;
-        let segments: Vec<&str> = rest.split('/').collect();
-        let (group, resource, namespace, name) = match segments[..] {
-            [group, resource, name] => (group, resource, None, name),
-            [group, resource, namespace, name] => (group, resource, Some(namespace.to_owned()), name),
-            _ => return None,
-        };
-        let group = if group == "core" { "" } else { group };
-        Some((
-            plane,
-            ObjectPath { group: group.into(), resource: resource.into(), namespace, name: name.into() },
-        ))
+        Some((plane, path_of(rest)?))
     }
+
+    /// The path of an object of a layer.
+    pub fn layer_path(&self) -> Option<ObjectPath> {
+        let text = std::str::from_utf8(&self.0).ok()?;
+        path_of(text.strip_prefix("layers/")?.split_once('/')?.1)
+    }
+}
+
+fn path_of(rest: &str) -> Option<ObjectPath> {
+    let mut segments = rest.split('/');
+    let (group, resource) = (segments.next()?, segments.next()?);
+    let (namespace, name) = match (segments.next()?, segments.next(), segments.next()) {
+        (name, None, None) => (None, name),
+        (namespace, Some(name), None) => (Some(namespace.to_owned()), name),
+        _ => return None,
+    };
+    if group.starts_with('.') {
+        return None;
+    }
+    let group = if group == "core" { "" } else { group };
+    Some(ObjectPath { group: group.into(), resource: resource.into(), namespace, name: name.into() })
 }
 
 impl fmt::Debug for Key {
@@ -154,6 +238,37 @@ impl KeyRange {
         Self::prefix(format!("planes/{plane}/"))
     }
 
+    /// Every object of a plane's own, its record aside.
+    pub fn plane_objects(plane: &PlaneId) -> Self {
+        Self::objects(format!("planes/{plane}/"))
+    }
+
+    /// The layers of classes.
+    pub fn classes() -> Self {
+        Self::prefix("planes/core/.classes/".into())
+    }
+
+    /// One layer with its records.
+    pub fn layer(layer: &LayerId) -> Self {
+        Self::prefix(format!("layers/{layer}/"))
+    }
+
+    /// Every object of a layer.
+    pub fn layer_objects(layer: &LayerId) -> Self {
+        Self::objects(format!("layers/{layer}/"))
+    }
+
+    /// The planes that stand on a layer.
+    pub fn layer_planes(layer: &LayerId) -> Self {
+        Self::prefix(format!("layers/{layer}/.planes/"))
+    }
+
+    /// What lies behind the records: '0' is the first character that a group can begin with.
+    fn objects(prefix: String) -> Self {
+        let all = Self::prefix(prefix);
+        Self { start: [&all.start[..], b"0"].concat().into(), end: all.end }
+    }
+
     /// One resource of a plane, in one namespace or in all.
     pub fn resource(plane: &PlaneId, group: &str, resource: &str, namespace: Option<&str>) -> Self {
         let group = group_segment(group);
@@ -206,6 +321,27 @@ mod tests {
             };
             assert_eq!(Key::object(&plane, &path).object_path(), Some((plane.clone(), path)));
         }
+    }
+
+    #[test]
+    fn records_of_planes_and_layers_are_no_objects() {
+        let (plane, layer) = (PlaneId::core(), LayerId::from_str("s-1").unwrap());
+        let path =
+            ObjectPath { group: "0.io".into(), resource: "pods".into(), namespace: None, name: "x".into() };
+        let object = Key::object(&plane, &path);
+        for record in
+            [Key::stack(&plane), Key::class("a"), Key::layer(&layer), Key::layer_plane(&layer, &plane)]
+        {
+            assert_eq!((record.object_path(), record.layer_path()), (None, None), "{record:?}");
+            assert_eq!(record.is_record(), record.as_bytes().starts_with(b"planes/"), "{record:?}");
+            assert!(!KeyRange::plane_objects(&plane).contains(&record), "{record:?}");
+            assert!(!KeyRange::layer_objects(&layer).contains(&record), "{record:?}");
+        }
+        assert!(KeyRange::plane_objects(&plane).contains(&object) && !object.is_record());
+        assert_eq!(Key::layer_object(&layer, &path).layer_path(), Some(path.clone()));
+        assert!(KeyRange::layer_objects(&layer).contains(&Key::layer_object(&layer, &path)));
+        assert!(KeyRange::plane(&plane).contains(&Key::stack(&plane)));
+        assert!("../x".parse::<LayerId>().is_err() && "".parse::<LayerId>().is_err());
     }
 
     #[test]

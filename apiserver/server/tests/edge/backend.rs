@@ -11,7 +11,7 @@ use freehold_apiserver_registry::{
     Body, DeleteOptions, EventKind, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions,
     WriteOptions, Written,
 };
-use freehold_apiserver_server::{Backend, OpenIdDocument, RequestHeaders};
+use freehold_apiserver_server::{ArchiveStream, Backend, OpenIdDocument, PlaneAction, RequestHeaders};
 use freehold_machinery::{GroupResource, PlaneId, Status, User, Value, meta};
 use freehold_pki::PrivateKey;
 use futures_util::{StreamExt, stream, stream::BoxStream};
@@ -307,6 +307,20 @@ impl Backend for Memory {
     async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
         let pieces = [Ok(Bytes::from_static(b"half of ")), Err(Status::internal("the store is gone"))];
         Ok(stream::iter(pieces).boxed())
+    }
+
+    async fn act_on_plane(&self, plane: &PlaneId, action: PlaneAction) -> Result<Value, Status> {
+        Ok(json!({"plane": plane.as_str(), "action": format!("{action:?}")}))
+    }
+
+    async fn export(&self, _: &Target) -> Result<ArchiveStream, Status> {
+        Ok(stream::iter([Ok("one ".into()), Ok("two".into())]).boxed())
+    }
+
+    async fn import(&self, _: &Target, archive: ArchiveStream) -> Result<Value, Status> {
+        let pieces: Vec<_> = archive.collect().await;
+        let bytes: usize = pieces.into_iter().map(|piece| piece.map_or(0, |piece| piece.len())).sum();
+        Ok(json!({"bytes": bytes}))
     }
 
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)> {

@@ -1,0 +1,303 @@
+//! Which layers lie below which plane, and the layers themselves, each in memory once while a plane in memory is above it.
+//!
+//! A plane stands on its snapshot (if its record names one), the layer of its project's class (if that has one) and the
+//! base. Records are followed through the feed of the cache, so that each server switches a plane at the same revision.
+
+use crate::{
+    Directory,
+    base::{Base, InstallError},
+};
+use async_trait::async_trait;
+use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
+use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, LayerId, Range, Store, StoreError};
+use freehold_machinery::PlaneId;
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, OnceLock, Weak},
+};
+use tokio::sync::OnceCell;
+
+/// Keys that one read of a layer asks for.
+const CHUNK: usize = 2_000;
+
+/// What a plane stands on: the value of [`Key::stack`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StackRecord {
+    /// Its snapshot.
+    pub(crate) layer: String,
+    /// The operation that put it there; doing that again changes nothing.
+    pub(crate) operation: String,
+}
+
+/// Which layer a class has: the value of [`Key::class`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClassRecord {
+    /// Its layer.
+    pub(crate) layer: String,
+    /// The one before, which servers that are behind may still read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) previous: Option<String>,
+    /// Whether what class and base bring can't be deleted.
+    #[serde(default)]
+    pub(crate) keeps: bool,
+}
+
+/// A layer that a record names, since a revision.
+#[derive(Clone)]
+struct Named {
+    layer: LayerId,
+    revision: u64,
+    keeps: bool,
+}
+
+type Loading = Arc<OnceCell<Arc<Layer>>>;
+
+/// The layers of a store.
+pub struct Layers {
+    store: Arc<dyn Store>,
+    /// The one plane of a dedicated pair; core where all planes are served.
+    root: PlaneId,
+    base: Base,
+    ca_pem: String,
+    directory: OnceLock<Weak<Directory>>,
+    /// Planes that have a record.
+    planes: RwLock<HashMap<PlaneId, Named>>,
+    classes: RwLock<HashMap<String, Named>>,
+    loaded: Mutex<HashMap<LayerId, Weak<Layer>>>,
+    loading: Mutex<HashMap<LayerId, Loading>>,
+}
+
+/// The record of a plane that stands on a snapshot.
+pub(crate) fn read_stack(record: &KeyValue) -> Option<StackRecord> {
+    serde_json::from_slice(&record.value).ok()
+}
+
+fn named(layer: &str, revision: u64, keeps: bool) -> Option<Named> {
+    Some(Named { layer: layer.parse().ok()?, revision, keeps })
+}
+
+impl Layers {
+    /// The layers for a server whose certificates `ca_pem` vouches for, as `store` has them installed. A `writer` installs
+    /// the base where the store has none or another. `root` is core, or the one plane of a dedicated pair.
+    pub async fn install(
+        store: Arc<dyn Store>,
+        root: PlaneId,
+        ca_pem: &str,
+        now: &str,
+    ) -> Result<Self, InstallError> {
+        let base = Base::install(&*store, ca_pem, root.is_core(), now).await?;
+        let layers = Self {
+            store,
+            root,
+            base,
+            ca_pem: ca_pem.to_owned(),
+            directory: OnceLock::new(),
+            planes: RwLock::default(),
+            classes: RwLock::default(),
+            loaded: Mutex::default(),
+            loading: Mutex::default(),
+        };
+        layers.refresh().await?;
+        Ok(layers)
+    }
+
+    /// What planes publish as `kube-root-ca.crt`.
+    pub(crate) fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// From now on planes are looked up there.
+    pub(crate) fn attach(&self, directory: &Arc<Directory>) {
+        drop(self.directory.set(Arc::downgrade(directory)));
+    }
+
+    /// The layer of a plane's class.
+    fn class_of(&self, plane: &PlaneId) -> Option<Named> {
+        let classes = self.classes.read();
+        if classes.is_empty() {
+            return None;
+        }
+        let directory = self.directory.get()?.upgrade()?;
+        classes.get(&*directory.by_plane(plane)?.class).cloned()
+    }
+
+    /// A layer in memory.
+    fn in_memory(&self, layer: &LayerId) -> Option<Arc<Layer>> {
+        self.loaded.lock().get(layer)?.upgrade()
+    }
+
+    /// A layer, loaded. [`StoreError::Corrupt`] where there is none, or only a part of one.
+    pub(crate) async fn layer(&self, id: &LayerId) -> Result<Arc<Layer>, StoreError> {
+        if let Some(found) = self.in_memory(id) {
+            return Ok(found);
+        }
+        let cell = self.loading.lock().entry(id.clone()).or_default().clone();
+        let loaded = cell.get_or_try_init(|| self.read(id)).await.cloned();
+        let mut known = self.loaded.lock();
+        self.loading.lock().remove(id);
+        known.retain(|_, layer| layer.strong_count() > 0);
+        let layer = loaded?;
+        known.insert(id.clone(), Arc::downgrade(&layer));
+        Ok(layer)
+    }
+
+    async fn read(&self, id: &LayerId) -> Result<Arc<Layer>, StoreError> {
+        if !crate::stored::is_sealed(&*self.store, id).await? {
+            return Err(StoreError::Corrupt(format!("layer {id} is not there")));
+        }
+        let mut layer = Layer::default();
+        let mut keys = KeyRange::layer_objects(id);
+        loop {
+            let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
+            let page = self.store.range(range).await?;
+            for item in &page.items {
+                if let Some(path) = item.key.layer_path() {
+                    layer.add(&path, item);
+                }
+            }
+            match page.items.last() {
+                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
+                _ => return Ok(Arc::new(layer)),
+            }
+        }
+    }
+
+    /// The stack of a plane of these layers; `None` where one of them is not in `find`.
+    fn assemble(
+        &self,
+        plane: &PlaneId,
+        snapshot: Option<&Named>,
+        class: Option<&Named>,
+        find: impl Fn(&LayerId) -> Option<Arc<Layer>>,
+    ) -> Option<Arc<Stack>> {
+        let base = self.base.of(plane);
+        if snapshot.is_none() && class.is_none() {
+            return Some(base.stack.clone());
+        }
+        let mut layers = Vec::with_capacity(3);
+        let mut hasher = DefaultHasher::new();
+        base.stack.content().hash(&mut hasher);
+        let mut info = StackInfo { revision: base.stack.revision(), ..StackInfo::default() };
+        for (kind, named) in [(LayerKind::Snapshot, snapshot), (LayerKind::Class, class)] {
+            let Some(named) = named else { continue };
+            layers.push((kind, find(&named.layer)?));
+            info.revision = info.revision.max(named.revision);
+            info.keeps |= named.keeps;
+            (kind == LayerKind::Class, &named.layer, named.keeps).hash(&mut hasher);
+        }
+        layers.push((LayerKind::Base, base.layer.clone()));
+        info.record = snapshot.map_or(0, |named| named.revision);
+        info.content = hasher.finish();
+        Some(Arc::new(Stack::new(layers, info)))
+    }
+
+    async fn load(
+        &self,
+        plane: &PlaneId,
+        snapshot: Option<Named>,
+        class: Option<Named>,
+    ) -> Result<Arc<Stack>, StoreError> {
+        let mut found = HashMap::new();
+        for named in [&snapshot, &class].into_iter().flatten() {
+            found.insert(named.layer.clone(), self.layer(&named.layer).await?);
+        }
+        let stack =
+            self.assemble(plane, snapshot.as_ref(), class.as_ref(), |layer| found.get(layer).cloned());
+        Ok(stack.unwrap_or_else(|| self.base.of(plane).stack.clone()))
+    }
+}
+
+#[async_trait]
+impl LayerSource for Layers {
+    async fn stack(&self, plane: &PlaneId, record: Option<&KeyValue>) -> Result<Arc<Stack>, StoreError> {
+        let snapshot = record.and_then(|record| named(&read_stack(record)?.layer, record.modified, false));
+        self.load(plane, snapshot, self.class_of(plane)).await
+    }
+
+    fn known(&self, plane: &PlaneId) -> Option<Arc<Stack>> {
+        let snapshot = self.planes.read().get(plane).cloned();
+        let class = self.class_of(plane);
+        self.assemble(plane, snapshot.as_ref(), class.as_ref(), |layer| self.in_memory(layer))
+    }
+
+    async fn following(&self, plane: &PlaneId) -> Result<Arc<Stack>, StoreError> {
+        let snapshot = self.planes.read().get(plane).cloned();
+        match self.load(plane, snapshot, self.class_of(plane)).await {
+            // One plane whose layer is gone is no reason not to follow the others.
+            Err(StoreError::Corrupt(why)) => {
+                tracing::error!(%plane, why, "a plane's layers can't be read");
+                Ok(self.base.of(plane).stack.clone())
+            }
+            other => other,
+        }
+    }
+
+    fn follow(&self, event: &Event) -> Option<Switch> {
+        if let Some(class) = event.key.class_name() {
+            let mut classes = self.classes.write();
+            let record =
+                event.value.as_ref().and_then(|value| serde_json::from_slice::<ClassRecord>(value).ok());
+            match record.and_then(|r| named(&r.layer, event.revision, r.keeps)) {
+                Some(named) => classes.insert(class.to_owned(), named),
+                None => classes.remove(class),
+            };
+            return Some(Switch::Class(class.to_owned()));
+        }
+        let (plane, _) = event.key.split_plane()?;
+        if event.key != Key::stack(&plane) {
+            return None;
+        }
+        let record = event.value.as_ref().and_then(|value| serde_json::from_slice::<StackRecord>(value).ok());
+        let mut planes = self.planes.write();
+        match record.and_then(|record| named(&record.layer, event.revision, false)) {
+            Some(named) => planes.insert(plane.clone(), named),
+            None => planes.remove(&plane),
+        };
+        Some(Switch::Plane(plane))
+    }
+
+    fn above_snapshots(&self) -> Vec<PlaneId> {
+        self.planes.read().keys().cloned().collect()
+    }
+
+    fn is_of_class(&self, plane: &PlaneId, class: &str) -> bool {
+        let directory = self.directory.get().and_then(Weak::upgrade);
+        directory.and_then(|directory| directory.by_plane(plane)).is_some_and(|info| &*info.class == class)
+    }
+
+    async fn refresh(&self) -> Result<(), StoreError> {
+        let mut planes = HashMap::new();
+        let mut classes = HashMap::new();
+        let stacks = match self.root.is_core() {
+            true => self.store.range(Range::all(KeyRange::system("stacks"))).await?.items,
+            false => Vec::new(),
+        };
+        let listed = stacks.iter().filter_map(|item| {
+            let text = std::str::from_utf8(item.key.as_bytes()).ok()?;
+            text.strip_prefix("system/stacks/")?.parse::<PlaneId>().ok()
+        });
+        let own = (!self.root.is_core()).then(|| self.root.clone());
+        for plane in listed.chain(own) {
+            let record = self.store.get(&Key::stack(&plane)).await?;
+            let found = record.and_then(|r| named(&read_stack(&r)?.layer, r.modified, false));
+            planes.extend(found.map(|named| (plane, named)));
+        }
+        if self.root.is_core() {
+            for item in self.store.range(Range::all(KeyRange::classes())).await?.items {
+                let record = serde_json::from_slice::<ClassRecord>(&item.value).ok();
+                let found = record.and_then(|r| named(&r.layer, item.modified, r.keeps));
+                classes.extend(item.key.class_name().map(str::to_owned).zip(found));
+            }
+        }
+        *self.planes.write() = planes;
+        *self.classes.write() = classes;
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.loaded.lock().values().filter_map(Weak::upgrade).map(|layer| layer.bytes()).sum()
+    }
+}

@@ -1,0 +1,244 @@
+//! What is done with a plane as a whole: snapshots, forks, restores, and its end.
+//!
+//! Each can be killed between any two of its commits and be done again: a snapshot counts when it is sealed, and a plane is
+//! put above other layers, and rid of its own objects, in one commit.
+
+use crate::{
+    Planes, directory, failed, is_own,
+    layers::{StackRecord, read_stack},
+    stored::{self, LayerRecord, Merged, Released, Writer},
+};
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, LayerId, Range, StoreError,
+};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc};
+
+/// How often a commit is tried again when others change the same meanwhile.
+const ATTEMPTS: usize = 20;
+
+type Running = Shared<BoxFuture<'static, Result<LayerRecord>>>;
+
+/// Snapshots that are being made. A client that gives up and asks again waits for the same one.
+#[derive(Default)]
+pub(crate) struct Snapshots(Mutex<HashMap<LayerId, Running>>);
+
+fn planes() -> GroupResource {
+    GroupResource::new("", "planes")
+}
+
+/// The key that lists a plane among those with a record.
+fn listed(plane: &PlaneId) -> Key {
+    Key::system(&format!("stacks/{plane}"))
+}
+
+/// The layer of a plane's record.
+fn layer_of(record: Option<&KeyValue>) -> Option<LayerId> {
+    read_stack(record?)?.layer.parse().ok()
+}
+
+impl Planes {
+    /// Copies what a plane has, as of a revision (the latest where none is given), into a layer, and seals that. Doing it
+    /// again changes nothing. 410 for a revision that is compacted, 400 for one that is yet to come.
+    pub async fn snapshot(
+        self: &Arc<Self>,
+        plane: &PlaneId,
+        layer: &LayerId,
+        at: Option<u64>,
+    ) -> Result<LayerRecord> {
+        if let Some((record, _)) = stored::record(&*self.store, layer).await.map_err(failed)?
+            && record.sealed
+        {
+            if record.source != plane.as_str() || at.is_some_and(|at| at != record.revision) {
+                let why = format!("it is a snapshot of {} at {}", record.source, record.revision);
+                return Err(Status::conflict(&stored::resource(), layer.as_str(), &why));
+            }
+            return Ok(record);
+        }
+        let running = {
+            let mut all = self.snapshots.0.lock();
+            let start = || {
+                let (planes, plane, layer) = (self.clone(), plane.clone(), layer.clone());
+                let make = async move {
+                    let made = planes.make_snapshot(&plane, &layer, at).await;
+                    planes.snapshots.0.lock().remove(&layer);
+                    made
+                };
+                let running = make.boxed().shared();
+                tokio::spawn(running.clone());
+                running
+            };
+            all.entry(layer.clone()).or_insert_with(start).clone()
+        };
+        running.await
+    }
+
+    async fn make_snapshot(&self, plane: &PlaneId, layer: &LayerId, at: Option<u64>) -> Result<LayerRecord> {
+        let hold = self.store.hold().await.map_err(failed)?;
+        let revision = at.unwrap_or(hold.revision);
+        if revision > hold.revision {
+            let why = format!("revision {revision} is yet to come; the latest is {}", hold.revision);
+            return Err(Status::bad_request(why));
+        }
+        let gone = |error| match error {
+            StoreError::Compacted { asked, oldest } => Status::expired(format!(
+                "revision {asked} is not kept any more; the oldest that can be read is {oldest}"
+            )),
+            other => failed(other),
+        };
+        let mut from = Merged::new(&self.store, plane, revision).await.map_err(gone)?;
+        let mut next = from.next().await.map_err(gone)?;
+        let (store, source) = (self.store.clone(), plane.to_string());
+        let mut writer = Writer::begin(store, layer.clone(), source, revision).await?;
+        loop {
+            match next {
+                Some((path, item)) => writer.put(&path, item.value).await?,
+                None => return writer.seal().await,
+            }
+            next = match from.next().await {
+                Ok(next) => next,
+                Err(error) => {
+                    writer.abandon().await?;
+                    return Err(gone(error));
+                }
+            };
+        }
+    }
+
+    /// Puts a plane above a layer and takes away all that it has of its own: at one revision, which is returned. An
+    /// operation that was done already changes nothing.
+    pub async fn switch(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<u64> {
+        let clear = Change::DeleteRange(KeyRange::plane_objects(plane));
+        self.put_above(plane, layer, operation, Some(clear)).await
+    }
+
+    /// The same; `also` is done in the same commit.
+    pub(crate) async fn put_above(
+        &self,
+        plane: &PlaneId,
+        layer: &LayerId,
+        operation: &str,
+        also: Option<Change>,
+    ) -> Result<u64> {
+        if is_own(plane) {
+            return Err(Status::conflict(
+                &planes(),
+                plane.as_str(),
+                "only planes of projects have snapshots",
+            ));
+        }
+        // Loaded before, so that the switch takes no time.
+        let loaded = self.layers.layer(layer).await;
+        for _ in 0..ATTEMPTS {
+            let before = self.store.get(&Key::stack(plane)).await.map_err(failed)?;
+            let record = StackRecord { layer: layer.to_string(), operation: operation.to_owned() };
+            if let Some(before) = before.as_ref().filter(|before| read_stack(before) == Some(record.clone()))
+            {
+                self.cache.wait_for(before.modified).await?;
+                return Ok(before.modified);
+            }
+            let found = stored::record(&*self.store, layer).await.map_err(failed)?;
+            let Some((_, sealed)) = found.filter(|(record, _)| record.sealed && !record.released) else {
+                return Err(Status::not_found(&stored::resource(), layer.as_str()));
+            };
+            let expect = vec![
+                Expect { key: Key::layer(layer), modified: sealed },
+                Expect { key: Key::stack(plane), modified: before.as_ref().map_or(0, |kv| kv.modified) },
+            ];
+            let value = serde_json::to_vec(&record).map_err(Status::internal)?;
+            let mut changes = vec![
+                Change::Put(Key::stack(plane), value.into()),
+                Change::Put(Key::layer_plane(layer, plane), b"{}"[..].into()),
+                Change::Put(listed(plane), b"{}"[..].into()),
+            ];
+            changes.extend(also.clone());
+            let left = layer_of(before.as_ref()).filter(|left| left != layer);
+            changes.extend(left.iter().map(|left| Change::Delete(Key::layer_plane(left, plane))));
+            if let Committed::Done(revision) =
+                self.store.commit(Commit { expect, changes }).await.map_err(failed)?
+            {
+                self.cache.wait_for(revision).await?;
+                drop(loaded);
+                if let Some(left) = left {
+                    stored::collect(&self.store, &left).await?;
+                }
+                return Ok(revision);
+            }
+        }
+        Err(Status::modified(&planes(), plane.as_str()))
+    }
+
+    /// Lets a layer go: at once, or with the last plane that stands on it.
+    pub async fn release(&self, layer: &LayerId) -> Result<Released> {
+        stored::release(&self.store, layer).await
+    }
+
+    /// Whether a plane has nothing of its own and stands on no snapshot.
+    pub(crate) async fn is_empty(&self, plane: &PlaneId) -> Result<bool> {
+        let range = Range { limit: 1, keys_only: true, ..Range::all(KeyRange::plane(plane)) };
+        Ok(self.store.range(range).await.map_err(failed)?.items.is_empty())
+    }
+
+    /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
+    /// not being deleted.
+    pub async fn delete(&self, plane: &PlaneId) -> Result<()> {
+        let reserved = is_own(plane);
+        let project = self.directory.find_plane(plane).await?;
+        let wanted = match &project {
+            Some(info) => !meta::is_deleting(&self.core_object("projects", &info.name).await?.value()),
+            None => false,
+        };
+        if reserved || wanted {
+            let why = "it is in use: delete its project instead";
+            return Err(Status::conflict(&planes(), plane.as_str(), why));
+        }
+        if let Some(object) = self.cache.held(plane).await? {
+            let why = format!("{object} has finalizers: delete it first");
+            return Err(Status::conflict(&planes(), plane.as_str(), &why));
+        }
+        self.delete_keys(plane).await?;
+        // A fork that was not finished.
+        self.release(&format!("fork-{plane}").parse().map_err(Status::internal)?).await?;
+        self.cache.forget(plane);
+        self.types.forget(plane);
+        self.policies.forget(plane);
+        self.endpoints.lock().remove(plane);
+        Ok(())
+    }
+
+    /// Takes a plane from above its layers, and then its keys, in steps between which others get their turn.
+    async fn delete_keys(&self, plane: &PlaneId) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let record = self.store.get(&Key::stack(plane)).await.map_err(failed)?;
+            let Some(left) = layer_of(record.as_ref()) else {
+                return self.store.clear(KeyRange::plane(plane)).await.map_err(failed);
+            };
+            let modified = record.as_ref().map_or(0, |kv| kv.modified);
+            let changes = vec![
+                Change::Delete(Key::stack(plane)),
+                Change::Delete(Key::layer_plane(&left, plane)),
+                Change::Delete(listed(plane)),
+            ];
+            let expect = vec![Expect { key: Key::stack(plane), modified }];
+            if let Committed::Done(_) = self.store.commit(Commit { expect, changes }).await.map_err(failed)? {
+                stored::collect(&self.store, &left).await?;
+            }
+        }
+        Err(Status::modified(&planes(), plane.as_str()))
+    }
+
+    /// 503 for a project that is to be a fork and is not one yet.
+    pub(crate) fn check_forked(info: &directory::ProjectInfo) -> Result<()> {
+        match info.forking {
+            true => {
+                Err(Status::unavailable(format!("project {:?} is being forked", info.name)).retry_after(1))
+            }
+            false => Ok(()),
+        }
+    }
+}

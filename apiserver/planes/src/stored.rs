@@ -1,0 +1,303 @@
+//! Layers in the store: written in commits of bounded size, sealed by a last one, and gone when nobody needs them.
+//!
+//! A layer that is not sealed is nothing: a writer that finds one (its predecessor was killed) takes it away and begins
+//! again. A sealed one never changes. One that was released goes with the last plane that stands on it.
+
+use crate::failed;
+use bytes::Bytes;
+use freehold_apiserver_cache::codec::{self, Stored};
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, LayerId, ObjectPath, Range, Store, StoreError,
+};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value};
+use serde::{Deserialize, Serialize};
+use std::{collections::VecDeque, sync::Arc};
+
+/// Keys that one read asks for.
+const CHUNK: usize = 500;
+/// Objects that one commit writes.
+const BATCH: usize = 100;
+/// Bytes of values that one commit writes, one value aside.
+const BATCH_BYTES: usize = 512 << 10;
+/// Planes that an answer names.
+const NAMED: usize = 20;
+/// Secrets of this type hold tokens of the plane that they were made in.
+const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
+
+/// What a layer is: the value of [`Key::layer`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LayerRecord {
+    /// Where its objects are from: a plane, or what else.
+    pub source: String,
+    /// As of which revision.
+    pub revision: u64,
+    /// How many objects it has.
+    pub objects: u64,
+    /// How many bytes their values take.
+    pub bytes: u64,
+    /// Whether it is complete.
+    pub sealed: bool,
+    /// Whether it goes when no plane stands on it.
+    #[serde(default)]
+    pub released: bool,
+}
+
+/// What became of a layer that was released.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Planes that still stand on it, some of them where there are many; empty if it is gone.
+    pub planes: Vec<PlaneId>,
+}
+
+pub(crate) fn resource() -> GroupResource {
+    GroupResource::new("", "layers")
+}
+
+/// That a layer was released, so that one that nobody needs is found after a crash.
+fn released_key(layer: &LayerId) -> Key {
+    Key::system(&format!("released/{layer}"))
+}
+
+/// A layer's record and the revision that wrote it.
+pub(crate) async fn record(
+    store: &dyn Store,
+    layer: &LayerId,
+) -> Result<Option<(LayerRecord, u64)>, StoreError> {
+    let Some(found) = store.get(&Key::layer(layer)).await? else { return Ok(None) };
+    let record = serde_json::from_slice(&found.value)
+        .map_err(|error| StoreError::Corrupt(format!("the record of layer {layer}: {error}")))?;
+    Ok(Some((record, found.modified)))
+}
+
+pub(crate) async fn is_sealed(store: &dyn Store, layer: &LayerId) -> Result<bool, StoreError> {
+    Ok(record(store, layer).await?.is_some_and(|(record, _)| record.sealed))
+}
+
+fn put_record(layer: &LayerId, record: &LayerRecord) -> Change {
+    let value = serde_json::to_vec(record).unwrap_or_default();
+    Change::Put(Key::layer(layer), value.into())
+}
+
+/// Writes a layer.
+pub(crate) struct Writer {
+    store: Arc<dyn Store>,
+    layer: LayerId,
+    record: LayerRecord,
+    modified: u64,
+    batch: Vec<Change>,
+    batch_bytes: usize,
+}
+
+impl Writer {
+    /// Begins a layer. What another writer left unfinished goes; 409 where it is sealed.
+    pub(crate) async fn begin(
+        store: Arc<dyn Store>,
+        layer: LayerId,
+        source: String,
+        revision: u64,
+    ) -> Result<Self> {
+        let before = record(&*store, &layer).await.map_err(failed)?;
+        if before.as_ref().is_some_and(|(record, _)| record.sealed) {
+            return Err(Status::conflict(&resource(), layer.as_str(), "it is sealed"));
+        }
+        let modified = before.map_or(0, |(_, modified)| modified);
+        let record = LayerRecord { source, revision, ..LayerRecord::default() };
+        let mut writer = Self { store, layer, record, modified, batch: Vec::new(), batch_bytes: 0 };
+        writer.commit(Vec::new()).await?;
+        writer.store.clear(KeyRange::layer_objects(&writer.layer)).await.map_err(failed)?;
+        Ok(writer)
+    }
+
+    /// Adds what is stored under a path.
+    pub(crate) async fn put(&mut self, path: &ObjectPath, value: Bytes) -> Result<()> {
+        if self.batch.len() >= BATCH || !self.batch.is_empty() && self.batch_bytes + value.len() > BATCH_BYTES
+        {
+            let batch = std::mem::take(&mut self.batch);
+            self.batch_bytes = 0;
+            self.commit(batch).await?;
+        }
+        self.record.objects += u64::from(codec::decode(&value) != Some(Stored::Whiteout));
+        self.record.bytes += value.len() as u64;
+        self.batch_bytes += value.len();
+        self.batch.push(Change::Put(Key::layer_object(&self.layer, path), value));
+        Ok(())
+    }
+
+    /// Writes the rest, and that it is complete.
+    pub(crate) async fn seal(mut self) -> Result<LayerRecord> {
+        let batch = std::mem::take(&mut self.batch);
+        self.commit(batch).await?;
+        self.record.sealed = true;
+        self.commit(Vec::new()).await?;
+        Ok(self.record)
+    }
+
+    /// Takes away what was written.
+    pub(crate) async fn abandon(self) -> Result<()> {
+        release(&self.store, &self.layer).await.map(drop)
+    }
+
+    /// Two writers of one layer notice each other by its record, which each commit writes.
+    async fn commit(&mut self, mut changes: Vec<Change>) -> Result<()> {
+        let expect = vec![Expect { key: Key::layer(&self.layer), modified: self.modified }];
+        changes.push(put_record(&self.layer, &self.record));
+        match self.store.commit(Commit { expect, changes }).await.map_err(failed)? {
+            Committed::Done(revision) => self.modified = revision,
+            Committed::Refused(_) => {
+                let why = "somebody else writes or deletes it at the same time";
+                return Err(Status::conflict(&resource(), self.layer.as_str(), why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets a layer go: at once, or with the last plane that stands on it.
+pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<Released> {
+    loop {
+        let Some((mut found, modified)) = record(&**store, layer).await.map_err(failed)? else {
+            return Ok(Released::default());
+        };
+        if !found.released {
+            found.released = true;
+            let expect = vec![Expect { key: Key::layer(layer), modified }];
+            let note = Change::Put(released_key(layer), Bytes::from_static(b"{}"));
+            let changes = vec![put_record(layer, &found), note];
+            store.commit(Commit { expect, changes }).await.map_err(failed)?;
+            continue;
+        }
+        let range = Range { limit: NAMED, keys_only: true, ..Range::all(KeyRange::layer_planes(layer)) };
+        let above = store.range(range).await.map_err(failed)?;
+        if !above.items.is_empty() {
+            let plane = |item: &KeyValue| {
+                let text = std::str::from_utf8(item.key.as_bytes()).ok()?;
+                text.rsplit('/').next()?.parse().ok()
+            };
+            return Ok(Released { planes: above.items.iter().filter_map(plane).collect() });
+        }
+        // Nobody can be put above it any more: that expects that it was not released.
+        store.clear(KeyRange::layer_objects(layer)).await.map_err(failed)?;
+        let expect = vec![Expect { key: Key::layer(layer), modified }];
+        let changes = vec![Change::DeleteRange(KeyRange::layer(layer)), Change::Delete(released_key(layer))];
+        if let Committed::Done(_) = store.commit(Commit { expect, changes }).await.map_err(failed)? {
+            return Ok(Released::default());
+        }
+    }
+}
+
+/// Takes a layer away that was released, if nobody needs it any more.
+pub(crate) async fn collect(store: &Arc<dyn Store>, layer: &LayerId) -> Result<()> {
+    match record(&**store, layer).await.map_err(failed)? {
+        Some((found, _)) if found.released => release(store, layer).await.map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Takes away all layers that were released and that nobody needs: what a server that was killed did not get to.
+pub(crate) async fn collect_all(store: &Arc<dyn Store>) -> Result<()> {
+    let notes = store.range(Range::all(KeyRange::system("released"))).await.map_err(failed)?;
+    for note in notes.items {
+        let name = std::str::from_utf8(note.key.as_bytes()).ok().and_then(|text| text.rsplit('/').next());
+        if let Some(Ok(layer)) = name.map(str::parse) {
+            release(store, &layer).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The keys of a range at one revision, page by page.
+struct Pages {
+    store: Arc<dyn Store>,
+    at: u64,
+    /// What is still to be read; `None` at the end.
+    rest: Option<KeyRange>,
+    items: VecDeque<KeyValue>,
+}
+
+impl Pages {
+    fn new(store: &Arc<dyn Store>, keys: Option<KeyRange>, at: u64) -> Self {
+        Self { store: store.clone(), at, rest: keys, items: VecDeque::new() }
+    }
+
+    async fn peek(&mut self) -> Result<Option<&KeyValue>, StoreError> {
+        if self.items.is_empty()
+            && let Some(keys) = self.rest.take()
+        {
+            let range = Range { keys: keys.clone(), at: Some(self.at), limit: CHUNK, keys_only: false };
+            let page = self.store.range(range).await?;
+            if page.more
+                && let Some(last) = page.items.last()
+            {
+                self.rest = Some(keys.from_key(KeyRange::one(&last.key).end));
+            }
+            self.items = page.items.into();
+        }
+        Ok(self.items.front())
+    }
+}
+
+/// What a plane and the snapshot that it stands on have together at one revision, in key order, whiteouts included. What
+/// class and base bring is not among it.
+pub(crate) struct Merged {
+    own: Pages,
+    below: Pages,
+}
+
+/// The part of a key behind plane or layer.
+fn tail(key: &Key) -> &[u8] {
+    let bytes = key.as_bytes();
+    let mut slashes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.nth(1).map_or(&[], |(at, _)| &bytes[at + 1..])
+}
+
+impl Merged {
+    /// A plane at a revision.
+    pub(crate) async fn new(store: &Arc<dyn Store>, plane: &PlaneId, at: u64) -> Result<Self, StoreError> {
+        let record = Range { at: Some(at), ..Range::all(KeyRange::one(&Key::stack(plane))) };
+        let found = store.range(record).await?.items.pop();
+        let layer = found.and_then(|record| crate::layers::read_stack(&record)?.layer.parse().ok());
+        let below = layer.map(|layer: LayerId| KeyRange::layer_objects(&layer));
+        Ok(Self {
+            own: Pages::new(store, Some(KeyRange::plane_objects(plane)), at),
+            below: Pages::new(store, below, at),
+        })
+    }
+
+    /// The next object or whiteout.
+    pub(crate) async fn next(&mut self) -> Result<Option<(ObjectPath, KeyValue)>, StoreError> {
+        loop {
+            let own = self.own.peek().await?.map(|item| tail(&item.key).to_vec());
+            let below = self.below.peek().await?.map(|item| tail(&item.key).to_vec());
+            let from_own = match (&own, &below) {
+                (None, None) => return Ok(None),
+                (Some(own), Some(below)) => own <= below,
+                (own, _) => own.is_some(),
+            };
+            if own == below {
+                self.below.items.pop_front();
+            }
+            let pages = if from_own { &mut self.own } else { &mut self.below };
+            let Some(mut item) = pages.items.pop_front() else { continue };
+            let path = item.key.object_path().map(|(_, path)| path).or_else(|| item.key.layer_path());
+            let Some(path) = path else { continue };
+            item.value = without_token(&path, item.value);
+            return Ok(Some((path, item)));
+        }
+    }
+}
+
+/// Tokens stay where they were made: the Secret is kept, for whoever fills it in again.
+fn without_token(path: &ObjectPath, value: Bytes) -> Bytes {
+    if path.resource != "secrets" || !path.group.is_empty() {
+        return value;
+    }
+    let Some(Stored::Json(json)) = codec::decode(&value) else { return value };
+    match serde_json::from_slice::<Value>(&json) {
+        Ok(Value::Object(mut secret)) if secret.get("type").is_some_and(|ty| ty == TOKEN_SECRET) => {
+            secret.remove("data");
+            codec::encode(&Value::Object(secret))
+        }
+        _ => value,
+    }
+}

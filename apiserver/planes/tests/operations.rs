@@ -1,0 +1,286 @@
+//! Snapshots, forks, restores and ends of planes over the embedded engine, without the edge.
+
+use freehold_apiserver_cache::{Cache, CacheOptions, ListRequest, Scope, WatchStart, codec};
+use freehold_apiserver_planes::{Layers, Planes};
+use freehold_apiserver_storage::{Change, Commit, Key, KeyRange, LayerId, ObjectPath, Range, Store};
+use freehold_apiserver_storage_embedded::Embedded;
+use freehold_machinery::PlaneId;
+use serde_json::json;
+use std::sync::Arc;
+
+struct World {
+    store: Arc<dyn Store>,
+    cache: Arc<Cache>,
+    planes: Arc<Planes>,
+    _folder: tempfile::TempDir,
+}
+
+fn path(name: &str) -> ObjectPath {
+    let (group, resource) = (String::new(), "configmaps".to_owned());
+    ObjectPath { group, resource, namespace: Some("default".into()), name: name.into() }
+}
+
+fn id<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().ok().unwrap()
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Embedded::open(folder.path()).unwrap();
+        Self::over(store, folder).await
+    }
+
+    async fn over(store: Arc<dyn Store>, folder: tempfile::TempDir) -> Self {
+        let core = PlaneId::core();
+        let layers =
+            Layers::install(store.clone(), core.clone(), "ca", "2026-01-01T00:00:00Z").await.unwrap();
+        let layers = Arc::new(layers);
+        let keys = KeyRange::all_planes();
+        let options = CacheOptions::default();
+        let cache = Cache::start(store.clone(), keys, layers.clone(), options).await.unwrap();
+        let planes = Planes::new(store.clone(), cache.clone(), layers, core);
+        Self { store, cache, planes, _folder: folder }
+    }
+
+    /// Another server over the same store, as after a restart.
+    async fn restarted(self) -> Self {
+        Self::over(self.store, self._folder).await
+    }
+
+    async fn put(&self, plane: &PlaneId, name: &str, data: &str) -> u64 {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data},
+            "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")}});
+        let change = Change::Put(Key::object(plane, &path(name)), codec::encode(&object));
+        self.commit(change).await
+    }
+
+    async fn commit(&self, change: Change) -> u64 {
+        let done = self.store.commit(Commit { expect: Vec::new(), changes: vec![change] }).await.unwrap();
+        let freehold_apiserver_storage::Committed::Done(revision) = done else { panic!("refused") };
+        revision
+    }
+
+    /// Names, contents and resource versions of a plane's ConfigMaps, those of the base left out.
+    async fn list(&self, plane: &PlaneId) -> Vec<(String, String, u64)> {
+        self.cache.catch_up().await.unwrap();
+        let request = ListRequest { plane, group: "", resource: "configmaps", namespace: Some("default") };
+        let listed = self.cache.list(request).await.unwrap();
+        let own = listed.objects.iter().filter(|(place, _)| !place.contains("kube-root-ca"));
+        own.map(|(_, entry)| {
+            let data = entry.value()["data"]["k"].as_str().unwrap().to_owned();
+            (entry.name().to_owned(), data, entry.modified)
+        })
+        .collect()
+    }
+
+    async fn contents(&self, plane: &PlaneId) -> Vec<String> {
+        self.list(plane).await.into_iter().map(|(name, data, _)| format!("{name}={data}")).collect()
+    }
+
+    async fn keys(&self, keys: KeyRange) -> usize {
+        self.store.range(Range { keys_only: true, ..Range::all(keys) }).await.unwrap().items.len()
+    }
+}
+
+#[tokio::test]
+async fn a_fork_reads_its_snapshot_and_writes_its_own() {
+    let world = World::new().await;
+    let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    for name in ["x", "y", "z"] {
+        world.put(&a, name, "1").await;
+    }
+    let record = world.planes.snapshot(&a, &layer, None).await.unwrap();
+    assert_eq!((record.objects, record.sealed), (3, true));
+    assert_eq!(world.planes.snapshot(&a, &layer, None).await.unwrap(), record, "once");
+    world.planes.switch(&b, &layer, "fork").await.unwrap();
+    world.put(&b, "y", "2").await;
+    world.commit(Change::Put(Key::object(&b, &path("x")), codec::whiteout())).await;
+    world.put(&b, "a", "3").await;
+    world.put(&a, "z", "4").await;
+    assert_eq!(world.contents(&b).await, ["a=3", "y=2", "z=1"]);
+    assert_eq!(world.contents(&a).await, ["x=1", "y=1", "z=4"]);
+    let again: LayerId = id("s2");
+    assert_eq!(world.planes.snapshot(&b, &again, None).await.unwrap().objects, 3);
+    let c: PlaneId = id("c");
+    world.planes.switch(&c, &again, "fork").await.unwrap();
+    assert_eq!(world.contents(&c).await, ["a=3", "y=2", "z=1"], "a snapshot of a fork stands alone");
+}
+
+#[tokio::test]
+async fn pages_of_a_fork_at_a_past_revision_are_as_it_was() {
+    let world = World::new().await;
+    let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    for nth in 0..10 {
+        world.put(&a, &format!("n{nth}"), "1").await;
+    }
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    world.planes.switch(&b, &layer, "fork").await.unwrap();
+    let at = world.put(&b, "n5", "2").await;
+    world.put(&b, "n3", "3").await;
+    world.commit(Change::Put(Key::object(&b, &path("n7")), codec::whiteout())).await;
+    world.cache.catch_up().await.unwrap();
+    let request = ListRequest { plane: &b, group: "", resource: "configmaps", namespace: Some("default") };
+    let (mut found, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = world.cache.page(request, at, &after, 3).await.unwrap();
+        let Some((last, _)) = page.objects.last() else { break };
+        after = last.to_string();
+        found.extend(page.objects.iter().map(|(_, entry)| entry.clone()));
+        if !page.more {
+            break;
+        }
+    }
+    let names: Vec<&str> = found.iter().map(|e| e.name()).filter(|name| name.starts_with('n')).collect();
+    assert_eq!(names, ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"]);
+    assert!(found.iter().all(|entry| entry.modified <= at));
+}
+
+#[tokio::test]
+async fn a_restore_is_one_step_for_its_plane_and_none_for_others() {
+    let world = World::new().await;
+    let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    world.put(&a, "x", "1").await;
+    world.put(&b, "x", "b").await;
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    let before = world.put(&a, "x", "2").await;
+    world.put(&a, "new", "3").await;
+    world.cache.catch_up().await.unwrap();
+    let watch =
+        |plane: &PlaneId, start| world.cache.watch(Scope::Plane(plane.clone()), "", "configmaps", start);
+    let mut theirs = watch(&a, WatchStart::Now).await.unwrap();
+    let mut others = watch(&b, WatchStart::Now).await.unwrap();
+    let mut everywhere =
+        world.cache.watch(Scope::AllPlanes, "", "configmaps", WatchStart::Now).await.unwrap();
+    let at = world.planes.switch(&a, &layer, "restore-1").await.unwrap();
+    assert!(theirs.next().await.is_none(), "its watches end");
+    let told = [everywhere.next().await.unwrap(), everywhere.next().await.unwrap()];
+    let told = told.map(|event| format!("{:?} {}", event.change().unwrap().kind, event.name()));
+    assert_eq!(told, ["Deleted default/new", "Modified default/x"]);
+    assert_eq!(world.list(&a).await, [("x".to_owned(), "1".to_owned(), at)]);
+    assert_eq!(watch(&a, WatchStart::After(before)).await.err().unwrap().code, 410);
+    assert!(watch(&a, WatchStart::After(at)).await.is_ok());
+    assert_eq!(world.planes.switch(&a, &layer, "restore-1").await.unwrap(), at, "once");
+    let later = world.put(&b, "x", "c").await;
+    assert_eq!(others.next().await.unwrap().revision, later, "watches of others go on");
+    world.put(&a, "x", "5").await;
+    assert!(world.planes.switch(&a, &layer, "restore-2").await.unwrap() > later);
+    assert_eq!(world.contents(&a).await, ["x=1"]);
+}
+
+#[tokio::test]
+async fn a_snapshot_at_a_revision_is_of_that_one_or_refused() {
+    let world = World::new().await;
+    let a: PlaneId = id("a");
+    let first = world.put(&a, "x", "1").await;
+    let second = world.put(&a, "x", "2").await;
+    world.planes.snapshot(&a, &id("s"), Some(first)).await.unwrap();
+    world.planes.switch(&id("b"), &id("s"), "fork").await.unwrap();
+    assert_eq!(world.contents(&id("b")).await, ["x=1"]);
+    let future = world.planes.snapshot(&a, &id("f"), Some(1_000_000)).await.err().unwrap();
+    assert_eq!(future.code, 400, "{future}");
+    world.store.compact(second).await.unwrap();
+    let gone = world.planes.snapshot(&a, &id("g"), Some(first)).await.err().unwrap();
+    assert_eq!(gone.code, 410, "{gone}");
+    assert!(gone.message.contains("not kept any more"), "{gone}");
+    assert_eq!(world.keys(KeyRange::layer(&id("g"))).await, 0, "nothing is left of it");
+}
+
+#[tokio::test]
+async fn a_layer_goes_with_the_last_plane_above_it() {
+    let world = World::new().await;
+    let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    world.put(&a, "x", "1").await;
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    for plane in [&a, &b] {
+        world.planes.switch(plane, &layer, "o").await.unwrap();
+    }
+    assert_eq!(world.planes.release(&layer).await.unwrap().planes, [a.clone(), b.clone()]);
+    let refused = world.planes.switch(&id("c"), &layer, "o").await.err().unwrap();
+    assert_eq!(refused.code, 404, "a released layer takes no further plane");
+    assert_eq!(world.contents(&b).await, ["x=1"]);
+    world.planes.delete(&b).await.unwrap();
+    assert!(world.keys(KeyRange::layer(&layer)).await > 0);
+    world.planes.delete(&a).await.unwrap();
+    assert_eq!(world.keys(KeyRange::layer(&layer)).await, 0);
+    assert_eq!(world.keys(KeyRange::plane(&a)).await + world.keys(KeyRange::system("stacks")).await, 0);
+    assert_eq!(world.keys(KeyRange::system("released")).await, 0);
+}
+
+#[tokio::test]
+async fn what_was_not_sealed_is_nothing_and_is_made_anew() {
+    let world = World::new().await;
+    let (a, layer): (PlaneId, LayerId) = (id("a"), id("s"));
+    world.put(&a, "x", "1").await;
+    // What a server leaves that was killed in the middle: a record that says so, and objects.
+    let record = json!({"source": "a", "revision": 1, "objects": 7, "bytes": 7, "sealed": false});
+    world.commit(Change::Put(Key::layer(&layer), record.to_string().into())).await;
+    let stale = Key::layer_object(&layer, &path("stale"));
+    world.commit(Change::Put(stale, codec::whiteout())).await;
+    let world = world.restarted().await;
+    assert_eq!(world.planes.switch(&a, &layer, "o").await.err().unwrap().code, 404);
+    assert_eq!(world.contents(&a).await, ["x=1"]);
+    assert_eq!(world.planes.snapshot(&a, &layer, None).await.unwrap().objects, 1);
+    assert_eq!(world.keys(KeyRange::layer_objects(&layer)).await, 1);
+    world.planes.switch(&id("b"), &layer, "o").await.unwrap();
+    let world = world.restarted().await;
+    assert_eq!(world.contents(&id("b")).await, ["x=1"], "another server sees the same");
+}
+
+#[tokio::test]
+async fn tokens_stay_where_they_were_made() {
+    let world = World::new().await;
+    let (a, layer): (PlaneId, LayerId) = (id("a"), id("s"));
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": "t", "namespace": "default"}, "data": {"token": "c2VjcmV0"}});
+    let place = ObjectPath { resource: "secrets".into(), ..path("t") };
+    world.commit(Change::Put(Key::object(&a, &place), codec::encode(&secret))).await;
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    let stored = world.store.get(&Key::layer_object(&layer, &place)).await.unwrap().unwrap().value;
+    assert!(!String::from_utf8_lossy(&stored).contains("c2VjcmV0"));
+}
+
+#[tokio::test]
+async fn a_class_is_one_layer_for_its_planes_until_it_changes() {
+    let world = World::new().await;
+    let object = |data: &str| {
+        vec![(
+            path("house"),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data},
+            "metadata": {"name": "house", "namespace": "default"}}),
+        )]
+    };
+    let first = world.planes.install_class("team", object("1"), false).await.unwrap();
+    assert_eq!(world.planes.install_class("team", object("1"), false).await.unwrap(), first);
+    let second = world.planes.install_class("team", object("2"), true).await.unwrap();
+    assert_ne!(first, second);
+    assert_eq!(world.planes.install_class("team", object("3"), true).await.unwrap().len(), first.len());
+    assert_eq!(world.keys(KeyRange::layer(&first.parse().unwrap())).await, 0, "the last but one goes");
+    assert!(world.keys(KeyRange::layer(&second.parse().unwrap())).await > 0, "the last may still be read");
+    assert_eq!(world.planes.install_class("team", Vec::new(), false).await.unwrap(), "");
+    assert_eq!(world.keys(KeyRange::classes()).await, 0);
+}
+
+#[tokio::test]
+async fn an_archive_fills_an_empty_plane_or_nothing() {
+    use futures_util::{StreamExt, stream};
+    let world = World::new().await;
+    let (a, b): (PlaneId, PlaneId) = (id("a"), id("b"));
+    for nth in 0..50 {
+        world.put(&a, &format!("n{nth:02}"), "1").await;
+    }
+    let pieces: Vec<_> = world.planes.export(&a).await.unwrap().map(Result::unwrap).collect().await;
+    let whole: Vec<u8> = pieces.concat();
+    let archive = |bytes: Vec<u8>| stream::iter([Ok(bytes.into())]);
+    let mut broken = whole.clone();
+    let middle = broken.len() / 2;
+    broken[middle] ^= 1;
+    for bad in [broken, whole[..whole.len() - 1].to_vec(), b"apiVersion: v1".to_vec()] {
+        let refused = world.planes.import(&b, archive(bad)).await.err().unwrap();
+        assert_eq!(refused.code, 400, "{refused}");
+        assert_eq!(world.keys(KeyRange::plane(&b)).await, 0);
+    }
+    assert_eq!(world.planes.import(&b, archive(whole.clone())).await.unwrap(), 50);
+    assert_eq!(world.contents(&b).await, world.contents(&a).await);
+    assert_eq!(world.planes.import(&b, archive(whole)).await.err().unwrap().code, 409);
+}
