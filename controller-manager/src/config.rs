@@ -23,7 +23,8 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
 ];
 
 /// The controllers of Freehold itself, which work in the core plane.
-pub const FREEHOLD_CONTROLLERS: &[&str] = &["organization", "project", "membership"];
+pub const FREEHOLD_CONTROLLERS: &[&str] =
+    &["organization", "project", "membership", "snapshot", "restore", "class"];
 
 /// Where controllers work.
 #[derive(Clone, Debug)]

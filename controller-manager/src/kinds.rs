@@ -30,3 +30,9 @@ pub(crate) const MEMBERSHIPS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "organizationmemberships");
 pub(crate) const CONTROL_PLANES: Resource =
     Resource::cluster("infrastructure.freehold.dev", "v1alpha1", "projectcontrolplanes");
+pub(crate) const SNAPSHOTS: Resource =
+    Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectsnapshots");
+pub(crate) const RESTORES: Resource =
+    Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectrestores");
+pub(crate) const CLASSES: Resource =
+    Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "controlplaneclasses");

@@ -11,6 +11,7 @@
 
 mod aggregation;
 mod certificates;
+mod class;
 mod config;
 mod context;
 mod deployment;
@@ -26,12 +27,15 @@ mod membership;
 mod namespace;
 mod object;
 mod organization;
+mod plane;
 mod pods;
 mod project;
 mod quota;
 mod replicaset;
+mod restore;
 mod rootca;
 mod serviceaccount;
+mod snapshot;
 
 pub use config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS, Scope};
 pub use manager::Manager;

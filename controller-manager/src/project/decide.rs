@@ -1,6 +1,7 @@
 //! What a project needs, from what is there.
 
 use crate::object::{generation, text};
+use crate::plane::Refusal;
 use freehold_api::ControlPlaneMode;
 use freehold_api::keys::{PROJECT, READY, TERMINATING};
 use freehold_controller_manager_runtime::conditions::{self, Set};
@@ -23,6 +24,8 @@ pub(crate) struct SecretView {
 /// What is known of a project that is not being deleted.
 pub(crate) struct Observed<'a> {
     pub(crate) project: &'a Value,
+    /// Why it is not the fork yet that it is to be.
+    pub(crate) refused: Option<&'a Refusal>,
     pub(crate) organization_exists: bool,
     pub(crate) secret: Option<&'a SecretView>,
     /// Its ProjectControlPlane, if there is one.
@@ -108,6 +111,9 @@ fn decide_place(observed: &Observed<'_>, actions: &mut Vec<Action>) -> (Option<C
                 "no authority is configured to sign the kubeconfig's certificate",
             ),
         );
+    }
+    if let Some(why) = observed.refused {
+        return (None, Ready::no(why.reason, why.message.clone()));
     }
     let dedicated = text(observed.project, "/spec/controlPlane/mode") == ControlPlaneMode::Dedicated.as_str();
     match (dedicated, observed.control_plane) {
@@ -197,6 +203,7 @@ mod tests {
     fn observed<'a>(project: &'a Value) -> Observed<'a> {
         Observed {
             project,
+            refused: None,
             organization_exists: true,
             secret: None,
             control_plane: None,

@@ -4,6 +4,7 @@
 //! two requests: its kubeconfig, then its status.
 
 mod decide;
+mod fork;
 mod teardown;
 mod view;
 
@@ -11,6 +12,7 @@ use crate::context::{Context, RESYNC, Reconcile};
 use crate::expectations::Expectations;
 use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
+use crate::plane::{Actions, Refusal};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use decide::{Action, Observed, SecretView, decide};
 use freehold_api::keys::{
@@ -36,6 +38,8 @@ const HASH: &str = "resourcemanager.freehold.dev/kubeconfig-hash";
 const EXPIRES: &str = "resourcemanager.freehold.dev/certificate-expires";
 /// The name that a project's kubeconfig signs in with.
 const ADMIN: &str = "freehold:project-admin";
+/// When a fork that can't be made yet is looked at again.
+const FORK_AGAIN: Duration = Duration::from_secs(2);
 /// Projects reconciled at once.
 const WORKERS: usize = 32;
 
@@ -50,6 +54,7 @@ struct Projects {
     written: Expectations<Key>,
     secrets_written: Expectations<Key>,
     recorder: Recorder,
+    actions: Actions,
     terms: Terms,
 }
 
@@ -103,6 +108,7 @@ pub(crate) fn start(context: &mut Context) {
         written: Expectations::default(),
         secrets_written: Expectations::default(),
         recorder: Recorder::new("project"),
+        actions: Actions(context.core.root()),
         terms,
     };
     context.control(
@@ -189,7 +195,17 @@ impl Reconcile for Projects {
         if meta::is_deleting(&project) {
             return self.tear_down(&key, &project).await;
         }
-        let decision = self.observe_and_decide(&project);
+        let mut refused = None;
+        // Its finalizer comes first: what was made of a fork goes with the project.
+        if fork::is_wanted(&project) && meta::finalizers(&project).contains(&PROJECT) {
+            refused = self.fork(&project).await?;
+        } else if fork::is_wanted(&project) {
+            refused = Some(Refusal::waiting("Forking", "the project is being forked"));
+        }
+        let mut decision = self.observe_and_decide(&project, refused.as_ref());
+        if refused.is_some_and(|why| !why.is_final) {
+            decision.again = Some(FORK_AGAIN);
+        }
         if decision.actions.is_empty() {
             view.settle();
         }
@@ -201,13 +217,14 @@ impl Reconcile for Projects {
 }
 
 impl Projects {
-    fn observe_and_decide(&self, project: &Value) -> decide::Decision {
+    fn observe_and_decide(&self, project: &Value, refused: Option<&Refusal>) -> decide::Decision {
         let url = project_url(&self.terms.external_url, meta::name(project));
         let organization = Key::new(PlaneId::core(), "", text(project, "/spec/ownerRef/name"));
         let secret = self.secrets.get(&secret_key(project));
         let control_plane = self.control_plane(project);
         decide(&Observed {
             project,
+            refused,
             organization_exists: self.organizations.get(&organization).is_some(),
             secret: secret.as_deref(),
             control_plane: control_plane.as_deref(),

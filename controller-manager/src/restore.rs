@@ -1,0 +1,142 @@
+//! Restores: a project goes back to one of its snapshots, once.
+
+use crate::context::{Context, Reconcile};
+use crate::kinds::{RESTORES, SNAPSHOTS};
+use crate::object::{status_patch, text};
+use crate::plane::{Actions, Refusal, plane_in, refusal, set_phase};
+use crate::snapshot::is_settled;
+use freehold_client::{Client, Error, PatchOptions};
+use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
+use freehold_machinery::{PlaneId, Value, meta};
+use std::time::Duration;
+
+/// When a restore that can't be done yet is looked at again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+struct Restores {
+    client: Client,
+    actions: Actions,
+    restores: Store<Value>,
+}
+
+/// Starts the controller.
+pub(crate) fn start(context: &mut Context) {
+    let queue = Queue::new();
+    let mut informer = Informer::new(&context.core, Interest::objects(RESTORES));
+    informer.enqueue_into(&queue);
+    let restores = context.run_informer(informer);
+    context.resync(&restores, &queue);
+    let controller = Restores {
+        client: context.core.everywhere(),
+        actions: Actions(context.core.root()),
+        restores: restores.clone(),
+    };
+    // One after the other: two restores of one project would otherwise race.
+    context.control("restore", 1, &queue, &[&restores], controller);
+}
+
+/// The layer of a snapshot that a plane can go back to.
+fn layer<'a>(snapshot: &'a Value, project: &str, plane: &PlaneId) -> Result<&'a str, Refusal> {
+    let name = meta::name(snapshot);
+    if text(snapshot, "/spec/projectRef/name") != project {
+        let message = format!("snapshot {name:?} is of another project");
+        return Err(Refusal::failed("WrongProject", message));
+    }
+    match text(snapshot, "/status/phase") {
+        "Ready" if text(snapshot, "/status/plane") == plane.as_str() => Ok(text(snapshot, "/status/layer")),
+        "Ready" => {
+            let message = format!(
+                "snapshot {name:?} is of an earlier project of this name; a fork can be made from it"
+            );
+            Err(Refusal::failed("WrongProject", message))
+        }
+        "Failed" => Err(Refusal::failed("SnapshotFailed", format!("snapshot {name:?} has failed"))),
+        _ => Err(Refusal::waiting("SnapshotNotReady", format!("snapshot {name:?} is not ready yet"))),
+    }
+}
+
+impl Reconcile for Restores {
+    type Key = Key;
+
+    async fn reconcile(&self, key: Key) -> Reconciled {
+        let Some(restore) = self.restores.get(&key) else { return Ok(Outcome::Done) };
+        if is_settled(&restore) || meta::is_deleting(&restore) {
+            return Ok(Outcome::Done);
+        }
+        // What the store has may be older than the status that was written last.
+        let restore = match self.client.get_opt(&RESTORES, key.ns(), &key.name).await? {
+            Some(restore) if !is_settled(&restore) => restore,
+            _ => return Ok(Outcome::Done),
+        };
+        let mut status = restore["status"].clone();
+        let done = self.restore(&key, &restore, &mut status).await?;
+        let phase = match &done {
+            None => "Completed",
+            Some(why) if why.is_final => "Failed",
+            Some(_) => "Pending",
+        };
+        set_phase(&mut status, &restore, phase, done.as_ref());
+        if status != restore["status"] {
+            let options = PatchOptions::status();
+            self.client.patch(&RESTORES, key.ns(), &key.name, &status_patch(&status), &options).await?;
+        }
+        Ok(if phase == "Pending" { Outcome::After(AGAIN) } else { Outcome::Done })
+    }
+}
+
+impl Restores {
+    async fn restore(
+        &self,
+        key: &Key,
+        restore: &Value,
+        status: &mut Value,
+    ) -> Result<Option<Refusal>, Error> {
+        let name = text(restore, "/spec/projectRef/name");
+        let plane = match plane_in(&self.client, &key.namespace, name).await? {
+            Ok(found) => found,
+            Err(why) => return Ok(Some(why)),
+        };
+        let from = text(restore, "/spec/snapshotRef/name");
+        let Some(snapshot) = self.client.get_opt(&SNAPSHOTS, key.ns(), from).await? else {
+            let message = format!("there is no snapshot {from:?} in this organization");
+            return Ok(Some(Refusal::failed("SnapshotNotFound", message)));
+        };
+        let layer = match layer(&snapshot, name, &plane) {
+            Ok(layer) => layer,
+            Err(why) => return Ok(Some(why)),
+        };
+        let operation = format!("restore-{}", meta::uid(restore));
+        match self.actions.switch(&plane, layer, &operation).await {
+            Ok(revision) => status["revision"] = revision.into(),
+            Err(error) => return refusal(error).map(Some),
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_project_goes_back_to_its_own_snapshots_alone() {
+        let plane = "u1".parse().unwrap();
+        let snapshot = |project: &str, phase: &str, plane: &str| {
+            json!({
+                "metadata": {"name": "s1"}, "spec": {"projectRef": {"name": project}},
+                "status": {"phase": phase, "plane": plane, "layer": "l"},
+            })
+        };
+        let rows = [
+            (snapshot("web", "Ready", "u1"), Ok("l")),
+            (snapshot("web", "Ready", "u0"), Err("WrongProject")),
+            (snapshot("other", "Ready", "u1"), Err("WrongProject")),
+            (snapshot("web", "Pending", ""), Err("SnapshotNotReady")),
+            (snapshot("web", "Failed", ""), Err("SnapshotFailed")),
+        ];
+        for (snapshot, expected) in rows {
+            assert_eq!(layer(&snapshot, "web", &plane).map_err(|why| why.reason), expected, "{snapshot}");
+        }
+    }
+}
