@@ -25,28 +25,37 @@ pub(crate) fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathB
     flag.or_else(named).unwrap_or_else(|| DEFAULT.into())
 }
 
-/// Prints the kubeconfig of a project.
-pub(crate) async fn run(args: Args) -> Result<()> {
-    let kubeconfig = chosen(args.kubeconfig, std::env::var_os("KUBECONFIG"));
+/// The config of an admin or owner.
+pub(crate) fn admin(flag: Option<PathBuf>) -> Result<Config> {
+    let kubeconfig = chosen(flag, std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
         bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
     }
-    let config = Config::from_kubeconfig(&kubeconfig)?;
-    let client = Client::new(&config)?;
+    Ok(Config::from_kubeconfig(&kubeconfig)?)
+}
+
+/// The kubeconfig of a project.
+pub(crate) async fn of_project(client: &Client, name: &str) -> Result<String> {
     let projects = Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "projects");
-    let project = client.get(&projects, None, &args.project).await?;
+    let project = client.get(&projects, None, name).await?;
     let Some(organization) = project["spec"]["ownerRef"]["name"].as_str() else {
-        bail!("project {:?} has no owner", args.project);
+        bail!("project {name:?} has no owner");
     };
     let namespace = keys::organization_namespace(organization);
     let secrets = Resource::namespaced("", "v1", "secrets");
-    let secret =
-        client.get(&secrets, Some(&namespace), &keys::kubeconfig_secret(&args.project)).await.with_context(
-            || format!("project {:?} has no kubeconfig yet; wait for its condition Ready", args.project),
-        )?;
+    let secret = client
+        .get(&secrets, Some(&namespace), &keys::kubeconfig_secret(name))
+        .await
+        .with_context(|| format!("project {name:?} has no kubeconfig yet; wait for its condition Ready"))?;
     let data = secret["data"][keys::KUBECONFIG_KEY].as_str().context("the Secret has no kubeconfig in it")?;
-    std::io::stdout()
-        .write_all(&BASE64_STANDARD.decode(data).context("the Secret's kubeconfig is not base64")?)?;
+    let bytes = BASE64_STANDARD.decode(data).context("the Secret's kubeconfig is not base64")?;
+    String::from_utf8(bytes).context("the Secret's kubeconfig is no text")
+}
+
+/// Prints the kubeconfig of a project.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let client = Client::new(&admin(args.kubeconfig)?)?;
+    std::io::stdout().write_all(of_project(&client, &args.project).await?.as_bytes())?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod kubeconfig;
 mod logging;
 mod memory;
 mod pki;
+mod project;
 mod stop;
 mod store;
 mod up;
@@ -49,6 +50,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Shows how objects are encrypted in the store, or rotates the keys.
     Encryption(encryption::Args),
+    /// Snapshots, forks, restores, exports and imports projects.
+    Project(project::Args),
 }
 
 /// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
@@ -102,5 +105,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Restore(args) => backup::restore(args).await,
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
+        Command::Project(args) => project::run(args).await,
     }
 }

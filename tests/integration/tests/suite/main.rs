@@ -9,6 +9,7 @@ mod durability;
 mod encryption;
 mod etcd_access;
 mod first_project;
+mod forks;
 mod health;
 mod isolation;
 mod kubectl_more;
