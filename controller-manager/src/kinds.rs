@@ -34,5 +34,3 @@ pub(crate) const SNAPSHOTS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectsnapshots");
 pub(crate) const RESTORES: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectrestores");
-pub(crate) const CLASSES: Resource =
-    Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "controlplaneclasses");

@@ -17,7 +17,7 @@ use crate::{
     proto::{COMPACT, RANGE, TXN, WATCH},
 };
 use bytes::Bytes;
-use freehold_apiserver_storage::{KeyRange, Store};
+use freehold_apiserver_storage::{Key, KeyRange, LayerId, Store};
 use freehold_machinery::PlaneId;
 use futures_util::future::BoxFuture;
 use http_body::Body as HttpBody;
@@ -102,6 +102,19 @@ impl Access {
     fn readable(&self, key: &Bytes, end: &Bytes) -> Result<KeyRange, Status> {
         let keys = self.prefix.strip_range(key, end).ok_or_else(|| Status::permission_denied(DENIED))?;
         if self.scope.allows_reading(&keys) { Ok(keys) } else { Err(Status::permission_denied(DENIED)) }
+    }
+
+    /// The range that a message names, if it is of a layer that the client's plane stands on.
+    async fn layer(&self, key: &Bytes, end: &Bytes) -> Option<KeyRange> {
+        let Scope::Plane(plane) = &self.scope else { return None };
+        let keys = self.prefix.strip_range(key, end)?;
+        let text = std::str::from_utf8(&keys.start).ok()?;
+        let layer: LayerId = text.strip_prefix("layers/")?.split('/').next()?.parse().ok()?;
+        if !KeyRange::layer(&layer).covers(&keys) {
+            return None;
+        }
+        self.store.get(&Key::layer_plane(&layer, plane)).await.ok()??;
+        Some(keys)
     }
 
     /// The range that a message names, if it is one that the client may reach.

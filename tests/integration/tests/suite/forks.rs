@@ -445,7 +445,7 @@ fn a_large_project_is_snapshotted_forked_and_deleted_while_others_go_on(engine: 
     fill(&server, many());
     let other = Http::of(&server.project("small"));
     let mut slowest = Duration::ZERO;
-    let mut step = |what: &str, work: &dyn Fn()| {
+    let mut step = |what: &str, work: &(dyn Fn() + Sync)| {
         let begun = Instant::now();
         std::thread::scope(|scope| {
             let running = scope.spawn(work);

@@ -31,8 +31,12 @@ pub(super) fn message(prefix: &Prefix, found: storage::KeyValue) -> KeyValue {
 /// Reads a range. The count is exact where nothing was left out, and otherwise one more than what is given: the engine on
 /// the other side asks no more of it than that.
 pub(super) async fn range(access: Access, ask: RangeRequest) -> Result<RangeResponse, Status> {
+    let keys = match access.readable(&ask.key, &ask.range_end) {
+        Ok(keys) => keys,
+        Err(denied) => access.layer(&ask.key, &ask.range_end).await.ok_or(denied)?,
+    };
     let range = Range {
-        keys: access.readable(&ask.key, &ask.range_end)?,
+        keys,
         at: (ask.revision > 0).then(|| unsigned(ask.revision)),
         limit: usize::try_from(ask.limit).unwrap_or(0),
         keys_only: ask.keys_only || ask.count_only,
