@@ -1,6 +1,7 @@
 //! A backend over a map: enough to see what the edge makes of requests and outcomes.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use freehold_apiserver_authn::{
     Authenticator, BoundKind, KeySet, Peer, Request, ServiceAccountLookup, TokenIssuer,
 };
