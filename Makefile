@@ -16,7 +16,7 @@ export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
 export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
 export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 
-.PHONY: up test test-long lint fmt bench conformance tools build-tools clean
+.PHONY: up test test-long lint fmt bench conformance differential tools build-tools clean
 
 up: build-tools
 	cargo build --release -p freehold-cli
@@ -64,6 +64,12 @@ $(TOOLS)/bin/e2e.test: tests/conformance/go.mod
 	cd tests/conformance && GOFLAGS=-buildvcs=false go test -c -o $@ \
 	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" \
 	  k8s.io/kubernetes/test/e2e
+
+# Records anew what kube-apiserver answers to the requests of tests/differential.
+differential: build-tools
+	@tools/get etcd kube-apiserver kube-controller-manager
+	cargo build -p freehold-tests-differential
+	tests/differential/record.sh $(CURDIR)/target/debug/freehold-tests-differential
 
 # What a build needs.
 build-tools:

@@ -278,7 +278,8 @@ impl Client {
         }
     }
 
-    async fn once(&self, request: &RawRequest) -> Result<RawResponse> {
+    /// Sends a request once and gives the answer as it is, whatever its status.
+    pub async fn once(&self, request: &RawRequest) -> Result<RawResponse> {
         let limit = self.inner.max_response_bytes;
         self.within(self.inner.transport.roundtrip(self.build(request)?, limit)).await
     }
@@ -300,6 +301,9 @@ impl Client {
         headers.insert(ACCEPT, HeaderValue::from_static(request.accept));
         if !request.body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(request.content_type));
+        }
+        for (name, value) in &request.headers {
+            headers.insert(name, value.clone());
         }
         Ok(built)
     }

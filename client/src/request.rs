@@ -3,7 +3,7 @@
 use crate::Resource;
 use bytes::Bytes;
 use freehold_machinery::Value;
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -28,12 +28,21 @@ pub struct RawRequest {
     pub content_type: &'static str,
     /// The body; empty for none.
     pub body: Bytes,
+    /// Further headers; one that is named above is replaced.
+    pub headers: HeaderMap,
 }
 
 impl RawRequest {
     /// A request without a body that takes JSON.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), accept: JSON, content_type: JSON, body: Bytes::new() }
+        Self {
+            method,
+            path: path.into(),
+            accept: JSON,
+            content_type: JSON,
+            body: Bytes::new(),
+            headers: HeaderMap::new(),
+        }
     }
 
     /// A `GET` that takes JSON.

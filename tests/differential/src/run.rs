@@ -1,0 +1,135 @@
+//! Sending a scenario.
+
+use crate::{Normal, Request, Scenario};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use freehold_client::{Client, RawRequest, RawResponse};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, time::Duration};
+
+/// What came, normalized.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Answer {
+    /// The request's name.
+    pub name: String,
+    /// The HTTP status code.
+    pub status: u16,
+    /// The headers that clients read, by name.
+    pub headers: BTreeMap<String, Vec<String>>,
+    /// JSON as it is, documents of a watch as a list, anything else as text.
+    pub body: Value,
+}
+
+/// Headers that are compared.
+const HEADERS: [&str; 8] = [
+    "allow",
+    "cache-control",
+    "content-type",
+    "location",
+    "retry-after",
+    "vary",
+    "warning",
+    "x-content-type-options",
+];
+
+/// How long the namespace's service account may take.
+const PREPARED: Duration = Duration::from_secs(20);
+
+/// Sends a scenario's requests and gives the answers that are compared. Its namespace is made before, with what the
+/// controllers put there, and is left.
+pub async fn run(client: &Client, scenario: &Scenario) -> Result<Vec<Answer>> {
+    let namespace = format!("diff-{}", scenario.name);
+    prepare(client, &namespace).await?;
+    let mut normal = Normal::new();
+    let mut known = BTreeMap::from([("ns".to_owned(), namespace)]);
+    let mut answers = Vec::new();
+    for request in &scenario.requests {
+        let what = || format!("{}: {}", scenario.name, request.name);
+        let answer = client.once(&built(request, &known).with_context(what)?).await.with_context(what)?;
+        for (name, pointer) in &request.capture {
+            let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            let Some(found) = body.pointer(pointer) else {
+                bail!("{}: no {pointer} in {} {body}", what(), answer.status)
+            };
+            known.insert(name.clone(), found.as_str().map_or_else(|| found.to_string(), str::to_owned));
+        }
+        if !request.prepare {
+            answers.push(read(&request.name, &answer, &mut normal));
+        } else if !answer.status.is_success() {
+            bail!("{}: {} {}", what(), answer.status, String::from_utf8_lossy(&answer.body));
+        }
+    }
+    Ok(answers)
+}
+
+async fn prepare(client: &Client, namespace: &str) -> Result<()> {
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    client.json(RawRequest::new(Method::POST, "/api/v1/namespaces").json(&object)).await?;
+    let paths = ["serviceaccounts/default", "configmaps/kube-root-ca.crt"];
+    let wait = async {
+        for path in paths {
+            let request = RawRequest::get(format!("/api/v1/namespaces/{namespace}/{path}"));
+            while !client.once(&request).await?.status.is_success() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PREPARED, wait).await.context("the namespace has no service account")?
+}
+
+fn filled(text: &str, known: &BTreeMap<String, String>) -> String {
+    known.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+fn built(request: &Request, known: &BTreeMap<String, String>) -> Result<RawRequest> {
+    let Some((method, path)) = request.send.split_once(' ') else { bail!("not a method and a path") };
+    let mut built = RawRequest::new(method.parse()?, filled(path, known));
+    let mut headers = HeaderMap::new();
+    headers.insert("accept", HeaderValue::from_str(request.accepted())?);
+    if let Some(body) = &request.body {
+        let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+        built.body = Bytes::from(filled(&text, known));
+        headers.insert("content-type", HeaderValue::from_str(request.content_type())?);
+    }
+    for (name, value) in &request.headers {
+        headers.insert(HeaderName::try_from(name.as_str())?, HeaderValue::from_str(&filled(value, known))?);
+    }
+    built.headers = headers;
+    Ok(built)
+}
+
+fn read(name: &str, answer: &RawResponse, normal: &mut Normal) -> Answer {
+    let mut headers = BTreeMap::new();
+    for name in HEADERS {
+        let values: Vec<String> = answer
+            .headers
+            .get_all(name)
+            .iter()
+            .map(|value| normal.text(&String::from_utf8_lossy(value.as_bytes())))
+            .collect();
+        if !values.is_empty() {
+            headers.insert(name.to_owned(), values);
+        }
+    }
+    Answer {
+        name: name.to_owned(),
+        status: answer.status.as_u16(),
+        headers,
+        body: body(&answer.body, normal),
+    }
+}
+
+/// One JSON document as it is, several as a list, anything else as text.
+fn body(bytes: &[u8], normal: &mut Normal) -> Value {
+    let documents: Result<Vec<Value>, _> = serde_json::Deserializer::from_slice(bytes).into_iter().collect();
+    let mut value = match documents {
+        Ok(mut documents) if documents.len() == 1 => documents.remove(0),
+        Ok(documents) if !documents.is_empty() => Value::Array(documents),
+        _ => Value::String(String::from_utf8_lossy(bytes).into_owned()),
+    };
+    normal.value(&mut value);
+    value
+}
