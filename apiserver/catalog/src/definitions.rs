@@ -10,11 +10,14 @@ use freehold_machinery::{
 };
 use sha2::{Digest, Sha256};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, LazyLock},
 };
 
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/definitions.zst"));
+
+/// What each struct of the built-in kinds always has in its JSON; `tools/kubernetes/zeros` makes it.
+static ZEROS: &str = include_str!("../zeros.json");
 
 /// How a definition refers to another, before its name.
 pub(crate) const REF_PREFIX: &str = "#/components/schemas/";
@@ -60,7 +63,14 @@ pub fn definition_name(gvk: &GroupVersionKind) -> Option<String> {
 /// The compiled schema of each definition. All are compiled together, so that what several refer to is there once.
 static SCHEMAS: LazyLock<HashMap<String, Arc<Schema>>> = LazyLock::new(|| {
     let text = Definitions::unpack();
-    let sources = text.lines().map(|(name, line)| (name.to_owned(), parse(line))).collect();
+    let mut sources: BTreeMap<String, Value> =
+        text.lines().map(|(name, line)| (name.to_owned(), parse(line))).collect();
+    let zeros: BTreeMap<String, Value> = serde_json::from_str(ZEROS).expect("a test reads it");
+    for (name, fields) in zeros {
+        if let Some(definition) = sources.get_mut(&format!("io.k8s.api.{name}")) {
+            definition[schema::ZEROS] = fields;
+        }
+    }
     let compiler = schema::Definitions::new(sources);
     let compile = |name: &str| compiler.get(name).expect("a test compiles each definition");
     text.lines().map(|(name, _)| (name.to_owned(), compile(name))).collect()

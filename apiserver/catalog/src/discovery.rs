@@ -67,7 +67,7 @@ fn resource(ty: &ResourceType) -> Value {
         "singularName": ty.singular,
         "namespaced": ty.namespaced,
         "kind": ty.kind,
-        "verbs": ty.verbs,
+        "verbs": sorted(&ty.verbs),
     });
     names(&mut resource, ty);
     if ty.verbs.contains(&"get") && ty.verbs.contains(&"create") {
@@ -90,7 +90,7 @@ fn subresource(ty: &ResourceType, sub: &Subresource) -> Value {
         "singularName": "",
         "namespaced": ty.namespaced,
         "kind": sub.kind.kind,
-        "verbs": sub.verbs,
+        "verbs": sorted(&sub.verbs),
     });
     if !is_own(ty, &sub.kind) {
         if !sub.kind.group.is_empty() {
@@ -99,6 +99,12 @@ fn subresource(ty: &ResourceType, sub: &Subresource) -> Value {
         resource["version"] = json!(sub.kind.version);
     }
     resource
+}
+
+fn sorted(verbs: &[&'static str]) -> Vec<&'static str> {
+    let mut verbs = verbs.to_vec();
+    verbs.sort_unstable();
+    verbs
 }
 
 fn is_own(ty: &ResourceType, kind: &GroupVersionKind) -> bool {

@@ -44,6 +44,7 @@ pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
     if let Some(schema) = ty.schema.get() {
         if !ty.custom {
             schema::default::normalize(object, schema);
+            schema::zeros::complete_structs(object, schema);
         }
         schema::default(object, schema);
     }

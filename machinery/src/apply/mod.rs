@@ -28,7 +28,7 @@ pub use typed::Comparison;
 
 use crate::{
     GroupVersion, Map, Value, meta,
-    schema::Schema,
+    schema::{Schema, zeros},
     status::{Result, Status},
 };
 use managed::{Entry, Managed, Manager, Operation};
@@ -249,9 +249,11 @@ pub fn update(live: Option<&Value>, new: &mut Value, options: &Options<'_>) {
     let shape = Shape::Root(options.schema);
     let given = take_managed_fields(new);
     let before = live.and_then(meta::metadata).and_then(|m| m.get("managedFields"));
-    let nothing = Value::Object(Map::new());
-    let changes =
-        exclude(typed::differences(live.unwrap_or(&nothing), new, shape), options).difference(never_owned());
+    // What is new is told from an object that nobody has filled in, as Kubernetes' typed objects are when they are made.
+    let unset =
+        live.is_none().then(|| options.schema.map_or_else(|| Value::Object(Map::new()), zeros::unset));
+    let old = live.or(unset.as_ref()).unwrap_or(&Value::Null);
+    let changes = exclude(typed::differences(old, new, shape), options).difference(never_owned());
     let replaced = options.subresource.is_empty() && given.is_some() && given.as_ref() != before;
     if changes.is_empty() && !replaced {
         return set_managed_fields(new, before.cloned());

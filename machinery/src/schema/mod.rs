@@ -13,6 +13,7 @@ pub mod pattern;
 pub mod prune;
 pub mod structural;
 pub mod validate;
+pub mod zeros;
 
 pub use default::default;
 pub use meta::object_meta;
@@ -63,7 +64,13 @@ pub struct Schema {
     pub patch_merge_key: Option<Box<str>>,
     /// `x-kubernetes-validations`: CEL rules, in order.
     pub rules: Vec<Rule>,
+    /// What an object of a built-in kind always has here, with its zero value ([`ZEROS`]).
+    pub zeros: Vec<(Box<str>, Value)>,
 }
+
+/// The word of a definition under which it names the fields that are always there, with their zero values. It is our own,
+/// and only in the definitions that built-in kinds are compiled from.
+pub const ZEROS: &str = "x-freehold-zeros";
 
 /// JSON types as OpenAPI names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

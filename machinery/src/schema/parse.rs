@@ -4,7 +4,7 @@
 //! the schemas of built-in kinds, which refer to each other. In the latter an object without declared fields is free
 //! (Kubernetes writes `RawExtension` so), and a definition that contains itself is cut off where it does.
 
-use super::{Checks, Kind, ListType, PatchStrategies, Rule, Schema, meta};
+use super::{Checks, Kind, ListType, PatchStrategies, Rule, Schema, ZEROS, meta};
 use crate::{Map, Value, status::FieldError};
 use parking_lot::Mutex;
 use std::{
@@ -78,6 +78,11 @@ static PLAIN: LazyLock<[Arc<Schema>; 3]> = LazyLock::new(|| {
     [Kind::String, Kind::Integer, Kind::Boolean]
         .map(|kind| Arc::new(Schema { kind: Some(kind), ..Schema::default() }))
 });
+
+fn zeros(map: &Map) -> Vec<(Box<str>, Value)> {
+    let fields = map.get(ZEROS).and_then(Value::as_object);
+    fields.into_iter().flatten().map(|(name, zero)| (name.as_str().into(), zero.clone())).collect()
+}
 
 fn share(schema: Schema) -> Arc<Schema> {
     PLAIN.iter().find(|p| ***p == schema).cloned().unwrap_or_else(|| Arc::new(schema))
@@ -218,6 +223,7 @@ impl Parser<'_> {
             patch_strategies: patch_strategies(map),
             patch_merge_key: self.text(map, "x-kubernetes-patch-merge-key"),
             rules: self.rules(map),
+            zeros: zeros(map),
             ..Schema::default()
         };
         self.kind(map, &mut schema);
