@@ -68,8 +68,8 @@ fn regex_error(message: &str, regex: &str, examples: &[&str]) -> String {
     format!("{message} (e.g. {eg}, regex used for validation is '{regex}')")
 }
 
-fn max_length(value: &str, limit: usize) -> Option<String> {
-    (value.len() > limit).then(|| format!("must be no more than {limit} bytes"))
+fn max_length(value: &str, limit: usize, unit: &str) -> Option<String> {
+    (value.len() > limit).then(|| format!("must be no more than {limit} {unit}"))
 }
 
 fn lower(c: u8) -> bool {
@@ -98,7 +98,7 @@ fn label_key_shape(value: &str) -> bool {
 
 /// What keeps a value from being a DNS label (RFC 1123) of at most 63 bytes.
 pub fn dns1123_label(value: &str) -> Vec<String> {
-    let mut errors: Vec<String> = max_length(value, 63).into_iter().collect();
+    let mut errors: Vec<String> = max_length(value, 63, "characters").into_iter().collect();
     if !label_shape(value) {
         errors.push(if subdomain_shape(value) {
             "must not contain dots".to_owned()
@@ -116,7 +116,7 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
 
 /// What keeps a value from being a DNS subdomain (RFC 1123) of at most 253 bytes.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
-    let mut errors: Vec<String> = max_length(value, 253).into_iter().collect();
+    let mut errors: Vec<String> = max_length(value, 253, "characters").into_iter().collect();
     if !subdomain_shape(value) {
         errors.push(regex_error(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
@@ -130,7 +130,7 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
 
 /// What keeps a value from being a DNS label (RFC 1035) of at most 63 bytes.
 pub fn dns1035_label(value: &str) -> Vec<String> {
-    let mut errors: Vec<String> = max_length(value, 63).into_iter().collect();
+    let mut errors: Vec<String> = max_length(value, 63, "characters").into_iter().collect();
     if !shape(value, |c| c.is_ascii_lowercase(), |c| lower(c) || c == b'-', lower) {
         errors.push(regex_error(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', \
@@ -173,7 +173,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     }
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
-    } else if let Some(message) = max_length(name, 63) {
+    } else if let Some(message) = max_length(name, 63, "bytes") {
         errors.push(format!("name part {message}"));
     }
     if !label_key_shape(name) {
@@ -184,7 +184,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 
 /// What keeps a value from being the value of a label: empty, or at most 63 bytes of a restricted alphabet.
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut errors: Vec<String> = max_length(value, 63).into_iter().collect();
+    let mut errors: Vec<String> = max_length(value, 63, "bytes").into_iter().collect();
     if !value.is_empty() && !label_key_shape(value) {
         errors.push(regex_error(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
@@ -225,7 +225,7 @@ mod tests {
                 false,
                 "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
             ),
-            (NameRule::Dns1123Subdomain, &long, false, "must be no more than 253 bytes"),
+            (NameRule::Dns1123Subdomain, &long, false, "must be no more than 253 characters"),
             (NameRule::Dns1123Label, "a.b", false, "must not contain dots"),
             (
                 NameRule::Dns1035Label,

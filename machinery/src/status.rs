@@ -344,7 +344,7 @@ impl Status {
 
     /// 504: it took too long.
     pub fn timeout(message: impl Into<String>) -> Self {
-        Self::new(504, "Timeout", message)
+        Self::new(504, "Timeout", format!("Timeout: {}", message.into()))
     }
 
     /// Whether this says that an object is not there.

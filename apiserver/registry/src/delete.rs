@@ -5,7 +5,7 @@ use crate::{
 };
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Key, KeyRange, KeyValue, ObjectPath};
-use freehold_machinery::{Result, Status, Value, meta, status::FieldError};
+use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
@@ -243,20 +243,19 @@ fn check_options(options: &DeleteOptions) -> Result<()> {
 
 fn check_preconditions(op: &Operation, options: &DeleteOptions, live: &Value) -> Result<()> {
     let checks = [
-        ("UID", "UID in object meta", &options.uid, meta::uid(live)),
-        (
-            "ResourceVersion",
-            "ResourceVersion in object meta",
-            &options.resource_version,
-            meta::resource_version(live),
-        ),
+        ("UID", "deleted and then recreated", &options.uid, meta::uid(live)),
+        ("ResourceVersion", "modified", &options.resource_version, meta::resource_version(live)),
     ];
-    for (what, place, wanted, actual) in checks {
+    for (what, fate, wanted, actual) in checks {
         if let Some(wanted) = wanted
             && wanted != actual
         {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {place}: {actual}");
-            return Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
+            let why = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). \
+                 The object might have been {fate}"
+            );
+            // Kubernetes names the kind here, where other conflicts name the resource.
+            return Err(Status::conflict(&GroupResource::new(&op.ty.group, &op.ty.kind), op.name(), &why));
         }
     }
     Ok(())

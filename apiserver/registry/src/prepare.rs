@@ -69,7 +69,8 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-fn check_namespace(op: &Operation, body: &mut Value) -> Result<()> {
+/// Checks that the body's namespace is that of the URL, and fills it in.
+pub(crate) fn check_namespace(op: &Operation, body: &mut Value) -> Result<()> {
     let given = meta::namespace(body).to_owned();
     match (&op.namespace, given.is_empty()) {
         (Some(namespace), true) if op.ty.namespaced => meta::set(body, "namespace", namespace.clone()),

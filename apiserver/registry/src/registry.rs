@@ -93,9 +93,10 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| {
-        Status::bad_request(format!(
-            "invalid resource version \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-        ))
-    })
+    let number = |_| {
+        format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        )
+    };
+    text.parse().map(Some).map_err(number).map_err(Status::bad_request)
 }

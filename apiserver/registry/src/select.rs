@@ -26,8 +26,7 @@ enum Kind {
 impl Selection {
     /// From what the client gave; 400 for what can't be parsed or is not selectable.
     pub(crate) fn new(ty: &ResourceType, namespace: Option<&str>, options: &ListOptions) -> Result<Self> {
-        let labels = Labels::parse(&options.label_selector)
-            .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
+        let labels = Labels::parse(&options.label_selector).map_err(Status::bad_request)?;
         let fields = Fields::parse(&options.field_selector).map_err(Status::bad_request)?;
         let known = |path: &str| {
             path == "metadata.name"

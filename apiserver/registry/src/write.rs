@@ -56,12 +56,7 @@ impl Registry {
     pub async fn update(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
         let name = meta::name(&body.value);
         if name != op.name() {
-            let (given, expected) = (name.to_owned(), op.name().to_owned());
-            return Err(Status::bad_request(if given.is_empty() {
-                "metadata.name: Required value: name must be provided".to_owned()
-            } else {
-                format!("the name of the object ({given}) does not match the name on the URL ({expected})")
-            }));
+            return Err(misnamed(op, name));
         }
         self.write(op, Want::Update(body), options).await
     }
@@ -162,7 +157,9 @@ impl Registry {
         let given = meta::resource_version(&draft).to_owned();
         match live {
             None if !given.is_empty() && matches!(want, Want::Create(_)) => {
-                return Err(Status::bad_request(
+                return Err(Status::new(
+                    500,
+                    "",
                     "resourceVersion should not be set on objects to be created",
                 ));
             }
@@ -279,12 +276,12 @@ impl Registry {
             Patch::Apply(_) => return Err(Status::internal("an apply is not merged here")),
         };
         if meta::name(&value) != op.name() {
-            return Err(Status::invalid(
-                &op.ty.group,
-                &op.ty.kind,
-                op.name(),
-                &[FieldError::invalid("metadata.name", meta::name(&value).into(), "field is immutable")],
-            ));
+            return Err(misnamed(op, meta::name(&value)));
+        }
+        let uid = meta::uid(&value);
+        if !uid.is_empty() && uid != meta::uid(live) {
+            let error = FieldError::invalid("metadata.uid", uid.into(), "field is immutable");
+            return Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), &[error]));
         }
         self.decode(op, &Body { value, duplicates }, options, warnings)
     }
@@ -305,7 +302,7 @@ impl Registry {
             let live = live.ok_or_else(|| op.not_found())?;
             config = scale::apply_config(op, &live.value, &config)?;
         } else {
-            prepare::check_body(op, &mut config, &op.ty.kind, &op.ty.api_version())?;
+            prepare::check_namespace(op, &mut config.clone())?;
             // Fields that the schema does not know are refused by the apply itself, whatever the client asked for.
             match (options.field_validation, body.duplicates.join("\n  ")) {
                 (FieldValidation::Ignore, _) => {}
@@ -317,12 +314,21 @@ impl Registry {
             }
             validate::types(&op.ty, &config)?;
         }
-        if meta::name(&config).is_empty() {
-            meta::set(&mut config, "name", op.name());
+        match meta::name(&config) {
+            "" => meta::set(&mut config, "name", op.name()),
+            name if name != op.name() => return Err(misnamed(op, name)),
+            _ => {}
         }
         let given = meta::resource_version(&config).to_owned();
         match live {
             Some(live) => check_precondition(op, &config, &given, live)?,
+            None if !meta::uid(&config).is_empty() => {
+                let uid = meta::uid(&config);
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
+            }
             None if !given.is_empty() => return Err(Status::modified(&op.ty.group_resource(), op.name())),
             None => {}
         }
@@ -330,6 +336,9 @@ impl Registry {
         let applied =
             apply::apply(live.map(|l| &l.value), &config, &managers(op, options, &api_version, now))?;
         let Some(mut draft) = applied else { return Ok(None) };
+        if let Some(namespace) = &op.namespace {
+            meta::set(&mut draft, "namespace", namespace.clone());
+        }
         validate::default(&op.ty, &mut draft);
         match live {
             Some(live) => prepare::for_update(op, &mut draft, &live.value),
@@ -357,6 +366,9 @@ impl Registry {
         self.admit(op, &mut draft, old, options.dry_run).await?;
         validate::prune(&op.ty, &mut draft);
         validate::object(op, &draft, old)?;
+        if let Some(schema) = op.ty.schema.get() {
+            schema::zeros::complete(&mut draft, schema);
+        }
         let Admitted { also, warnings } =
             self.validate_admission(op, &mut draft, old, options.dry_run).await?;
         if let Some(live) = live {
@@ -478,6 +490,16 @@ fn managers<'a>(
     }
 }
 
+/// The name in the body is not that of the URL.
+fn misnamed(op: &Operation, given: &str) -> Status {
+    let expected = op.name();
+    Status::bad_request(if given.is_empty() {
+        format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided")
+    } else {
+        format!("the name of the object ({given}) does not match the name on the URL ({expected})")
+    })
+}
+
 fn check_precondition(op: &Operation, draft: &Value, given: &str, live: &Live) -> Result<()> {
     let (resource, name) = (op.ty.group_resource(), op.name());
     let uid = meta::uid(draft);
@@ -490,12 +512,11 @@ fn check_precondition(op: &Operation, draft: &Value, given: &str, live: &Live) -
     }
     if !given.is_empty() && given != "0" && given != live.modified.to_string() {
         if given.parse::<u64>().is_err() {
-            let error = FieldError::invalid(
-                "metadata.resourceVersion",
-                given.into(),
-                format!("strconv.ParseUint: parsing \"{given}\": invalid syntax"),
-            );
-            return Err(Status::invalid(&op.ty.group, &op.ty.kind, name, &[error]));
+            return Err(Status::new(
+                500,
+                "",
+                format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
+            ));
         }
         return Err(Status::modified(&resource, name));
     }

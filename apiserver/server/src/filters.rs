@@ -192,9 +192,7 @@ async fn chain(
         return ask.answer(parts, body).await;
     }
     let answer = tokio::time::timeout(edge.limits.request, ask.answer(parts, body)).await;
-    answer.unwrap_or_else(|_| {
-        Err(Status::timeout("Timeout: request did not complete within the allotted timeout"))
-    })
+    answer.unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout")))
 }
 
 /// A request whose meaning is known and whose author is not.

@@ -161,10 +161,10 @@ fn check_owners(meta: &Map, path: &str) -> Vec<FieldError> {
     let path = format!("{path}.ownerReferences");
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
-    for (index, owner) in list(meta, "ownerReferences").iter().enumerate() {
+    for owner in list(meta, "ownerReferences") {
         let empty = Map::new();
         let owner = owner.as_object().unwrap_or(&empty);
-        errors.extend(check_owner(owner, &format!("{path}[{index}]")));
+        errors.extend(check_owner(owner, &path));
         if owner.get("controller") != Some(&Value::Bool(true)) {
             continue;
         }
@@ -185,15 +185,20 @@ fn check_owners(meta: &Map, path: &str) -> Vec<FieldError> {
 fn check_owner(owner: &Map, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let api_version = text(owner, "apiVersion");
+    let empty = |field: &str| FieldError::invalid(format!("{path}.{field}"), "".into(), "must not be empty");
     if api_version.is_empty() {
-        errors.push(FieldError::required(format!("{path}.apiVersion"), "must not be empty"));
+        errors.push(FieldError::invalid(
+            format!("{path}.apiVersion"),
+            "".into(),
+            "version must not be empty",
+        ));
     } else if GroupVersion::parse(api_version).is_none() {
         let path = format!("{path}.apiVersion");
         errors.push(FieldError::invalid(path, api_version.into(), "must be <group>/<version> or <version>"));
     }
     for field in ["kind", "name", "uid"] {
         if text(owner, field).is_empty() {
-            errors.push(FieldError::required(format!("{path}.{field}"), "must not be empty"));
+            errors.push(empty(field));
         }
     }
     if api_version == "v1" && text(owner, "kind") == "Event" {
@@ -292,7 +297,7 @@ mod tests {
             ),
             (
                 json!({"name": "a", "namespace": "b", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o"}]}),
-                &["metadata.ownerReferences[0].uid: Required value: must not be empty"],
+                &["metadata.ownerReferences.uid: Invalid value: \"\": must not be empty"],
             ),
             (
                 json!({"name": "a", "namespace": "b", "finalizers": ["orphan", "foregroundDeletion"]}),

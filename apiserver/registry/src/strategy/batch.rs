@@ -30,6 +30,32 @@ pub(super) fn create_job(_: &Operation, object: &mut Value) {
     }
 }
 
+/// How often the template of a DaemonSet was changed, as `apps/v1` still tells it.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Sets the template's generation of a DaemonSet.
+pub(super) fn set_template_generation(object: &mut Value, generation: i64) {
+    let annotations = meta::metadata_mut(object).entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
+    }
+}
+
+/// Whoever writes a DaemonSet writes the template's generation too, though only the server counts it.
+pub(super) fn default_template_generation(object: &mut Value) {
+    if at(object, "metadata.annotations").get(TEMPLATE_GENERATION).is_none() {
+        set_template_generation(object, 0);
+    }
+}
+
+/// A change of the template counts.
+pub(super) fn update_daemon_set(op: &Operation, object: &mut Value, old: &Value) {
+    let annotations = at(old, "metadata.annotations").get(TEMPLATE_GENERATION);
+    let before = annotations.and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let changed = op.subresource.is_none() && at(object, "spec.template") != at(old, "spec.template");
+    set_template_generation(object, before + i64::from(changed));
+}
+
 /// Annotations count as a change, because they are handed on to replica sets.
 pub(super) fn update_deployment(op: &Operation, object: &mut Value, old: &Value) {
     let annotations = |object: &Value| at(object, "metadata.annotations").clone();

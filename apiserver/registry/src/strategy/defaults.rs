@@ -98,6 +98,7 @@ fn deployment(object: &mut Value) {
 }
 
 fn daemon_set(object: &mut Value) {
+    super::batch::default_template_generation(object);
     rolling(object, "spec.updateStrategy", 1.into(), 0.into());
 }
 

@@ -105,6 +105,11 @@ static TABLE: &[Strategy] = &[
         status_metadata: StatusMetadata::AllBut(&["labels"]),
         ..row("apps", "deployments")
     },
+    Strategy {
+        create: |_, draft| batch::set_template_generation(draft, 1),
+        update: batch::update_daemon_set,
+        ..row("apps", "daemonsets")
+    },
     Strategy { create: batch::create_job, ..row("batch", "jobs") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "roles") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterroles") },
