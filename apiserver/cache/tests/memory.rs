@@ -1,11 +1,14 @@
 //! What the cache keeps in memory, and that readers don't notice what it doesn't.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use async_trait::async_trait;
 use freehold_apiserver_cache::{
-    Cache, CacheOptions, Entry, EventKind, Layer, LayerSource, ListRequest, Scope, WatchStart, codec,
+    Cache, CacheOptions, Entry, EventKind, LayerSource, ListRequest, Scope, Stack, StackInfo, Switch,
+    WatchStart, codec,
 };
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Key, KeyRange, MAX_OPERATIONS, ObjectPath, Revision, Store,
+    Change, Commit, Committed, Event, Key, KeyRange, KeyValue, MAX_OPERATIONS, ObjectPath, Revision, Store,
+    StoreError,
 };
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_machinery::{PlaneId, Value};
@@ -16,9 +19,42 @@ use tempfile::TempDir;
 /// No layers below any plane.
 struct Bare;
 
+fn bare() -> Arc<Stack> {
+    Arc::new(Stack::new(Vec::new(), StackInfo::default()))
+}
+
+#[async_trait]
 impl LayerSource for Bare {
-    fn layer(&self, _: &PlaneId) -> Arc<Layer> {
-        Arc::default()
+    async fn stack(&self, _: &PlaneId, _: Option<&KeyValue>) -> Result<Arc<Stack>, StoreError> {
+        Ok(bare())
+    }
+
+    fn known(&self, _: &PlaneId) -> Option<Arc<Stack>> {
+        Some(bare())
+    }
+
+    async fn following(&self, _: &PlaneId) -> Result<Arc<Stack>, StoreError> {
+        Ok(bare())
+    }
+
+    fn follow(&self, _: &Event) -> Option<Switch> {
+        None
+    }
+
+    fn above_snapshots(&self) -> Vec<PlaneId> {
+        Vec::new()
+    }
+
+    fn is_of_class(&self, _: &PlaneId, _: &str) -> bool {
+        false
+    }
+
+    async fn refresh(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        0
     }
 }
 
@@ -118,9 +154,9 @@ async fn a_collection_too_large_for_memory_is_served_all_the_same() {
 
     let (found, own) = world.cache.get_for_update(&p, &path("configmaps", &names[650])).await.unwrap();
     let found = found.unwrap();
-    assert_eq!((found.name(), found.modified), (&*names[650], own));
+    assert_eq!((found.name(), found.modified), (&*names[650], own.own));
     let absent = world.cache.get_for_update(&p, &path("configmaps", "none")).await.unwrap();
-    assert!(absent.0.is_none() && absent.1 == 0);
+    assert!(absent.0.is_none() && absent.1.own == 0);
 
     let now = Scope::Plane(p.clone());
     let mut watch = world.cache.watch(now, "", "configmaps", WatchStart::Now).await.unwrap();

@@ -1,5 +1,7 @@
 //! Snapshots, forks, restores and ends of planes over the embedded engine, without the edge.
 
+#![allow(clippy::unwrap_used)]
+
 use freehold_apiserver_cache::{Cache, CacheOptions, ListRequest, Scope, WatchStart, codec};
 use freehold_apiserver_planes::{Layers, Planes};
 use freehold_apiserver_storage::{Change, Commit, Key, KeyRange, LayerId, ObjectPath, Range, Store};

@@ -385,7 +385,7 @@ fn a_server_that_is_killed_finishes_snapshots_forks_and_restores_or_leaves_nothi
         let made = admin.json(&["get", &name, "--namespace=organization-k"]);
         assert_eq!(made["status"]["objects"], 400, "{made}");
         let fork = format!("k{round}");
-        admin.apply(&project(&fork, &format!(", controlPlane: {{from: {{project: k}}}}")));
+        admin.apply(&project(&fork, ", controlPlane: {from: {project: k}}"));
         std::thread::sleep(Duration::from_millis(pause));
         server.kill();
         server.restart();
