@@ -104,6 +104,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("tests-harness", &["client", "pki"]),
     ("tests-integration", &["machinery", "api", "pki", "client", "tests-harness"]),
+    ("tests-differential", &["client", "tests-harness"]),
     ("tests-bench", &["machinery", "api", "pki", "client", "tests-harness"]),
     ("tests-conformance", &["tests-harness"]),
     ("tests-tidy", &[]),
