@@ -282,23 +282,30 @@ fn a_deprecated_version_names_the_one_to_use() {
     assert!(matches!(types[1].storage.conversion, Conversion::Webhook(_)));
 }
 
-/// With FREEHOLD_CRDS naming a folder of folders of CRDs as JSON, those of well-known projects are tried too.
+/// With FREEHOLD_CRDS naming a folder of folders of CRDs as YAML or JSON, those of well-known projects are tried too.
 #[test]
 fn crds_of_the_world_are_accepted() {
     let Some(folder) = std::env::var_os("FREEHOLD_CRDS") else { return };
     let mut count = 0;
     for project in std::fs::read_dir(&folder).expect("FREEHOLD_CRDS names a folder") {
-        for file in std::fs::read_dir(project.unwrap().path()).unwrap() {
-            let path = file.unwrap().path();
-            let mut crd: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-            default(&mut crd);
-            prepare_status(&mut crd, None);
-            assert_eq!(shown(&validate(&crd)), [""; 0], "{}", path.display());
-            for compiled in compile(&crd).unwrap() {
-                assert!(compiled.schema.get().is_some(), "{}", path.display());
+        for file in std::fs::read_dir(project.unwrap().path()).into_iter().flatten() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+            for mut crd in documents.into_iter().filter(|one| one["kind"] == "CustomResourceDefinition") {
+                accepted(&mut crd);
+                count += 1;
             }
-            count += 1;
         }
     }
     assert!(count > 0, "there are no CRDs in FREEHOLD_CRDS");
+}
+
+fn accepted(crd: &mut Value) {
+    let name = crd["metadata"]["name"].clone();
+    default(crd);
+    prepare_status(crd, None);
+    assert_eq!(shown(&validate(crd)), [""; 0], "{name}");
+    for compiled in compile(crd).unwrap() {
+        assert!(compiled.schema.get().is_some(), "{name}");
+    }
 }

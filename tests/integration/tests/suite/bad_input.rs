@@ -103,7 +103,7 @@ fn requests_that_cannot_be_read_are_refused(world: &World) {
             "",
             400,
             "BadRequest",
-            "unable to parse requirement",
+            "found '=', expected",
         ),
         (Method::GET, "/api/v1/configmaps?limit=x", "", "", 400, "BadRequest", ""),
         (

@@ -191,7 +191,7 @@ fn object(kind: &str, organization: &str, name: &str, spec: &Value) -> String {
 
 fn snapshots_and_restores_are_objects_of_the_organization(world: &World) {
     let kubectl = source(world, "gitops");
-    let view = world.at("/organizations/gitops");
+    let view = world.at("/organizations/gitops").with(&["--namespace", "organization-gitops"]);
     let spec = json!({"projectRef": {"name": "gitops"}});
     view.apply(&object("ProjectSnapshot", "gitops", "nightly", &spec));
     view.ok(&["wait", "--for=jsonpath={.status.phase}=Ready", "projectsnapshot/nightly", "--timeout=30s"]);
@@ -219,7 +219,7 @@ fn nothing_of_another_organization_can_be_forked(world: &World) {
     source(world, "mine");
     freehold(world, &["snapshot", "mine", "--name", "secret"]);
     world.organization("thief", &[]);
-    let view = world.at("/organizations/thief");
+    let view = world.at("/organizations/thief").with(&["--namespace", "organization-thief"]);
     let refused = view.run(&["get", "projectsnapshot", "secret", "--namespace=organization-mine"]);
     contains_all(&refused.expect_failure(), &["not found"]);
     let project = |name: &str, from: Value| {

@@ -251,7 +251,10 @@ fn get_selects_by_labels_and_fields(world: &World) {
     }
     let complaint = kubectl.fails(&["get", "secrets", "--field-selector", "data.x=y"]);
     contains_all(&complaint, &["field label not supported: data.x"]);
-    contains_all(&kubectl.fails(&["get", "secrets", "-l", "a=b=c"]), &["unable to parse requirement"]);
+    contains_all(
+        &kubectl.fails(&["get", "secrets", "-l", "a=b=c"]),
+        &["found '=', expected: ',' or 'end of string'"],
+    );
 }
 
 fn get_watch_prints_each_change(world: &World) {
