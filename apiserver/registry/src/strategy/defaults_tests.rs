@@ -193,7 +193,7 @@ fn defaults_of_other_kinds_follow_their_fields() {
             json!({"spec": {"maxReplicas": 3}}),
             json!({"spec": {"maxReplicas": 3,
             "minReplicas": 1, "metrics": [{"type": "Resource", "resource": {"name": "cpu",
-            "target": {"type": "Utilization", "averageUtilization": 80}}}]}}),
+            "target": {"type": "Utilization", "averageUtilization": 80}}}]}, "status": {"desiredReplicas": 0}}),
         ),
         (
             "networking.k8s.io",
