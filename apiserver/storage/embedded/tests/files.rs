@@ -164,7 +164,7 @@ async fn room_comes_back_after_objects_are_deleted_and_compacted() {
     let last = commit(&store, vec![Change::Put(Key::system("kept"), Bytes::from_static(b"x"))]).await;
     store.compact(last).await.unwrap();
     let mut poll = tokio::time::interval(Duration::from_millis(20));
-    for _ in 0..3000 {
+    for _ in 0..15_000 {
         poll.tick().await;
         if taken(&tables) < full / 4 {
             let found = store.range(Range::all(KeyRange::everything())).await.unwrap();

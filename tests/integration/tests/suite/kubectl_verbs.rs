@@ -457,7 +457,7 @@ fn wait_waits_for_conditions_fields_creation_and_deletion(world: &World) {
         ready.printed().contains("deployment.apps/web condition met").then_some(())
     });
     kubectl.ok(&["delete", "deployment", "web", "--cascade=foreground", "--wait=false"]);
-    kubectl.ok(&["wait", "--for=delete", "deployment/web", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=delete", "deployment/web", "--timeout=120s"]);
     kubectl.apply(DEPLOYMENT);
     let complaint = kubectl.fails(&["wait", "--for=condition=Never", "deployment/web", "--timeout=1s"]);
     contains_all(&complaint, &["timed out waiting for the condition on deployments/web"]);
