@@ -25,6 +25,8 @@ pub(crate) const FIRST: Revision = 1;
 
 const FORMAT_KEY: &str = "format";
 const COMPACTED_KEY: &str = "compacted";
+/// A mark that is written after room was reclaimed.
+const RECLAIMED_KEY: &str = "reclaimed";
 /// After so many versions of one key that are not wanted, seeking is cheaper than reading on.
 const SEEK_AFTER: usize = 16;
 /// Memtables waiting to be written out. Beyond four the database would block a commit without end if writing fails.
@@ -426,13 +428,21 @@ impl Disk {
     /// Writes the sorted files anew without what was deleted from them. Takes long, and holds nobody up.
     pub(crate) fn reclaim(&self) -> Result<(), StoreError> {
         for keyspace in [&self.data, &self.log] {
-            keyspace.rotate_memtable().map_err(store_error)?;
-            while keyspace.sealed_memtable_count() > 0 {
-                std::thread::sleep(POLL);
-                // Fails if writing failed: then nothing will come of it.
-                self.db.persist(PersistMode::Buffer).map_err(store_error)?;
-            }
+            self.flush(keyspace)?;
             keyspace.major_compact().map_err(store_error)?;
+        }
+        // The database lets go of files that were replaced when it next flushes anything.
+        self.meta.insert(RECLAIMED_KEY, []).map_err(store_error)?;
+        self.flush(&self.meta)
+    }
+
+    /// Writes what a keyspace has in memory to sorted files.
+    fn flush(&self, keyspace: &Keyspace) -> Result<(), StoreError> {
+        keyspace.rotate_memtable().map_err(store_error)?;
+        while keyspace.sealed_memtable_count() > 0 {
+            std::thread::sleep(POLL);
+            // Fails if writing failed: then nothing will come of it.
+            self.db.persist(PersistMode::Buffer).map_err(store_error)?;
         }
         Ok(())
     }
