@@ -6,6 +6,7 @@ use bytes::Bytes;
 use freehold_apiserver_authn::{Authenticator, Headers, Peer, Request, TokenIssuer};
 use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
 use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_outbound::Outbound;
 use freehold_apiserver_planes::{Planes, Target, context::Context};
 use freehold_apiserver_registry::{
     Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry,
@@ -28,6 +29,8 @@ pub struct LocalBackend {
     pub(crate) lookup: Lookup,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) sealed: Option<Sealed>,
+    /// How webhooks and aggregated servers of planes are reached.
+    pub outbound: Arc<Outbound>,
 }
 
 /// The policies of planes, for the registry.

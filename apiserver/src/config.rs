@@ -3,10 +3,12 @@
 use crate::{
     backend::{LocalBackend, Policies},
     lookup::Lookup,
+    services::CachedServices,
 };
 use anyhow::{Context, Result};
 use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
+use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Layers, Planes};
 use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{
@@ -70,6 +72,8 @@ pub struct Config {
     pub cache: CacheOptions,
     /// Sizes, counts and times of the edge.
     pub limits: Limits,
+    /// Where webhooks and aggregated servers of planes may be.
+    pub networks: Networks,
     /// Whether the store is this server's own and looks after its history itself. An etcd is compacted by the core server.
     pub own_store: bool,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
@@ -159,6 +163,8 @@ impl Config {
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
         let policies = Arc::new(Policies(planes.clone()));
         let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies));
+        let services = Arc::new(CachedServices(cache.clone()));
+        let outbound = Arc::new(Outbound::new(self.networks.clone(), services, OutboundLimits::default()));
         let keys = KeySet::from_pem(&self.service_account_key, &[])?;
         let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
         let tokens = Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys));
@@ -169,6 +175,7 @@ impl Config {
             sealed: self.sealed.clone(),
             planes,
             registry,
+            outbound,
             tokens,
         };
         let server = Server::bind(self.edge(&cache)?, Arc::new(backend)).await?;

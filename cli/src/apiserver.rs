@@ -18,6 +18,8 @@ use std::{io::Write, net::SocketAddr, path::PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     cache: crate::memory::CacheArgs,
+    #[command(flatten)]
+    outbound: crate::outbound::OutboundArgs,
     /// Serve all planes, with these authorities and keys (as `freehold pki` makes them), which all servers on this etcd
     /// share.
     #[arg(long, value_name = "DIR", conflicts_with = "plane")]
@@ -91,6 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 seal: &args.seal,
                 replace_authorities: args.replace_authorities,
                 cache: args.cache.options(),
+                networks: args.outbound.networks.clone(),
             };
             core.build().await?
         }
@@ -130,6 +133,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         node_client: None,
         service_account_key: read_needed(args.service_account_key.as_ref(), "--service-account-key")?,
         cache: args.cache.options(),
+        networks: args.outbound.networks.clone(),
         limits: Limits::default(),
         own_store: false,
         replace_authorities: false,

@@ -41,6 +41,8 @@ pub(crate) struct Core<'a> {
     pub(crate) replace_authorities: bool,
     /// What may be kept in memory.
     pub(crate) cache: freehold_apiserver::CacheOptions,
+    /// Where webhooks and aggregated servers may be.
+    pub(crate) networks: freehold_apiserver::Networks,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -105,6 +107,7 @@ impl Core<'_> {
             service_account_key: pki.service_account_key.clone(),
             cache: self.cache,
             limits: Limits::default(),
+            networks: self.networks,
             own_store,
             replace_authorities: self.replace_authorities,
         };

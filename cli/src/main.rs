@@ -9,6 +9,7 @@ mod encryption;
 mod kubeconfig;
 mod logging;
 mod memory;
+mod outbound;
 mod pki;
 mod project;
 mod stop;

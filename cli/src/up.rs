@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Args {
     #[command(flatten)]
     cache: crate::memory::CacheArgs,
+    #[command(flatten)]
+    outbound: crate::outbound::OutboundArgs,
     /// Where keys, kubeconfigs and, without --etcd, all objects are kept.
     #[arg(long, default_value = "data")]
     data_dir: PathBuf,
@@ -75,6 +77,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         seal: &args.seal,
         replace_authorities: args.replace_authorities,
         cache: args.cache.options(),
+        networks: args.outbound.networks.clone(),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;

@@ -46,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-authz",
         ],
     ),
+    ("apiserver-outbound", &["machinery"]),
     (
         "apiserver-server",
         &[
@@ -58,6 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-authz",
             "apiserver-registry",
             "apiserver-planes",
+            "apiserver-outbound",
         ],
     ),
     // The assembly: the one crate that names concrete engines.
@@ -79,6 +81,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-admission",
             "apiserver-registry",
             "apiserver-planes",
+            "apiserver-outbound",
             "apiserver-server",
         ],
     ),
