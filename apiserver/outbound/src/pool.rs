@@ -174,6 +174,8 @@ fn root(error: &hyper_util::client::legacy::Error) -> String {
     while let Some(inner) = source {
         let closed = inner.downcast_ref::<hyper::Error>();
         ended |= closed.is_some_and(|e| e.is_incomplete_message() || e.is_closed());
+        let broken = inner.downcast_ref::<std::io::Error>();
+        ended |= broken.is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof);
         text = inner.to_string();
         source = inner.source();
     }

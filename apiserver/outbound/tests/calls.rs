@@ -174,7 +174,11 @@ async fn a_server_that_hangs_costs_its_own_time_and_its_own_places() {
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let (outbound, to) = (outbound.clone(), hanging.service("hooks"));
-            tokio::spawn(async move { call(&outbound, &to, LONG).await })
+            tokio::spawn(async move {
+                while call(&outbound, &to, LONG).await == Err(CallError::TooMany) {
+                    tokio::task::yield_now().await;
+                }
+            })
         })
         .collect();
     // Two hold the places of the plane: whoever comes next is refused at once.
