@@ -1,11 +1,12 @@
-//! Which writes a policy or binding is about.
+//! Which writes a policy, a binding or a webhook is about.
 
 use crate::{Attributes, Lookup, Verb};
-use freehold_machinery::{Value, meta, selector::Labels};
+use freehold_machinery::{ResourceType, Value, meta, selector::Labels};
+use std::sync::Arc;
 
 /// `MatchResources`.
 #[derive(Clone, Debug)]
-pub(super) struct Match {
+pub(crate) struct Match {
     /// `None` matches every resource.
     rules: Option<Vec<Rule>>,
     excluded: Vec<Rule>,
@@ -13,6 +14,17 @@ pub(super) struct Match {
     objects: Selector,
     /// `matchPolicy` is not `Exact`: other versions of the same objects match too.
     equivalent: bool,
+}
+
+/// As what a webhook is about a write.
+#[derive(Clone, Debug)]
+pub enum Matched {
+    /// It is not.
+    Nothing,
+    /// As the resource that was asked for.
+    Asked,
+    /// As another one that has the same objects.
+    As(Arc<ResourceType>),
 }
 
 /// A selector, or what is wrong about it; `None` selects everything.
@@ -49,7 +61,18 @@ impl Rule {
         }
     }
 
+    fn operates(&self, attributes: &Attributes<'_>) -> bool {
+        let operation = operation(attributes.verb);
+        self.operations.iter().any(|own| own == "*" || own == operation)
+    }
+
     fn matches(&self, attributes: &Attributes<'_>, version: &str) -> bool {
+        self.matches_as(attributes, (&attributes.ty.group, version, &attributes.ty.plural))
+    }
+
+    /// Whether it matches if the resource were this one: group, version, plural.
+    fn matches_as(&self, attributes: &Attributes<'_>, resource: (&str, &str, &str)) -> bool {
+        let (group, version, plural) = resource;
         let any = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
         let ty = attributes.ty;
         let scope = match self.scope.as_str() {
@@ -60,18 +83,18 @@ impl Rule {
         let name = name(attributes);
         scope
             && any(&self.operations, operation(attributes.verb))
-            && any(&self.groups, &ty.group)
+            && any(&self.groups, group)
             && any(&self.versions, version)
             && self
                 .resources
                 .iter()
-                .any(|resource| resource_matches(resource, &ty.plural, attributes.subresource))
+                .any(|resource| resource_matches(resource, plural, attributes.subresource))
             && (self.names.is_empty() || self.names.iter().any(|own| own == name))
     }
 }
 
 /// The operation as rules and `request.operation` spell it.
-pub(super) fn operation(verb: Verb) -> &'static str {
+pub(crate) fn operation(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "CREATE",
         Verb::Update => "UPDATE",
@@ -81,7 +104,7 @@ pub(super) fn operation(verb: Verb) -> &'static str {
 }
 
 /// The name in the URL, or in the object that is made.
-pub(super) fn name<'a>(attributes: &'a Attributes<'_>) -> &'a str {
+pub(crate) fn name<'a>(attributes: &'a Attributes<'_>) -> &'a str {
     match attributes.name {
         "" => attributes.object().map_or("", meta::name),
         name => name,
@@ -96,7 +119,7 @@ fn resource_matches(pattern: &str, resource: &str, subresource: &str) -> bool {
 
 impl Match {
     /// From `matchConstraints` or `matchResources`; absent ones match everything.
-    pub(super) fn of(value: &Value) -> Self {
+    pub(crate) fn of(value: &Value) -> Self {
         let rules =
             |field: &str| value[field].as_array().into_iter().flatten().map(Rule::of).collect::<Vec<_>>();
         Self {
@@ -108,11 +131,23 @@ impl Match {
         }
     }
 
+    /// From a webhook, whose rules stand beside its selectors.
+    pub(crate) fn of_webhook(value: &Value) -> Self {
+        let rules = value["rules"].as_array().into_iter().flatten().map(Rule::of);
+        Self {
+            rules: Some(rules.collect::<Vec<_>>()).filter(|rules| !rules.is_empty()),
+            excluded: Vec::new(),
+            namespaces: selector(&value["namespaceSelector"]),
+            objects: selector(&value["objectSelector"]),
+            equivalent: value["matchPolicy"] != "Exact",
+        }
+    }
+
     /// Whether it is about this write.
     ///
     /// # Errors
     /// It is, as far as its rules go, and has a selector that makes no sense.
-    pub(super) fn matches(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<bool, String> {
+    pub(crate) fn matches(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<bool, String> {
         let namespace = self.namespace_matches(attributes, lookup);
         let object = self.object_matches(attributes);
         if namespace == Ok(false) || object == Ok(false) {
@@ -125,6 +160,41 @@ impl Match {
             return Ok(false);
         }
         namespace.and(object)
+    }
+
+    /// As what it is about this write: the resource that was asked for, or, unless `matchPolicy` is `Exact`, another
+    /// one that has the same objects. Without rules it is about none.
+    ///
+    /// # Errors
+    /// It may be, and has a selector that makes no sense.
+    pub(crate) fn which(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<Matched, String> {
+        let Some(rules) = &self.rules else { return Ok(Matched::Nothing) };
+        if !rules.iter().any(|rule| rule.operates(attributes)) {
+            return Ok(Matched::Nothing);
+        }
+        let namespace = self.namespace_matches(attributes, lookup);
+        let object = self.object_matches(attributes);
+        if namespace == Ok(false) || object == Ok(false) {
+            return Ok(Matched::Nothing);
+        }
+        let found = if rules.iter().any(|rule| rule.matches(attributes, &attributes.ty.version)) {
+            Matched::Asked
+        } else if self.equivalent {
+            let others = lookup.equivalents(attributes.plane, attributes.ty);
+            let of = |rule: &Rule| {
+                let same = |ty: &&Arc<ResourceType>| {
+                    rule.matches_as(attributes, (&ty.group, &ty.version, &ty.plural))
+                };
+                others.iter().find(same).cloned()
+            };
+            rules.iter().find_map(of).map_or(Matched::Nothing, Matched::As)
+        } else {
+            Matched::Nothing
+        };
+        match found {
+            Matched::Nothing => Ok(Matched::Nothing),
+            found => namespace.and(object).map(|_| found),
+        }
     }
 
     fn any_rule(&self, rules: &[Rule], attributes: &Attributes<'_>) -> bool {

@@ -1,6 +1,6 @@
 //! Policies and bindings with their expressions compiled.
 
-use super::matching::Match;
+use crate::matching::Match;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_machinery_cel::Program;
 use std::{
@@ -13,16 +13,16 @@ const KEPT: usize = 4096;
 
 /// An expression, compiled or with what is wrong about it.
 #[derive(Clone, Debug)]
-pub(super) struct Expression {
-    pub(super) source: String,
-    pub(super) program: Result<Arc<Program>, String>,
+pub(crate) struct Expression {
+    pub(crate) source: String,
+    pub(crate) program: Result<Arc<Program>, String>,
 }
 
 /// `matchConditions`, `variables`: an expression with a name.
 #[derive(Clone, Debug)]
-pub(super) struct Named {
-    pub(super) name: String,
-    pub(super) expression: Expression,
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) expression: Expression,
 }
 
 /// One of `validations`.
@@ -94,7 +94,7 @@ impl Expression {
 }
 
 impl Named {
-    fn of(value: &Value) -> Self {
+    pub(crate) fn of(value: &Value) -> Self {
         Self { name: text(value, "name"), expression: Expression::plain(value, "expression") }
     }
 }

@@ -1,12 +1,11 @@
 //! What expressions can name: `object`, `oldObject`, `request`, `params`, `namespaceObject` and `variables`.
 
-use super::{
-    Policy,
-    compiled::{Expression, Named},
+use super::compiled::{Expression, Named};
+use crate::{
+    Attributes, Lookup, Seen,
     matching::{name, operation},
 };
-use crate::{Attributes, Lookup};
-use freehold_machinery::{Map, Value, meta};
+use freehold_machinery::{Map, ResourceType, Value, meta};
 use freehold_machinery_cel::{Budget, Computed, EvalError, Variable};
 use serde_json::json;
 
@@ -14,7 +13,7 @@ use serde_json::json;
 const NAMES: [&str; 5] = ["object", "oldObject", "request", "params", "namespaceObject"];
 
 /// The values of one evaluation of a policy.
-pub(super) struct Scope<'p> {
+pub(crate) struct Scope<'p> {
     known: Vec<(&'static str, Computed)>,
     variables: &'p [Named],
     computed: Vec<(String, Result<Computed, String>)>,
@@ -23,24 +22,25 @@ pub(super) struct Scope<'p> {
 
 impl<'p> Scope<'p> {
     /// A scope for a write and a parameter.
-    pub(super) fn new(
-        policy: &'p Policy,
+    pub(crate) fn new(
+        variables: &'p [Named],
         attributes: &Attributes<'_>,
+        seen: &Seen<'_>,
         lookup: &dyn Lookup,
         param: Option<&Value>,
     ) -> Self {
         let of = |value: Option<&Value>| Computed::of(value.unwrap_or(&Value::Null));
         let namespace = namespace(attributes, lookup);
         let values = [
-            of(attributes.object()),
-            of(attributes.old),
-            Computed::of(&request(attributes)),
+            of(seen.object),
+            of(seen.old),
+            Computed::of(&request(attributes, seen.ty)),
             of(param),
             of(namespace.as_ref()),
         ];
         Self {
             known: NAMES.into_iter().zip(values).collect(),
-            variables: &policy.variables,
+            variables,
             computed: Vec::new(),
             budget: Budget::default(),
         }
@@ -50,7 +50,7 @@ impl<'p> Scope<'p> {
     ///
     /// # Errors
     /// What went wrong, in Kubernetes' words.
-    pub(super) fn evaluate(&mut self, expression: &Expression) -> Result<Computed, String> {
+    pub(crate) fn evaluate(&mut self, expression: &Expression) -> Result<Computed, String> {
         let program = expression.program.as_ref().map_err(|error| format!("compilation error: {error}"))?;
         let failed = |why: &str| format!("expression '{}' resulted in error: {why}", expression.source);
         let mut fields = Vec::new();
@@ -95,7 +95,7 @@ impl<'p> Scope<'p> {
 ///
 /// # Errors
 /// What went wrong with the conditions, where none is not met.
-pub(super) fn conditions_hold(conditions: &[Named], scope: &mut Scope<'_>) -> Result<bool, String> {
+pub(crate) fn conditions_hold(conditions: &[Named], scope: &mut Scope<'_>) -> Result<bool, String> {
     let mut errors = Vec::new();
     for condition in conditions {
         match scope.evaluate(&condition.expression) {
@@ -146,23 +146,30 @@ fn namespace(attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Option<Value> 
     Some(object)
 }
 
-/// `AdmissionRequest`, without the objects.
-fn request(attributes: &Attributes<'_>) -> Value {
-    let (ty, user) = (attributes.ty, attributes.user);
-    let kind = match ty.subresource(attributes.subresource) {
+fn kind_of(ty: &ResourceType, subresource: &str) -> Value {
+    match ty.subresource(subresource) {
         Some(sub) => json!({"group": sub.kind.group, "version": sub.kind.version, "kind": sub.kind.kind}),
         None => json!({"group": ty.group, "version": ty.version, "kind": ty.kind}),
-    };
-    let resource = json!({"group": ty.group, "version": ty.version, "resource": ty.plural});
+    }
+}
+
+fn resource_of(ty: &ResourceType) -> Value {
+    json!({"group": ty.group, "version": ty.version, "resource": ty.plural})
+}
+
+/// `AdmissionRequest` for who sees it as a resource of `ty`, without the objects.
+pub(crate) fn request(attributes: &Attributes<'_>, ty: &ResourceType) -> Value {
+    let user = attributes.user;
+    let is_namespace = attributes.ty.group.is_empty() && attributes.ty.plural == "namespaces";
     json!({
-        "kind": kind,
-        "resource": resource,
+        "kind": kind_of(ty, attributes.subresource),
+        "resource": resource_of(ty),
         "subResource": attributes.subresource,
-        "requestKind": kind,
-        "requestResource": resource,
+        "requestKind": kind_of(attributes.ty, attributes.subresource),
+        "requestResource": resource_of(attributes.ty),
         "requestSubResource": attributes.subresource,
         "name": name(attributes),
-        "namespace": attributes.namespace,
+        "namespace": if is_namespace { name(attributes) } else { attributes.namespace },
         "operation": operation(attributes.verb),
         "userInfo": {"username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra},
         "dryRun": attributes.dry_run,

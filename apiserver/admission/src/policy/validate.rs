@@ -99,7 +99,8 @@ fn evaluate(
         return Ok(decisions);
     }
     for param in params(policy, binding, attributes, lookup)? {
-        let mut scope = Scope::new(policy, attributes, lookup, param.as_deref());
+        let mut scope =
+            Scope::new(&policy.variables, attributes, &attributes.seen(), lookup, param.as_deref());
         decide(policy, &mut scope, &mut decisions);
     }
     Ok(decisions)
