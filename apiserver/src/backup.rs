@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Key, KeyRange, Range, Revision, Store,
-    archive::{self, ArchiveError, Decoder, Export, Header, Item, Kind, Reader},
+    archive::{self, ArchiveError, Decoder, Export, Header, Item, Kind, Reader, Record},
 };
 use freehold_apiserver_storage_embedded::Embedded;
-use freehold_machinery::Status;
+use freehold_machinery::{PlaneId, Status};
 use futures_util::{Stream, StreamExt, TryStreamExt, future::try_join_all, stream::BoxStream};
 use std::{
     fs::File,
@@ -197,6 +197,19 @@ async fn commit(store: &Arc<dyn Store>, changes: Vec<Change>) -> Result<Revision
     }
 }
 
+/// Whether a key of a plane was written before the plane's record, which comes before all of its keys: it counts as absent,
+/// and would not any more at a new revision.
+fn is_buried(record: &Record, stack: &mut Option<(PlaneId, Revision)>) -> bool {
+    let key = Key::from_store(record.key.clone());
+    let Some((plane, _)) = key.split_plane() else { return false };
+    if key == Key::stack(&plane) {
+        *stack = Some((plane, record.modified));
+        return false;
+    }
+    let above = stack.as_ref().filter(|(known, _)| *known == plane);
+    above.is_some_and(|(_, since)| record.modified < *since)
+}
+
 async fn fill<R: Read>(
     store: &Arc<dyn Store>,
     archive: &mut Reader<R>,
@@ -208,7 +221,11 @@ async fn fill<R: Read>(
         now = try_join_all(steps).await?.into_iter().max().unwrap_or(now);
     }
     let (mut changes, mut bytes) = (Vec::new(), 0);
+    let mut stack = None;
     while let Some(record) = archive.next_record()? {
+        if is_buried(&record, &mut stack) {
+            continue;
+        }
         let len = record.value.len();
         if changes.len() >= BATCH.0 || !changes.is_empty() && bytes + len > BATCH.1 {
             commit(store, std::mem::take(&mut changes)).await?;

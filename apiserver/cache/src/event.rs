@@ -80,6 +80,8 @@ pub struct Change {
 /// What a plane's own key holds.
 pub(crate) enum Own {
     Absent,
+    /// From before the plane was put above its snapshot: it counts as absent, and is taken away little by little.
+    Buried,
     Whiteout,
     Object(Arc<Entry>),
 }
@@ -99,6 +101,14 @@ pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modi
             tracing::error!(?key, "skipped a value of an unknown format");
             Own::Absent
         }
+    }
+}
+
+/// What a key of a plane whose record was written at revision `record` holds.
+pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> Own {
+    match item.modified < record {
+        true => Own::Buried,
+        false => read(&item.key, Some(&item.value), item.created, item.modified),
     }
 }
 
@@ -191,13 +201,12 @@ impl CacheEvent {
 
     fn decode(&self) -> Option<Change> {
         let above = |own: Own| match own {
-            Own::Absent => self.layer.get(&self.plane, self.collection(), self.name()),
+            Own::Absent | Own::Buried => self.layer.get(&self.plane, self.collection(), self.name()),
             Own::Whiteout => None,
             Own::Object(entry) => Some(entry),
         };
         let previous = self.raw.previous.as_ref();
-        let before =
-            above(previous.map_or(Own::Absent, |p| read(&p.key, Some(&p.value), p.created, p.modified)));
+        let before = above(previous.map_or(Own::Absent, |p| read_own(p, self.layer.record())));
         let after = above(read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision));
         Change::between(before, after, self.revision)
     }

@@ -100,10 +100,11 @@ pub struct CacheState {
 /// What a reader saw of an object's place, for the commit that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The revision of the plane's own key: 0 where it is absent, because there is no object or it comes from a layer.
+    /// The revision of the plane's own key: 0 where it is absent, because there is no object or it comes from a layer. A
+    /// key from before a restore has one though it counts as absent.
     pub own: u64,
     /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)): 0 where it has none.
-    /// A commit that expects no own key has to expect this, or it could bring what lay below before a restore.
+    /// Each commit has to expect this, or it could bring back what was there before a restore.
     pub record: u64,
     /// What lies below.
     pub below: Below,
@@ -244,8 +245,9 @@ impl Cache {
         let Some(item) = self.store.get(&key).await.map_err(|error| unavailable(&error))? else {
             return Ok((plane.below(&collection, &name), 0));
         };
-        match event::read(&key, Some(&item.value), item.created, item.modified) {
+        match event::read_own(&item, plane.stack().map_or(0, |stack| stack.record())) {
             Own::Object(entry) => Ok((Some(entry), item.modified)),
+            Own::Buried => Ok((plane.below(&collection, &name), item.modified)),
             Own::Whiteout | Own::Absent => Ok((None, item.modified)),
         }
     }

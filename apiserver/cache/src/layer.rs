@@ -142,7 +142,7 @@ impl Layer {
         let slot = match event::read(&stored.key, Some(&stored.value), stored.created, stored.modified) {
             Own::Object(entry) => Some(entry),
             Own::Whiteout => None,
-            Own::Absent => return,
+            Own::Absent | Own::Buried => return,
         };
         self.put(path, slot);
     }
@@ -192,7 +192,8 @@ impl Stack {
         self.content
     }
 
-    /// The revision of the plane's record; 0 without one.
+    /// The revision of the plane's record; 0 without one. Own keys of the plane that were written before it count as
+    /// absent: the record is how a restore takes them away, in one small commit.
     pub fn record(&self) -> u64 {
         self.record
     }

@@ -45,6 +45,8 @@ struct State {
     revision: u64,
     /// The revision of what lies below.
     stack: u64,
+    /// The revision of the plane's record: own keys that were written before it are buried.
+    record: u64,
     /// Events that came while it was loading; `None` once it is loaded.
     pending: Option<Vec<Arc<CacheEvent>>>,
     bytes: usize,
@@ -58,6 +60,8 @@ struct Collection {
     objects: Objects,
     /// Hidden objects of the layer, with the revision that hid them.
     whiteouts: BTreeMap<Box<str>, u64>,
+    /// Keys from before the plane was put above its snapshot, with the revision that wrote each, until they are gone.
+    buried: BTreeMap<Box<str>, u64>,
     /// The last revision that changed it.
     changed: u64,
     bytes: usize,
@@ -99,6 +103,8 @@ impl PlaneCache {
             let revision = *at.get_or_insert(page.revision);
             (loaded.loaded, loaded.revision) = (revision, revision);
             record = record.or_else(|| page.items.iter().find(|item| item.key == record_key).cloned());
+            // It is the first of a plane's keys.
+            loaded.record = record.as_ref().map_or(0, |record| record.modified);
             page.items.iter().for_each(|item| loaded.load(item));
             let next = page.items.last().map(|last| loaded.behind(&last.key));
             match next {
@@ -140,6 +146,8 @@ impl PlaneCache {
             if let Some(hidden) = own.whiteouts.get(name) {
                 return Some((None, *hidden));
             }
+            let buried = own.buried.get(name).copied().unwrap_or(0);
+            return Some((self.below(collection, name), buried));
         }
         Some((self.below(collection, name), 0))
     }
@@ -206,7 +214,8 @@ impl PlaneCache {
     /// Whether nothing of the plane's own is left.
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state.read();
-        state.collections.values().all(|c| c.objects.is_empty() && c.whiteouts.is_empty() && !c.large)
+        let empty = |c: &Collection| c.objects.is_empty() && c.whiteouts.is_empty() && c.buried.is_empty();
+        state.collections.values().all(|c| empty(c) && !c.large)
     }
 
     /// Whether it stays although nobody asks for it: somebody watches it, or it is the core plane.
@@ -235,8 +244,7 @@ impl State {
         if self.collections.get(collection).is_some_and(|known| known.large) {
             return;
         }
-        let own = event::read(&item.key, Some(&item.value), item.created, item.modified);
-        self.put(collection, name, own, item.modified);
+        self.put(collection, name, event::read_own(item, self.record), item.modified);
     }
 
     /// The first key behind `key` that is worth loading: what is left of a large collection is not.
@@ -281,7 +289,7 @@ impl Collection {
         if self.large {
             return;
         }
-        if self.whiteouts.remove(name).is_some() {
+        if self.whiteouts.remove(name).is_some() || self.buried.remove(name).is_some() {
             self.bytes -= name.len() + WHITEOUT;
         }
         let before = match own {
@@ -293,6 +301,11 @@ impl Collection {
                 self.bytes += name.len() + WHITEOUT;
                 self.whiteouts.insert(name.into(), revision);
                 self.objects.remove(name)
+            }
+            Own::Buried => {
+                self.bytes += name.len() + WHITEOUT;
+                self.buried.insert(name.into(), revision);
+                None
             }
             Own::Absent => self.objects.remove(name),
         };

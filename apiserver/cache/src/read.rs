@@ -46,8 +46,8 @@ pub struct Listed {
 pub struct Page {
     /// The objects with their place in the order.
     pub objects: Vec<(Box<str>, Arc<Entry>)>,
-    /// Whether there are more behind them.
-    pub more: bool,
+    /// Behind which place there are more; `None` at the end. It may lie behind the last of the objects.
+    pub next: Option<Box<str>>,
 }
 
 /// Where a list over several planes stands.
@@ -113,10 +113,10 @@ impl Cache {
         let mut after: Box<str> = Box::default();
         loop {
             let page = self.page(request, at, &after, CHUNK).await?;
-            after = page.objects.last().map(|(place, _)| place.clone()).unwrap_or_default();
             page.objects.into_iter().for_each(|(place, entry)| visit(place, entry));
-            if !page.more {
-                return Ok(());
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(()),
             }
         }
     }
@@ -147,15 +147,18 @@ impl Cache {
         let mut merged = layer_part(&stack, &request, after, last.as_deref(), layers);
         for item in &read.items {
             let place = place(&item.key, prefix);
-            match event::read(&item.key, Some(&item.value), item.created, item.modified) {
+            match event::read_own(item, stack.record()) {
                 Own::Object(entry) => drop(merged.insert(place, entry)),
                 Own::Whiteout | Own::Absent => drop(merged.remove(&place)),
+                Own::Buried => {}
             }
         }
         let mut objects: Vec<_> = merged.into_iter().collect();
         let cut = limit > 0 && objects.len() > limit;
         objects.truncate(if limit > 0 { limit } else { usize::MAX });
-        Ok(Page { objects, more: read.more || cut })
+        // What hides others and what is buried is passed over, a page of nothing else too.
+        let next = if cut { objects.last().map(|(place, _)| place.clone()) } else { last };
+        Ok(Page { objects, next })
     }
 
     fn behind(&self, request: &ListRequest<'_>, after: &str) -> Bytes {
@@ -186,6 +189,7 @@ impl Cache {
     /// An own object of a plane that has finalizers (its collection and place), if there is one. What only contains others
     /// (namespaces, definitions) does not count. The plane is not loaded.
     pub async fn held(&self, plane: &PlaneId) -> Result<Option<String>> {
+        let stack = self.layers.following(plane).await.map_err(|error| unavailable(&error))?;
         let mut keys = KeyRange::plane(plane);
         loop {
             let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
@@ -195,8 +199,7 @@ impl Cache {
                 if CONTAINERS.contains(&event::names(&item.key, span.clone()).0) {
                     continue;
                 }
-                let own = event::read(&item.key, Some(&item.value), item.created, item.modified);
-                if let Own::Object(entry) = own
+                if let Own::Object(entry) = event::read_own(item, stack.record())
                     && entry.has_finalizers()
                 {
                     return Ok(Some(format!("{}/{}", event::names(&item.key, span).0, entry.place())));
@@ -207,7 +210,6 @@ impl Cache {
                 _ => break,
             }
         }
-        let stack = self.layers.following(plane).await.map_err(|error| unavailable(&error))?;
         for (collection, name) in stack.held() {
             let (group, resource) = collection.split_once('/').unwrap_or_default();
             let (namespace, name) = match name.split_once('/') {
@@ -219,7 +221,7 @@ impl Cache {
             let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
             let own =
                 self.store.get(&Key::object(plane, &path)).await.map_err(|error| unavailable(&error))?;
-            if own.is_none() && !CONTAINERS.contains(&collection) {
+            if own.is_none_or(|own| own.modified < stack.record()) && !CONTAINERS.contains(&collection) {
                 return Ok(Some(format!("{collection}/{}", path.name)));
             }
         }
@@ -284,14 +286,13 @@ impl Cache {
             let mut ahead = std::pin::pin!(futures_util::stream::iter(ahead).buffered(AHEAD));
             while let Some((plane, page)) = ahead.next().await {
                 let page = page?;
-                let last = page.objects.last().map(|(place, _)| place.clone()).unwrap_or_default();
                 found.extend(page.objects.into_iter().map(|(place, entry)| PageOfPlanes {
                     plane: plane.clone(),
                     place,
                     entry,
                 }));
-                if page.more {
-                    pages.after = last;
+                if let Some(next) = page.next {
+                    pages.after = next;
                     break;
                 }
                 done += 1;

@@ -1,28 +1,33 @@
 //! Taking in events of the store: changes of objects, and planes that are put above other layers.
 //!
 //! A plane's record lies in the plane's own range, so the feed learns of a switch in its place among the plane's other
-//! changes, and in one piece with the removal of the plane's own objects. The plane is dropped from memory then, its
-//! watches end, and no watch begins from before: clients list again. Watches over all planes get events that make the
-//! difference between what was and what is, for what they look at.
+//! changes, and it is by the record's revision that the plane's own keys from before are buried. The plane is dropped from
+//! memory then, its watches end, and no watch begins from before: clients list again. Watches over all planes get events
+//! that make the difference between what was and what is, for what they look at.
 
 use crate::{
     Cache, CacheEvent, Entry, Stack, Switch,
     event::{self, Own},
     hub::Hub,
-    layer::{collection, object_name},
+    layer::{Objects, collection, object_name},
 };
-use freehold_apiserver_storage::{Event, Key, ObjectPath, StoreError};
+use freehold_apiserver_storage::{Event, Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::PlaneId;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::Arc,
 };
+
+/// Keys that one read of what a plane had asks for.
+const CHUNK: usize = 2_000;
 
 /// A plane that was put above other layers.
 struct Moved {
     plane: PlaneId,
     old: Arc<Stack>,
     new: Arc<Stack>,
+    /// What it had of its own and of its snapshot, of the collections that somebody watches over all planes.
+    before: HashMap<Box<str>, Objects>,
 }
 
 impl Cache {
@@ -89,7 +94,7 @@ impl Cache {
             match (self.layers.follow(record), old) {
                 (Some(Switch::Plane(plane)), Some(old)) => {
                     let new = self.layers.following(&plane).await?;
-                    moved.push(Moved { plane, old, new });
+                    moved.push(Moved { plane, old, new, before: HashMap::new() });
                 }
                 (Some(Switch::Class(class)), _) => classes.push(class),
                 _ => {}
@@ -100,8 +105,21 @@ impl Cache {
             plane.is_some_and(|plane| moved.iter().any(|moved| moved.plane == plane))
         };
         let (own, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(of_moved);
-        let mut hub = self.hub.lock();
-        for moved in &moved {
+        let mut hub = loop {
+            let watched = match moved.is_empty() {
+                true => Vec::new(),
+                false => self.hub.lock().watched_everywhere(),
+            };
+            for moved in &mut moved {
+                self.read_before(moved, &watched, revision).await?;
+            }
+            let hub = self.hub.lock();
+            let known = |wanted: Box<str>| moved.iter().all(|moved| moved.before.contains_key(&wanted));
+            if hub.watched_everywhere().into_iter().all(known) {
+                break hub;
+            }
+        };
+        for moved in &mut moved {
             self.planes.write().remove(&moved.plane);
             hub.end(&moved.plane);
             tell(&mut hub, moved, &own, revision);
@@ -129,8 +147,47 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// Reads what a plane had of some collections just before a revision.
+    async fn read_before(
+        &self,
+        moved: &mut Moved,
+        wanted: &[Box<str>],
+        revision: u64,
+    ) -> Result<(), StoreError> {
+        for wanted in wanted {
+            if moved.before.contains_key(wanted) {
+                continue;
+            }
+            let mut before = moved.old.snapshot(&moved.plane, wanted);
+            let (group, resource) = wanted.split_once('/').unwrap_or_default();
+            let mut keys = KeyRange::resource(&moved.plane, group, resource, None);
+            let prefix = keys.start.len();
+            loop {
+                let at = Some(revision.saturating_sub(1));
+                let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: false };
+                let page = self.store.range(range).await?;
+                for item in &page.items {
+                    let name: Box<str> = String::from_utf8_lossy(&item.key.as_bytes()[prefix..]).into();
+                    match event::read_own(item, moved.old.record()) {
+                        Own::Object(entry) => drop(before.insert(name, entry)),
+                        Own::Whiteout => drop(before.remove(&name)),
+                        Own::Absent | Own::Buried => {}
+                    }
+                }
+                match page.items.last() {
+                    Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
+                    _ => break,
+                }
+            }
+            moved.before.insert(wanted.clone(), before);
+        }
+        Ok(())
+    }
+}
+
 /// Tells watches over all planes what a switch changed.
-fn tell(hub: &mut Hub, moved: &Moved, own: &[Event], revision: u64) {
+fn tell(hub: &mut Hub, moved: &mut Moved, own: &[Event], revision: u64) {
     hub.restart_everywhere(revision);
     for wanted in hub.watched_everywhere() {
         for (key, before, after) in difference(moved, own, &wanted) {
@@ -143,11 +200,11 @@ fn tell(hub: &mut Hub, moved: &Moved, own: &[Event], revision: u64) {
 
 type Difference = (Key, Option<Arc<Entry>>, Option<Arc<Entry>>);
 
-/// What a plane's own objects and snapshot had in a collection, and what they have now. All own objects that were there
-/// are among the events, because a switch takes them away.
-fn difference(moved: &Moved, own: &[Event], wanted: &str) -> Vec<Difference> {
-    let Moved { plane, old, new } = moved;
-    let mut before = old.snapshot(plane, wanted);
+/// What a plane had in a collection of its own and of its snapshot, and what it has now: its snapshot, and what the commit
+/// that put it there wrote.
+fn difference(moved: &mut Moved, own: &[Event], wanted: &str) -> Vec<Difference> {
+    let mut before = moved.before.remove(wanted).unwrap_or_default();
+    let Moved { plane, new, .. } = moved;
     let mut after = new.snapshot(plane, wanted);
     for event in own {
         let Some((_, path)) = event.key.object_path() else { continue };
@@ -155,15 +212,11 @@ fn difference(moved: &Moved, own: &[Event], wanted: &str) -> Vec<Difference> {
             continue;
         }
         let name: Box<str> = object_name(path.namespace.as_deref(), &path.name).into();
-        let previous = event.previous.as_ref();
-        let read = |value: Option<Own>, objects: &mut BTreeMap<Box<str>, Arc<Entry>>| match value {
-            Some(Own::Object(entry)) => drop(objects.insert(name.clone(), entry)),
-            Some(Own::Whiteout) => drop(objects.remove(&name)),
-            Some(Own::Absent) | None => {}
-        };
-        read(previous.map(|p| event::read(&p.key, Some(&p.value), p.created, p.modified)), &mut before);
-        let now = event.value.as_ref();
-        read(now.map(|v| event::read(&event.key, Some(v), event.created, event.revision)), &mut after);
+        match event::read(&event.key, event.value.as_ref(), event.created, event.revision) {
+            Own::Object(entry) => drop(after.insert(name, entry)),
+            Own::Whiteout => drop(after.remove(&name)),
+            Own::Absent | Own::Buried => {}
+        }
     }
     let mut names: Vec<Box<str>> = before.keys().chain(after.keys()).cloned().collect();
     names.sort_unstable();

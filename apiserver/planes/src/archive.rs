@@ -75,7 +75,7 @@ impl Planes {
             header.attributes.insert("project".into(), info.name.to_string());
         }
         let outgoing = Outgoing {
-            from: Merged::new(&self.store, plane, hold.revision).await.map_err(failed)?,
+            from: Merged::new(&self.store, plane, hold.revision, "").await.map_err(failed)?,
             encoder: Some(Encoder::new(&header).map_err(refused)?),
             plane: plane.clone(),
             _hold: hold,
@@ -114,7 +114,7 @@ impl Planes {
         let put = match done {
             Ok(record) => {
                 self.check_empty(plane).await?;
-                self.put_above(plane, &layer, "import", None).await.map(|_| record.objects)
+                self.switch(plane, &layer, "import").await.map(|_| record.objects)
             }
             Err(status) => Err(status),
         };

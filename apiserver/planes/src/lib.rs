@@ -7,6 +7,7 @@
 
 mod archive;
 mod base;
+mod burial;
 mod class;
 pub mod context;
 mod directory;
@@ -15,6 +16,7 @@ mod operations;
 mod policies;
 mod stored;
 mod types;
+mod upkeep;
 
 pub use base::InstallError;
 pub use directory::{Directory, ProjectInfo};
@@ -29,6 +31,7 @@ use freehold_apiserver_storage::{ObjectPath, Store, StoreError};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
+use tokio::sync::Notify;
 
 /// Where a request goes.
 #[derive(Clone)]
@@ -78,6 +81,8 @@ pub struct Planes {
     policies: policies::Policies,
     /// Endpoints of dedicated pairs, by plane, with the revision of the object that they were read from.
     endpoints: Mutex<HashMap<PlaneId, (u64, Option<DedicatedTarget>)>>,
+    /// Wakes the task that tidies up.
+    upkeep: Arc<Notify>,
 }
 
 fn resource(name: &str) -> GroupResource {
@@ -94,16 +99,13 @@ impl Planes {
     pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, layers: Arc<Layers>, root: PlaneId) -> Arc<Self> {
         let directory = Directory::start(cache.clone(), root.is_core());
         layers.attach(&directory);
-        if root.is_core() {
-            let store = store.clone();
-            tokio::spawn(async move {
-                if let Err(error) = stored::collect_all(&store).await {
-                    tracing::warn!(%error, "layers that nobody needs were not taken away");
-                }
-            });
+        let (types, policies, endpoints, snapshots, upkeep) = Default::default();
+        let all = Self { store, cache, layers, snapshots, root, directory, types, policies, endpoints, upkeep };
+        let planes = Arc::new(all);
+        if planes.root.is_core() {
+            tokio::spawn(upkeep::run(Arc::downgrade(&planes)));
         }
-        let (types, policies, endpoints, snapshots) = Default::default();
-        Arc::new(Self { store, cache, layers, snapshots, root, directory, types, policies, endpoints })
+        planes
     }
 
     /// Projects by name, plane and organization.

@@ -1,10 +1,10 @@
 //! What is done with a plane as a whole: snapshots, forks, restores, and its end.
 //!
-//! Each can be killed between any two of its commits and be done again: a snapshot counts when it is sealed, and a plane is
-//! put above other layers, and rid of its own objects, in one commit.
+//! Each can be killed between any two of its commits and be done again: a snapshot counts when it is sealed and goes on where
+//! it was, and a plane is put above other layers, and rid of its own objects, in one small commit.
 
 use crate::{
-    Planes, directory, failed, is_own,
+    Planes, burial, directory, failed, is_own,
     layers::{StackRecord, read_stack},
     stored::{self, LayerRecord, Merged, Released, Writer},
 };
@@ -40,6 +40,33 @@ fn listed(plane: &PlaneId) -> Key {
 /// The layer of a plane's record.
 fn layer_of(record: Option<&KeyValue>) -> Option<LayerId> {
     read_stack(record?)?.layer.parse().ok()
+}
+
+/// What a client sees of a revision that can't be read.
+fn gone(error: StoreError) -> Status {
+    match error {
+        StoreError::Compacted { asked, oldest } => Status::expired(format!(
+            "revision {asked} is not kept any more; the oldest that can be read is {oldest}"
+        )),
+        other => failed(other),
+    }
+}
+
+/// Writes what is read, and seals it. After an error what was written stays, for the one who goes on with it, unless that
+/// can't be.
+async fn copy(mut from: Merged, mut writer: Writer) -> Result<LayerRecord> {
+    loop {
+        match from.next().await {
+            Ok(Some((path, item))) => writer.put(&path, item.value).await?,
+            Ok(None) => return writer.seal().await,
+            Err(error) => {
+                if matches!(error, StoreError::Compacted { .. }) {
+                    writer.abandon().await?;
+                }
+                return Err(gone(error));
+            }
+        }
+    }
 }
 
 impl Planes {
@@ -85,46 +112,30 @@ impl Planes {
             let why = format!("revision {revision} is yet to come; the latest is {}", hold.revision);
             return Err(Status::bad_request(why));
         }
-        let gone = |error| match error {
-            StoreError::Compacted { asked, oldest } => Status::expired(format!(
-                "revision {asked} is not kept any more; the oldest that can be read is {oldest}"
-            )),
-            other => failed(other),
-        };
-        let mut from = Merged::new(&self.store, plane, revision).await.map_err(gone)?;
-        let mut next = from.next().await.map_err(gone)?;
-        let (store, source) = (self.store.clone(), plane.to_string());
-        let mut writer = Writer::begin(store, layer.clone(), source, revision).await?;
-        loop {
-            match next {
-                Some((path, item)) => writer.put(&path, item.value).await?,
-                None => return writer.seal().await,
+        let unfinished = Writer::unfinished(&self.store, layer, plane.as_str()).await.map_err(failed)?;
+        if let Some(writer) = unfinished.filter(|writer| at.is_none_or(|at| at == writer.revision())) {
+            match self.go_on(plane, writer).await {
+                // What it was begun as of is not kept any more: then it is begun as of now.
+                Err(status) if status.code == 410 && at.is_none() => {}
+                done => return done,
             }
-            next = match from.next().await {
-                Ok(next) => next,
-                Err(error) => {
-                    writer.abandon().await?;
-                    return Err(gone(error));
-                }
-            };
         }
+        let mut from = Merged::new(&self.store, plane, revision, "").await.map_err(gone)?;
+        // Before anything is written.
+        from.peek().await.map_err(gone)?;
+        let (store, source) = (self.store.clone(), plane.to_string());
+        let writer = Writer::begin(store, layer.clone(), source, revision).await?;
+        copy(from, writer).await
     }
 
-    /// Puts a plane above a layer and takes away all that it has of its own: at one revision, which is returned. An
-    /// operation that was done already changes nothing.
+    async fn go_on(&self, plane: &PlaneId, writer: Writer) -> Result<LayerRecord> {
+        let from = Merged::new(&self.store, plane, writer.revision(), writer.cursor()).await;
+        copy(from.map_err(gone)?, writer).await
+    }
+
+    /// Puts a plane above a layer; from the revision on that is returned, all that it had of its own before counts as
+    /// absent. The keys are taken away afterwards, little by little. An operation that was done already changes nothing.
     pub async fn switch(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<u64> {
-        let clear = Change::DeleteRange(KeyRange::plane_objects(plane));
-        self.put_above(plane, layer, operation, Some(clear)).await
-    }
-
-    /// The same; `also` is done in the same commit.
-    pub(crate) async fn put_above(
-        &self,
-        plane: &PlaneId,
-        layer: &LayerId,
-        operation: &str,
-        also: Option<Change>,
-    ) -> Result<u64> {
         if is_own(plane) {
             return Err(Status::conflict(
                 &planes(),
@@ -155,8 +166,8 @@ impl Planes {
                 Change::Put(Key::stack(plane), value.into()),
                 Change::Put(Key::layer_plane(layer, plane), b"{}"[..].into()),
                 Change::Put(listed(plane), b"{}"[..].into()),
+                Change::Put(burial::note(plane), b"{}"[..].into()),
             ];
-            changes.extend(also.clone());
             let left = layer_of(before.as_ref()).filter(|left| left != layer);
             changes.extend(left.iter().map(|left| Change::Delete(Key::layer_plane(left, plane))));
             if let Committed::Done(revision) =
@@ -164,9 +175,7 @@ impl Planes {
             {
                 self.cache.wait_for(revision).await?;
                 drop(loaded);
-                if let Some(left) = left {
-                    stored::collect(&self.store, &left).await?;
-                }
+                self.upkeep.notify_one();
                 return Ok(revision);
             }
         }
@@ -213,6 +222,7 @@ impl Planes {
 
     /// Takes a plane from above its layers, and then its keys, in steps between which others get their turn.
     async fn delete_keys(&self, plane: &PlaneId) -> Result<()> {
+        burial::finish(&*self.store, plane).await.map_err(failed)?;
         for _ in 0..ATTEMPTS {
             let record = self.store.get(&Key::stack(plane)).await.map_err(failed)?;
             let Some(left) = layer_of(record.as_ref()) else {

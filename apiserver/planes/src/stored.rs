@@ -1,7 +1,7 @@
 //! Layers in the store: written in commits of bounded size, sealed by a last one, and gone when nobody needs them.
 //!
-//! A layer that is not sealed is nothing: a writer that finds one (its predecessor was killed) takes it away and begins
-//! again. A sealed one never changes. One that was released goes with the last plane that stands on it.
+//! A layer that is not sealed is nothing: a writer that finds one (its predecessor was killed) goes on with it, or takes it
+//! away and begins again. A sealed one never changes. One that was released goes with the last plane that stands on it.
 
 use crate::failed;
 use bytes::Bytes;
@@ -41,6 +41,9 @@ pub struct LayerRecord {
     /// Whether it goes when no plane stands on it.
     #[serde(default)]
     pub released: bool,
+    /// Up to where it is written: the key of its last object, behind the layer's own part. Empty once it is sealed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cursor: String,
 }
 
 /// What became of a layer that was released.
@@ -109,6 +112,30 @@ impl Writer {
         Ok(writer)
     }
 
+    /// What another writer left unfinished of a layer with this source.
+    pub(crate) async fn unfinished(
+        store: &Arc<dyn Store>,
+        layer: &LayerId,
+        source: &str,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some((record, modified)) = record(&**store, layer).await? else { return Ok(None) };
+        if record.sealed || record.released || record.source != source || record.cursor.is_empty() {
+            return Ok(None);
+        }
+        let (store, layer) = (store.clone(), layer.clone());
+        Ok(Some(Self { store, layer, record, modified, batch: Vec::new(), batch_bytes: 0 }))
+    }
+
+    /// As of which revision it is written.
+    pub(crate) fn revision(&self) -> u64 {
+        self.record.revision
+    }
+
+    /// Up to where it is written, as [`Merged::new`] takes it.
+    pub(crate) fn cursor(&self) -> &str {
+        &self.record.cursor
+    }
+
     /// Adds what is stored under a path.
     pub(crate) async fn put(&mut self, path: &ObjectPath, value: Bytes) -> Result<()> {
         if self.batch.len() >= BATCH || !self.batch.is_empty() && self.batch_bytes + value.len() > BATCH_BYTES
@@ -120,7 +147,9 @@ impl Writer {
         self.record.objects += u64::from(codec::decode(&value) != Some(Stored::Whiteout));
         self.record.bytes += value.len() as u64;
         self.batch_bytes += value.len();
-        self.batch.push(Change::Put(Key::layer_object(&self.layer, path), value));
+        let key = Key::layer_object(&self.layer, path);
+        self.record.cursor = String::from_utf8_lossy(tail(&key)).into_owned();
+        self.batch.push(Change::Put(key, value));
         Ok(())
     }
 
@@ -128,7 +157,7 @@ impl Writer {
     pub(crate) async fn seal(mut self) -> Result<LayerRecord> {
         let batch = std::mem::take(&mut self.batch);
         self.commit(batch).await?;
-        self.record.sealed = true;
+        (self.record.sealed, self.record.cursor) = (true, String::new());
         self.commit(Vec::new()).await?;
         Ok(self.record)
     }
@@ -210,18 +239,16 @@ pub(crate) async fn collect_all(store: &Arc<dyn Store>) -> Result<()> {
 struct Pages {
     store: Arc<dyn Store>,
     at: u64,
+    /// Keys that were written before this revision are left out.
+    since: u64,
     /// What is still to be read; `None` at the end.
     rest: Option<KeyRange>,
     items: VecDeque<KeyValue>,
 }
 
 impl Pages {
-    fn new(store: &Arc<dyn Store>, keys: Option<KeyRange>, at: u64) -> Self {
-        Self { store: store.clone(), at, rest: keys, items: VecDeque::new() }
-    }
-
     async fn peek(&mut self) -> Result<Option<&KeyValue>, StoreError> {
-        if self.items.is_empty()
+        while self.items.is_empty()
             && let Some(keys) = self.rest.take()
         {
             let range = Range { keys: keys.clone(), at: Some(self.at), limit: CHUNK, keys_only: false };
@@ -231,7 +258,7 @@ impl Pages {
             {
                 self.rest = Some(keys.from_key(KeyRange::one(&last.key).end));
             }
-            self.items = page.items.into();
+            self.items = page.items.into_iter().filter(|item| item.modified >= self.since).collect();
         }
         Ok(self.items.front())
     }
@@ -252,16 +279,34 @@ fn tail(key: &Key) -> &[u8] {
 }
 
 impl Merged {
-    /// A plane at a revision.
-    pub(crate) async fn new(store: &Arc<dyn Store>, plane: &PlaneId, at: u64) -> Result<Self, StoreError> {
+    /// A plane at a revision, behind an object's key without the plane's own part; empty for all of it.
+    pub(crate) async fn new(
+        store: &Arc<dyn Store>,
+        plane: &PlaneId,
+        at: u64,
+        after: &str,
+    ) -> Result<Self, StoreError> {
         let record = Range { at: Some(at), ..Range::all(KeyRange::one(&Key::stack(plane))) };
         let found = store.range(record).await?.items.pop();
+        let since = found.as_ref().map_or(0, |record| record.modified);
         let layer = found.and_then(|record| crate::layers::read_stack(&record)?.layer.parse().ok());
-        let below = layer.map(|layer: LayerId| KeyRange::layer_objects(&layer));
-        Ok(Self {
-            own: Pages::new(store, Some(KeyRange::plane_objects(plane)), at),
-            below: Pages::new(store, below, at),
-        })
+        let below = layer.map(|layer: LayerId| (KeyRange::layer_objects(&layer), KeyRange::layer(&layer)));
+        let pages = |keys: Option<(KeyRange, KeyRange)>, since| {
+            let behind = |all: KeyRange| Bytes::from([&all.start, after.as_bytes(), b"\0"].concat());
+            let rest = keys.map(|(objects, all)| match after {
+                "" => objects,
+                _ => objects.from_key(behind(all)),
+            });
+            Pages { store: store.clone(), at, since, rest, items: VecDeque::new() }
+        };
+        let own = Some((KeyRange::plane_objects(plane), KeyRange::plane(plane)));
+        Ok(Self { own: pages(own, since), below: pages(below, 0) })
+    }
+
+    /// Reads what comes next, without taking it.
+    pub(crate) async fn peek(&mut self) -> Result<(), StoreError> {
+        self.own.peek().await?;
+        self.below.peek().await.map(drop)
     }
 
     /// The next object or whiteout.

@@ -2,88 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use freehold_apiserver_cache::{Cache, CacheOptions, ListRequest, Scope, WatchStart, codec};
-use freehold_apiserver_planes::{Layers, Planes};
-use freehold_apiserver_storage::{Change, Commit, Key, KeyRange, LayerId, ObjectPath, Range, Store};
-use freehold_apiserver_storage_embedded::Embedded;
+mod common;
+
+use common::{World, id, path};
+use freehold_apiserver_cache::{ListRequest, Scope, WatchStart, codec};
+use freehold_apiserver_storage::{Change, Key, KeyRange, LayerId, ObjectPath};
 use freehold_machinery::PlaneId;
 use serde_json::json;
-use std::sync::Arc;
-
-struct World {
-    store: Arc<dyn Store>,
-    cache: Arc<Cache>,
-    planes: Arc<Planes>,
-    _folder: tempfile::TempDir,
-}
-
-fn path(name: &str) -> ObjectPath {
-    let (group, resource) = (String::new(), "configmaps".to_owned());
-    ObjectPath { group, resource, namespace: Some("default".into()), name: name.into() }
-}
-
-fn id<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().ok().unwrap()
-}
-
-impl World {
-    async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Embedded::open(folder.path()).unwrap();
-        Self::over(store, folder).await
-    }
-
-    async fn over(store: Arc<dyn Store>, folder: tempfile::TempDir) -> Self {
-        let core = PlaneId::core();
-        let layers =
-            Layers::install(store.clone(), core.clone(), "ca", "2026-01-01T00:00:00Z").await.unwrap();
-        let layers = Arc::new(layers);
-        let keys = KeyRange::all_planes();
-        let options = CacheOptions::default();
-        let cache = Cache::start(store.clone(), keys, layers.clone(), options).await.unwrap();
-        let planes = Planes::new(store.clone(), cache.clone(), layers, core);
-        Self { store, cache, planes, _folder: folder }
-    }
-
-    /// Another server over the same store, as after a restart.
-    async fn restarted(self) -> Self {
-        Self::over(self.store, self._folder).await
-    }
-
-    async fn put(&self, plane: &PlaneId, name: &str, data: &str) -> u64 {
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data},
-            "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")}});
-        let change = Change::Put(Key::object(plane, &path(name)), codec::encode(&object));
-        self.commit(change).await
-    }
-
-    async fn commit(&self, change: Change) -> u64 {
-        let done = self.store.commit(Commit { expect: Vec::new(), changes: vec![change] }).await.unwrap();
-        let freehold_apiserver_storage::Committed::Done(revision) = done else { panic!("refused") };
-        revision
-    }
-
-    /// Names, contents and resource versions of a plane's ConfigMaps, those of the base left out.
-    async fn list(&self, plane: &PlaneId) -> Vec<(String, String, u64)> {
-        self.cache.catch_up().await.unwrap();
-        let request = ListRequest { plane, group: "", resource: "configmaps", namespace: Some("default") };
-        let listed = self.cache.list(request).await.unwrap();
-        let own = listed.objects.iter().filter(|(place, _)| !place.contains("kube-root-ca"));
-        own.map(|(_, entry)| {
-            let data = entry.value()["data"]["k"].as_str().unwrap().to_owned();
-            (entry.name().to_owned(), data, entry.modified)
-        })
-        .collect()
-    }
-
-    async fn contents(&self, plane: &PlaneId) -> Vec<String> {
-        self.list(plane).await.into_iter().map(|(name, data, _)| format!("{name}={data}")).collect()
-    }
-
-    async fn keys(&self, keys: KeyRange) -> usize {
-        self.store.range(Range { keys_only: true, ..Range::all(keys) }).await.unwrap().items.len()
-    }
-}
 
 #[tokio::test]
 async fn a_fork_reads_its_snapshot_and_writes_its_own() {
@@ -126,12 +51,9 @@ async fn pages_of_a_fork_at_a_past_revision_are_as_it_was() {
     let (mut found, mut after) = (Vec::new(), String::new());
     loop {
         let page = world.cache.page(request, at, &after, 3).await.unwrap();
-        let Some((last, _)) = page.objects.last() else { break };
-        after = last.to_string();
         found.extend(page.objects.iter().map(|(_, entry)| entry.clone()));
-        if !page.more {
-            break;
-        }
+        let Some(next) = page.next else { break };
+        after = next.to_string();
     }
     let names: Vec<&str> = found.iter().map(|e| e.name()).filter(|name| name.starts_with('n')).collect();
     assert_eq!(names, ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"]);

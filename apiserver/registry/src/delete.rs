@@ -4,7 +4,7 @@ use crate::{
     DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, convert, strategy, write,
 };
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
-use freehold_apiserver_storage::{Change, Commit, Committed, Key, KeyRange, KeyValue, ObjectPath};
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
 use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -189,9 +189,13 @@ impl Registry {
                 let (group, resource) = (group.to_owned(), resource.to_owned());
                 let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
                 let (_, seen) = self.cache.get_for_update(&op.plane, &path).await?;
+                commit.expect = vec![Expect { key: Key::stack(&op.plane), modified: seen.record }];
                 commit.changes.push(gone(Key::object(&op.plane, &path), seen.below));
             }
-            self.store.commit(commit).await.map_err(|error| write::store_failed(&error))?;
+            let done = self.store.commit(commit).await.map_err(|error| write::store_failed(&error))?;
+            if let Committed::Refused(_) = done {
+                return Err(Status::modified(&op.ty.group_resource(), op.name()));
+            }
         }
         Ok(true)
     }
@@ -220,9 +224,10 @@ fn deleted(op: &Operation, mut last: Value, revision: u64, options: &DeleteOptio
     Written { object: Object::Value(Arc::new(object)), created: false, pending: false, warnings: Vec::new() }
 }
 
-/// The revision that others have brought the expected keys to.
+/// The revision that others have brought the expected keys to; 0 where one may have been deleted, which has none.
 pub(crate) fn newest(now: &[Option<KeyValue>]) -> u64 {
-    now.iter().flatten().map(|kv| kv.modified).max().unwrap_or(0)
+    let revisions: Option<Vec<_>> = now.iter().map(|kv| kv.as_ref().map(|kv| kv.modified)).collect();
+    revisions.unwrap_or_default().into_iter().max().unwrap_or(0)
 }
 
 fn check_options(options: &DeleteOptions) -> Result<()> {

@@ -224,21 +224,20 @@ impl Registry {
         limit: usize,
     ) -> Result<Entries> {
         let mut entries = Entries { items: Vec::new(), revision: at, more: false, remaining: None };
-        let mut place = after.to_owned();
-        loop {
+        let mut next = Some(Box::from(after));
+        while let Some(place) = next
+            && (limit == 0 || entries.items.len() < limit)
+        {
             let page = self.cache.page(Self::request(op), at, &place, limit).await?;
-            place = page.objects.last().map(|(place, _)| place.to_string()).unwrap_or_default();
             entries.items.extend(page.objects.into_iter().filter(|(_, entry)| selection.matches(entry)));
-            entries.more = page.more;
-            let full = limit > 0 && entries.items.len() >= limit;
-            if full && entries.items.len() > limit {
-                entries.items.truncate(limit);
-                entries.more = true;
-            }
-            if full || !page.more {
-                return Ok(entries);
-            }
+            entries.more = page.next.is_some();
+            next = page.next;
         }
+        if limit > 0 && entries.items.len() > limit {
+            entries.items.truncate(limit);
+            entries.more = true;
+        }
+        Ok(entries)
     }
 }
 

@@ -406,11 +406,9 @@ impl Registry {
         also: Vec<(Expect, Change)>,
     ) -> Result<Committed> {
         let key = Key::object(&op.plane, path);
-        let mut expect = vec![Expect { key, modified: own.own }];
-        if own.own == 0 {
-            // What was read came from a layer, or there was nothing: that holds as long as the plane stands on the same.
-            expect.push(Expect { key: Key::stack(&op.plane), modified: own.record });
-        }
+        // What was read holds as long as the plane stands on the same: a restore takes it away and leaves the key.
+        let stack = Expect { key: Key::stack(&op.plane), modified: own.record };
+        let mut expect = vec![Expect { key, modified: own.own }, stack];
         for (condition, change) in also {
             expect.push(condition);
             changes.push(change);

@@ -10,7 +10,7 @@ use crate::{
     store::{Core, OpenError},
     vault::{self, State},
 };
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, KeyRange, KeyValue, Range, StoreError};
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, Range, StoreError};
 use serde::{Deserialize, Serialize};
 use std::{
     sync::{Weak, atomic::Ordering},
@@ -243,7 +243,20 @@ impl Core {
     async fn reseal(&self, stale: Vec<KeyValue>, rotation: &mut Rotation) -> Result<(), OpenError> {
         let mut commit = Commit::default();
         let mut bytes = 0;
+        let mut stack = None;
         for item in stale {
+            // A plane's own keys from before its record count as absent, and must not be written after it.
+            let plane = item.key.split_plane().map(|(plane, _)| plane);
+            if let Some(plane) = &plane
+                && stack.as_ref().is_none_or(|(known, _)| known != plane)
+            {
+                let record = self.inner.get(&Key::stack(plane)).await?.map_or(0, |record| record.modified);
+                stack = Some((plane.clone(), record));
+            }
+            let record = stack.as_ref().filter(|(known, _)| Some(known) == plane.as_ref());
+            if record.is_some_and(|(_, record)| item.modified < *record) {
+                continue;
+            }
             let opened = match self.open(&item.key, &item.value).await {
                 Ok(opened) => opened,
                 Err(error @ (StoreError::Corrupt(_) | StoreError::Unreadable(_))) => {
@@ -260,6 +273,12 @@ impl Core {
             bytes += opened.len();
             let sealed = self.seal(&item.key, &opened).await?;
             commit.expect.push(Expect { key: item.key.clone(), modified: item.modified });
+            if let Some((plane, record)) = record {
+                let stack = Expect { key: Key::stack(plane), modified: *record };
+                if !commit.expect.contains(&stack) {
+                    commit.expect.push(stack);
+                }
+            }
             commit.changes.push(Change::Put(item.key, sealed));
         }
         rotation.sealed += self.rewrite(commit).await?;
@@ -276,8 +295,12 @@ impl Core {
         if let Committed::Done(_) = self.inner.commit(commit.clone()).await? {
             return Ok(count);
         }
-        for (expect, change) in commit.expect.into_iter().zip(commit.changes) {
-            self.inner.commit(Commit { expect: vec![expect], changes: vec![change] }).await?;
+        for change in commit.changes {
+            let Change::Put(key, _) = &change else { continue };
+            let stack = key.split_plane().map(|(plane, _)| Key::stack(&plane));
+            let concerns = |expect: &&Expect| expect.key == *key || Some(&expect.key) == stack.as_ref();
+            let expect = commit.expect.iter().filter(concerns).cloned().collect();
+            self.inner.commit(Commit { expect, changes: vec![change] }).await?;
         }
         // Those that were refused are not told apart: another pass follows in any case.
         Ok(count)

@@ -1,0 +1,36 @@
+//! What is left to be done after operations on planes, and after a server was killed in one: done in the background, again
+//! and again until it is done.
+
+use crate::{Planes, burial, failed, stored};
+use freehold_machinery::Result;
+use std::{sync::Weak, time::Duration};
+
+/// How often it is looked for what other servers have left.
+const EVERY: Duration = Duration::from_secs(60);
+/// When it is tried again where the store did not answer.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Tidies up as long as the planes are there.
+pub(crate) async fn run(planes: Weak<Planes>) {
+    loop {
+        let Some(strong) = planes.upgrade() else { return };
+        let wake = strong.upkeep.clone();
+        let done = strong.tidy().await;
+        drop(strong);
+        let pause = match done {
+            Ok(()) => EVERY,
+            Err(error) => {
+                tracing::warn!(%error, "what operations on planes left could not be taken away yet");
+                AGAIN
+            }
+        };
+        let _ = tokio::time::timeout(pause, wake.notified()).await;
+    }
+}
+
+impl Planes {
+    async fn tidy(&self) -> Result<()> {
+        burial::finish_all(&*self.store).await.map_err(failed)?;
+        stored::collect_all(&self.store).await
+    }
+}
