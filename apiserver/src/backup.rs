@@ -23,6 +23,8 @@ use std::{
 
 /// Where it is noted in an etcd that a restore is under way. A server does not serve what is there by halves.
 const UNDER_WAY: &str = "restore";
+/// What is written to bring an etcd to a revision.
+const STEP: &str = "restore-step";
 /// Revisions that a restored store is ahead of its backup: more than were made since.
 const BEYOND: Revision = 1_000_000_000;
 /// The same for an etcd, where each has to be made.
@@ -152,9 +154,16 @@ pub async fn restore(config: &StoreConfig, file: &Path, beyond: Option<Revision>
 /// Fails if a restore into this store began and did not end.
 pub(crate) async fn check_complete(store: &dyn Store) -> Result<()> {
     if store.get(&Key::system(UNDER_WAY)).await?.is_some() {
-        bail!("a restore into this store did not end: empty it, and restore again");
+        bail!("a restore into this store did not end: run `freehold restore` again");
     }
     Ok(())
+}
+
+/// An etcd that is being filled. Each commit expects the mark of this restore, so that one that was taken for dead notices
+/// that another has begun.
+struct Refill<'a> {
+    store: &'a Arc<dyn Store>,
+    mark: Revision,
 }
 
 async fn refill<R: Read>(
@@ -163,7 +172,11 @@ async fn refill<R: Read>(
     beyond: Revision,
 ) -> Result<Revision> {
     let any = store.range(Range { limit: 1, keys_only: true, ..Range::all(KeyRange::everything()) }).await?;
-    ensure!(any.items.is_empty(), "the etcd is not empty: a backup is restored into one that is");
+    let mark = Key::system(UNDER_WAY);
+    let cut_off = store.get(&mark).await?;
+    if cut_off.is_none() {
+        ensure!(any.items.is_empty(), "the etcd is not empty: a backup is restored into one that is");
+    }
     let target = archive.header().revision.saturating_add(beyond);
     if target.saturating_sub(any.revision) > MOST_MADE {
         bail!(
@@ -172,29 +185,21 @@ async fn refill<R: Read>(
             any.revision
         );
     }
+    let modified = cut_off.as_ref().map_or(0, |found| found.modified);
     let begun = Commit {
-        expect: vec![Expect { key: Key::system(UNDER_WAY), modified: 0 }],
-        changes: vec![under_way()],
+        expect: vec![Expect { key: mark.clone(), modified }],
+        changes: vec![Change::Put(mark.clone(), Bytes::from_static(b"under way"))],
     };
     let Committed::Done(now) = store.commit(begun).await? else {
         bail!("another restore into this etcd is under way");
     };
-    let filled = fill(store, archive, now, target).await;
-    if filled.is_err() {
-        store.clear(KeyRange::everything()).await.context("what was restored by halves can't be removed")?;
+    if cut_off.is_some() {
+        let (all, mark) = (KeyRange::everything(), KeyRange::one(&mark));
+        store.clear(KeyRange { start: all.start.clone(), end: mark.start }).await?;
+        store.clear(all.from_key(mark.end)).await?;
     }
-    filled
-}
-
-fn under_way() -> Change {
-    Change::Put(Key::system(UNDER_WAY), Bytes::from_static(b"under way"))
-}
-
-async fn commit(store: &Arc<dyn Store>, changes: Vec<Change>) -> Result<Revision> {
-    match store.commit(Commit { expect: Vec::new(), changes }).await? {
-        Committed::Done(revision) => Ok(revision),
-        Committed::Refused(_) => bail!("the etcd refused what expects nothing"),
-    }
+    let filled = Refill { store, mark: now }.fill(archive, target).await;
+    filled.context("the etcd is not to be used before `freehold restore` was run again, which begins anew")
 }
 
 /// Whether a key of a plane was written before the plane's record, which comes before all of its keys: it counts as absent,
@@ -210,32 +215,41 @@ fn is_buried(record: &Record, stack: &mut Option<(PlaneId, Revision)>) -> bool {
     above.is_some_and(|(_, since)| record.modified < *since)
 }
 
-async fn fill<R: Read>(
-    store: &Arc<dyn Store>,
-    archive: &mut Reader<R>,
-    mut now: Revision,
-    target: Revision,
-) -> Result<Revision> {
-    while now < target {
-        let steps = (0..AT_ONCE.min(target - now)).map(|_| commit(store, vec![under_way()]));
-        now = try_join_all(steps).await?.into_iter().max().unwrap_or(now);
-    }
-    let (mut changes, mut bytes) = (Vec::new(), 0);
-    let mut stack = None;
-    while let Some(record) = archive.next_record()? {
-        if is_buried(&record, &mut stack) {
-            continue;
+impl Refill<'_> {
+    async fn commit(&self, changes: Vec<Change>) -> Result<Revision> {
+        let expect = vec![Expect { key: Key::system(UNDER_WAY), modified: self.mark }];
+        match self.store.commit(Commit { expect, changes }).await? {
+            Committed::Done(revision) => Ok(revision),
+            Committed::Refused(_) => bail!("another restore into this etcd has begun"),
         }
-        let len = record.value.len();
-        if changes.len() >= BATCH.0 || !changes.is_empty() && bytes + len > BATCH.1 {
-            commit(store, std::mem::take(&mut changes)).await?;
-            bytes = 0;
-        }
-        changes.push(Change::Put(Key::from_store(record.key), record.value));
-        bytes += len;
     }
-    commit(store, changes).await?;
-    let revision = commit(store, vec![Change::Delete(Key::system(UNDER_WAY))]).await?;
-    store.compact(revision).await?;
-    Ok(revision)
+
+    async fn fill<R: Read>(&self, archive: &mut Reader<R>, target: Revision) -> Result<Revision> {
+        let step = Key::system(STEP);
+        let mut now = self.mark;
+        while now < target {
+            let put = || Change::Put(step.clone(), Bytes::from_static(b"step"));
+            let steps = (0..AT_ONCE.min(target - now)).map(|_| self.commit(vec![put()]));
+            now = try_join_all(steps).await?.into_iter().max().unwrap_or(now);
+        }
+        let (mut changes, mut bytes) = (Vec::new(), 0);
+        let mut stack = None;
+        while let Some(record) = archive.next_record()? {
+            if is_buried(&record, &mut stack) {
+                continue;
+            }
+            let len = record.value.len();
+            if changes.len() >= BATCH.0 || !changes.is_empty() && bytes + len > BATCH.1 {
+                self.commit(std::mem::take(&mut changes)).await?;
+                bytes = 0;
+            }
+            changes.push(Change::Put(Key::from_store(record.key), record.value));
+            bytes += len;
+        }
+        self.commit(changes).await?;
+        let done = vec![Change::Delete(Key::system(UNDER_WAY)), Change::Delete(step)];
+        let revision = self.commit(done).await?;
+        self.store.compact(revision).await?;
+        Ok(revision)
+    }
 }

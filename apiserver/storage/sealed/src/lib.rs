@@ -24,6 +24,7 @@ mod dictionaries;
 mod format;
 mod kinds;
 mod rotation;
+mod spent;
 mod store;
 mod training;
 mod vault;

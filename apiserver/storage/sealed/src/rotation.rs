@@ -54,6 +54,15 @@ pub struct Rotation {
     /// Until when one server has the work, in seconds since 1970.
     #[serde(default)]
     until: i64,
+    /// The store's revision when it was done: what is read as of an earlier one may need older data keys.
+    #[serde(default)]
+    pub(crate) revision: u64,
+    /// Whether older data keys are gone.
+    #[serde(default)]
+    pub(crate) cleared: bool,
+    /// Values that were passed over in the last pass and will be gone before the next.
+    #[serde(skip)]
+    passed: u64,
 }
 
 /// Why a rotation can't begin.
@@ -131,11 +140,11 @@ impl Core {
 
     /// Does what a rotation wants, if there is one and no other server does it.
     async fn rotate(&self) -> Result<(), OpenError> {
-        let (state, _) = vault::state(&*self.inner).await?;
-        let Some(rotation) = state.rotation else { return Ok(()) };
-        // From here on, this server seals with a data key of its own that is new.
-        self.codec.keys.oldest.fetch_max(rotation.from_data_key, Ordering::Relaxed);
-        if rotation.finished.is_some() || rotation.until > now() {
+        let Some(rotation) = self.learn().await? else { return Ok(()) };
+        if rotation.finished.is_some() {
+            return self.remove_spent(&rotation).await;
+        }
+        if rotation.until > now() {
             return Ok(());
         }
         let Some(mut rotation) = self.claim(rotation).await? else { return Ok(()) };
@@ -145,6 +154,17 @@ impl Core {
             let _ = self.note(&rotation, false).await;
         }
         done
+    }
+
+    /// The last rotation. From here on, this server seals with a data key of its own that is new enough for it.
+    pub(crate) async fn learn(&self) -> Result<Option<Rotation>, StoreError> {
+        let asked = Instant::now();
+        let (state, _) = vault::state(&*self.inner).await?;
+        if let Some(rotation) = &state.rotation {
+            self.codec.keys.oldest.fetch_max(rotation.from_data_key, Ordering::Relaxed);
+        }
+        *self.learnt.lock() = Some(asked);
+        Ok(state.rotation)
     }
 
     /// Takes the work, if it is as it was read.
@@ -158,7 +178,7 @@ impl Core {
     }
 
     /// Writes down how far it is.
-    async fn note(&self, rotation: &Rotation, plain: bool) -> Result<(), StoreError> {
+    pub(crate) async fn note(&self, rotation: &Rotation, plain: bool) -> Result<(), StoreError> {
         let set = |state: &mut State| {
             let last = state.rotation.as_mut().filter(|last| last.number == rotation.number)?;
             *last = rotation.clone();
@@ -179,7 +199,7 @@ impl Core {
             rotation.cursor.clear();
             // Other servers have learnt of it, and a pass that began afterwards found nothing left.
             let learnt = rotation.seen_since(self.poll);
-            if rotation.sealed == sealed && learnt {
+            if rotation.sealed == sealed && rotation.passed == 0 && learnt {
                 break;
             }
             self.note(&keep(rotation), false).await?;
@@ -187,6 +207,7 @@ impl Core {
         }
         rotation.data_keys += vault.rewrap(&*self.inner).await?;
         rotation.finished = Some(jiff::Timestamp::now().to_string());
+        rotation.revision = self.inner.revision().await?;
         self.note(rotation, self.codec.encrypt.is_none() && rotation.failed == 0).await?;
         tracing::info!(number = rotation.number, sealed = rotation.sealed, "rotated");
         Ok(())
@@ -195,7 +216,7 @@ impl Core {
     /// Goes through all values once, from where the work was.
     async fn pass(&self, rotation: &mut Rotation) -> Result<(), OpenError> {
         let mut noted = Instant::now();
-        rotation.failed = 0;
+        (rotation.failed, rotation.passed) = (0, 0);
         for keys in ranges() {
             let mut from = keys.start.clone();
             if keys.start.as_ref() < rotation.cursor.as_bytes() {
@@ -255,6 +276,7 @@ impl Core {
             }
             let record = stack.as_ref().filter(|(known, _)| Some(known) == plane.as_ref());
             if record.is_some_and(|(_, record)| item.modified < *record) {
+                rotation.passed += 1;
                 continue;
             }
             let opened = match self.open(&item.key, &item.value).await {

@@ -33,11 +33,13 @@ pub struct Options {
     pub encryption: Option<EncryptionKeys>,
     /// How often a server looks whether a rotation was asked for, where there are keys.
     pub poll: Duration,
+    /// How long data keys are kept that nothing needs any more after a rotation.
+    pub kept: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { compression: true, encryption: None, poll: Duration::from_secs(5) }
+        Self { compression: true, encryption: None, poll: Duration::from_secs(5), kept: Duration::from_secs(3600) }
     }
 }
 
@@ -100,6 +102,9 @@ pub(crate) struct Core {
     pub(crate) vault: Option<Vault>,
     pub(crate) training: Training,
     pub(crate) poll: Duration,
+    pub(crate) kept: Duration,
+    /// When rotations were asked for last.
+    pub(crate) learnt: parking_lot::Mutex<Option<std::time::Instant>>,
     /// Wakes the task behind it.
     pub(crate) work: Arc<Notify>,
     making: Mutex<()>,
@@ -163,6 +168,8 @@ impl Sealed {
             vault,
             training: Training::default(),
             poll: options.poll,
+            kept: options.kept,
+            learnt: parking_lot::Mutex::default(),
             work: Arc::default(),
             making: Mutex::default(),
         };
@@ -254,6 +261,7 @@ impl Core {
         {
             self.fetch_dictionary(id).await?;
         }
+        self.fresh().await?;
         loop {
             match self.codec.seal(key, value) {
                 Ok(sealed) => return Ok(sealed),

@@ -5,8 +5,8 @@
 //! | `system/encryption/keys/<id, ten digits>` | `kek`: the name of the key that seals it; `wrapped`: base64 of nonce, ciphertext and tag, with the additional data `freehold data key <id>`; `created` |
 //! | `system/encryption/state` | `next`: the identifier of the next data key; `plain`: whether no value is encrypted; `rotation` |
 //!
-//! A data key is in the store before the first value that it seals. It stays there: a value of the past may need it, and
-//! it is worth nothing without the key-encryption key.
+//! A data key is in the store before the first value that it seals, and stays there as long as a value needs it, one of the
+//! past too ([`spent`](crate::spent)). It is worth nothing without the key-encryption key.
 
 use crate::{
     cipher::{self, Cipher, Sealer},
@@ -114,6 +114,17 @@ fn stored(found: &KeyValue) -> Result<Stored, StoreError> {
     let id = id.and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
     let id = id.ok_or_else(|| StoreError::Corrupt(format!("{:?} names no data key", found.key)))?;
     Ok(Stored { id, record: parse(found)?, modified: found.modified })
+}
+
+/// Removes the data keys below `id`; gives how many.
+pub(crate) async fn remove_before(store: &dyn Store, id: u32) -> Result<usize, StoreError> {
+    let mut removed = 0;
+    for stored in records(store).await?.into_iter().filter(|stored| stored.id < id) {
+        let expect = vec![Expect { key: record_key(stored.id), modified: stored.modified }];
+        let changes = vec![Change::Delete(record_key(stored.id))];
+        removed += usize::from(matches!(store.commit(Commit { expect, changes }).await?, Committed::Done(_)));
+    }
+    Ok(removed)
 }
 
 impl Vault {

@@ -317,3 +317,53 @@ async fn after_a_rotation_no_value_depends_on_an_older_data_key_whoever_wrote_me
         }
     }
 }
+
+#[tokio::test]
+async fn data_keys_go_when_no_value_needs_them_not_even_one_of_the_past() {
+    let (inner, _dir) = engine();
+    let key = object_key("blue", "configmaps", "a");
+    // Each server that writes makes one.
+    for nth in 0..3 {
+        put(&sealed(inner.clone(), Some(keys(&["one"]))).await, &key, &object("ConfigMap", nth)).await;
+    }
+    let count = async || {
+        let all = Range { keys_only: true, ..Range::all(KeyRange::system("encryption/keys")) };
+        inner.range(all).await.unwrap().items.len()
+    };
+    let store = sealed(inner.clone(), Some(keys(&["one"]))).await;
+    let before = inner.revision().await.unwrap();
+    rotated(&store).await;
+    assert!(count().await >= 4, "the past can still be read");
+    let past = Range { at: Some(before), ..Range::all(KeyRange::one(&key)) };
+    assert_eq!(store.range(past).await.unwrap().items[0].value, object("ConfigMap", 2));
+    let last = put(&store, &key, &object("ConfigMap", 4)).await;
+    inner.compact(last).await.unwrap();
+    until(|| async { (count().await == 1).then_some(()) }).await;
+    assert_eq!(value(&store, &key).await, object("ConfigMap", 4));
+    let other = sealed(inner.clone(), Some(keys(&["one"]))).await;
+    assert_eq!(value(&other, &key).await, object("ConfigMap", 4));
+}
+
+#[tokio::test]
+async fn a_rotation_writes_nothing_of_what_a_restore_has_buried_and_waits_until_it_is_gone() {
+    let (inner, _dir) = engine();
+    let store = sealed(inner.clone(), Some(keys(&["one"]))).await;
+    let plane = "blue".parse().unwrap();
+    let (old, new) = (object_key("blue", "configmaps", "old"), object_key("blue", "configmaps", "new"));
+    put(&store, &old, &object("ConfigMap", 1)).await;
+    put(&store, &Key::stack(&plane), &Bytes::from_static(b"{}")).await;
+    put(&store, &new, &object("ConfigMap", 2)).await;
+    let written = inner.get(&old).await.unwrap().unwrap().modified;
+    let first = inner.get(&new).await.unwrap().unwrap().modified;
+    store.rotate().await.unwrap();
+    until(|| async { (inner.get(&new).await.unwrap().unwrap().modified > first).then_some(()) }).await;
+    assert_eq!(inner.get(&old).await.unwrap().unwrap().modified, written);
+    assert!(store.status().await.unwrap().rotation.unwrap().finished.is_none());
+    let gone = freehold_apiserver_storage::Change::Delete(old.clone());
+    inner
+        .commit(freehold_apiserver_storage::Commit { expect: Vec::new(), changes: vec![gone] })
+        .await
+        .unwrap();
+    until(|| async { store.status().await.unwrap().rotation?.finished }).await;
+    assert_eq!(value(&store, &new).await, object("ConfigMap", 2));
+}

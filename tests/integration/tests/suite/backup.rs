@@ -1,6 +1,7 @@
 //! Backups: made while a server serves, or of what it left; restored as a whole or not at all.
 
 use crate::{PATIENCE, contains_all, names};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use freehold_tests_integration::{Engine, Http, Options, Server, facts, freehold_binary, until};
 use http::Method;
 use serde_json::json;
@@ -172,4 +173,52 @@ fn a_backup_that_is_torn_or_not_one_is_never_restored(engine: Engine) {
         let (good, said) = run(&["backup", "--data-dir", text(&server.data_dir()), text(&file)]);
         assert!(!good && said.contains("is in use by process"), "{said}");
     }
+}
+
+/// Asks etcd itself, through its gateway for JSON, how many keys there are from one on up to another.
+fn count(etcd: &Http, [from, to]: [&str; 2]) -> u64 {
+    let range = json!({"key": BASE64_STANDARD.encode(from), "range_end": BASE64_STANDARD.encode(to), "count_only": true});
+    let answer = etcd.json(Method::POST, "/v3/kv/range", &range);
+    assert_eq!(answer.code, 200, "{answer:?}");
+    answer.body["count"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_restore_into_an_etcd_that_was_killed_is_begun_anew_by_the_next_one() {
+    let mut server = Server::start(Engine::Etcd);
+    let http = Http::of(&server.kubectl());
+    for nth in 0..300 {
+        let object = json!({"metadata": {"name": format!("n{nth:03}")}, "data": {"fill": "x".repeat(2_000)}});
+        assert_eq!(http.json(Method::POST, MAPS, &object).code, 201);
+    }
+    let file = server.folder().join("backup");
+    let made = server.freehold(&["backup", text(&file)]);
+    assert!(made.success, "{}", made.stderr);
+    server.stop();
+    let url = server.etcd_url().expect("an etcd");
+    let etcd = Http::plain(&url);
+    let restore = ["restore", "--etcd", &url, "--etcd-prefix", "/half/", "--bump-revision", "3000", text(&file)];
+    // Killed while revisions are made up for, and while objects are written.
+    let moments = [["/half/system/restore", "/half/system/restore\0"], ["/half/planes/", "/half/planes0"]];
+    for moment in moments {
+        let mut child = Command::new(freehold_binary()).args(restore).spawn().expect("freehold can be run");
+        until("the restore is so far", PATIENCE, || (count(&etcd, moment) > 0).then_some(()));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        if count(&etcd, moments[0]) > 0 {
+            let data = server.folder().join("other");
+            let up = ["up", "--listen", "127.0.0.1:0", "--etcd", &url, "--etcd-prefix", "/half/", "--data-dir"];
+            let (good, said) = run(&[&up[..], &[text(&data)]].concat());
+            assert!(!good && said.contains("run `freehold restore` again"), "{said}");
+            assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        }
+    }
+    if count(&etcd, moments[0]) > 0 {
+        let (good, said) = run(&restore);
+        assert!(good, "{said}");
+    }
+    server.add_args(&["--etcd-prefix", "/half/"]);
+    server.restart();
+    let there = server.kubectl().json(&["get", "configmaps"]);
+    assert_eq!(names(&there).iter().filter(|name| name.starts_with('n')).count(), 300);
 }

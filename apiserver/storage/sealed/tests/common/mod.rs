@@ -41,7 +41,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn options(encryption: Option<EncryptionKeys>) -> Options {
-    Options { compression: true, encryption, poll: Duration::from_millis(100) }
+    Options { compression: true, encryption, poll: Duration::from_millis(100), kept: Duration::ZERO }
 }
 
 pub(crate) async fn sealed(inner: Arc<dyn Store>, encryption: Option<EncryptionKeys>) -> Sealed {
