@@ -23,9 +23,9 @@ use std::{
 use tokio::sync::{OnceCell, watch};
 
 /// How long a read waits for the cache to catch up with the store.
-const CATCH_UP: Duration = Duration::from_secs(10);
+pub(crate) const CATCH_UP: Duration = Duration::from_secs(10);
 /// How long the store may be silent before it is asked for its progress.
-const NUDGE: Duration = Duration::from_millis(20);
+pub(crate) const NUDGE: Duration = Duration::from_millis(20);
 /// How often idle planes are looked for.
 const SWEEP: Duration = Duration::from_secs(2);
 

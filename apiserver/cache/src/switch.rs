@@ -13,10 +13,7 @@ use crate::{
 };
 use freehold_apiserver_storage::{Event, Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::PlaneId;
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 /// Keys that one read of what a plane had asks for.
 const CHUNK: usize = 2_000;

@@ -2,15 +2,22 @@
 
 use crate::{
     Cache, CacheEvent, Entry,
+    feed::{CATCH_UP, NUDGE, unavailable},
     hub::{Interest, Reader},
     layer::collection,
     plane::PlaneCache,
 };
+use freehold_apiserver_storage::{KeyRange, StoreError, WatchItem};
 use freehold_machinery::{PlaneId, Result, Status};
+use futures_util::StreamExt;
 use std::{
     collections::VecDeque,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
+
+/// Bytes of events of the past that one watch may begin with.
+const MOST_REPLAYED: usize = 16 << 20;
 
 /// Which planes a watch is about.
 #[derive(Clone, Debug)]
@@ -42,6 +49,13 @@ pub struct Subscription {
     _pin: Option<Pin>,
 }
 
+/// A watch on one plane.
+struct Opened {
+    subscription: Subscription,
+    /// Up to which revision what it begins with is to be read from the store.
+    missed: Option<u64>,
+}
+
 struct Pin(Arc<PlaneCache>);
 
 impl Drop for Pin {
@@ -64,7 +78,8 @@ fn too_old(asked: u64, oldest: u64) -> Status {
 impl Cache {
     /// Opens a watch on a resource.
     ///
-    /// Fails with 410 where the revision is older than what is remembered.
+    /// Fails with 410 where the revision is older than what is remembered: for one plane here or in the store, for all
+    /// planes here.
     pub async fn watch(
         &self,
         scope: Scope,
@@ -85,35 +100,87 @@ impl Cache {
         loop {
             let plane = self.plane(id).await?;
             // Between its load and its subscription it may have been put above other layers.
-            if let Some(opened) = self.subscribe(&plane, name, start) {
-                return opened;
+            let Some(opened) = self.subscribe(&plane, name, start) else { continue };
+            return match opened {
+                Ok(Opened { subscription, missed: None }) => Ok(subscription),
+                Ok(Opened { subscription, missed: Some(upto) }) => {
+                    self.replayed(&plane, name, subscription, upto).await
+                }
+                Err(status) => Err(status),
+            };
+        }
+    }
+
+    /// Adds what happened from where a subscription begins up to a revision, from the store: what this process remembers
+    /// begins later, because it started later or much has happened since.
+    async fn replayed(
+        &self,
+        plane: &PlaneCache,
+        name: &str,
+        mut subscription: Subscription,
+        upto: u64,
+    ) -> Result<Subscription> {
+        let asked = subscription.revision;
+        let failed = |error: StoreError| match error {
+            StoreError::Compacted { oldest, .. } => too_old(asked, oldest),
+            other => unavailable(&other),
+        };
+        let (group, resource) = name.split_once('/').unwrap_or_default();
+        let keys = KeyRange::resource(&plane.id, group, resource, None);
+        let mut stream = self.store.watch(keys, asked, true).await.map_err(failed)?;
+        let (begun, mut bytes) = (Instant::now(), 0);
+        loop {
+            let item = match tokio::time::timeout(NUDGE, stream.next()).await {
+                Ok(item) => item.unwrap_or_else(|| Err(StoreError::Unavailable("a watch ended".into()))),
+                Err(_) if begun.elapsed() > CATCH_UP => {
+                    return Err(Status::timeout("the store is too slow for this watch").retry_after(1));
+                }
+                Err(_) => {
+                    drop(self.store.request_progress().await);
+                    continue;
+                }
+            };
+            match item.map_err(failed)? {
+                WatchItem::Progress(revision) if revision >= upto => return Ok(subscription),
+                WatchItem::Progress(_) => {}
+                WatchItem::Events(events) => {
+                    let done = events.last().is_some_and(|last| last.revision >= upto);
+                    for raw in events.into_iter().filter(|raw| raw.revision <= upto) {
+                        let event = CacheEvent::new(raw, |_| plane.stack().cloned()).map(Arc::new);
+                        bytes += event.as_ref().map_or(0, |event| event.cost());
+                        subscription.replay.extend(event);
+                    }
+                    if bytes > MOST_REPLAYED {
+                        return Err(too_old(asked, upto));
+                    }
+                    if done {
+                        return Ok(subscription);
+                    }
+                }
             }
         }
     }
 
     /// Subscribes to a plane; `None` where it is not the one any more that takes in events.
-    fn subscribe(
-        &self,
-        plane: &Arc<PlaneCache>,
-        name: &str,
-        start: WatchStart,
-    ) -> Option<Result<Subscription>> {
+    fn subscribe(&self, plane: &Arc<PlaneCache>, name: &str, start: WatchStart) -> Option<Result<Opened>> {
         let (id, pin) = (&plane.id, Pin::new(plane.clone()));
         let interest = Interest { plane: Some(id.clone()), collection: name.into() };
         let mut hub = self.hub.lock();
         if !self.is_current(plane) {
             return None;
         }
+        let mut missed = None;
         let (initial, replay, revision) = match start {
             WatchStart::After(revision) => {
                 let installed = plane.stack().map_or(0, |stack| stack.revision());
                 if revision < installed {
                     return Some(Err(too_old(revision, installed)));
                 }
-                let Some(missed) = hub.since(&interest, revision) else {
-                    return Some(Err(too_old(revision, hub.revision)));
-                };
-                (None, missed, revision)
+                let remembered = hub.since(&interest, revision);
+                if remembered.is_none() {
+                    missed = Some(hub.revision);
+                }
+                (None, remembered.unwrap_or_default(), revision)
             }
             WatchStart::Now => match plane.snapshot(name, None, true, hub.revision) {
                 // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
@@ -125,7 +192,8 @@ impl Cache {
             },
         };
         let live = hub.subscribe(interest);
-        Some(Ok(Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) }))
+        let subscription = Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) };
+        Some(Ok(Opened { subscription, missed }))
     }
 
     async fn watch_all(&self, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {

@@ -49,8 +49,7 @@ pub(crate) async fn finish(store: &dyn Store, plane: &PlaneId) -> Result<(), Sto
 async fn remove_before(store: &dyn Store, plane: &PlaneId, record: u64) -> Result<(), StoreError> {
     let mut keys = KeyRange::plane_objects(plane);
     loop {
-        let range =
-            Range { limit: AT_ONCE * STEP, keys_only: true, ..Range::all(keys.clone()) };
+        let range = Range { limit: AT_ONCE * STEP, keys_only: true, ..Range::all(keys.clone()) };
         let page = store.range(range).await?;
         let last = page.items.last().map(|last| KeyRange::one(&last.key).end);
         let buried: Vec<_> = page.items.into_iter().filter(|item| item.modified < record).collect();

@@ -100,7 +100,8 @@ impl Planes {
         let directory = Directory::start(cache.clone(), root.is_core());
         layers.attach(&directory);
         let (types, policies, endpoints, snapshots, upkeep) = Default::default();
-        let all = Self { store, cache, layers, snapshots, root, directory, types, policies, endpoints, upkeep };
+        let all =
+            Self { store, cache, layers, snapshots, root, directory, types, policies, endpoints, upkeep };
         let planes = Arc::new(all);
         if planes.root.is_core() {
             tokio::spawn(upkeep::run(Arc::downgrade(&planes)));

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use common::{World, id, path};
 use freehold_apiserver_cache::codec;
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Key, KeyRange, LayerId, Range, RangeResult, Revision, Store, StoreError, Usage,
-    WatchStream,
+    Change, Commit, Committed, Key, KeyRange, LayerId, Range, RangeResult, Revision, Store, StoreError,
+    Usage, WatchStream,
 };
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_machinery::PlaneId;
@@ -84,7 +84,12 @@ impl Store for Cut {
 async fn cut_world() -> (World, Arc<Cut>) {
     let folder = tempfile::tempdir().unwrap();
     let inner: Arc<dyn Store> = Embedded::open(folder.path()).unwrap();
-    let cut = Arc::new(Cut { inner, left: AtomicI64::new(i64::MAX), taken: AtomicI64::new(0), keeps: AtomicBool::new(false) });
+    let cut = Arc::new(Cut {
+        inner,
+        left: AtomicI64::new(i64::MAX),
+        taken: AtomicI64::new(0),
+        keeps: AtomicBool::new(false),
+    });
     (World::over(cut.clone(), folder).await, cut)
 }
 

@@ -208,3 +208,39 @@ async fn an_archive_fills_an_empty_plane_or_nothing() {
     assert_eq!(world.contents(&b).await, world.contents(&a).await);
     assert_eq!(world.planes.import(&b, archive(whole)).await.err().unwrap().code, 409);
 }
+
+#[tokio::test]
+async fn a_watch_goes_on_at_a_server_that_started_since() {
+    let world = World::new().await;
+    let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    world.put(&a, "kept", "1").await;
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    world.planes.switch(&b, &layer, "fork").await.unwrap();
+    let seen = world.put(&a, "x", "1").await;
+    world.put(&a, "x", "2").await;
+    world.put(&b, "x", "1").await;
+    world.put(&b, "kept", "2").await;
+    world.commit(Change::Delete(Key::object(&a, &path("x")))).await;
+    let world = world.restarted().await;
+    let watch =
+        |plane: &PlaneId, start| world.cache.watch(Scope::Plane(plane.clone()), "", "configmaps", start);
+    let (mut of_a, mut of_b) = (
+        watch(&a, WatchStart::After(seen)).await.unwrap(),
+        watch(&b, WatchStart::After(seen)).await.unwrap(),
+    );
+    let last = world.put(&a, "y", "1").await;
+    world.put(&b, "y", "1").await;
+    for (watch, expected) in [
+        (&mut of_a, ["Modified default/x", "Deleted default/x", "Added default/y"]),
+        (&mut of_b, ["Added default/x", "Modified default/kept", "Added default/y"]),
+    ] {
+        for expected in expected {
+            let event = watch.next().await.unwrap();
+            assert_eq!(format!("{:?} {}", event.change().unwrap().kind, event.name()), expected);
+        }
+    }
+    world.store.compact(last).await.unwrap();
+    let world = world.restarted().await;
+    let late = world.cache.watch(Scope::Plane(a), "", "configmaps", WatchStart::After(seen)).await;
+    assert_eq!(late.err().unwrap().code, 410);
+}

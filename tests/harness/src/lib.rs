@@ -25,6 +25,7 @@ mod kubectl;
 mod network;
 mod paths;
 mod process;
+mod random;
 mod server;
 mod wait;
 
@@ -37,5 +38,6 @@ pub use kubectl::{Background, Kubectl, Output};
 pub use network::Network;
 pub use paths::{freehold_binary, tool};
 pub use process::resident_kib;
+pub use random::Random;
 pub use server::{Engine, Options, Server};
 pub use wait::until;

@@ -17,8 +17,8 @@ mod processes;
 mod world;
 
 pub use freehold_tests_harness::{
-    Background, Cluster, Engine, Etcd, Fleet, Kubectl, Options, Output, Server, crds, freehold_binary,
-    history, until,
+    Background, Cluster, Engine, Etcd, Fleet, Kubectl, Options, Output, Random, Server, crds,
+    freehold_binary, history, until,
 };
 pub use http::{Answer, Http};
 pub use processes::{end_with_kill, processes_with};

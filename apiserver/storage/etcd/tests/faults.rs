@@ -10,7 +10,7 @@ use freehold_apiserver_storage::{
 };
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_tests_harness::history::{History, Outcome, Read, Seen, Write};
-use freehold_tests_harness::{Cluster, Network};
+use freehold_tests_harness::{Cluster, Network, Random};
 use futures_util::StreamExt;
 use std::{
     sync::{
@@ -30,23 +30,6 @@ const WRITES: u64 = 150;
 const KEPT: u64 = 50;
 /// Nothing takes so long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Numbers that are the same for the same seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    fn member(&mut self) -> usize {
-        usize::try_from(self.below(3)).unwrap()
-    }
-}
 
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap())
@@ -131,7 +114,8 @@ async fn commit(store: &Etcd, run: &Run, commit: Commit, history: &mut History) 
 
 /// Writes until the run is over: on one key or two, with or without having read it.
 async fn write(run: Arc<Run>, writer: u64, seed: u64) -> History {
-    let (store, mut random, mut history) = (run.store().await, Random(seed + writer), History::default());
+    let (store, mut random, mut history) =
+        (run.store().await, Random::new(seed + writer), History::default());
     let mut number = 0;
     while !run.is_over() {
         number += 1;
@@ -217,7 +201,7 @@ async fn compact(run: Arc<Run>) -> History {
 
 /// One fault, and its end.
 fn inject(cluster: &mut Cluster, random: &mut Random, progress: &dyn Fn(u64)) {
-    let member = cluster.leader().filter(|_| random.below(2) == 0).unwrap_or_else(|| random.member());
+    let member = cluster.leader().filter(|_| random.below(2) == 0).unwrap_or_else(|| random.index(3));
     let host = |member: usize| u8::try_from(member).unwrap();
     let kinds = if cluster.network().is_some() { 5 } else { 3 };
     match random.below(kinds) {
@@ -268,7 +252,7 @@ fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
     });
     let (end, ended) = tokio::sync::watch::channel(None);
     let mut tasks = JoinSet::new();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     tasks.spawn_on(watch(run.clone(), 0, ended.clone()), runtime.handle());
     // It begins before the first write.
     wait(|| run.seen[0].load(Ordering::Relaxed) > 0, "a watch begins");

@@ -10,7 +10,9 @@ use crate::{
     store::{Core, OpenError},
     vault::{self, State},
 };
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, Range, StoreError};
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, Range, StoreError,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     sync::{Weak, atomic::Ordering},

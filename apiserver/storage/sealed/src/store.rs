@@ -39,7 +39,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { compression: true, encryption: None, poll: Duration::from_secs(5), kept: Duration::from_secs(3600) }
+        Self {
+            compression: true,
+            encryption: None,
+            poll: Duration::from_secs(5),
+            kept: Duration::from_secs(3600),
+        }
     }
 }
 

@@ -197,7 +197,8 @@ fn a_restore_into_an_etcd_that_was_killed_is_begun_anew_by_the_next_one() {
     server.stop();
     let url = server.etcd_url().expect("an etcd");
     let etcd = Http::plain(&url);
-    let restore = ["restore", "--etcd", &url, "--etcd-prefix", "/half/", "--bump-revision", "3000", text(&file)];
+    let restore =
+        ["restore", "--etcd", &url, "--etcd-prefix", "/half/", "--bump-revision", "3000", text(&file)];
     // Killed while revisions are made up for, and while objects are written.
     let moments = [["/half/system/restore", "/half/system/restore\0"], ["/half/planes/", "/half/planes0"]];
     for moment in moments {
@@ -207,7 +208,8 @@ fn a_restore_into_an_etcd_that_was_killed_is_begun_anew_by_the_next_one() {
         child.wait().expect("it ends");
         if count(&etcd, moments[0]) > 0 {
             let data = server.folder().join("other");
-            let up = ["up", "--listen", "127.0.0.1:0", "--etcd", &url, "--etcd-prefix", "/half/", "--data-dir"];
+            let up =
+                ["up", "--listen", "127.0.0.1:0", "--etcd", &url, "--etcd-prefix", "/half/", "--data-dir"];
             let (good, said) = run(&[&up[..], &[text(&data)]].concat());
             assert!(!good && said.contains("run `freehold restore` again"), "{said}");
             assert_eq!(said.trim_end().lines().count(), 1, "{said}");

@@ -1,7 +1,9 @@
 //! What was acknowledged stays, a stop is quick, and what can't be served is said in one line.
 
+use crate::storm::{Storm, setting};
 use crate::{PATIENCE, contains_all, names};
-use freehold_tests_integration::{Engine, Http, Server, facts, freehold_binary, until};
+use freehold_client::Config;
+use freehold_tests_integration::{Engine, Http, Random, Server, facts, freehold_binary, until};
 use http::Method;
 use serde_json::json;
 use std::net::TcpListener;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 
 facts!(engine:
     writes_that_were_acknowledged_outlive_kill_9,
+    a_storm_of_writes_outlives_a_server_that_is_killed_again_and_again,
     a_stop_is_quick_with_watches_open_and_a_start_finds_everything,
     what_is_printed_at_the_start_can_be_followed,
     a_second_server_on_the_same_data_is_refused,
@@ -53,6 +56,24 @@ fn writes_that_were_acknowledged_outlive_kill_9(engine: Engine) {
         }
     }
     server.kubectl().ok(&["create", "configmap", "after"]);
+}
+
+/// Killed in the middle of what writers and watchers do, again and again; `FREEHOLD_FAULT_ROUNDS` makes it longer.
+fn a_storm_of_writes_outlives_a_server_that_is_killed_again_and_again(engine: Engine) {
+    let (rounds, seed) = (setting("FREEHOLD_FAULT_ROUNDS", 4), setting("FREEHOLD_FAULT_SEED", 3));
+    let mut random = Random::new(seed);
+    let mut server = Server::start(engine);
+    let config = Config::from_kubeconfig(server.admin_kubeconfig()).expect("a kubeconfig");
+    let mut storm = Storm::start(config);
+    for round in 0..rounds {
+        storm.progress(1 + random.below(60));
+        if round % (rounds / 5).max(1) == 0 {
+            storm.watch();
+        }
+        server.kill();
+        server.restart();
+    }
+    storm.check(&format!("{engine:?}, seed {seed}"));
 }
 
 /// Creates ConfigMaps one after the other, noting each that was acknowledged.

@@ -18,6 +18,7 @@ mod organizations;
 mod readme;
 mod semantics;
 mod servers;
+mod storm;
 
 use serde_json::Value;
 

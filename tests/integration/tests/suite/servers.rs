@@ -1,45 +1,21 @@
 //! Three servers on an etcd of three members, behind a balancer that sends each connection elsewhere: nobody can tell
 //! them apart, also when servers and members are killed.
 
-use crate::{PATIENCE, contains_all, items, names, text};
-use freehold_client::{Client, Config, Error, Identity, ListOptions, Patch, PatchOptions, Resource};
+use crate::storm::{MAPS, NAMESPACE, Storm, client, map, runtime, setting, version};
+use crate::{PATIENCE, contains_all, text};
+use freehold_client::{Client, Config, Identity, ListOptions, Resource};
 use freehold_client::{WatchEvent, WatchOptions};
-use freehold_tests_integration::history::{History, Outcome, Read, Seen, Write};
-use freehold_tests_integration::{Fleet, freehold_binary, until};
-use serde_json::{Value, json};
+use freehold_tests_integration::{Fleet, Random, freehold_binary, until};
+use serde_json::json;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
-use tokio::task::JoinSet;
 
 const SERVERS: usize = 3;
-const WRITERS: u64 = 4;
-const KEYS: u64 = 5;
-const NAMESPACE: &str = "default";
 /// Writes that are acknowledged before a server is killed, and again before it is back.
 const WRITES: u64 = 40;
-const MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
 
 fn admin(fleet: &Fleet, url: &str) -> Config {
     let config = Config::from_kubeconfig(fleet.join("admin.kubeconfig")).expect("a kubeconfig");
     Config { server: url.to_owned(), ..config }
-}
-
-fn client(config: &Config) -> Client {
-    Client::new(config).expect("a configuration that can be used")
-}
-
-fn version(object: &Value) -> u64 {
-    text(object, "/metadata/resourceVersion").parse().expect("a resource version is a number")
-}
-
-fn map(name: &str, value: &str) -> Value {
-    json!({"metadata": {"name": name, "namespace": NAMESPACE}, "data": {"v": value}})
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start")
 }
 
 #[test]
@@ -182,177 +158,31 @@ fn servers_with_other_authorities_are_refused(fleet: &Fleet) {
     contains_all(&words, &["another ca.crt", "--pki-dir", "--replace-authorities"]);
 }
 
-/// What the tasks of the run under faults share.
-struct Run {
-    config: Config,
-    over: AtomicBool,
-    acknowledged: AtomicU64,
-}
-
-impl Run {
-    /// A connection of its own for each request, so that each goes to another server.
-    fn client(&self) -> Client {
-        client(&self.config)
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
-    }
-}
-
-/// How a write ended, as its answer says.
-fn outcome(answer: &Result<Value, Error>) -> Outcome {
-    match answer {
-        Ok(object) => Outcome::Acknowledged(version(object)),
-        Err(error) if matches!(error.code(), 404 | 409 | 429) => Outcome::Refused,
-        Err(error) if error.is_transient() => Outcome::Unknown,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// Writes until the run is over: with what it read as a precondition, or as a patch without one.
-async fn write(run: Arc<Run>, writer: u64) -> History {
-    let mut history = History::default();
-    let mut number = 0;
-    while !run.is_over() {
-        number += 1;
-        let (name, value) = (format!("key-{}", (number * 7 + writer) % KEYS), format!("{writer}-{number}"));
-        let begun = Instant::now();
-        let Ok(found) = run.client().get_opt(&MAPS, Some(NAMESPACE), &name).await else { continue };
-        let read = found.as_ref().map(|map| (text(map, "/data/v").to_owned(), version(map)));
-        history.reads.push(Read { key: name.clone(), begun, found: read });
-        let begun = Instant::now();
-        let (client, wanted) = (run.client(), map(&name, &value));
-        let answer = match found {
-            None => client.create(&MAPS, &wanted).await,
-            Some(_) if number % 2 == 0 => {
-                let patch = Patch::Merge(json!({"data": {"v": value}}));
-                client.patch(&MAPS, Some(NAMESPACE), &name, &patch, &PatchOptions::default()).await
-            }
-            Some(mut map) => {
-                map["data"]["v"] = value.as_str().into();
-                client.update(&MAPS, &map).await
-            }
-        };
-        let outcome = outcome(&answer);
-        if matches!(outcome, Outcome::Acknowledged(_)) {
-            run.acknowledged.fetch_add(1, Ordering::Relaxed);
-        }
-        history.writes.push(Write { key: name, value, begun, ended: Instant::now(), outcome });
-    }
-    history
-}
-
-/// Watches through the balancer, goes on elsewhere when a watch breaks, and ends with the object that is called `end`.
-async fn watch(run: Arc<Run>, after: u64) -> History {
-    let mut seen = Vec::new();
-    let mut at = after;
-    loop {
-        let options = WatchOptions { resource_version: at.to_string(), ..WatchOptions::default() };
-        let mut watch = match run.client().watch(&MAPS, Some(NAMESPACE), &options).await {
-            Ok(watch) => watch,
-            Err(error) if error.is_transient() => continue,
-            Err(error) => panic!("{error}"),
-        };
-        while let Some(Ok(event)) = watch.next().await {
-            let object = match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => object,
-                WatchEvent::Bookmark { resource_version, .. } => {
-                    at = resource_version.parse().expect("a number");
-                    continue;
-                }
-                // A server that stops says so in its watches.
-                WatchEvent::Error(status) if status.code >= 500 => break,
-                other => panic!("{other:?}"),
-            };
-            at = version(&object);
-            let (key, value) =
-                (text(&object, "/metadata/name").to_owned(), text(&object, "/data/v").to_owned());
-            let ends = key == "end";
-            seen.push(Seen { revision: at, key, value: Some(value) });
-            if ends {
-                return History { watchers: vec![(after, seen)], ..History::default() };
-            }
-        }
-    }
-}
-
 #[test]
 fn nothing_is_lost_repeated_or_reordered_while_servers_and_members_of_etcd_die() {
-    let rounds =
-        std::env::var("FREEHOLD_FAULT_ROUNDS").ok().map_or(3, |text| text.parse().expect("a number"));
+    let (rounds, seed) = (setting("FREEHOLD_FAULT_ROUNDS", 3), setting("FREEHOLD_FAULT_SEED", 5));
+    let mut random = Random::new(seed);
     let mut fleet = Fleet::start(SERVERS, 0);
-    let runtime = runtime();
-    let config = admin(&fleet, &fleet.url());
-    let run = Arc::new(Run { config, over: AtomicBool::new(false), acknowledged: AtomicU64::new(0) });
-    let now = || async {
-        let options = ListOptions::default();
-        let list = run.client().list(&MAPS, Some(NAMESPACE), &options).await.expect("a list");
-        list.resource_version.parse::<u64>().expect("a number")
-    };
-    let mut tasks = JoinSet::new();
-    for _ in 0..2 {
-        let after = runtime.block_on(now());
-        tasks.spawn_on(watch(run.clone(), after), runtime.handle());
-    }
-    for writer in 0..WRITERS {
-        tasks.spawn_on(write(run.clone(), writer), runtime.handle());
-    }
-    let progress = || {
-        let wanted = run.acknowledged.load(Ordering::Relaxed) + WRITES;
-        let done = || (run.acknowledged.load(Ordering::Relaxed) >= wanted).then_some(());
-        until("writes are acknowledged", PATIENCE, done);
-    };
+    let mut storm = Storm::start(admin(&fleet, &fleet.url()));
     for round in 0..rounds {
-        progress();
-        let after = runtime.block_on(now());
-        tasks.spawn_on(watch(run.clone(), after), runtime.handle());
-        // Fixed, and yet no server is spared.
-        let victim = (round * 2 + 1) % SERVERS;
-        fleet.kill(victim);
-        progress();
-        fleet.etcd().kill(round % 3);
-        progress();
-        fleet.restart(victim);
-        fleet.etcd().restart(round % 3);
+        storm.progress(WRITES);
+        if round % (rounds / 5).max(1) == 0 {
+            storm.watch();
+        }
+        let (server, member) = (random.index(SERVERS), random.index(3));
+        fleet.kill(server);
+        storm.progress(random.below(WRITES));
+        fleet.etcd().kill(member);
+        storm.progress(WRITES);
+        if random.below(2) == 0 {
+            // Another one, too: then one is left.
+            fleet.kill((server + 1) % SERVERS);
+            storm.progress(random.below(WRITES));
+            fleet.restart((server + 1) % SERVERS);
+        }
+        fleet.restart(server);
+        fleet.etcd().restart(member);
         fleet.etcd().wait_until_healthy();
     }
-    progress();
-    run.over.store(true, Ordering::Relaxed);
-    let history = runtime.block_on(finish(&run, tasks));
-    let (acknowledged, refused, unknown) = history.outcomes();
-    eprintln!("{acknowledged} acknowledged, {refused} refused, {unknown} unknown");
-    assert!(acknowledged > 0 && unknown < acknowledged);
-    history.check().unwrap_or_else(|wrong| panic!("{wrong}"));
-    let there = fleet.kubectl().json(&["get", "configmaps"]);
-    assert_eq!(names(&there).iter().filter(|name| name.starts_with("key-")).count() as u64, KEYS);
-    assert_eq!(items(&there).filter(|item| text(item, "/metadata/name") == "end").count(), 1);
-}
-
-/// Ends the run: writers stop, then an object that watchers wait for is made.
-async fn finish(run: &Run, mut tasks: JoinSet<History>) -> History {
-    let mut history = History::default();
-    for _ in 0..WRITERS {
-        // Writers are the ones that end by themselves.
-        let ended = tokio::time::timeout(PATIENCE, tasks.join_next()).await.expect("writers end");
-        history.merge(ended.expect("there are writers").expect("no writer fails"));
-    }
-    let begun = Instant::now();
-    let end = run.client().create(&MAPS, &map("end", "end")).await;
-    let outcome = outcome(&end);
-    let (key, value) = ("end".to_owned(), "end".to_owned());
-    history.writes.push(Write { key, value, begun, ended: Instant::now(), outcome });
-    let rest = tokio::time::timeout(PATIENCE, tasks.join_all()).await.expect("watchers see the end");
-    rest.into_iter().for_each(|part| history.merge(part));
-    let list = run.client().list(&MAPS, Some(NAMESPACE), &ListOptions::default()).await.expect("a list");
-    let of_test = |item: &&Value| !text(item, "/data/v").is_empty();
-    history.last = list
-        .items
-        .iter()
-        .filter(of_test)
-        .map(|item| {
-            (text(item, "/metadata/name").to_owned(), (text(item, "/data/v").to_owned(), version(item)))
-        })
-        .collect();
-    history
+    storm.check(&format!("seed {seed}"));
 }
