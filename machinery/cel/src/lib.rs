@@ -4,9 +4,8 @@
 //! names, the libraries (lists, regex, URL, IP, CIDR, quantity, format, sets, semver), comprehensions of two variables,
 //! and a budget, so that no expression runs for long or fills the memory.
 //!
-//! Expressions are compiled once per process, however many CRDs of however many planes have them. There is no type
-//! checker: what Kubernetes' compiler finds by types is found here when a rule runs, apart from fields that a schema
-//! does not declare and names that nothing declares.
+//! Expressions are compiled once per process, however many CRDs of however many planes have them. Before that they are
+//! checked as Kubernetes' compiler does ([`type_of`]), and what a rule can cost at most is estimated.
 //!
 //! This crate must not know: HTTP, storage, planes.
 
@@ -19,8 +18,10 @@ mod macros;
 mod program;
 mod rewrite;
 mod rules;
+mod typing;
 mod value;
 
 pub use computed::Computed;
 pub use program::{Budget, CompileError, EvalError, Program, Variable};
 pub use rules::{Rules, blocked_by, check_crd};
+pub use typing::{OutputType, Seen, VariableType, type_of, type_of_mutation};

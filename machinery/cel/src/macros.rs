@@ -1,27 +1,33 @@
-//! `cel.bind` and the comprehensions of two variables: `list.all(index, item, ...)`, `map.transformList(key, value, ...)`.
+//! The macros that the `cel` crate lacks, expanded as cel-go does: comprehensions of two variables
+//! (`list.all(index, item, ...)`, `map.transformList(key, value, ...)`).
 //!
-//! The interpreter knows comprehensions of one variable. One of two becomes one over the keys (of a list: the indices),
-//! within which the second variable is bound to what is there.
+//! `optMap` and `optFlatMap` are the crate's; they bind their target to a variable, where cel-go repeats it. As it is
+//! priced by that, it is repeated here too ([`repeat_targets`]).
+//!
+//! The interpreter knows comprehensions of one variable. Those of two are checked as they are, and
+//! [lowered](crate::rewrite::lower) before they run.
 
+use crate::rewrite::children;
 use cel::{
     DeclarationError, Env, IdedExpr,
-    common::ast::{CallExpr, ComprehensionExpr, Expr, ListExpr, LiteralValue, MapExpr, operators},
+    common::ast::{
+        CallExpr, ComprehensionExpr, Expr, ListExpr, LiteralValue, MapExpr, SourceInfo, operators,
+    },
     parser::{Macro, MacroExprHelper, ParseError},
 };
 
-/// The keys of a map, the indices of a list.
-pub(crate) const KEYS: &str = "@keys";
-/// A map with one more entry.
-pub(crate) const INSERT: &str = "@insert";
+/// A map with one more entry, or with those of another.
+pub(crate) const INSERT: &str = "cel.@mapInsert";
 const RESULT: &str = "@result";
-const TARGET: &str = "@over";
+
+/// What the crate binds the target of `optMap` to.
+const TARGET: &str = "@target";
 
 type Helper<'a> = MacroExprHelper<'a>;
 type Expanded = Result<Option<IdedExpr>, ParseError>;
 
 /// Adds the macros.
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
-    env.add_macro(Macro::receiver("bind", 3, bind_macro))?;
     for (name, fold) in [
         ("all", Fold::All),
         ("exists", Fold::Exists),
@@ -30,7 +36,9 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     ] {
         env.add_macro(Macro::receiver(name, 3, move |h, target, args| two_variables(h, target, args, fold)))?;
     }
-    for (name, fold) in [("transformList", Fold::List), ("transformMap", Fold::Map)] {
+    for (name, fold) in
+        [("transformList", Fold::List), ("transformMap", Fold::Map), ("transformMapEntry", Fold::Entries)]
+    {
         for count in [3, 4] {
             env.add_macro(Macro::receiver(name, count, move |h, target, args| {
                 two_variables(h, target, args, fold)
@@ -48,39 +56,14 @@ enum Fold {
     ExistsOne,
     List,
     Map,
+    Entries,
 }
 
-fn variable(helper: &Helper<'_>, arg: IdedExpr) -> Result<String, ParseError> {
-    match arg.expr {
-        Expr::Ident(name) if !name.contains('.') => Ok(name),
-        _ => Err(helper.new_error(arg.id, "argument must be a simple name")),
+fn variable(helper: &Helper<'_>, arg: &IdedExpr, wrong: &str) -> Result<String, ParseError> {
+    match &arg.expr {
+        Expr::Ident(name) => Ok(name.clone()),
+        _ => Err(helper.new_error(arg.id, wrong)),
     }
-}
-
-fn bind_macro(helper: &mut Helper<'_>, target: &mut Option<IdedExpr>, args: &mut Vec<IdedExpr>) -> Expanded {
-    if !matches!(target.as_ref().map(|t| &t.expr), Some(Expr::Ident(name)) if name == "cel") {
-        return Ok(None);
-    }
-    let (Some(result), Some(value), Some(name)) = (args.pop(), args.pop(), args.pop()) else {
-        return Ok(None);
-    };
-    let name = variable(helper, name)?;
-    Ok(Some(bind(helper, name, value, result)))
-}
-
-/// `result` with `name` bound to `value`: a comprehension over nothing, whose accumulator is the variable.
-fn bind(helper: &mut Helper<'_>, name: String, value: IdedExpr, result: IdedExpr) -> IdedExpr {
-    let comprehension = ComprehensionExpr {
-        iter_range: helper.next_expr(Expr::List(ListExpr::new(Vec::new()))),
-        iter_var: "#unused".to_owned(),
-        iter_var2: None,
-        loop_cond: boolean(helper, false),
-        loop_step: ident(helper, &name),
-        accu_var: name,
-        accu_init: value,
-        result,
-    };
-    helper.next_expr(Expr::Comprehension(Box::new(comprehension)))
 }
 
 fn two_variables(
@@ -89,14 +72,21 @@ fn two_variables(
     args: &mut Vec<IdedExpr>,
     fold: Fold,
 ) -> Expanded {
-    // The one-variable macro `map(x, filter, expression)` also has three arguments; none of these names does.
+    const WRONG: &str = "argument must be a simple name";
+    let [first, second, ..] = args.as_slice() else { return Ok(None) };
+    let (key, value) = (variable(helper, first, WRONG)?, variable(helper, second, WRONG)?);
+    if key == value {
+        return Err(helper.new_error(second.id, format!("duplicate variable name: {key}")));
+    }
+    for (name, arg) in [(&key, first), (&value, second)] {
+        if name == RESULT || name == "__result__" {
+            return Err(helper.new_error(arg.id, "iteration variable overwrites accumulator variable"));
+        }
+    }
     let Some(over) = target.take() else { return Ok(None) };
-    let mut args = std::mem::take(args).into_iter();
-    let (Some(key), Some(value)) = (args.next(), args.next()) else { return Ok(None) };
-    let (key, value) = (variable(helper, key)?, variable(helper, value)?);
-    let (first, second) = (args.next(), args.next());
-    let Some(first) = first else { return Ok(None) };
-    let (filter, body) = match second {
+    let mut rest = std::mem::take(args).into_iter().skip(2);
+    let Some(first) = rest.next() else { return Ok(None) };
+    let (filter, body) = match rest.next() {
         Some(body) => (Some(first), body),
         None => (None, first),
     };
@@ -105,27 +95,17 @@ fn two_variables(
         let keep = ident(helper, RESULT);
         parts.step = call(helper, operators::CONDITIONAL, vec![filter, parts.step, keep]);
     }
-    let item = {
-        let (over, at) = (ident(helper, TARGET), ident(helper, &key));
-        call(helper, operators::INDEX, vec![over, at])
-    };
-    let step = bind(helper, value, item, parts.step);
-    let range = {
-        let over = ident(helper, TARGET);
-        call(helper, KEYS, vec![over])
-    };
     let comprehension = ComprehensionExpr {
-        iter_range: range,
+        iter_range: over,
         iter_var: key,
-        iter_var2: None,
+        iter_var2: Some(value),
         accu_var: RESULT.to_owned(),
         accu_init: parts.init,
         loop_cond: parts.condition,
-        loop_step: step,
+        loop_step: parts.step,
         result: parts.result,
     };
-    let comprehension = helper.next_expr(Expr::Comprehension(Box::new(comprehension)));
-    Ok(Some(bind(helper, TARGET.to_owned(), over, comprehension)))
+    Ok(Some(helper.next_expr(Expr::Comprehension(Box::new(comprehension)))))
 }
 
 struct Parts {
@@ -177,12 +157,15 @@ fn fold_parts(h: &mut Helper<'_>, fold: Fold, key: &str, body: IdedExpr) -> Part
                 result,
             }
         }
-        Fold::Map => {
-            let key = ident(h, key);
+        Fold::Map | Fold::Entries => {
+            let args = match fold {
+                Fold::Map => vec![accumulated, ident(h, key), body],
+                _ => vec![accumulated, body],
+            };
             Parts {
                 init: h.next_expr(Expr::Map(MapExpr::default())),
                 condition: boolean(h, true),
-                step: call(h, INSERT, vec![accumulated, key, body]),
+                step: call(h, INSERT, args),
                 result,
             }
         }
@@ -203,4 +186,47 @@ fn integer(helper: &mut Helper<'_>, value: i64) -> IdedExpr {
 
 fn call(helper: &mut Helper<'_>, function: &str, args: Vec<IdedExpr>) -> IdedExpr {
     helper.next_expr(Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }))
+}
+
+/// Repeats the targets of `optMap` and `optFlatMap` that are bound to a variable. Copies have new ids in the same places.
+pub(crate) fn repeat_targets(expr: &mut IdedExpr, source: &mut SourceInfo, next: &mut u64) {
+    for child in children(expr) {
+        repeat_targets(child, source, next);
+    }
+    let Expr::Comprehension(bind) = &mut expr.expr else { return };
+    if bind.accu_var != TARGET {
+        return;
+    }
+    let target = std::mem::take(&mut bind.accu_init);
+    let mut result = std::mem::take(&mut bind.result);
+    let mut uses = Vec::new();
+    find_target(&mut result, &mut uses);
+    for (index, place) in uses.into_iter().enumerate() {
+        *place = target.clone();
+        if index > 0 {
+            renumber(place, source, next);
+        }
+    }
+    *expr = result;
+}
+
+fn find_target<'e>(expr: &'e mut IdedExpr, found: &mut Vec<&'e mut IdedExpr>) {
+    if matches!(&expr.expr, Expr::Ident(name) if name == TARGET) {
+        found.push(expr);
+        return;
+    }
+    for child in children(expr) {
+        find_target(child, found);
+    }
+}
+
+fn renumber(expr: &mut IdedExpr, source: &mut SourceInfo, next: &mut u64) {
+    if let Some((start, stop)) = source.offset_for(expr.id) {
+        source.add_offset(*next, start, stop);
+    }
+    expr.id = *next;
+    *next += 1;
+    for child in children(expr) {
+        renumber(child, source, next);
+    }
 }

@@ -5,11 +5,13 @@ use crate::{
     budget::{PURSE, Purse},
     check,
     library::env,
-    rewrite::{measure, objects_as_maps, rewrite},
+    macros::repeat_targets,
+    rewrite::{children, lower, measure, objects_as_maps, rewrite},
+    typing::{self, VariableType, errors},
     value::{self, Owned, convert},
 };
 use cel::{
-    Context, ExecutionError, IdedExpr,
+    Context, ExecutionError, IdedExpr, ParseErrors,
     common::{
         ast::SourceInfo,
         types::{CelBool, CelOptional, CelString},
@@ -99,13 +101,13 @@ pub enum Variable<'a> {
 /// A compiled expression.
 pub struct Program {
     expr: IdedExpr,
-    source: SourceInfo,
+    source: Box<str>,
     identifiers: Vec<String>,
 }
 
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Program({:?})", self.source.source)
+        write!(f, "Program({:?})", self.source)
     }
 }
 
@@ -113,7 +115,7 @@ type Known = HashMap<(String, Dialect), Weak<Program>>;
 
 /// What an expression may be made of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Dialect {
+pub(crate) enum Dialect {
     /// What Kubernetes allows everywhere.
     Plain,
     /// Also objects with their types' names, `Object.spec{replicas: 1}` and `JSONPatch{op: "remove"}`, which stand for
@@ -147,41 +149,27 @@ impl Program {
             return Ok(known);
         }
         let program = Arc::new(Self::parse(source, dialect)?);
-        let mut compiled = COMPILED.lock();
-        if compiled.len() >= 1024 && compiled.len() == compiled.capacity() {
-            compiled.retain(|_, program| program.strong_count() > 0);
-        }
-        compiled.insert(key, Arc::downgrade(&program));
-        Ok(program)
+        Ok(keep(key, program))
     }
 
     fn parse(source: &str, dialect: Dialect) -> Result<Self, CompileError> {
-        if source.len() > MAX_SOURCE {
-            return Err(CompileError(format!(
-                "compilation failed: ERROR: <input>:-1:0: expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}",
-                source.len()
-            )));
+        Self::make(Parsed::read(source)?, dialect)
+    }
+
+    /// What was parsed, in the form in which it runs.
+    fn make(mut parsed: Parsed, dialect: Dialect) -> Result<Self, CompileError> {
+        let identifiers = check::identifiers(&mut parsed.expr);
+        if let Some((id, name)) = check::unknown_function(&parsed.expr) {
+            return Err(parsed.complain(vec![(id, undeclared(&name))]));
         }
-        let (text, thread) = (source.to_owned(), std::thread::Builder::new().stack_size(PARSER_STACK));
-        let worker = thread.spawn(move || parse_and_measure(&text));
-        let (mut expr, source) = worker
-            .map_err(|e| CompileError(format!("compilation failed: {e}")))?
-            .join()
-            .map_err(|_| CompileError("compilation failed: the parser gave up".to_owned()))??;
-        let identifiers = check::identifiers(&mut expr);
-        let program = Self { expr, source, identifiers };
-        let unknown = check::unknown_function(&program.expr);
-        if let Some((id, name)) = unknown {
-            return Err(program.error_at(id, &format!("undeclared reference to '{name}' (in container '')")));
-        }
-        let mut program = program;
         if dialect == Dialect::Mutation
-            && let Err((id, name)) = objects_as_maps(&mut program.expr)
+            && let Err((id, name)) = objects_as_maps(&mut parsed.expr)
         {
-            return Err(program.error_at(id, &format!("undeclared reference to '{name}' (in container '')")));
+            return Err(parsed.complain(vec![(id, undeclared(&name))]));
         }
-        rewrite(&mut program.expr);
-        Ok(program)
+        lower(&mut parsed.expr);
+        rewrite(&mut parsed.expr);
+        Ok(Self { expr: parsed.expr, source: parsed.source.source.into(), identifiers })
     }
 
     /// The fields that the expression reads of a variable, by their names.
@@ -194,30 +182,20 @@ impl Program {
         self.identifiers.iter().any(|known| known == variable)
     }
 
-    /// A complaint about names that are neither among `variables` nor declared by anything else, and about fields of
-    /// the first variable that its schema does not declare.
+    /// A complaint about names that are neither among `variables` nor declared by anything else, about fields that a
+    /// schema does not declare, and about types that don't fit.
     ///
     /// # Errors
-    /// The first such complaint.
+    /// All such complaints, in one text.
     pub fn check(&self, variables: &[(&str, Option<&Schema>)], is_root: bool) -> Result<(), CompileError> {
-        match check::check(&self.expr, variables, is_root) {
-            Some((id, message)) => Err(self.error_at(id, &message)),
-            None => Ok(()),
-        }
-    }
-
-    fn error_at(&self, id: u64, message: &str) -> CompileError {
-        let offset = self.source.offset_for(id).map_or(0, |(start, _)| start as usize);
-        let before: String = self.source.source.chars().take(offset).collect();
-        let line = before.matches('\n').count();
-        let column = before.rsplit('\n').next().unwrap_or("").chars().count();
-        let shown = self.source.source.lines().nth(line).unwrap_or("");
-        let dots = ".".repeat(column);
-        CompileError(format!(
-            "compilation failed: ERROR: <input>:{}:{}: {message}\n | {shown}\n | {dots}^",
-            line + 1,
-            column + 1
-        ))
+        let variables: Vec<(&str, VariableType)> = variables
+            .iter()
+            .map(|(name, schema)| {
+                let seen = schema.and_then(|schema| typing::Seen::new(schema, is_root));
+                (*name, seen.map_or(VariableType::Dyn, VariableType::Schema))
+            })
+            .collect();
+        typing::type_of_mutation(&self.source, &variables).map(drop)
     }
 
     /// Evaluates to true, or to something else.
@@ -290,17 +268,86 @@ impl Program {
     }
 }
 
-fn parse_and_measure(text: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
-    let parser = env().parser().enable_ident_escape_syntax(true).max_recursion_depth(250);
-    let parsed = parser.parse_with_source_info(text);
-    let (mut expr, source) = parsed.map_err(|e| CompileError(format!("compilation failed: {e}")))?;
+fn undeclared(name: &str) -> String {
+    format!("undeclared reference to '{name}' (in container '')")
+}
+
+/// Keeps a program for others of the same text.
+fn keep(key: (String, Dialect), program: Arc<Program>) -> Arc<Program> {
+    let mut compiled = COMPILED.lock();
+    if compiled.len() >= 1024 && compiled.len() == compiled.capacity() {
+        compiled.retain(|_, program| program.strong_count() > 0);
+    }
+    compiled.insert(key, Arc::downgrade(&program));
+    program
+}
+
+/// An expression as it was written, with macros expanded.
+pub(crate) struct Parsed {
+    pub(crate) expr: IdedExpr,
+    source: SourceInfo,
+}
+
+impl Parsed {
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// Broken syntax, and expressions that are too long or too deep.
+    pub(crate) fn read(source: &str) -> Result<Self, CompileError> {
+        if source.len() > MAX_SOURCE {
+            let size = source.len();
+            return Err(CompileError(format!(
+                "compilation failed: ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE}"
+            )));
+        }
+        let (text, thread) = (source.to_owned(), std::thread::Builder::new().stack_size(PARSER_STACK));
+        let worker = thread.spawn(move || parse_and_measure(&text));
+        worker
+            .map_err(|e| CompileError(format!("compilation failed: {e}")))?
+            .join()
+            .map_err(|_| CompileError("compilation failed: the parser gave up".to_owned()))?
+    }
+
+    /// Complaints about parts of it, as one error.
+    pub(crate) fn complain(&self, complaints: Vec<(u64, String)>) -> CompileError {
+        let placed = complaints.into_iter().map(|(id, message)| {
+            let (line, column) = errors::place(&self.source, id);
+            (line, column, message)
+        });
+        let shown = errors::show(&self.source.source, placed.collect());
+        CompileError(format!("compilation failed: {shown}"))
+    }
+}
+
+fn parse_and_measure(text: &str) -> Result<Parsed, CompileError> {
+    let parsed = env().parser().max_recursion_depth(250).parse_with_source_info(text);
+    let (mut expr, mut source) = parsed.map_err(|e| syntax(text, &e))?;
+    let mut next = largest_id(&mut expr) + 1;
+    repeat_targets(&mut expr, &mut source, &mut next);
     let (depth, nodes) = measure(&mut expr);
     if depth > MAX_DEPTH || nodes > MAX_NODES {
         return Err(CompileError(
             "compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded".to_owned(),
         ));
     }
-    Ok((expr, source))
+    Ok(Parsed { expr, source })
+}
+
+fn largest_id(expr: &mut IdedExpr) -> u64 {
+    let own = expr.id;
+    children(expr).into_iter().map(largest_id).fold(own, u64::max)
+}
+
+fn syntax(text: &str, errors: &ParseErrors) -> CompileError {
+    let placed = errors.errors.iter().map(|error| {
+        let [line, mut column] = [error.pos.0, error.pos.1].map(|n| usize::try_from(n).unwrap_or(0));
+        if error.msg == "unsupported syntax: '`'" {
+            // The name is complained about, not the dot before it.
+            column += 1;
+        }
+        (line, column, error.msg.clone())
+    });
+    CompileError(format!("compilation failed: {}", errors::show(text, placed.collect())))
 }
 
 impl Variable<'_> {

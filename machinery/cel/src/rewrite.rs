@@ -3,11 +3,22 @@
 use crate::{
     budget::{ADD, CHARGE, EQUAL, JOIN, MATCHES, PURSE, RANGE, REPLACE},
     escape::unescape,
+    macros,
 };
 use cel::{
     IdedExpr,
-    common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, LiteralValue, MapEntryExpr, MapExpr, operators},
+    common::ast::{
+        CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, ListExpr, LiteralValue, MapEntryExpr,
+        MapExpr, operators,
+    },
 };
+
+/// The keys of a map, the indices of a list.
+pub(crate) const KEYS: &str = "@keys";
+/// A map with one more entry, or with those of another.
+pub(crate) const INSERT: &str = "@insert";
+/// What a comprehension of two variables goes over.
+const OVER: &str = "@over";
 
 /// Functions whose result is charged for: it can be large where the call is not.
 const GROWING: [&str; 17] = [
@@ -91,6 +102,48 @@ pub(crate) fn objects_as_maps(expr: &mut IdedExpr) -> Result<(), (u64, String)> 
     });
     expr.expr = Expr::Map(MapExpr { entries: entries.collect() });
     Ok(())
+}
+
+/// Makes comprehensions of one variable of those of two: over the keys (of a list: the indices), within which the second
+/// variable is bound to what is there.
+pub(crate) fn lower(expr: &mut IdedExpr) {
+    for child in children(expr) {
+        lower(child);
+    }
+    let id = expr.id;
+    match &mut expr.expr {
+        Expr::Call(call) if call.func_name == macros::INSERT => call.func_name = INSERT.to_owned(),
+        Expr::Comprehension(c) => {
+            let Some(value) = c.iter_var2.take() else { return };
+            let over = std::mem::take(&mut c.iter_range);
+            let step = std::mem::take(&mut c.loop_step);
+            let item = call(id, operators::INDEX, vec![ident(id, OVER), ident(id, &c.iter_var)]);
+            c.loop_step = bind(id, &value, item, step);
+            c.iter_range = call(id, KEYS, vec![ident(id, OVER)]);
+            let inner = std::mem::take(expr);
+            *expr = bind(id, OVER, over, inner);
+        }
+        _ => {}
+    }
+}
+
+/// `result` with `name` bound to `value`.
+fn bind(id: u64, name: &str, value: IdedExpr, result: IdedExpr) -> IdedExpr {
+    let comprehension = ComprehensionExpr {
+        iter_range: IdedExpr { id, expr: Expr::List(ListExpr::new(Vec::new())) },
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: name.to_owned(),
+        accu_init: value,
+        loop_cond: IdedExpr { id, expr: Expr::Literal(LiteralValue::Boolean(false.into())) },
+        loop_step: ident(id, name),
+        result,
+    };
+    IdedExpr { id, expr: Expr::Comprehension(Box::new(comprehension)) }
+}
+
+fn ident(id: u64, name: &str) -> IdedExpr {
+    IdedExpr { id, expr: Expr::Ident(name.to_owned()) }
 }
 
 /// Rewrites an expression and everything in it.

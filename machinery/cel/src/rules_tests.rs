@@ -1,8 +1,9 @@
 use super::*;
+use freehold_machinery::schema;
 use serde_json::json;
 
 fn rules(schema: Value) -> Rules {
-    Rules::compile(&schema::parse(&schema).unwrap(), "s").unwrap_or_else(|e| panic!("{e:?}"))
+    Rules::compile(&schema::parse(&schema).unwrap()).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
 fn spec(spec: Value) -> Value {
@@ -122,7 +123,7 @@ fn values_follow_their_schema() {
 fn broken_expressions_are_refused_when_the_crd_is_written() {
     let crd = |rule: Value| {
         json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-        "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [rule]}}}}}}]}})
+        "list": {"type": "array", "maxItems": 9, "items": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9}}, "x-kubernetes-validations": [rule]}}}}}}]}})
     };
     const AT: &str = "spec.validation.openAPIV3Schema.properties[list].items.x-kubernetes-validations[0]";
     for (rule, want) in [
@@ -146,10 +147,10 @@ fn broken_expressions_are_refused_when_the_crd_is_written() {
             format!("{AT}.messageExpression: Invalid value: "),
         ),
     ] {
-        let got = shown_errors(&check_crd(&crd(rule.clone()))).join("; ");
+        let got = shown_errors(&check_crd(&crd(rule.clone()), None, &[])).join("; ");
         assert!(got.starts_with(&want) && got.is_empty() == want.is_empty(), "{rule}: {got}");
     }
-    let got = shown_errors(&check_crd(&crd(json!({"rule": "self.b == 'x'"})))).join("; ");
+    let got = shown_errors(&check_crd(&crd(json!({"rule": "self.b == 'x'"})), None, &[])).join("; ");
     assert!(
         got.ends_with(
             "compilation failed: ERROR: <input>:1:5: undefined field 'b'\n | self.b == 'x'\n | ....^"
@@ -191,7 +192,7 @@ fn crds() -> Option<Vec<Value>> {
 #[test]
 fn rules_of_the_world_compile() {
     for crd in crds().into_iter().flatten() {
-        assert_eq!(shown_errors(&check_crd(&crd)), [""; 0], "{}", crd["metadata"]["name"]);
+        assert_eq!(shown_errors(&check_crd(&crd, None, &[])), [""; 0], "{}", crd["metadata"]["name"]);
     }
 }
 
@@ -202,7 +203,7 @@ fn of_the_world(name: &str, version: &str) -> Option<(Arc<Schema>, Rules)> {
     let versions = crd["spec"]["versions"].as_array().unwrap();
     let version = versions.iter().find(|v| v["name"] == version).expect("the CRD has the version");
     let schema = schema::parse(&version["schema"]["openAPIV3Schema"]).unwrap();
-    let rules = Rules::compile(&schema, "s").unwrap();
+    let rules = Rules::compile(&schema).unwrap();
     Some((schema, rules))
 }
 

@@ -11,6 +11,7 @@ mod meta;
 pub mod parse;
 pub mod pattern;
 pub mod prune;
+mod regex_syntax;
 pub mod structural;
 pub mod validate;
 pub mod zeros;

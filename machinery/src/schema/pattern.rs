@@ -4,6 +4,7 @@
 //! `\b` mean ASCII, a `{` that begins no repetition is a literal, and brackets don't nest. [`compile`] translates those
 //! and compiles each pattern once per process.
 
+use super::regex_syntax;
 use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 use std::{
@@ -27,6 +28,7 @@ pub fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     if let Some(regex) = COMPILED.iter().find_map(|kept| kept.lock().get(pattern).cloned()) {
         return Ok(regex);
     }
+    regex_syntax::check(pattern).map_err(|e| e.to_string())?;
     let translated = translate(pattern);
     let mut problem = String::new();
     for ((count, size), kept) in CLASSES.into_iter().zip(COMPILED.iter()) {

@@ -292,7 +292,7 @@ mod tests {
             (
                 json!({"type": "object", "anyOf": [{"type": "object", "properties": {"x": {"pattern": "("}}}]}),
                 vec![
-                    "s.anyOf[0].properties[x].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: unclosed group",
+                    "s.anyOf[0].properties[x].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`",
                     "s.anyOf[0].type: Forbidden: must be empty to be structural",
                     "s.properties[x]: Required value: because it is defined in s.anyOf[0].properties[x]",
                 ],

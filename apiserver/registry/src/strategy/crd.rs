@@ -39,8 +39,7 @@ pub(super) fn check(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         Some(old) => crd::validate_update(object, old),
         None => crd::validate(object),
     };
-    if errors.is_empty() {
-        errors.extend(freehold_machinery_cel::check_crd(object));
-    }
+    let of_rules = freehold_machinery_cel::check_crd(object, old, &errors);
+    errors.extend(of_rules);
     errors
 }

@@ -2,6 +2,7 @@
 
 mod format;
 mod lists;
+mod more;
 mod net;
 mod quantity;
 mod regex;
@@ -33,10 +34,10 @@ pub(crate) fn env() -> &'static Arc<Env> {
 fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_extension(extensions::strings)?;
     env.add_extension(extensions::lists)?;
-    env.add_extension(extensions::math)?;
     env.add_extension(budget::extension)?;
     env.add_extension(macros::extension)?;
     env.add_extension(lists::extension)?;
+    env.add_extension(more::extension)?;
     env.add_extension(sets::extension)?;
     env.add_extension(regex::extension)?;
     env.add_extension(quantity::extension)?;

@@ -16,7 +16,8 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_type(AMOUNT.to_owned())?;
     add_overload!(env, fn quantity: (CelString<'_>) -> Result<Amount>)?;
     add_overload!(env, fn is_quantity: (CelString<'_>) -> CelBool)?;
-    add_member_overload!(env, fn sign: (Amount) -> CelInt)?;
+    // Not a member, as in Kubernetes, whatever its documentation says.
+    add_overload!(env, fn sign: (Amount) -> CelInt)?;
     add_member_overload!(env, fn is_integer: (Amount) -> CelBool)?;
     add_member_overload!(env, fn as_integer: (Amount) -> Result<CelInt>)?;
     add_member_overload!(env, fn as_approximate_float: (Amount) -> CelDouble)?;
