@@ -16,14 +16,14 @@ export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
 export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
 export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 
-.PHONY: up test test-long lint fmt bench conformance differential tools build-tools clean
+.PHONY: up test test-long lint fmt bench conformance differential tools test-tools build-tools clean
 
 up: build-tools
 	cargo build --release -p freehold-cli
 	./target/release/freehold up $(ARGS)
 
 # The tests run the real binary, so it is built first; FREEHOLD_BIN tells them which one.
-test: tools
+test: test-tools
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
@@ -78,6 +78,11 @@ build-tools:
 # What the tests need besides.
 tools: build-tools
 	@tools/get kubectl etcd
+
+# What the tests of aggregation need: a kube-apiserver in front, and somebody else's extension server behind. Building both
+# takes some minutes, once.
+test-tools: tools
+	@tools/get kube-apiserver sample-apiserver
 
 clean:
 	rm -rf target .tools

@@ -1,6 +1,7 @@
 //! Labels, annotations, finalizers, condition types and names that several programs must agree on.
 
-/// Annotation on every object of a list or watch over several planes: the plane that it came from.
+/// Annotation on every object of a list or watch over several planes: the plane that it came from. Also the extra key with
+/// which an aggregated server is told for which plane a request is; [`PROJECT`] and [`ORGANIZATION`] are such keys too.
 pub const PLANE_ANNOTATION: &str = "freehold.dev/plane";
 /// Label with the name of the project that an object of the core or infra plane belongs to, and annotation on objects
 /// listed over an organization's projects. Also the project controller's finalizer.

@@ -1,8 +1,9 @@
 //! The server's port over the real planes and registry.
 
-use crate::{lookup::Lookup, organization, view};
+use crate::{host::Host, lookup::Lookup, organization, view};
 use async_trait::async_trait;
 use bytes::Bytes;
+use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_authn::{Authenticator, Headers, Peer, Request, TokenIssuer};
 use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
 use freehold_apiserver_catalog::TypeSet;
@@ -12,10 +13,12 @@ use freehold_apiserver_registry::{
     Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry,
     WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
 };
-use freehold_apiserver_server::{ArchiveStream, Backend, OpenIdDocument, PlaneAction, RequestHeaders};
+use freehold_apiserver_server::{
+    Aggregated, ArchiveStream, Backend, OpenIdDocument, PlaneAction, RequestHeaders,
+};
 use freehold_apiserver_storage::Store;
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
-use freehold_machinery::{PlaneId, Result, Status, User, Value, user::MASTERS};
+use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{StreamExt, stream::BoxStream};
 use serde_json::json;
 use std::sync::Arc;
@@ -31,6 +34,8 @@ pub struct LocalBackend {
     pub(crate) sealed: Option<Sealed>,
     /// How webhooks and aggregated servers of planes are reached.
     pub outbound: Arc<Outbound>,
+    pub(crate) aggregator: Arc<Aggregator>,
+    pub(crate) host: Option<Arc<Host>>,
 }
 
 /// The policies of planes, for the registry.
@@ -85,6 +90,17 @@ impl LocalBackend {
         })
     }
 
+    /// A server that was just registered is looked for at once, and not with the plane's next request.
+    async fn registered(&self, op: &Operation, written: Result<Written>) -> Result<Written> {
+        if op.ty.group == api_service::GROUP
+            && written.is_ok()
+            && self.registry.cache().catch_up().await.is_ok()
+        {
+            let _ = self.planes.types_of(&op.plane).await;
+        }
+        written
+    }
+
     /// Tokens are checked against objects in memory: those of the plane must be there, and current.
     async fn load(&self, plane: &PlaneId) -> Result<()> {
         self.registry.cache().catch_up().await?;
@@ -124,6 +140,12 @@ impl Backend for LocalBackend {
     async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
         if attributes.user.is_in(MASTERS) {
             return Ok(allow(""));
+        }
+        if attributes.user.from_host {
+            return match &self.host {
+                Some(host) => host.review(attributes).await,
+                None => Ok(Decision::default()),
+            };
         }
         match target {
             Target::Local(plane) => Ok(self.planes.policy(plane).await?.authorize(attributes)),
@@ -200,11 +222,12 @@ impl Backend for LocalBackend {
         if let Target::Organization(scope) = target {
             organization::check_write(&op, scope, &body.value)?;
         }
-        match (op.ty.plural.as_str(), op.subresource.as_deref()) {
+        let written = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
             ("serviceaccounts", Some("token")) => self.issue_token(&op, &body.value).await,
             (_, Some(_)) => self.registry.act(&op, &body, &options).await,
             (_, None) => self.registry.create(&op, &body, &options).await,
-        }
+        };
+        self.registered(&op, written).await
     }
 
     async fn update(
@@ -219,7 +242,8 @@ impl Backend for LocalBackend {
             organization::check_object(&self.registry, &op, scope).await?;
             organization::check_write(&op, scope, &body.value)?;
         }
-        self.registry.update(&op, &body, &options).await
+        let written = self.registry.update(&op, &body, &options).await;
+        self.registered(&op, written).await
     }
 
     async fn patch(
@@ -243,7 +267,8 @@ impl Backend for LocalBackend {
                 other => other?,
             }
         }
-        self.registry.patch(&op, &patch, &options).await
+        let written = self.registry.patch(&op, &patch, &options).await;
+        self.registered(&op, written).await
     }
 
     async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions) -> Result<Written> {
@@ -330,13 +355,36 @@ impl Backend for LocalBackend {
         Ok(json!({"objects": self.planes.import(plane, archive).await?}))
     }
 
+    async fn aggregated(&self, target: &Target, group: &str, version: &str) -> Result<Option<Aggregated>> {
+        let Target::Local(plane) = target else { return Ok(None) };
+        let Some(server) = self.aggregator.server(plane, group, version) else { return Ok(None) };
+        let identity = self.aggregator.identity(plane).map_err(Status::internal)?;
+        let info = self.planes.directory().by_plane(plane);
+        let (project, organization) =
+            info.map(|info| (info.name.clone(), info.organization.clone())).unwrap_or_default();
+        Ok(Some(Aggregated {
+            outbound: self.outbound.clone(),
+            destination: server.destination(identity),
+            available: server.is_available(),
+            places: server.places().clone(),
+            project,
+            organization,
+        }))
+    }
+
+    async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
+        let Target::Local(plane) = target else { return Vec::new() };
+        self.aggregator.openapi_v2_of(plane).await
+    }
+
     async fn ready(&self) -> Vec<(&'static str, std::result::Result<(), String>)> {
         let store = self.store.revision().await.map(drop).map_err(|error| error.to_string());
         let cache = match &store {
             Ok(()) => self.registry.cache().catch_up().await.map(drop).map_err(|status| status.message),
             Err(_) => Err("the store does not answer".to_owned()),
         };
-        vec![("etcd", store), ("informer-sync", cache)]
+        let host = self.host.as_ref().map(|host| ("host-authentication", host.ready()));
+        [("etcd", store), ("informer-sync", cache)].into_iter().chain(host).collect()
     }
 
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value> {

@@ -1,11 +1,14 @@
 //! From settings to a server.
 
 use crate::{
+    aggregation::{AggregatorIdentity, Certificates, Conditions},
     backend::{LocalBackend, Policies},
+    host::Host,
     lookup::Lookup,
     services::CachedServices,
 };
 use anyhow::{Context, Result};
+use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
@@ -26,7 +29,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a store that can't be reached at start is tried.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +67,10 @@ pub struct Config {
     pub front_proxy_names: Vec<String>,
     /// Who this server is to dedicated pairs.
     pub front_proxy: Option<Pair>,
+    /// Who this server is to aggregated servers.
+    pub aggregator: AggregatorIdentity,
+    /// The kubeconfig of the cluster that this server extends.
+    pub host: Option<PathBuf>,
     /// Who this server is to nodes.
     pub node_client: Option<Pair>,
     /// The key that signs service account tokens, PEM.
@@ -84,6 +91,8 @@ pub struct Config {
 pub struct ApiServer {
     server: Server,
     cache: Arc<Cache>,
+    /// Ends what goes on beside it.
+    following: DropGuard,
 }
 
 /// The keys of one plane: all that the apiserver of a dedicated pair may reach.
@@ -156,7 +165,11 @@ impl Config {
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let is_core = self.plane.is_core();
-        let layers = Layers::install(self.store.clone(), self.plane.clone(), &self.serving_ca, &now).await?;
+        let authorities = freehold_apiserver_planes::Authorities {
+            serving: &self.serving_ca,
+            front_proxy: self.front_proxy_ca.as_deref(),
+        };
+        let layers = Layers::install(self.store.clone(), self.plane.clone(), &authorities, &now).await?;
         let layers = Arc::new(layers);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
         let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
@@ -165,10 +178,19 @@ impl Config {
         let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies));
         let services = Arc::new(CachedServices(cache.clone()));
         let outbound = Arc::new(Outbound::new(self.networks.clone(), services, OutboundLimits::default()));
+        let aggregator = Aggregator::start(
+            cache.clone(),
+            outbound.clone(),
+            Arc::new(Certificates::new(self.aggregator.clone())),
+            Arc::new(Conditions(registry.clone())),
+        );
+        planes.aggregate(aggregator.clone());
         let keys = KeySet::from_pem(&self.service_account_key, &[])?;
         let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
         let tokens = Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys));
+        let host = self.host.as_deref().map(Host::open).transpose()?;
         let backend = LocalBackend {
+            host: host.clone(),
             authenticator: Authenticator::new(tokens.clone()),
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
@@ -176,10 +198,17 @@ impl Config {
             planes,
             registry,
             outbound,
+            aggregator,
             tokens,
         };
-        let server = Server::bind(self.edge(&cache)?, Arc::new(backend)).await?;
-        Ok(ApiServer { server, cache })
+        let edge = self.edge(&cache)?;
+        let authorities = edge.authorities.clone();
+        let server = Server::bind(edge, Arc::new(backend)).await?;
+        let following = CancellationToken::new();
+        if let Some(host) = host {
+            tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
+        }
+        Ok(ApiServer { server, cache, following: following.drop_guard() })
     }
 
     /// What it has in common with the other servers on its store.
@@ -192,8 +221,11 @@ impl Config {
     }
 
     fn edge(&self, cache: &Arc<Cache>) -> Result<freehold_apiserver_server::Config> {
-        let front_proxy =
-            |ca: &String| FrontProxy { ca_pem: ca.clone(), allowed_names: self.front_proxy_names.clone() };
+        let front_proxy = |ca: &String| FrontProxy {
+            ca_pem: ca.clone(),
+            allowed_names: self.front_proxy_names.clone(),
+            ..FrontProxy::default()
+        };
         let tls =
             |pair: &Option<Pair>| pair.as_ref().map(|pair| client_tls(&self.serving_ca, pair)).transpose();
         Ok(freehold_apiserver_server::Config {
@@ -204,7 +236,7 @@ impl Config {
             )?,
             authorities: Authorities {
                 clients: self.client_ca.clone(),
-                front_proxy: self.front_proxy_ca.as_ref().map(front_proxy),
+                front_proxies: self.front_proxy_ca.iter().map(front_proxy).collect(),
             },
             front_proxy: tls(&self.front_proxy)?,
             nodes: tls(&self.node_client)?,
@@ -235,6 +267,8 @@ impl ApiServer {
 
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
-        self.server.run(stop).await;
+        let Self { server, following, .. } = self;
+        server.run(stop).await;
+        drop(following);
     }
 }

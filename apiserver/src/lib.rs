@@ -3,11 +3,13 @@
 //! [`Config::build`] gives an [`ApiServer`] that listens already; [`ApiServer::run`] serves until it is told to stop.
 //! A core server and the apiserver of a dedicated pair are the same thing with another root plane and another store.
 
+mod aggregation;
 mod backend;
 pub mod backup;
 mod compaction;
 mod config;
 mod etcd;
+mod host;
 mod lookup;
 mod metrics;
 mod organization;
@@ -16,6 +18,7 @@ mod shared;
 mod tokens;
 mod view;
 
+pub use aggregation::AggregatorIdentity;
 pub use backend::LocalBackend;
 pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys, seal};
 pub use freehold_apiserver_cache::CacheOptions;

@@ -8,7 +8,9 @@ use crate::{
     store::{EtcdArgs, SealArgs, read},
 };
 use anyhow::{Context, Result};
-use freehold_apiserver::{ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store};
+use freehold_apiserver::{
+    AggregatorIdentity, ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store,
+};
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
 use std::{io::Write, net::SocketAddr, path::PathBuf};
@@ -27,6 +29,8 @@ pub(crate) struct Args {
     /// The URL under which clients reach the servers of all planes.
     #[arg(long, requires = "pki_dir")]
     external_url: Option<String>,
+    #[command(flatten)]
+    host: crate::host::HostArgs,
     /// Make these authorities those of the objects in etcd, in place of others.
     #[arg(long, requires = "pki_dir")]
     replace_authorities: bool,
@@ -64,6 +68,12 @@ pub(crate) struct Args {
     /// The common names of front proxies.
     #[arg(long, value_delimiter = ',')]
     front_proxy_names: Vec<String>,
+    /// The certificate with which aggregated servers are reached, of the authority of front proxies: a PEM file.
+    #[arg(long, requires = "proxy_client_key")]
+    proxy_client_cert: Option<PathBuf>,
+    /// Its key, a PEM file.
+    #[arg(long, requires = "proxy_client_cert")]
+    proxy_client_key: Option<PathBuf>,
     /// The key of service account tokens, a PEM file.
     #[arg(long, required_unless_present = "pki_dir")]
     service_account_key: Option<PathBuf>,
@@ -92,6 +102,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 store: StoreConfig::Etcd(Box::new(options)),
                 seal: &args.seal,
                 replace_authorities: args.replace_authorities,
+                host: &args.host,
                 cache: args.cache.options(),
                 networks: args.outbound.networks.clone(),
             };
@@ -105,6 +116,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     out.flush()?;
     server.run(stop).await;
     Ok(())
+}
+
+fn aggregator(args: &Args) -> Result<AggregatorIdentity> {
+    Ok(match (&args.proxy_client_cert, &args.proxy_client_key) {
+        (Some(cert), Some(key)) => {
+            AggregatorIdentity::Pair(Pair { cert_pem: read(cert)?, key_pem: read(key)? })
+        }
+        _ => AggregatorIdentity::Nobody,
+    })
 }
 
 /// The apiserver of one plane.
@@ -130,6 +150,8 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         front_proxy_ca: read_some(args.front_proxy_ca.as_ref())?,
         front_proxy_names: args.front_proxy_names.clone(),
         front_proxy: None,
+        host: None,
+        aggregator: aggregator(args)?,
         node_client: None,
         service_account_key: read_needed(args.service_account_key.as_ref(), "--service-account-key")?,
         cache: args.cache.options(),

@@ -2,11 +2,12 @@
 
 use crate::{
     components,
+    host::HostArgs,
     pki::{Pki, VALIDITY},
     store::SealArgs,
 };
 use anyhow::{Context, Result};
-use freehold_apiserver::{ApiServer, Config, Limits, StoreConfig};
+use freehold_apiserver::{AggregatorIdentity, ApiServer, Config, Limits, StoreConfig};
 use freehold_machinery::PlaneId;
 use std::{
     net::{IpAddr, SocketAddr},
@@ -39,6 +40,8 @@ pub(crate) struct Core<'a> {
     pub(crate) seal: &'a SealArgs,
     /// Whether what is in `pki` is right, whatever the store says.
     pub(crate) replace_authorities: bool,
+    /// The cluster that it extends, if it does.
+    pub(crate) host: &'a HostArgs,
     /// What may be kept in memory.
     pub(crate) cache: freehold_apiserver::CacheOptions,
     /// Where webhooks and aggregated servers may be.
@@ -88,7 +91,9 @@ impl Core<'_> {
         }
         let own_store = matches!(self.store, StoreConfig::Embedded(_));
         let sealed = self.seal.open(&self.store).await?;
-        let names = names(self.listen.ip(), self.external_url);
+        let mut names = names(self.listen.ip(), self.external_url);
+        names
+            .extend(self.host.names.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
         let front_proxy =
             freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
         let pki = self.pki;
@@ -103,6 +108,8 @@ impl Core<'_> {
             front_proxy_ca: Some(pki.front_proxy_ca.cert_pem().to_owned()),
             front_proxy_names: vec![front_proxy.user.to_owned()],
             front_proxy: Some(pki.front_proxy_ca.issue_client(&front_proxy, VALIDITY)?),
+            host: self.host.kubeconfig.clone(),
+            aggregator: AggregatorIdentity::Authority(pki.front_proxy_ca.clone()),
             node_client: Some(pki.master(components::API_SERVER)?),
             service_account_key: pki.service_account_key.clone(),
             cache: self.cache,

@@ -6,6 +6,7 @@ mod components;
 mod core;
 mod data_dir;
 mod encryption;
+mod host;
 mod kubeconfig;
 mod logging;
 mod memory;

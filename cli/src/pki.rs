@@ -17,6 +17,7 @@ use freehold_pki::{
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,7 +30,7 @@ pub(crate) struct Pki {
     /// Vouches for serving certificates and clients.
     pub(crate) ca: Authority,
     /// Vouches for front proxies.
-    pub(crate) front_proxy_ca: Authority,
+    pub(crate) front_proxy_ca: Arc<Authority>,
     /// Signs service account tokens, PEM.
     pub(crate) service_account_key: String,
 }
@@ -39,7 +40,7 @@ impl Pki {
     pub(crate) fn open_or_make(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("directory {} can't be made", dir.display()))?;
         let ca = authority(dir, "ca", "freehold-ca")?;
-        let front_proxy_ca = authority(dir, "front-proxy-ca", "freehold-front-proxy-ca")?;
+        let front_proxy_ca = Arc::new(authority(dir, "front-proxy-ca", "freehold-front-proxy-ca")?);
         let key = dir.join("service-account.key");
         let service_account_key = match read(&key)? {
             Some(text) => text,

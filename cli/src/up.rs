@@ -40,6 +40,8 @@ pub(crate) struct Args {
     /// it they are in the data directory.
     #[arg(long, value_name = "DIR")]
     pki_dir: Option<PathBuf>,
+    #[command(flatten)]
+    host: crate::host::HostArgs,
     /// Make this server's authorities those of the objects in etcd, in place of others.
     #[arg(long)]
     replace_authorities: bool,
@@ -76,6 +78,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         store,
         seal: &args.seal,
         replace_authorities: args.replace_authorities,
+        host: &args.host,
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
     };

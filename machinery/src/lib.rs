@@ -7,6 +7,7 @@
 //!
 //! This crate must not know: HTTP, storage, time of day (callers pass it in), planes beyond their identifier.
 
+pub mod api_service;
 pub mod apply;
 pub mod crd;
 pub mod document;

@@ -16,6 +16,8 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
     /// The only plane in which this identity means anything; `None` for identities of the platform.
     pub plane: Option<PlaneId>,
+    /// Whether it is an identity of the cluster that this server extends: that cluster says what it may do.
+    pub from_host: bool,
 }
 
 /// The group whose members may do anything in the planes where they are authenticated.

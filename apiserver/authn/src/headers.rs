@@ -36,6 +36,32 @@ impl<S: AsRef<str>> Headers for Vec<(S, S)> {
 /// The extra key with which one Freehold server tells another to which plane a forwarded identity is bound.
 pub const PLANE_EXTRA: &str = "plane.freehold.dev";
 
+/// The headers in which a front proxy writes identities, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// The name: the first of these that is there.
+    pub user: Vec<String>,
+    /// The uid: the first of these that is there.
+    pub uid: Vec<String>,
+    /// Groups: all values of all of these.
+    pub group: Vec<String>,
+    /// What stands before the keys of extra values.
+    pub extra_prefixes: Vec<String>,
+}
+
+impl Default for HeaderNames {
+    /// `X-Remote-User` and so on, as Kubernetes proposes them.
+    fn default() -> Self {
+        let one = |name: &str| vec![name.to_owned()];
+        Self {
+            user: one(REMOTE_USER),
+            uid: one(REMOTE_UID),
+            group: one(REMOTE_GROUP),
+            extra_prefixes: one(REMOTE_EXTRA),
+        }
+    }
+}
+
 const REMOTE_USER: &str = "x-remote-user";
 const REMOTE_UID: &str = "x-remote-uid";
 const REMOTE_GROUP: &str = "x-remote-group";
@@ -67,18 +93,22 @@ pub(crate) fn extras(headers: &dyn Headers, prefix: &str) -> BTreeMap<String, Ve
 ///
 /// Whoever calls this knows that the peer is a front proxy. The identity's plane is the one that the proxy names
 /// ([`PLANE_EXTRA`]), if it does. Fails with 401 where that is no plane: it must not become an identity of all planes.
-pub(crate) fn remote_user(headers: &dyn Headers) -> Result<Option<User>, Status> {
-    let Some(name) = headers.get(REMOTE_USER).filter(|name| !name.is_empty()) else { return Ok(None) };
-    let name = name.to_owned();
-    let mut extra = extras(headers, REMOTE_EXTRA);
+pub(crate) fn remote_user(headers: &dyn Headers, names: &HeaderNames) -> Result<Option<User>, Status> {
+    let first = |names: &[String]| {
+        let mut found = names.iter().filter_map(|name| headers.get(name)).filter(|value| !value.is_empty());
+        found.next().map(str::to_owned)
+    };
+    let Some(name) = first(&names.user) else { return Ok(None) };
+    let mut extra = BTreeMap::new();
+    names.extra_prefixes.iter().for_each(|prefix| extra.extend(extras(headers, prefix)));
     let plane = match extra.remove(PLANE_EXTRA).as_deref() {
         None => None,
         Some([plane]) => Some(plane.parse::<PlaneId>().map_err(|_| Status::unauthorized())?),
         Some(_) => return Err(Status::unauthorized()),
     };
-    let groups = all(headers, REMOTE_GROUP).into_iter().map(str::to_owned).collect();
-    let uid = headers.get(REMOTE_UID).unwrap_or_default().to_owned();
-    Ok(Some(User { name, uid, groups, extra, plane }))
+    let groups = names.group.iter().flat_map(|name| all(headers, name)).map(str::to_owned).collect();
+    let uid = first(&names.uid).unwrap_or_default();
+    Ok(Some(User { name, uid, groups, extra, plane, from_host: false }))
 }
 
 /// The headers that carry an identity to a server behind this one: to a dedicated pair or an aggregated API server.
@@ -141,15 +171,18 @@ mod tests {
             ]
             .into(),
             plane: Some("p1".parse().unwrap()),
+            from_host: false,
         };
-        assert_eq!(remote_user(&forwarded_headers(&user)), Ok(Some(user)));
+        let names = HeaderNames::default();
+        assert_eq!(remote_user(&forwarded_headers(&user), &names), Ok(Some(user)));
     }
 
     #[test]
     fn a_forged_plane_is_not_forwarded() {
         let extra = [(PLANE_EXTRA.to_owned(), vec!["victim".to_owned()])].into();
         let user = User { name: "eve".into(), extra, ..User::default() };
-        assert_eq!(remote_user(&forwarded_headers(&user)).unwrap().unwrap().plane, None);
+        let names = HeaderNames::default();
+        assert_eq!(remote_user(&forwarded_headers(&user), &names).unwrap().unwrap().plane, None);
     }
 
     #[test]

@@ -104,6 +104,13 @@ impl ImpersonationRequest {
         };
         groups.extend(missing.map(str::to_owned));
         let plane = if plane.is_core() { requester.plane.clone() } else { Some(plane.clone()) };
-        User { name: self.name, uid: self.uid, groups, extra: self.extra, plane }
+        User {
+            name: self.name,
+            uid: self.uid,
+            groups,
+            extra: self.extra,
+            plane,
+            from_host: requester.from_host,
+        }
     }
 }

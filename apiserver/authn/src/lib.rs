@@ -19,7 +19,7 @@ pub mod review;
 pub mod token;
 pub mod token_request;
 
-pub use headers::{Headers, forwarded_headers};
+pub use headers::{HeaderNames, Headers, forwarded_headers};
 pub use impersonate::ImpersonationRequest;
 pub use keys::KeySet;
 pub use peer::{FrontProxy, Peer, Roots};

@@ -3,13 +3,14 @@
 //! The TLS handshake has verified a peer's certificate against the authorities of clients and of front proxies
 //! together. Which of them vouches for it is found out here, once per connection, by following signatures.
 
-use crate::{Request, headers};
+use crate::{HeaderNames, Request, headers};
 use freehold_machinery::{
     PlaneId, Status, User,
     user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
 };
 use freehold_pki::{CertificateInfo, certificates_der, is_issued_by};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// How many intermediate certificates may stand between a client's and a trusted one.
 const MAX_DEPTH: usize = 4;
@@ -20,8 +21,17 @@ const MAX_CHAIN: usize = 8;
 #[derive(Debug, Default)]
 pub struct Roots {
     clients: Vec<Vec<u8>>,
-    proxies: Vec<Vec<u8>>,
-    proxy_names: Vec<String>,
+    proxies: Vec<Arc<Proxy>>,
+}
+
+/// A front proxy's authorities, read.
+#[derive(Debug)]
+struct Proxy {
+    authorities: Vec<Vec<u8>>,
+    /// Empty admits every name.
+    names: Vec<String>,
+    headers: HeaderNames,
+    is_host: bool,
 }
 
 /// Who may speak for others with `X-Remote-*` headers.
@@ -31,6 +41,10 @@ pub struct FrontProxy {
     pub ca_pem: String,
     /// Common names of front proxies; empty admits each certificate of those authorities.
     pub allowed_names: Vec<String>,
+    /// Where it writes who asks.
+    pub headers: HeaderNames,
+    /// Whether it is that of the cluster that this server extends.
+    pub is_host: bool,
 }
 
 /// Why a set of authorities can't be used.
@@ -48,19 +62,29 @@ impl Roots {
     /// The authorities of clients (PEM, may be empty) and of front proxies.
     ///
     /// Fails if the same authority vouches for both and the names of front proxies are not restricted.
-    pub fn new(client_ca_pem: &str, front_proxy: Option<&FrontProxy>) -> Result<Self, RootsError> {
+    pub fn new<'a>(
+        client_ca_pem: &str,
+        front_proxies: impl IntoIterator<Item = &'a FrontProxy>,
+    ) -> Result<Self, RootsError> {
         let read = |pem: &str| if pem.is_empty() { Ok(Vec::new()) } else { certificates_der(pem) };
         let clients = read(client_ca_pem)?;
-        let proxies = front_proxy.map(|proxy| read(&proxy.ca_pem)).transpose()?.unwrap_or_default();
-        let proxy_names = front_proxy.map(|proxy| proxy.allowed_names.clone()).unwrap_or_default();
-        if proxy_names.is_empty() && proxies.iter().any(|proxy| clients.contains(proxy)) {
-            return Err(RootsError::EveryClientIsProxy);
+        let mut proxies = Vec::new();
+        for FrontProxy { ca_pem, allowed_names, headers, is_host } in front_proxies {
+            let authorities = read(ca_pem)?;
+            if allowed_names.is_empty() && authorities.iter().any(|proxy| clients.contains(proxy)) {
+                return Err(RootsError::EveryClientIsProxy);
+            }
+            let (names, headers) = (allowed_names.clone(), headers.clone());
+            proxies.push(Arc::new(Proxy { authorities, names, headers, is_host: *is_host }));
         }
-        Ok(Self { clients, proxies, proxy_names })
+        Ok(Self { clients, proxies })
     }
+}
 
-    fn is_proxy_name(&self, name: &str) -> bool {
-        self.proxy_names.is_empty() || self.proxy_names.iter().any(|allowed| allowed == name)
+impl Proxy {
+    fn vouches_for(&self, info: &CertificateInfo, leaf: &[u8], rest: &[&[u8]]) -> bool {
+        let named = self.names.is_empty() || self.names.contains(&info.common_name);
+        info.client_auth && named && is_vouched_for(leaf, rest, &self.authorities, MAX_DEPTH)
     }
 }
 
@@ -69,7 +93,7 @@ impl Roots {
 pub struct Peer {
     info: CertificateInfo,
     user: Option<User>,
-    is_front_proxy: bool,
+    front_proxy: Option<Arc<Proxy>>,
 }
 
 impl Peer {
@@ -83,9 +107,9 @@ impl Peer {
         let info = CertificateInfo::parse(leaf).map_err(|_| Status::unauthorized())?;
         let rest: Vec<&[u8]> = rest.iter().take(MAX_CHAIN).map(AsRef::as_ref).collect();
         let is_client = info.client_auth && is_vouched_for(leaf, &rest, &roots.clients, MAX_DEPTH);
-        let is_proxy = info.client_auth && is_vouched_for(leaf, &rest, &roots.proxies, MAX_DEPTH);
+        let front_proxy = roots.proxies.iter().find(|proxy| proxy.vouches_for(&info, leaf, &rest)).cloned();
         let user = if is_client { user(&info, leaf)? } else { None };
-        Ok(Self { is_front_proxy: is_proxy && roots.is_proxy_name(&info.common_name), user, info })
+        Ok(Self { front_proxy, user, info })
     }
 
     /// The only plane in which the certificate means anything; `None` for one of the platform.
@@ -95,10 +119,13 @@ impl Peer {
 
     /// The identity that a front proxy vouches for; `None` where the peer is none, or names nobody.
     pub(crate) fn front_proxied(&self, request: &Request<'_>) -> Result<Option<User>, Status> {
-        if !self.is_front_proxy {
-            return Ok(None);
+        let Some(proxy) = &self.front_proxy else { return Ok(None) };
+        let Some(mut user) = headers::remote_user(request.headers, &proxy.headers)? else { return Ok(None) };
+        if proxy.is_host {
+            // A host knows nothing of planes, so what it says of them is a client's.
+            user.plane = None;
+            user.from_host = true;
         }
-        let Some(mut user) = headers::remote_user(request.headers)? else { return Ok(None) };
         self.check(request.now, user.plane.as_ref(), request.plane)?;
         let decided = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
         if user.name != ANONYMOUS && !user.groups.iter().any(decided) {
@@ -151,5 +178,12 @@ fn user(info: &CertificateInfo, der: &[u8]) -> Result<Option<User>, Status> {
     }
     let fingerprint = format!("X509SHA256={}", hex::encode(Sha256::digest(der)));
     let extra = [(crate::token::CREDENTIAL_ID.to_owned(), vec![fingerprint])].into();
-    Ok(Some(User { name: info.common_name.clone(), uid: String::new(), groups, extra, plane }))
+    Ok(Some(User {
+        name: info.common_name.clone(),
+        uid: String::new(),
+        groups,
+        extra,
+        plane,
+        from_host: false,
+    }))
 }

@@ -323,5 +323,6 @@ fn user(plane: &PlaneId, claims: &Claims) -> User {
         groups,
         extra,
         plane: Some(plane.clone()),
+        from_host: false,
     }
 }

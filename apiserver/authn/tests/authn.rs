@@ -307,7 +307,11 @@ struct Certificates {
 impl Certificates {
     fn new() -> Self {
         let (clients, proxies) = (Authority::generate("ca").unwrap(), Authority::generate("ca").unwrap());
-        let front = FrontProxy { ca_pem: proxies.cert_pem().into(), allowed_names: vec!["front".into()] };
+        let front = FrontProxy {
+            ca_pem: proxies.cert_pem().into(),
+            allowed_names: vec!["front".into()],
+            ..FrontProxy::default()
+        };
         let roots = Roots::new(clients.cert_pem(), Some(&front)).unwrap();
         Self { clients, proxies, roots }
     }
@@ -408,6 +412,7 @@ fn an_authority_for_everyone_needs_names_of_front_proxies() {
     let front = |names: &[&str]| FrontProxy {
         ca_pem: ca.cert_pem().into(),
         allowed_names: names.iter().map(ToString::to_string).collect(),
+        ..FrontProxy::default()
     };
     assert!(Roots::new(ca.cert_pem(), Some(&front(&[]))).is_err());
     assert!(Roots::new(ca.cert_pem(), Some(&front(&["front"]))).is_ok());

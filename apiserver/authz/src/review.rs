@@ -86,6 +86,7 @@ pub fn subject(spec: &Value) -> User {
         groups: strings(&spec["groups"]),
         extra: extra.map(|(key, values)| (key.to_lowercase(), strings(values))).collect(),
         plane: None,
+        from_host: false,
     }
 }
 

@@ -114,7 +114,14 @@ pub trait LayerSource: Send + Sync + 'static {
     fn bytes(&self) -> usize;
 }
 
+/// The ConfigMap that says how aggregated servers know their users, in `kube-system`. In the base it has [`PLANE`] where
+/// each plane is to have its own identifier.
+pub const EXTENSION_AUTHENTICATION: &str = "extension-apiserver-authentication";
+/// What stands for a plane's identifier there.
+pub const PLANE: &str = "{plane}";
+
 const NAMESPACES: &str = "core/namespaces";
+const CONFIG_MAPS: &str = "core/configmaps";
 const KUBE_SYSTEM: &str = "kube-system";
 
 /// The name of a collection: the part of a key between plane and object.
@@ -269,6 +276,13 @@ impl Stack {
 
     /// An object as this plane has it.
     fn own(&self, plane: &PlaneId, collection: &str, kind: LayerKind, entry: &Arc<Entry>) -> Arc<Entry> {
+        let named = collection == CONFIG_MAPS
+            && kind == LayerKind::Base
+            && (entry.namespace(), entry.name()) == (KUBE_SYSTEM, EXTENSION_AUTHENTICATION);
+        if named {
+            let own = entry.with_text(PLANE, plane.as_str());
+            return Arc::new(if own.modified < self.revision { own.at_revision(self.revision) } else { own });
+        }
         let renamed =
             collection == NAMESPACES && (kind != LayerKind::Snapshot || entry.name() == KUBE_SYSTEM);
         let newer = entry.modified < self.revision;

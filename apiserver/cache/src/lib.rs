@@ -21,6 +21,8 @@ mod watch;
 pub use entry::Entry;
 pub use event::{CacheEvent, EventKind};
 pub use feed::{Cache, CacheOptions, CacheState, Seen};
-pub use layer::{Below, Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
+pub use layer::{
+    Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch,
+};
 pub use read::{ListRequest, Listed, Page, PageOfPlanes, PagesOfPlanes};
 pub use watch::{Scope, Subscription, WatchStart};

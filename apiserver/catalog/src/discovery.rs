@@ -2,7 +2,7 @@
 //!
 //! Pure functions of a [`TypeSet`]. [`TypeSet::hash`] is their ETag: equal sets give equal documents.
 
-use crate::set::{Group, Remote, ServedVersion, TypeSet};
+use crate::set::{Group, ServedVersion, TypeSet};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use freehold_machinery::{GroupVersionKind, ResourceType, Value, resource::Subresource};
 use serde_json::json;
@@ -145,17 +145,12 @@ pub fn aggregated(set: &TypeSet, core: bool) -> Value {
 }
 
 fn version_discovery(served: &ServedVersion) -> Value {
-    let own: Vec<_> = served.types.iter().map(|ty| resource_discovery(ty)).collect();
     let (resources, fresh) = match &served.remote {
-        Some(remote) if own.is_empty() => remote_resources(remote),
-        _ => (own, true),
+        Some(remote) => (remote.resources.clone(), remote.fresh),
+        None => (served.types.iter().map(|ty| resource_discovery(ty)).collect(), true),
     };
     let freshness = if fresh { "Current" } else { "Stale" };
     json!({"version": served.version, "resources": resources, "freshness": freshness})
-}
-
-fn remote_resources(remote: &Remote) -> (Vec<Value>, bool) {
-    (remote.resources.clone(), remote.fresh)
 }
 
 fn resource_discovery(ty: &ResourceType) -> Value {

@@ -46,7 +46,7 @@ pub struct ServedVersion {
 }
 
 /// A group and version that an aggregated server serves (`APIService`).
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Remote {
     /// The API group.
     pub group: String,
@@ -60,6 +60,8 @@ pub struct Remote {
     pub resources: Vec<Value>,
     /// Whether `resources` is what the server said last, rather than what it said before it went away.
     pub fresh: bool,
+    /// The `hash` of its OpenAPI document of this version; empty where it has none.
+    pub openapi: String,
 }
 
 impl TypeSet {

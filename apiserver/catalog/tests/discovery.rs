@@ -272,6 +272,7 @@ fn groups_of_other_servers_take_part_in_discovery() {
         version_priority: 100,
         resources: vec![json!({"resource": "nodes"})],
         fresh: false,
+        openapi: String::new(),
     };
     let set = TypeSet::new(vec![], vec![Arc::new(remote)]);
     let apis = discovery::aggregated(&set, false);

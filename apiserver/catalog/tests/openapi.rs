@@ -316,7 +316,7 @@ fn lead<'a>(bytes: &'a [u8], path: &[&str]) -> &'a [u8] {
 
 #[test]
 fn version_2_as_protobuf_has_gnostics_fields() {
-    let bytes = openapi::v2_protobuf(&cron_tabs(), "v1.36.0");
+    let bytes = openapi::to_protobuf(&openapi::v2(&cron_tabs(), "v1.36.0"));
     let pod = "io.k8s.api.core.v1.Pod";
     let rows: [(&[&str], &[u8]); 9] = [
         (&["1"], b"2.0"),

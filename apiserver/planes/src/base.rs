@@ -4,11 +4,17 @@
 //! server gives the same resource versions and times.
 
 use freehold_api::{core_crds, infra_crds};
-use freehold_apiserver_cache::{Entry, Layer, LayerKind, Stack, StackInfo};
+use freehold_apiserver_cache::{EXTENSION_AUTHENTICATION, Entry, Layer, LayerKind, PLANE, Stack, StackInfo};
+use freehold_apiserver_catalog::{ServedVersion, TypeSet};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, Store, StoreError};
-use freehold_machinery::{PlaneId, Value, crd, meta};
+use freehold_machinery::{
+    PlaneId, Value,
+    api_service::{self, Managed},
+    crd, meta,
+};
 use serde_json::json;
 use std::{
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
@@ -46,16 +52,15 @@ impl Base {
         }
     }
 
-    /// The base for a server whose certificates `ca_pem` vouches for, as `store` has it installed. A `writer` installs it
+    /// The base for a server with these authorities, as `store` has it installed. A `writer` installs it
     /// where the store has none or another.
     pub(crate) async fn install(
         store: &dyn Store,
-        ca_pem: &str,
+        authorities: &Authorities<'_>,
         writer: bool,
         now: &str,
     ) -> Result<Self, InstallError> {
-        let sets =
-            [with_base(ca_pem, core_crds()), with_base(ca_pem, infra_crds()), with_base(ca_pem, Vec::new())];
+        let sets = [core_crds(), infra_crds(), Vec::new()].map(|crds| with_base(authorities, crds));
         let mut hasher = DefaultHasher::new();
         for (group, resource, object) in sets.iter().flatten() {
             (group, resource, object.to_string()).hash(&mut hasher);
@@ -83,6 +88,15 @@ impl BaseLayer {
         let stack = Arc::new(Stack::new(vec![(LayerKind::Base, layer.clone())], info));
         Ok(Self { layer, stack })
     }
+}
+
+/// What planes publish of the authorities of their server, PEM.
+#[derive(Clone, Copy, Debug)]
+pub struct Authorities<'a> {
+    /// That of its serving certificate: `kube-root-ca.crt` of each namespace.
+    pub serving: &'a str,
+    /// That of the certificates with which it speaks for its users to aggregated servers.
+    pub front_proxy: Option<&'a str>,
 }
 
 /// Where an object is within its plane.
@@ -154,7 +168,7 @@ pub(crate) fn finish((group, resource, mut object): Placed, time: &str) -> Place
     (group, resource, object)
 }
 
-fn with_base(ca_pem: &str, crds: Vec<Value>) -> Vec<Placed> {
+fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<Placed> {
     let core = |resource: &str, object: Value| (String::new(), resource.to_owned(), object);
     let mut objects = Vec::new();
     for namespace in NAMESPACES {
@@ -166,16 +180,66 @@ fn with_base(ca_pem: &str, crds: Vec<Value>) -> Vec<Placed> {
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
             }),
         ));
-        objects.extend(namespace_objects(namespace, ca_pem));
+        objects.extend(namespace_objects(namespace, authorities.serving));
     }
     objects.push(core("services", kubernetes_service()));
     objects.push(("networking.k8s.io".into(), "servicecidrs".into(), service_range()));
     objects.extend(priority_classes());
     objects.extend(freehold_apiserver_authz::bootstrap_objects().into_iter().map(rbac));
+    objects.extend(authorities.front_proxy.map(|ca| core("configmaps", extension_authentication(ca))));
+    objects.extend(registrations());
+    objects.extend(custom_registrations(crds.iter()));
     objects.extend(
         crds.into_iter().map(|crd| ("apiextensions.k8s.io".into(), "customresourcedefinitions".into(), crd)),
     );
     objects
+}
+
+/// How an aggregated server knows requests of this plane's users: by certificates of the front proxies' authority that
+/// are for this plane. Authorities of users are not in it: they vouch for users of other planes too, which such a server
+/// can't tell apart.
+fn extension_authentication(front_proxy_ca: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": EXTENSION_AUTHENTICATION, "namespace": "kube-system"},
+        "data": {
+            "requestheader-allowed-names": format!("[\"{}\"]", aggregator_name(PLANE)),
+            "requestheader-client-ca-file": front_proxy_ca,
+            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+            "requestheader-username-headers": "[\"X-Remote-User\"]",
+        },
+    })
+}
+
+/// The common name of the certificate with which a plane's aggregated servers are reached.
+pub fn aggregator_name(plane: &str) -> String {
+    format!("aggregator:{plane}")
+}
+
+fn registered(object: Value) -> Placed {
+    (api_service::GROUP.to_owned(), api_service::RESOURCE.to_owned(), object)
+}
+
+/// The registrations of the groups and versions that CRDs serve.
+pub(crate) fn custom_registrations<'a>(crds: impl Iterator<Item = &'a Value>) -> Vec<Placed> {
+    let served: BTreeSet<_> = crds.flat_map(api_service::of_crd).collect();
+    let one = |(group, version)| api_service::local(group, version, api_service::CUSTOM, Managed::Always);
+    served.into_iter().map(one).map(registered).collect()
+}
+
+/// The registrations of the groups that every plane serves.
+fn registrations() -> Vec<Placed> {
+    let types = TypeSet::builtin();
+    let groups = types.groups().iter().filter(|group| group.name != api_service::GROUP);
+    let built_in = groups.flat_map(|group| {
+        let one = |v: &ServedVersion| {
+            api_service::local(&group.name, &v.version, (group.priority, v.priority), Managed::OnStart)
+        };
+        group.versions.iter().map(one).collect::<Vec<_>>()
+    });
+    built_in.map(registered).collect()
 }
 
 /// What each namespace has from its beginning.

@@ -2,7 +2,7 @@
 
 use crate::{
     Planes,
-    base::{finish, namespace_objects, path_of},
+    base::{custom_registrations, finish, namespace_objects, path_of},
     failed,
     layers::ClassRecord,
     stored::{self, Writer},
@@ -58,6 +58,10 @@ impl Planes {
                     placed.insert(path_of(group, resource, &object), object);
                 }
             }
+        }
+        let crds = objects.iter().filter(|(path, _)| path.resource == "customresourcedefinitions");
+        for (group, resource, object) in custom_registrations(crds.map(|(_, crd)| crd)) {
+            placed.insert(path_of(group, resource, &object), object);
         }
         placed.extend(objects);
         if placed.is_empty() && !keeps {

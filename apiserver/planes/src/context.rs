@@ -35,12 +35,7 @@ pub fn parse(path: &str) -> Option<(Context, &str)> {
     }
     for (index, (long, short)) in FORMS.into_iter().enumerate() {
         let found = match (path.strip_prefix(long), path.strip_prefix(short)) {
-            (Some(rest), _) => match rest.split_once("/control-plane") {
-                Some((name, rest)) if !name.contains('/') && (rest.is_empty() || rest.starts_with('/')) => {
-                    Some((name, if rest.is_empty() { "/" } else { rest }))
-                }
-                _ => None,
-            },
+            (Some(rest), _) => below(rest),
             (None, Some(rest)) => Some(cut(rest)),
             (None, None) => None,
         };
@@ -57,6 +52,17 @@ pub fn parse(path: &str) -> Option<(Context, &str)> {
         return Some((context, rest));
     }
     Some((Context::Platform, path))
+}
+
+/// The name and the rest of `<name>/control-plane/<rest>`; or `<name>/proxy/<rest>`, whose requests another apiserver in
+/// front takes for long-running, so that watches last there.
+fn below(rest: &str) -> Option<(&str, &str)> {
+    let (name, rest) = rest.split_once('/')?;
+    let rest = rest.strip_prefix("control-plane").or_else(|| rest.strip_prefix("proxy"))?;
+    match rest {
+        "" => Some((name, "/")),
+        rest => rest.starts_with('/').then_some((name, rest)),
+    }
 }
 
 fn cut(rest: &str) -> (&str, &str) {
@@ -81,6 +87,7 @@ mod tests {
                 format!("{long}/projects/web/control-plane/api"),
                 Some((Context::Project("web".into()), "/api")),
             ),
+            (format!("{long}/projects/web/proxy/api"), Some((Context::Project("web".into()), "/api"))),
             (format!("{long}/organizations/a/control-plane"), Some((Context::Organization("a".into()), "/"))),
             ("/planes/-/apis".into(), Some((Context::AllPlanes, "/apis"))),
             ("/planes/core/apis".into(), Some((Context::Plane(PlaneId::core()), "/apis"))),

@@ -5,7 +5,7 @@
 
 use crate::{
     Directory,
-    base::{Base, InstallError},
+    base::{Authorities, Base, InstallError},
 };
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
@@ -80,20 +80,20 @@ fn named(layer: &str, revision: u64, keeps: bool) -> Option<Named> {
 }
 
 impl Layers {
-    /// The layers for a server whose certificates `ca_pem` vouches for, as `store` has them installed. A `writer` installs
+    /// The layers for a server with these authorities, as `store` has them installed. A `writer` installs
     /// the base where the store has none or another. `root` is core, or the one plane of a dedicated pair.
     pub async fn install(
         store: Arc<dyn Store>,
         root: PlaneId,
-        ca_pem: &str,
+        authorities: &Authorities<'_>,
         now: &str,
     ) -> Result<Self, InstallError> {
-        let base = Base::install(&*store, ca_pem, root.is_core(), now).await?;
+        let base = Base::install(&*store, authorities, root.is_core(), now).await?;
         let layers = Self {
             store,
             root,
             base,
-            ca_pem: ca_pem.to_owned(),
+            ca_pem: authorities.serving.to_owned(),
             directory: OnceLock::new(),
             planes: RwLock::default(),
             classes: RwLock::default(),

@@ -18,10 +18,11 @@ mod stored;
 mod types;
 mod upkeep;
 
-pub use base::InstallError;
+pub use base::{Authorities, InstallError, aggregator_name};
 pub use directory::{Directory, ProjectInfo};
 pub use layers::Layers;
 pub use stored::{LayerRecord, Released};
+pub use types::{RemoteSource, Remotes};
 
 use context::Context;
 use freehold_apiserver_authz::Policy;
@@ -107,6 +108,11 @@ impl Planes {
             tokio::spawn(upkeep::run(Arc::downgrade(&planes)));
         }
         planes
+    }
+
+    /// Shows what other servers serve, as `source` knows it, from now on.
+    pub fn aggregate(&self, source: Arc<dyn RemoteSource>) {
+        self.types.aggregate(source);
     }
 
     /// Projects by name, plane and organization.

@@ -1,11 +1,15 @@
 //! What each plane serves: the built-in kinds, and what its CRDs add.
 
 use crate::Planes;
+use async_trait::async_trait;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest};
-use freehold_apiserver_catalog::{TypeSet, custom_types, share};
+use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
 use freehold_machinery::{PlaneId, ResourceType, Result, Value};
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const RESOURCE: &str = "customresourcedefinitions";
@@ -14,9 +18,20 @@ const MAX_PLANES: usize = 4_096;
 
 type Compiled = (u64, Vec<Arc<ResourceType>>);
 
-/// The types of one plane, as of one revision of its CRDs.
+/// What other servers serve in a plane. Another value says that it changed.
+pub type Remotes = Arc<Vec<Arc<Remote>>>;
+
+/// Knows what other servers serve in planes.
+#[async_trait]
+pub trait RemoteSource: Send + Sync + 'static {
+    /// What they serve in one now.
+    async fn remotes(&self, plane: &PlaneId) -> Result<Remotes>;
+}
+
+/// The types of one plane, as of one revision of its CRDs, with what other servers serve.
 struct Known {
     changed: u64,
+    remotes: Remotes,
     set: Arc<TypeSet>,
     /// By CRD: the revision that was compiled, and what came out.
     compiled: HashMap<Box<str>, Compiled>,
@@ -26,24 +41,35 @@ struct Known {
 #[derive(Default)]
 pub(crate) struct Types {
     known: Mutex<HashMap<PlaneId, Known>>,
+    source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
 impl Types {
     /// What a plane serves now.
     pub(crate) async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<TypeSet>> {
+        let remotes = match self.source.get() {
+            Some(source) => source.remotes(plane).await?,
+            None => Remotes::default(),
+        };
         let changed = cache.changed(plane, GROUP, RESOURCE).await?;
         if let Some(known) = self.known.lock().get(plane)
             && known.changed == changed
+            && (Arc::ptr_eq(&known.remotes, &remotes) || known.remotes.is_empty() && remotes.is_empty())
         {
             return Ok(known.set.clone());
         }
         let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
         let listed = cache.list(request).await?;
-        if listed.objects.is_empty() {
+        if listed.objects.is_empty() && remotes.is_empty() {
             self.known.lock().remove(plane);
             return Ok(TypeSet::builtin());
         }
-        Ok(self.compile(plane, changed, listed.objects.iter().map(|(_, entry)| entry)))
+        Ok(self.compile(plane, changed, remotes, listed.objects.iter().map(|(_, entry)| entry)))
+    }
+
+    /// Asks `source` from now on.
+    pub(crate) fn aggregate(&self, source: Arc<dyn RemoteSource>) {
+        let _ = self.source.set(source);
     }
 
     /// Forgets a plane.
@@ -55,6 +81,7 @@ impl Types {
         &self,
         plane: &PlaneId,
         changed: u64,
+        remotes: Remotes,
         crds: impl Iterator<Item = &'a Arc<Entry>>,
     ) -> Arc<TypeSet> {
         let mut table = self.known.lock();
@@ -67,11 +94,12 @@ impl Types {
                 (name, types)
             })
             .collect();
-        let set = share(compiled.values().flat_map(|(_, types)| types.iter().cloned()).collect(), Vec::new());
+        let types = compiled.values().flat_map(|(_, types)| types.iter().cloned()).collect();
+        let set = share(types, remotes.to_vec());
         if table.len() >= MAX_PLANES {
             table.clear();
         }
-        table.insert(plane.clone(), Known { changed, set: set.clone(), compiled });
+        table.insert(plane.clone(), Known { changed, remotes, set: set.clone(), compiled });
         set
     }
 }

@@ -72,8 +72,9 @@ impl Registry {
         if options.dry_run {
             return Ok(Ok(0));
         }
+        let also = self.registrations(op, None, Some(live)).await?;
         let change = self.removal(op, path, live, own.below).await?;
-        Ok(match self.commit(op, path, own, change, Vec::new()).await? {
+        Ok(match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => Ok(revision),
             Committed::Refused(now) => Err(newest(&now)),
         })
@@ -159,6 +160,9 @@ impl Registry {
         last: &Value,
         below: Below,
     ) -> Result<Vec<Change>> {
+        if let Some(anew) = self.registered_anew(op, last).await? {
+            return Ok(vec![Change::Put(Key::object(&op.plane, path), codec::encode(&anew))]);
+        }
         let mut changes = vec![gone(Key::object(&op.plane, path), below)];
         if op.ty.group == "apiextensions.k8s.io" && op.ty.plural == "customresourcedefinitions" {
             let (group, plural) = (last["spec"]["group"].as_str(), last["spec"]["names"]["plural"].as_str());
@@ -202,7 +206,7 @@ impl Registry {
 }
 
 /// The removal of an object's own key, above what lies below.
-fn gone(key: Key, below: Below) -> Change {
+pub(crate) fn gone(key: Key, below: Below) -> Change {
     if below == Below::Hideable { Change::Put(key, codec::whiteout()) } else { Change::Delete(key) }
 }
 

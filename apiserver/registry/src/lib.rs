@@ -17,6 +17,7 @@ mod list;
 mod op;
 mod policies;
 mod prepare;
+mod registration;
 mod registry;
 mod scale;
 mod select;

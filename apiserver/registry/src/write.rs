@@ -369,7 +369,7 @@ impl Registry {
         if let Some(schema) = op.ty.schema.get() {
             schema::zeros::complete(&mut draft, schema);
         }
-        let Admitted { also, warnings } =
+        let Admitted { mut also, warnings } =
             self.validate_admission(op, &mut draft, old, options.dry_run).await?;
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
@@ -383,6 +383,7 @@ impl Registry {
         if options.dry_run {
             return Ok((Outcome::Done(draft), warnings));
         }
+        also.extend(self.registrations(op, Some(&draft), old).await?);
         meta::remove(&mut draft, "resourceVersion");
         let stored = convert::to_stored(&op.ty, draft.clone())?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
@@ -424,11 +425,12 @@ impl Registry {
         own: Seen,
         mut last: Value,
         dry_run: bool,
-        also: Vec<(Expect, Change)>,
+        mut also: Vec<(Expect, Change)>,
     ) -> Result<Outcome> {
         if dry_run {
             return Ok(Outcome::Done(last));
         }
+        also.extend(self.registrations(op, None, Some(&last)).await?);
         let change = self.removal(op, path, &last, own.below).await?;
         match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {

@@ -5,7 +5,7 @@
 //!
 //! It must not know: HTTP, media types, how planes are kept.
 
-use crate::identity::RequestHeaders;
+use crate::{aggregated::Aggregated, identity::RequestHeaders};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_authn::Peer;
@@ -128,6 +128,23 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Fills an empty plane from an archive (`POST /archive`); gives the answer's body.
     async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value, Status>;
+
+    /// The server that answers for a group and version in the place of this one; `None` where there is none.
+    async fn aggregated(
+        &self,
+        target: &Target,
+        group: &str,
+        version: &str,
+    ) -> Result<Option<Aggregated>, Status> {
+        let _ = (target, group, version);
+        Ok(None)
+    }
+
+    /// What aggregated servers say of their versions in OpenAPI 2: `paths` and `definitions` of each.
+    async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
+        let _ = target;
+        Vec::new()
+    }
 
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;

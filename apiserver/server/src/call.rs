@@ -1,7 +1,7 @@
 //! One request on its way to a handler: who asks, where, and for what.
 
 use crate::{
-    filters::Edge,
+    filters::{Admitted, Edge},
     info::{RequestInfo, ResourcePath},
     query::Query,
 };
@@ -25,6 +25,8 @@ pub(crate) struct Call<'a> {
     pub(crate) user: Arc<User>,
     pub(crate) info: &'a RequestInfo,
     pub(crate) known: &'a mut bool,
+    /// The place among all requests; given back when another server answers.
+    pub(crate) place: Option<Admitted<'a>>,
 }
 
 impl Call<'_> {

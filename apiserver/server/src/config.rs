@@ -40,7 +40,7 @@ pub struct Authorities {
     /// Those of users and components, as a PEM bundle; may be empty.
     pub clients: String,
     /// Those of front proxies, which may say who a request is from.
-    pub front_proxy: Option<FrontProxy>,
+    pub front_proxies: Vec<FrontProxy>,
 }
 
 /// Answers a request for `/etcdserverpb.*` on behalf of a user.

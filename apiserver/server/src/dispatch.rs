@@ -1,6 +1,7 @@
 //! The verbs: an authorized request on a resource becomes a call of the backend, and its outcome an answer.
 
 use crate::{
+    aggregated,
     call::Call,
     documents, logs, negotiate,
     options::{self, Write},
@@ -12,7 +13,7 @@ use crate::{
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written};
 use freehold_machinery::{ResourceType, Status, Value};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
 
 /// The media type of server-side apply.
@@ -21,14 +22,28 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 const JSON_PATCH_OPERATIONS: usize = 10_000;
 
 /// Serves a request.
-pub(crate) async fn dispatch(call: &mut Call<'_>, body: Incoming) -> Result<Reply, Status> {
-    let Some(path) = &call.info.resource else {
+pub(crate) async fn dispatch(
+    call: &mut Call<'_>,
+    body: Incoming,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Status> {
+    let info = call.info;
+    let Some(path) = &info.resource else {
+        if let Some(at) = aggregated::version_of(&info.path)
+            && aggregated::is_remote(&*call.types().await?, at)
+        {
+            return aggregated::serve(call, at, upgrade, body).await;
+        }
         return match planes::serve(call, body).await? {
             Some(reply) => Ok(reply),
             None => documents::serve(call).await,
         };
     };
     let types = call.types().await?;
+    let at = (path.group.as_str(), path.version.as_str());
+    if aggregated::is_remote(&types, at) {
+        return aggregated::serve(call, at, upgrade, body).await;
+    }
     let ty = find(&types, path)?.clone();
     *call.known = true;
     let op = call.operation(&types, &ty, path);
@@ -45,11 +60,7 @@ pub(crate) async fn dispatch(call: &mut Call<'_>, body: Incoming) -> Result<Repl
 }
 
 fn find<'a>(types: &'a TypeSet, path: &crate::info::ResourcePath) -> Result<&'a Arc<ResourceType>, Status> {
-    if let Some(found) = types.find(&path.group, &path.version, &path.resource) {
-        return Ok(found);
-    }
-    let remote = types.version(&path.group, &path.version).is_some_and(|v| v.remote.is_some());
-    Err(if remote { Status::unavailable("service unavailable") } else { Status::no_such_resource() })
+    types.find(&path.group, &path.version, &path.resource).ok_or_else(Status::no_such_resource)
 }
 
 /// 404 for a path at which nothing is served, 405 for a verb that it does not have.

@@ -25,8 +25,9 @@ const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 /// Serves a path. 404 where there is nothing, 405 for a method other than GET and HEAD.
-pub(crate) async fn serve(call: &Call<'_>) -> Result<Reply, Status> {
-    let path = call.info.path.as_str();
+pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
+    let info = call.info;
+    let path = info.path.as_str();
     if let (&Method::DELETE, "/", Context::Plane(plane)) = (&call.parts.method, path, &call.context) {
         return dispatch::delete_plane(call, plane).await;
     }
@@ -130,7 +131,6 @@ async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply,
     let types = call.types().await?;
     match discovery::resource_list(&types, group, version) {
         Some(list) => document(call, &list),
-        None if types.version(group, version).is_some() => Err(Status::unavailable("service unavailable")),
         None => Err(Status::no_such_resource()),
     }
 }

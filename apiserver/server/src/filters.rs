@@ -27,7 +27,7 @@ use freehold_machinery::{Status, User, user::MASTERS};
 use futures_util::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Version, header, request::Parts};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::{
     panic::AssertUnwindSafe,
     sync::{
@@ -185,8 +185,8 @@ async fn chain(
         return Err(Status::too_many_requests("The apiserver is shutting down, please try again later.", 1));
     }
     // Before any work, authentication too: a flood must be cheap to refuse.
-    let _admitted = admit(edge, info, rest)?;
-    let ask = Ask { edge, peer, query, context, prefix, info, known: &mut trace.known };
+    let place = admit(edge, info, rest)?;
+    let ask = Ask { edge, peer, query, context, prefix, info, known: &mut trace.known, place };
     // All that follows has a deadline, unless the client is meant to stay.
     if info.is_long_running() {
         return ask.answer(parts, body).await;
@@ -204,11 +204,12 @@ struct Ask<'a> {
     prefix: String,
     info: &'a RequestInfo,
     known: &'a mut bool,
+    place: Option<Admitted<'a>>,
 }
 
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, body: Incoming) -> Result<Reply, Status> {
-        let Self { edge, peer, query, context, prefix, info, known } = self;
+        let Self { edge, peer, query, context, prefix, info, known, place } = self;
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
@@ -220,6 +221,7 @@ impl Ask<'_> {
             Err(status) => return Err(status),
         };
         confine(&user, &context, &target)?;
+        let user = identity::admit_from_host(edge, (&context, &prefix), &parts.method, user).await?;
         // The pair judges for itself, impersonation included: it has the rules.
         if let Target::Dedicated(pair) = &target {
             let labels = edge.metrics.labels(info, false, false, false);
@@ -228,9 +230,10 @@ impl Ask<'_> {
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
         let user = identity::impersonate(edge, &target, user, &parts.headers).await?;
-        let mut call = Call { edge, parts, query, context, prefix, target, user, info, known };
+        let upgrade = parts.extensions.remove::<OnUpgrade>();
+        let mut call = Call { edge, parts, query, context, prefix, target, user, info, known, place };
         call.authorize().await?;
-        dispatch::dispatch(&mut call, body).await
+        dispatch::dispatch(&mut call, body, upgrade).await
     }
 }
 
@@ -255,7 +258,7 @@ fn confine(user: &User, context: &Context, target: &Target) -> Result<(), Status
 }
 
 /// A place among the requests that are served at a time.
-struct Admitted<'a> {
+pub(crate) struct Admitted<'a> {
     count: &'a AtomicUsize,
     _held: Held,
 }

@@ -3,11 +3,15 @@
 use crate::filters::Edge;
 use freehold_apiserver_authn::{Headers, ImpersonationRequest, Peer, Roots};
 use freehold_apiserver_authz::{Attributes, forbidden};
-use freehold_apiserver_planes::Target;
-use freehold_machinery::{PlaneId, Status, User};
-use http::HeaderMap;
+use freehold_apiserver_planes::{Target, context::Context};
+use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
+use http::{HeaderMap, Method};
 use rustls::ServerConnection;
 use std::sync::Arc;
+
+/// The groups of what has a context of its own.
+const GROUP: &str = "resourcemanager.freehold.dev";
+const USERS_GROUP: &str = "iam.freehold.dev";
 
 /// Who is at the other end of a connection, read once. An error answers each request of it.
 pub(crate) type Identity = Result<Option<Peer>, Status>;
@@ -58,6 +62,52 @@ pub(crate) async fn authenticate(
     };
     let user = edge.backend.authenticate(&plane, peer, &RequestHeaders(headers)).await?;
     Ok(Arc::new(user.unwrap_or_else(User::anonymous)))
+}
+
+/// A user of the cluster that this server extends, as a plane sees it: whoever may do this with `control-plane` (or `proxy`)
+/// of the project, organization or user that the request goes through is one of its masters. 403 for others.
+pub(crate) async fn admit_from_host(
+    edge: &Edge,
+    (context, prefix): (&Context, &str),
+    method: &Method,
+    user: Arc<User>,
+) -> Result<Arc<User>, Status> {
+    let (group, resource, name) = match context {
+        Context::Project(name) => (GROUP, "projects", name),
+        Context::Organization(name) => (GROUP, "organizations", name),
+        Context::User(name) => (USERS_GROUP, "users", name),
+        Context::Platform | Context::Plane(_) | Context::AllPlanes => return Ok(user),
+    };
+    if !user.from_host {
+        return Ok(user);
+    }
+    let verb = match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "get",
+    };
+    let attributes = Attributes {
+        user: &user,
+        verb,
+        group,
+        version: "v1alpha1",
+        resource,
+        subresource: if prefix.ends_with("/proxy") { "proxy" } else { "control-plane" },
+        namespace: "",
+        name,
+        path: "",
+    };
+    let decision = edge.backend.authorize(&Target::Local(PlaneId::core()), &attributes).await?;
+    if !decision.allowed {
+        return Err(forbidden(&attributes, &decision.reason));
+    }
+    let mut user = User { from_host: false, ..(*user).clone() };
+    if !user.is_in(MASTERS) {
+        user.groups.push(MASTERS.to_owned());
+    }
+    Ok(Arc::new(user))
 }
 
 /// Who a request is to be treated as. 403 unless its user may impersonate each part of that identity.

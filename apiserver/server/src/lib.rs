@@ -10,6 +10,7 @@
 //!
 //! This crate must not know: how objects are kept, what rules allow, which planes there are.
 
+mod aggregated;
 mod backend;
 mod call;
 mod coalesce;
@@ -40,6 +41,7 @@ mod tls;
 mod upstream;
 mod watch;
 
+pub use aggregated::Aggregated;
 pub use backend::{ArchiveStream, Backend, OpenIdDocument, PlaneAction};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits};
 pub use identity::RequestHeaders;

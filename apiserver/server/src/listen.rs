@@ -85,9 +85,10 @@ impl Reload {
 }
 
 fn secure(certificate: &Arc<Certificate>, authorities: &Authorities) -> Result<Secure, BindError> {
-    let proxies = authorities.front_proxy.as_ref().map_or("", |proxy| proxy.ca_pem.as_str());
-    let config = tls::server_config(certificate.clone(), &[&authorities.clients, proxies])?;
-    let roots = Roots::new(&authorities.clients, authorities.front_proxy.as_ref())?;
+    let proxies = authorities.front_proxies.iter().map(|proxy| proxy.ca_pem.as_str());
+    let bundles: Vec<&str> = [authorities.clients.as_str()].into_iter().chain(proxies).collect();
+    let config = tls::server_config(certificate.clone(), &bundles)?;
+    let roots = Roots::new(&authorities.clients, &authorities.front_proxies)?;
     Ok(Secure { acceptor: TlsAcceptor::from(Arc::new(config)), roots })
 }
 

@@ -130,6 +130,11 @@ impl Metrics {
         Held::new(&self.long_running.get_or_create_owned(labels))
     }
 
+    /// Counts a long-running request that another server answers.
+    pub(crate) fn long_running_of(&self, info: &RequestInfo) -> Held {
+        self.long_running(&self.labels(info, false, false, false))
+    }
+
     /// What a request is counted under. `known` says whether its resource is one that is served: any other would let
     /// clients make series at will.
     pub(crate) fn labels(&self, info: &RequestInfo, known: bool, dry_run: bool, apply: bool) -> Labels {

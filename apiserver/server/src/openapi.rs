@@ -4,6 +4,7 @@
 //! are kept for a while by the hash of their content, which planes with equal types share.
 
 use crate::{
+    aggregated,
     call::Call,
     documents::tagged,
     negotiate::{self, Accepted, Format},
@@ -80,8 +81,17 @@ impl Documents {
 }
 
 /// Serves what is below `/openapi`.
-pub(crate) async fn serve(call: &Call<'_>, segments: &[&str]) -> Result<Reply, Status> {
+pub(crate) async fn serve(call: &mut Call<'_>, segments: &[&str]) -> Result<Reply, Status> {
     let types = call.types().await?;
+    let remote = match segments {
+        ["v3", "apis", group, version] => Some((*group, *version)),
+        ["v3", "api", version] => Some(("", *version)),
+        _ => None,
+    };
+    if let Some(at) = remote.filter(|at| aggregated::is_remote(&types, *at)) {
+        let path = format!("/openapi/{}", segments.join("/"));
+        return aggregated::document(call, at, &path).await;
+    }
     match segments {
         ["v2"] => v2(call, types).await,
         ["v3"] => {
@@ -107,10 +117,14 @@ async fn v2(call: &Call<'_>, types: Arc<TypeSet>) -> Result<Reply, Status> {
     let protobuf = protobuf.unwrap_or(false);
     let hash = openapi::v2_hash(&types);
     let version = call.edge.version.clone();
-    let key = format!("v2 {protobuf} {hash}");
-    let make = move || match protobuf {
-        true => openapi::v2_protobuf(&types, &version),
-        false => bytes(&openapi::v2(&types, &version)),
+    let others = call.edge.backend.aggregated_openapi(&call.target).await;
+    let key = format!("v2 {protobuf} {hash} {}", others.len());
+    let make = move || {
+        let mut document = openapi::v2(&types, &version);
+        for other in others.iter().filter_map(|other| serde_json::from_slice(other).ok()) {
+            openapi::merge(&mut document, other);
+        }
+        if protobuf { openapi::to_protobuf(&document) } else { bytes(&document) }
     };
     let made = call.edge.documents.get(key, make).await?;
     let media_type = if protobuf { PROTOBUF[1] } else { "application/json" };

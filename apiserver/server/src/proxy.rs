@@ -70,11 +70,7 @@ fn outgoing(
     body: Incoming,
     upgrade: bool,
 ) -> Result<Request<Payload>, Status> {
-    let mut text = percent_encode(path, PATH);
-    if let Some(query) = parts.uri.query() {
-        text.push('?');
-        text.push_str(query);
-    }
+    let text = path_and_query(path, parts.uri.query());
     let payload = match http_body::Body::is_end_stream(&body) {
         true => Payload::empty(),
         false => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
@@ -91,8 +87,18 @@ fn outgoing(
     Ok(request)
 }
 
+/// A decoded path as a URL has it, with a query as it came.
+pub(crate) fn path_and_query(path: &str, query: Option<&str>) -> String {
+    let mut text = percent_encode(path, PATH);
+    if let Some(query) = query {
+        text.push('?');
+        text.push_str(query);
+    }
+    text
+}
+
 /// Removes what must not pass: headers between neighbours, credentials and claimed identities.
-fn clean(headers: &mut HeaderMap, upgrade: bool) {
+pub(crate) fn clean(headers: &mut HeaderMap, upgrade: bool) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .into_iter()
@@ -121,7 +127,7 @@ fn clean(headers: &mut HeaderMap, upgrade: bool) {
 }
 
 /// Says who asks. What can't stand in a header is left out: such a user has fewer rights, never others.
-fn identify(headers: &mut HeaderMap, user: &User) {
+pub(crate) fn identify(headers: &mut HeaderMap, user: &User) {
     for (name, value) in forwarded_headers(user) {
         let pair = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()));
         if let (Ok(name), Ok(value)) = pair {
@@ -130,7 +136,7 @@ fn identify(headers: &mut HeaderMap, user: &User) {
     }
 }
 
-fn wants_upgrade(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
     let tokens = headers.get_all(header::CONNECTION).into_iter().filter_map(|v| v.to_str().ok());
     headers.contains_key(header::UPGRADE)
         && tokens.flat_map(|v| v.split(',')).any(|t| t.trim().eq_ignore_ascii_case("upgrade"))
@@ -151,11 +157,11 @@ pub(crate) fn incoming(edge: &Arc<Edge>, response: http::Response<Incoming>, hel
     })
 }
 
-/// Joins both ends of an upgraded connection until one closes or the server stops.
-fn join(edge: &Arc<Edge>, client: OnUpgrade, server: OnUpgrade, held: Option<Held>) {
+/// Joins both ends of an upgraded connection until one closes or the server stops. `kept` is kept as long.
+pub(crate) fn join(edge: &Arc<Edge>, client: OnUpgrade, server: OnUpgrade, kept: impl Send + 'static) {
     let stop = edge.stop.clone();
     let copy = async move {
-        let _held = held;
+        let _kept = kept;
         let (client, server) = match futures_util::try_join!(client, server) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "upgrade failed"),

@@ -104,6 +104,6 @@ impl Http {
     }
 }
 
-fn config(kubectl: &Kubectl) -> Config {
+pub(crate) fn config(kubectl: &Kubectl) -> Config {
     Config::from_kubeconfig(kubectl.kubeconfig()).expect("a kubeconfig that can be read")
 }

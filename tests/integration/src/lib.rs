@@ -12,16 +12,20 @@
 //!
 //! Failures are panics that show what was asked and what came: this crate is for tests alone.
 
+mod held;
 mod http;
 mod processes;
+mod rogue;
 mod world;
 
 pub use freehold_tests_harness::{
-    Background, Cluster, Engine, Etcd, Fleet, Kubectl, Options, Output, Random, Server, crds,
-    freehold_binary, history, until,
+    Background, Cluster, Engine, Etcd, Extension, Fleet, Kube, KubeOptions, Kubectl, Options, Output, Random,
+    Server, crds, freehold_binary, history, until,
 };
+pub use held::Held;
 pub use http::{Answer, Http};
 pub use processes::{end_with_kill, processes_with};
+pub use rogue::{Rogue, Way};
 pub use world::{Shared, World, world};
 
 /// Makes each function that is named a test on each engine: those of a `world` take the server that tests share, those of

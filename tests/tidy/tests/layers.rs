@@ -48,6 +48,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("apiserver-outbound", &["machinery"]),
     (
+        "apiserver-aggregation",
+        &[
+            "machinery",
+            "apiserver-storage",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-planes",
+            "apiserver-outbound",
+        ],
+    ),
+    (
         "apiserver-server",
         &[
             "machinery",
@@ -70,6 +81,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "machinery-cel",
             "api",
             "pki",
+            // As a part of another cluster's API it asks that one.
+            "client",
             "apiserver-storage",
             "apiserver-storage-embedded",
             "apiserver-storage-etcd",
@@ -82,6 +95,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-registry",
             "apiserver-planes",
             "apiserver-outbound",
+            "apiserver-aggregation",
             "apiserver-server",
         ],
     ),

@@ -27,9 +27,15 @@ const EDITION: &str = "1";
 pub fn v3_index(set: &TypeSet, prefix: &str) -> Value {
     let mut paths = Map::new();
     for group in set.groups() {
-        for served in group.versions.iter().filter(|served| !served.types.is_empty()) {
+        for served in &group.versions {
             let path = names::base_path(&group.name, &served.version);
-            let hash = version_hash(served);
+            let hash = match &served.remote {
+                Some(remote) => remote.openapi.clone(),
+                None => version_hash(served),
+            };
+            if hash.is_empty() || served.remote.is_none() && served.types.is_empty() {
+                continue;
+            }
             let url = format!("{prefix}/openapi/v3{path}?hash={hash}");
             paths.insert(path[1..].to_owned(), json!({"serverRelativeURL": url}));
         }
@@ -71,7 +77,39 @@ pub fn v2(set: &TypeSet, server_version: &str) -> Value {
     v2::document(&types, schemas, server_version)
 }
 
-/// `/openapi/v2` as `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`: gnostic's `openapi.v2.Document`.
-pub fn v2_protobuf(set: &TypeSet, server_version: &str) -> Vec<u8> {
-    protobuf::document(&v2(set, server_version))
+/// Adds the paths of another server to a document of version 2, with the definitions that they need. What is there
+/// already stays: a definition of the same name and another content gets another name.
+pub fn merge(document: &mut Value, mut other: Value) {
+    let Value::Object(definitions) = other["definitions"].take() else { return };
+    let mut renamed = Vec::new();
+    for (name, definition) in &definitions {
+        // Kubernetes' own definitions are the same but for what descriptions and references say.
+        let shared = name.starts_with("io.k8s.apimachinery.");
+        let there = document["definitions"].get(name);
+        if there.is_some_and(|there| there != definition) && !shared {
+            renamed.push((format!("#/definitions/{name}"), format!("#/definitions/{name}_v2")));
+        }
+    }
+    let rename = |value: &mut Value| names::rename(value, &renamed);
+    let Value::Object(mut paths) = other["paths"].take() else { return };
+    for (name, mut definition) in definitions {
+        rename(&mut definition);
+        let own = format!("#/definitions/{name}");
+        let name = if renamed.iter().any(|(from, _)| *from == own) { format!("{name}_v2") } else { name };
+        if document["definitions"].get(&name).is_none() {
+            document["definitions"][name] = definition;
+        }
+    }
+    for (path, item) in &mut paths {
+        rename(item);
+        if document["paths"].get(path).is_none() {
+            document["paths"][path.as_str()] = item.take();
+        }
+    }
+}
+
+/// A document of version 2 as `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`: gnostic's
+/// `openapi.v2.Document`.
+pub fn to_protobuf(document: &Value) -> Vec<u8> {
+    protobuf::document(document)
 }

@@ -1,7 +1,7 @@
 //! How Kubernetes names definitions, operations and paths.
 
 use crate::definitions::definition_name;
-use freehold_machinery::{GroupVersionKind, ResourceType, resource::Documentation};
+use freehold_machinery::{GroupVersionKind, ResourceType, Value, resource::Documentation};
 
 /// The definition of meta/v1 kinds.
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
@@ -58,4 +58,20 @@ pub(super) fn tag(ty: &ResourceType) -> String {
 pub(super) fn capital(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Replaces references in place.
+pub(super) fn rename(value: &mut Value, names: &[(String, String)]) {
+    match value {
+        Value::Object(map) => map.iter_mut().for_each(|(key, value)| match value {
+            Value::String(reference) if key == "$ref" => {
+                if let Some((_, to)) = names.iter().find(|(from, _)| from == reference) {
+                    *reference = to.clone();
+                }
+            }
+            other => rename(other, names),
+        }),
+        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, names)),
+        _ => {}
+    }
 }

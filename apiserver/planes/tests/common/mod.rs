@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary has its own copy of this module")]
 
 use freehold_apiserver_cache::{Cache, CacheOptions, ListRequest, codec};
-use freehold_apiserver_planes::{Layers, Planes};
+use freehold_apiserver_planes::{Authorities, Layers, Planes};
 use freehold_apiserver_storage::{Change, Commit, Key, KeyRange, ObjectPath, Range, Store};
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_machinery::PlaneId;
@@ -35,8 +35,9 @@ impl World {
 
     pub(crate) async fn over(store: Arc<dyn Store>, folder: tempfile::TempDir) -> Self {
         let core = PlaneId::core();
+        let authorities = Authorities { serving: "ca", front_proxy: Some("proxies") };
         let layers =
-            Layers::install(store.clone(), core.clone(), "ca", "2026-01-01T00:00:00Z").await.unwrap();
+            Layers::install(store.clone(), core.clone(), &authorities, "2026-01-01T00:00:00Z").await.unwrap();
         let layers = Arc::new(layers);
         let keys = KeyRange::all_planes();
         let options = CacheOptions::default();

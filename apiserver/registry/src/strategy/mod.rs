@@ -13,7 +13,7 @@ mod service;
 mod status;
 
 use crate::Operation;
-use freehold_machinery::{ResourceType, Value};
+use freehold_machinery::{ResourceType, Value, api_service};
 
 pub use service::ServiceRanges;
 
@@ -176,6 +176,10 @@ impl crate::Registry {
         match (op.ty.group.as_str(), op.ty.plural.as_str()) {
             ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old).await,
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.establish(op, draft, old).await,
+            (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
+                api_service::settle(draft, &crate::prepare::now());
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

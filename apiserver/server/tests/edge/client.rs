@@ -61,10 +61,10 @@ impl Running {
             certificate: Certificate::from_pem(pair.cert_pem.as_bytes(), pair.key_pem.as_bytes()).unwrap(),
             authorities: Authorities {
                 clients: pki.clients.cert_pem().to_owned(),
-                front_proxy: Some(FrontProxy {
+                front_proxies: vec![FrontProxy {
                     ca_pem: pki.proxies.cert_pem().to_owned(),
-                    allowed_names: Vec::new(),
-                }),
+                    ..FrontProxy::default()
+                }],
             },
             front_proxy: None,
             nodes: None,

@@ -16,14 +16,17 @@ async fn certificates_are_replaced_while_it_runs() {
     let old = server.admin();
     assert_eq!(old.get(MAPS).await.code, 200);
     let next = Pki::new();
-    let authorities = Authorities { clients: next.clients.cert_pem().to_owned(), front_proxy: None };
+    let authorities = Authorities { clients: next.clients.cert_pem().to_owned(), front_proxies: Vec::new() };
     server.reload.authorities(&authorities).unwrap();
     assert!(old.connect("http/1.1").await.is_ok(), "the handshake's refusal comes with the first read");
     let name = ClientName { user: "admin", groups: &["system:masters".to_owned()], plane: None };
     let pair = next.clients.issue_client(&name, DAY).unwrap();
     assert_eq!(server.client_with(&pair).get(MAPS).await.code, 200);
     assert!(
-        server.reload.authorities(&Authorities { clients: "nonsense".into(), front_proxy: None }).is_err()
+        server
+            .reload
+            .authorities(&Authorities { clients: "nonsense".into(), front_proxies: Vec::new() })
+            .is_err()
     );
     assert_eq!(server.client_with(&pair).get(MAPS).await.code, 200, "the last good ones stay");
     let other = next.servers.issue_server(&["127.0.0.1"], DAY).unwrap();

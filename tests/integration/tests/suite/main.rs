@@ -1,5 +1,7 @@
 //! What must work, fact by fact, with the real `kubectl`, on both engines.
 
+mod aggregated_servers;
+mod aggregation;
 mod backup;
 mod bad_input;
 mod crds;
@@ -11,6 +13,7 @@ mod etcd_access;
 mod first_project;
 mod forks;
 mod health;
+mod host;
 mod isolation;
 mod kubectl_more;
 mod kubectl_verbs;

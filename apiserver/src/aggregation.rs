@@ -1,0 +1,121 @@
+//! What the aggregator needs of the rest: certificates to show, and a way to write what it found out.
+
+use anyhow::Result as AnyResult;
+use async_trait::async_trait;
+use freehold_apiserver_aggregation::{Identities, Statuses};
+use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_outbound::Identity;
+use freehold_apiserver_planes::aggregator_name;
+use freehold_apiserver_registry::{Body, Operation, Registry, WriteOptions};
+use freehold_machinery::{
+    PlaneId, Result, Status, User,
+    api_service::{self, GROUP, RESOURCE},
+    meta,
+    user::MASTERS,
+};
+use freehold_pki::{Authority, ClientName, Pair};
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a certificate is valid, and how long it is used.
+const VALIDITY: (Duration, Duration) = (DAY.saturating_mul(30), DAY.saturating_mul(20));
+/// Planes whose certificates are kept; over it all are made anew.
+const MAX_PLANES: usize = 1_024;
+
+/// Who an apiserver is to the aggregated servers of its planes.
+#[derive(Clone)]
+pub enum AggregatorIdentity {
+    /// To each plane's servers somebody else, with certificates of this authority.
+    Authority(Arc<Authority>),
+    /// The one that the apiserver of one plane was given.
+    Pair(Pair),
+    /// Nobody: servers can't know its users.
+    Nobody,
+}
+
+/// Certificates by plane, made when they are first needed.
+pub(crate) struct Certificates {
+    source: AggregatorIdentity,
+    made: Mutex<HashMap<PlaneId, (Instant, Arc<Identity>)>>,
+}
+
+fn identity(pair: &Pair) -> Arc<Identity> {
+    Arc::new(Identity { chain: pair.cert_pem.clone().into_bytes(), key: pair.key_pem.as_bytes().to_vec() })
+}
+
+impl Certificates {
+    pub(crate) fn new(source: AggregatorIdentity) -> Self {
+        Self { source, made: Mutex::default() }
+    }
+
+    fn issue(&self, plane: &PlaneId) -> AnyResult<Option<Arc<Identity>>> {
+        Ok(match &self.source {
+            AggregatorIdentity::Nobody => None,
+            AggregatorIdentity::Pair(pair) => Some(identity(pair)),
+            AggregatorIdentity::Authority(authority) => {
+                let name = ClientName { user: &aggregator_name(plane.as_str()), groups: &[], plane: None };
+                Some(identity(&authority.issue_client(&name, VALIDITY.0)?))
+            }
+        })
+    }
+}
+
+impl Identities for Certificates {
+    fn of(&self, plane: &PlaneId) -> Result<Option<Arc<Identity>>, String> {
+        let mut made = self.made.lock();
+        if let Some((at, identity)) = made.get(plane).filter(|(at, _)| at.elapsed() < VALIDITY.1) {
+            let _ = at;
+            return Ok(Some(identity.clone()));
+        }
+        let issued =
+            self.issue(plane).map_err(|error| format!("a client certificate can't be made: {error}"))?;
+        if made.len() >= MAX_PLANES {
+            made.clear();
+        }
+        made.extend(issued.clone().map(|identity| (plane.clone(), (Instant::now(), identity))));
+        Ok(issued)
+    }
+}
+
+/// Writes conditions through the registry.
+pub(crate) struct Conditions(pub(crate) Arc<Registry>);
+
+#[async_trait]
+impl Statuses for Conditions {
+    async fn write(
+        &self,
+        plane: &PlaneId,
+        name: &str,
+        uid: &str,
+        status: &str,
+        reason: &str,
+        message: &str,
+    ) -> Result<()> {
+        let types = TypeSet::builtin();
+        let ty = types.find(GROUP, "v1", RESOURCE).cloned().ok_or_else(Status::no_such_resource)?;
+        let user = User { name: "system:apiserver".into(), groups: vec![MASTERS.into()], ..User::default() };
+        let op = Operation {
+            plane: plane.clone(),
+            types,
+            user: Arc::new(user),
+            ty,
+            namespace: None,
+            name: Some(name.to_owned()),
+            subresource: Some("status".to_owned()),
+        };
+        let mut object = (*self.0.get(&op, "").await?.value()).clone();
+        let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
+        let condition = api_service::condition(status, reason, message, &now);
+        if meta::uid(&object) != uid || !api_service::set_condition(&mut object, condition) {
+            return Ok(());
+        }
+        let body = Body { value: object, duplicates: Vec::new() };
+        let options = WriteOptions { field_manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
+        self.0.update(&op, &body, &options).await.map(drop)
+    }
+}
