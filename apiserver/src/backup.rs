@@ -66,7 +66,7 @@ fn pieces(
 
 /// Writes a backup of a store that no server has open, or of an etcd, into a file.
 pub async fn of_store(config: &StoreConfig, file: &Path) -> Result<Summary> {
-    if let StoreConfig::Embedded(dir) = config {
+    if let StoreConfig::Embedded(dir, _) = config {
         ensure!(dir.join("db").exists(), "there is no store in {}", dir.display());
     }
     let store = open_store(config).await?;
@@ -138,7 +138,7 @@ pub async fn restore(config: &StoreConfig, file: &Path, beyond: Option<Revision>
     let (header, keys) = archive::verify(open()?, Kind::Store).with_context(unusable)?;
     let mut reader = Reader::open(open()?).with_context(unusable)?;
     let revision = match config {
-        StoreConfig::Embedded(dir) => {
+        StoreConfig::Embedded(dir, _) => {
             let dir = dir.clone();
             let fill = move || Embedded::restore(&dir, &mut reader, beyond.unwrap_or(BEYOND));
             tokio::task::spawn_blocking(fill).await??

@@ -18,7 +18,7 @@ use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server,
 };
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
-use freehold_apiserver_storage_embedded::Embedded;
+use freehold_apiserver_storage_embedded::{Embedded, Retention};
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_apiserver_storage_sealed::{EncryptionKeys, Options, Sealed};
 use freehold_machinery::PlaneId;
@@ -39,8 +39,8 @@ const KUBERNETES_VERSION: &str = "v1.36.0";
 /// Where objects are kept.
 #[derive(Clone)]
 pub enum StoreConfig {
-    /// In a directory of this machine.
-    Embedded(PathBuf),
+    /// In a directory of this machine, with so much history.
+    Embedded(PathBuf, Retention),
     /// In etcd, or in a server that speaks its protocol.
     Etcd(Box<EtcdOptions>),
 }
@@ -81,8 +81,9 @@ pub struct Config {
     pub limits: Limits,
     /// Where webhooks and aggregated servers of planes may be.
     pub networks: Networks,
-    /// Whether the store is this server's own and looks after its history itself. An etcd is compacted by the core server.
-    pub own_store: bool,
+    /// How much history is kept of a store that others use too, an etcd: the core servers see to that. One that is this
+    /// server's own looks after it itself.
+    pub history: Option<Retention>,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
     pub replace_authorities: bool,
 }
@@ -103,9 +104,13 @@ pub fn plane_keys(plane: &PlaneId) -> KeyRange {
 /// Opens a store. An etcd that does not answer is tried for half a minute, with a warning each time.
 pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     match config {
-        StoreConfig::Embedded(dir) => {
+        StoreConfig::Embedded(dir, retention) => {
             let dir = dir.clone();
-            Ok(tokio::task::spawn_blocking(move || Embedded::open(&dir)).await??)
+            let options = freehold_apiserver_storage_embedded::Options {
+                retention: Some(*retention),
+                ..Default::default()
+            };
+            Ok(tokio::task::spawn_blocking(move || Embedded::open_with(&dir, options)).await??)
         }
         StoreConfig::Etcd(options) => {
             let started = tokio::time::Instant::now();
@@ -159,9 +164,11 @@ fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
 impl Config {
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
     pub async fn build(self) -> Result<ApiServer> {
-        if self.plane.is_core() && !self.own_store {
+        if self.plane.is_core()
+            && let Some(history) = self.history
+        {
             crate::shared::agree(&*self.store, &self.shared(), self.replace_authorities).await?;
-            tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store)));
+            tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store), history));
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let is_core = self.plane.is_core();

@@ -25,5 +25,6 @@ pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_outbound::Networks;
 pub use freehold_apiserver_server::Limits;
 pub use freehold_apiserver_storage::archive;
+pub use freehold_apiserver_storage_embedded::Retention;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;
 pub use freehold_apiserver_storage_sealed::Sealed;

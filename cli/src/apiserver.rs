@@ -5,7 +5,7 @@ use crate::{
     core::{Core, local_url},
     pki::Pki,
     stop,
-    store::{EtcdArgs, SealArgs, read},
+    store::{EtcdArgs, HistoryArgs, SealArgs, read},
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{
@@ -51,6 +51,8 @@ pub(crate) struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    history: HistoryArgs,
     #[command(flatten)]
     seal: SealArgs,
     /// The serving certificate, a PEM file.
@@ -105,6 +107,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 host: &args.host,
                 cache: args.cache.options(),
                 networks: args.outbound.networks.clone(),
+                history: args.history.retention(),
             };
             core.build().await?
         }
@@ -157,7 +160,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
         limits: Limits::default(),
-        own_store: false,
+        history: None,
         replace_authorities: false,
     };
     config.build().await

@@ -3,7 +3,7 @@
 use crate::{kubeconfig, store::EtcdArgs};
 use anyhow::{Result, bail};
 use freehold_apiserver::{
-    StoreConfig,
+    Retention, StoreConfig,
     backup::{self, Summary},
 };
 use freehold_client::{Client, Config, RawRequest};
@@ -22,7 +22,7 @@ struct Place {
 impl Place {
     fn config(&self) -> Result<Option<StoreConfig>> {
         match &self.data_dir {
-            Some(dir) => Ok(Some(StoreConfig::Embedded(dir.join("store")))),
+            Some(dir) => Ok(Some(StoreConfig::Embedded(dir.join("store"), Retention::default()))),
             None => Ok(self.etcd.options()?.map(|options| StoreConfig::Etcd(Box::new(options)))),
         }
     }

@@ -7,7 +7,7 @@ use crate::{
     store::SealArgs,
 };
 use anyhow::{Context, Result};
-use freehold_apiserver::{AggregatorIdentity, ApiServer, Config, Limits, StoreConfig};
+use freehold_apiserver::{AggregatorIdentity, ApiServer, Config, Limits, Retention, StoreConfig};
 use freehold_machinery::PlaneId;
 use std::{
     net::{IpAddr, SocketAddr},
@@ -42,6 +42,8 @@ pub(crate) struct Core<'a> {
     pub(crate) replace_authorities: bool,
     /// The cluster that it extends, if it does.
     pub(crate) host: &'a HostArgs,
+    /// How much history is kept.
+    pub(crate) history: Retention,
     /// What may be kept in memory.
     pub(crate) cache: freehold_apiserver::CacheOptions,
     /// Where webhooks and aggregated servers may be.
@@ -89,7 +91,7 @@ impl Core<'_> {
         if let Some(url) = self.external_url {
             host(url).with_context(|| format!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
         }
-        let own_store = matches!(self.store, StoreConfig::Embedded(_));
+        let own_store = matches!(self.store, StoreConfig::Embedded(..));
         let sealed = self.seal.open(&self.store).await?;
         let mut names = names(self.listen.ip(), self.external_url);
         names
@@ -115,7 +117,7 @@ impl Core<'_> {
             cache: self.cache,
             limits: Limits::default(),
             networks: self.networks,
-            own_store,
+            history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
         };
         config.build().await

@@ -1,8 +1,9 @@
 //! Flags that say where objects are kept, of each command that opens a store.
 
 use anyhow::{Context, Result};
-use freehold_apiserver::{EtcdOptions, Sealed, StoreConfig, open_store, seal};
+use freehold_apiserver::{EtcdOptions, Retention, Sealed, StoreConfig, open_store, seal};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Which etcd, and how to reach it.
 #[derive(clap::Args)]
@@ -52,6 +53,25 @@ impl EtcdArgs {
             user,
             ..EtcdOptions::new(self.etcd.clone())
         }))
+    }
+}
+
+/// How much history a store keeps.
+#[derive(clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// How many seconds a revision can be read and watched from after it was overtaken: lists that go on with a continue
+    /// token, watches that resume, and forks of earlier revisions need it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    history_age: u32,
+    /// So many of the last revisions are kept, however old they are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    history_revisions: u64,
+}
+
+impl HistoryArgs {
+    /// As stores take it.
+    pub(crate) fn retention(&self) -> Retention {
+        Retention { age: Duration::from_secs(self.history_age.into()), revisions: self.history_revisions }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     core::{Core, local_url},
     data_dir::DataDir,
     stop,
-    store::{EtcdArgs, SealArgs},
+    store::{EtcdArgs, HistoryArgs, SealArgs},
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{ApiServer, StoreConfig};
@@ -34,6 +34,8 @@ pub(crate) struct Args {
     external_url: Option<String>,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    history: HistoryArgs,
     #[command(flatten)]
     seal: SealArgs,
     /// Authorities and keys that this server shares with others on the same etcd, as `freehold pki` makes them; without
@@ -69,7 +71,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let data = DataDir::open(&args.data_dir, args.pki_dir.as_deref())?;
     let store = match args.etcd.options()? {
         Some(options) => StoreConfig::Etcd(Box::new(options)),
-        None => StoreConfig::Embedded(data.join("store")),
+        None => StoreConfig::Embedded(data.join("store"), args.history.retention()),
     };
     let core = Core {
         listen: args.listen,
@@ -81,6 +83,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         host: &args.host,
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
+        history: args.history.retention(),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;

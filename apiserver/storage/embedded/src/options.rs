@@ -24,10 +24,18 @@ pub struct Options {
 /// How much history is kept. A revision is compacted when it is older than `age` and not among the last `revisions`.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// The age, counted from when this process saw the revision.
+    /// The age, counted from when this process saw the revision. It is looked after five times within it, so that a
+    /// revision may be there a fifth longer.
     pub age: Duration,
-    /// The number of revisions.
+    /// The number of revisions that are kept however old they are.
     pub revisions: u64,
+}
+
+impl Default for Retention {
+    /// As long as kube-apiserver keeps history in its etcd.
+    fn default() -> Self {
+        Self { age: Duration::from_secs(300), revisions: 0 }
+    }
 }
 
 impl Default for Options {
@@ -37,7 +45,7 @@ impl Default for Options {
             write_buffer: 8 << 20,
             recent_changes: 1 << 20,
             progress_every: Duration::from_secs(5),
-            retention: Some(Retention { age: Duration::from_secs(300), revisions: 10_000 }),
+            retention: Some(Retention::default()),
             room_to_recover: 1 << 20,
         }
     }

@@ -26,6 +26,8 @@ use tokio::sync::oneshot;
 
 const MAX_GROUP_COMMITS: usize = 512;
 const MAX_GROUP_BYTES: usize = 8 << 20;
+/// Revisions that are compacted before it is time for that.
+const MUCH: u64 = 1_000;
 /// The time between attempts to write again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -52,6 +54,8 @@ pub(crate) struct Writer {
     /// The revision at some times of the past, oldest first.
     samples: VecDeque<(Instant, Revision)>,
     next_tick: Instant,
+    /// When history that is too old is looked for, unless there is much of it.
+    next_compaction: Instant,
     broken: Option<Broken>,
 }
 
@@ -59,8 +63,8 @@ impl Writer {
     pub(crate) fn new(inner: Arc<Inner>, queue: Receiver<Request>) -> Self {
         // A compaction that was cut off by the end of the last process goes on.
         let next_tick = Instant::now() + inner.options.progress_every;
-        let sweeper = Sweeper::default();
-        Self { inner, queue, sweeper, samples: VecDeque::new(), next_tick, broken: None }
+        let (sweeper, samples, next_compaction) = (Sweeper::default(), VecDeque::new(), next_tick);
+        Self { inner, queue, sweeper, samples, next_tick, next_compaction, broken: None }
     }
 
     /// Serves requests until it is closed.
@@ -274,7 +278,13 @@ impl Writer {
             self.samples.pop_front();
         }
         let revision = old.min(current.saturating_sub(retention.revisions));
-        (revision > self.inner.compacted()).then_some(revision)
+        let gained = revision.saturating_sub(self.inner.compacted());
+        // Each compaction is a write that waits for the disk: a quiet server does few of them.
+        if gained == 0 || gained < MUCH && now < self.next_compaction {
+            return None;
+        }
+        self.next_compaction = now + retention.age / 5;
+        Some(revision)
     }
 }
 
