@@ -347,6 +347,17 @@ impl Status {
         Self::new(504, "Timeout", format!("Timeout: {}", message.into()))
     }
 
+    /// 504: the client asks for a resource version that is yet to come, after it was waited for.
+    pub fn version_too_large(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        Self::timeout(message).retry_after(1).with_details(|details| details.causes = vec![cause])
+    }
+
     /// Whether this says that an object is not there.
     pub fn is_not_found(&self) -> bool {
         self.code == 404

@@ -24,6 +24,8 @@ use tokio::sync::{OnceCell, watch};
 
 /// How long a read waits for the cache to catch up with the store.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(10);
+/// How long a read waits for a resource version that its client names.
+const ASKED: Duration = Duration::from_secs(3);
 /// How long the store may be silent before it is asked for its progress.
 pub(crate) const NUDGE: Duration = Duration::from_millis(20);
 /// How often idle planes are looked for.
@@ -116,9 +118,7 @@ pub(crate) fn unavailable(error: &StoreError) -> Status {
         StoreError::Compacted { .. } => {
             Status::expired("The resourceVersion for the provided list is too old.")
         }
-        StoreError::Future { asked, current } => {
-            Status::timeout(format!("Too large resource version: {asked}, current: {current}")).retry_after(1)
-        }
+        StoreError::Future { asked, current } => Status::version_too_large(*asked, *current),
         StoreError::TooLarge(_) => {
             Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}"))
         }
@@ -194,8 +194,17 @@ impl Cache {
         Ok(revision)
     }
 
-    /// Waits until the cache has seen a revision.
+    /// Waits until the cache has seen a revision that there is.
     pub async fn wait_for(&self, revision: u64) -> Result<()> {
+        self.wait_within(revision, CATCH_UP).await
+    }
+
+    /// Waits until the cache has seen a revision that a client names: for three seconds, as kube-apiserver does.
+    pub async fn wait_for_asked(&self, revision: u64) -> Result<()> {
+        self.wait_within(revision, ASKED).await
+    }
+
+    async fn wait_within(&self, revision: u64, limit: Duration) -> Result<()> {
         if *self.applied.borrow() >= revision {
             return Ok(());
         }
@@ -211,10 +220,8 @@ impl Cache {
             }
         };
         let current = || *self.applied.borrow();
-        tokio::time::timeout(CATCH_UP, wait).await.map_err(|_| {
-            Status::timeout(format!("Too large resource version: {revision}, current: {}", current()))
-                .retry_after(1)
-        })
+        let late = |_| Status::version_too_large(revision, current());
+        tokio::time::timeout(limit, wait).await.map_err(late)
     }
 
     /// Everything up to this revision is visible here.

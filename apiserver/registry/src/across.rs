@@ -99,11 +99,11 @@ impl Registry {
             let revision = match at {
                 At::Latest => self.cache.catch_up().await?,
                 At::Exact(revision) => {
-                    self.cache.wait_for(revision).await?;
+                    self.cache.wait_for_asked(revision).await?;
                     revision
                 }
                 At::NotOlderThan(revision) => {
-                    self.cache.wait_for(revision).await?;
+                    self.cache.wait_for_asked(revision).await?;
                     self.cache.applied()
                 }
             };
@@ -112,7 +112,7 @@ impl Registry {
         let token = Token::decode(&options.continue_token)?;
         let plane = token.plane()?;
         let revision = if token.rv == 0 { self.cache.catch_up().await? } else { token.rv };
-        self.cache.wait_for(revision).await?;
+        self.cache.wait_for_asked(revision).await?;
         Ok((revision, Some((plane, token.start.into()))))
     }
 

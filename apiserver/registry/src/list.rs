@@ -51,11 +51,17 @@ impl Token {
     /// The plane, in a token of a list over several.
     pub(crate) fn plane(&self) -> Result<PlaneId> {
         let plane = self.plane.as_deref().and_then(|plane| plane.parse().ok());
-        plane.ok_or_else(|| Status::bad_request("continue key is not valid: it is of a list of one plane"))
+        plane.ok_or_else(|| {
+            Status::bad_request(
+                "invalid continue token: continue key is not valid: it is of a list of one plane",
+            )
+        })
     }
 
     pub(crate) fn decode(text: &str) -> Result<Self> {
-        let bad = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        let bad = |why: &str| {
+            Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
         if text.len() > MAX_TOKEN {
             return Err(bad("it is too long"));
         }
@@ -80,7 +86,9 @@ pub(crate) enum At {
 
 impl ListOptions {
     pub(crate) fn at(&self) -> Result<At> {
-        let version = parse_version(&self.resource_version)?;
+        let unreadable =
+            |error: Status| Status::bad_request(format!("invalid resource version: {}", error.message));
+        let version = parse_version(&self.resource_version).map_err(unreadable)?;
         let matching = self.resource_version_match.as_str();
         if !self.continue_token.is_empty() {
             if !matching.is_empty() {
@@ -132,7 +140,7 @@ impl Registry {
             match at {
                 At::Exact(revision) => self.past(op, &selection, revision, "", options.limit).await?,
                 At::NotOlderThan(revision) => {
-                    self.cache.wait_for(revision).await?;
+                    self.cache.wait_for_asked(revision).await?;
                     self.present(op, &selection, "", options.limit).await?
                 }
                 At::Latest => {
@@ -199,7 +207,7 @@ impl Registry {
         after: &str,
         limit: usize,
     ) -> Result<Entries> {
-        self.cache.wait_for(at).await?;
+        self.cache.wait_for_asked(at).await?;
         let base = self.cache.stack(&op.plane).await?.revision();
         if at < base {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));

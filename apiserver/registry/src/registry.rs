@@ -64,7 +64,7 @@ impl Registry {
     pub async fn get(&self, op: &Operation, resource_version: &str) -> Result<Object> {
         match parse_version(resource_version)? {
             None => drop(self.cache.catch_up().await?),
-            Some(revision) => self.cache.wait_for(revision).await?,
+            Some(revision) => self.cache.wait_for_asked(revision).await?,
         }
         let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
         match op.subresource.as_deref() {
@@ -88,7 +88,8 @@ pub(crate) fn schema_since(cache: &Cache, plane: &PlaneId, ty: &ResourceType) ->
     cache.peek(plane, &definition).map_or(0, |entry| entry.modified)
 }
 
-/// A resource version as a number; `None` where it is not given.
+/// A resource version as a number; `None` where it is not given. What is no number is a 500 without a reason, as
+/// kube-apiserver answers it to gets and watches.
 pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
@@ -98,5 +99,5 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         )
     };
-    text.parse().map(Some).map_err(number).map_err(Status::bad_request)
+    text.parse().map(Some).map_err(number).map_err(|why| Status::new(500, "", why))
 }

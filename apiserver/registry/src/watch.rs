@@ -49,8 +49,7 @@ impl WatchOptions {
             Some(_) if matching != "NotOlderThan" => {
                 Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             }
-            Some(true) if !self.bookmarks => Err(forbidden("sendInitialEvents requires allowWatchBookmarks")),
-            Some(true) => Ok((WatchStart::Now, true)),
+            Some(true) => Ok((WatchStart::Now, self.bookmarks)),
             Some(false) | None => Ok(match version {
                 None | Some(0) if self.send_initial_events.is_none() => (WatchStart::Now, false),
                 None | Some(0) => (WatchStart::After(u64::MAX), false),
@@ -94,7 +93,7 @@ impl Registry {
             WatchStart::Now => {
                 let at_least = parse_version(&options.list.resource_version)?;
                 match at_least {
-                    Some(revision) => self.cache.wait_for(revision).await?,
+                    Some(revision) => self.cache.wait_for_asked(revision).await?,
                     None => drop(self.cache.catch_up().await?),
                 }
                 WatchStart::Now

@@ -113,6 +113,7 @@ pub(crate) fn watch(query: &Query) -> Result<WatchOptions, Status> {
         field_selector: query.text("fieldSelector").to_owned(),
         resource_version: query.text("resourceVersion").to_owned(),
         resource_version_match: query.text("resourceVersionMatch").to_owned(),
+        continue_token: query.text("continue").to_owned(),
         ..ListOptions::default()
     };
     let send_initial_events = query.flag("sendInitialEvents");
@@ -157,19 +158,21 @@ fn check_match(options: &ListOptions, watch: bool, errors: &mut Vec<FieldError>)
 
 fn check_initial_events(list: &ListOptions, send: Option<bool>, errors: &mut Vec<FieldError>) {
     let given = list.resource_version_match.as_str();
-    match send {
-        Some(_) if given.is_empty() => {
-            let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden(MATCH, detail));
-        }
-        Some(_) if given != "NotOlderThan" => {
-            errors.push(FieldError::not_supported(MATCH, json!(given), &["NotOlderThan"]));
-        }
-        None if !given.is_empty() => {
-            let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            errors.push(FieldError::forbidden(MATCH, detail));
-        }
-        _ => {}
+    let mut forbidden = |detail| errors.push(FieldError::forbidden(MATCH, detail));
+    if send.is_some() && given != "NotOlderThan" {
+        forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+    }
+    if send.is_none() && !given.is_empty() {
+        forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+    }
+    // A watch that begins with what there is counts as one that says so.
+    let implied = send.is_none() && matches!(list.resource_version.as_str(), "" | "0");
+    if !given.is_empty() && given != "NotOlderThan" {
+        errors.push(FieldError::not_supported(MATCH, json!(given), &["NotOlderThan"]));
+    }
+    if !list.continue_token.is_empty() && (implied || !given.is_empty()) {
+        let detail = "resourceVersionMatch is forbidden when continue is provided";
+        errors.push(FieldError::forbidden(MATCH, detail));
     }
 }
 

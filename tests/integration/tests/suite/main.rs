@@ -22,6 +22,7 @@ mod readme;
 mod semantics;
 mod servers;
 mod storm;
+mod versions;
 
 use serde_json::Value;
 
