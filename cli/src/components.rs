@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) const STOP: Duration = Duration::from_secs(4);
 /// The image whose program is this one.
 const IMAGE: &str = "freehold";
-/// The name of the Node that `freehold up` runs.
+/// The name of the Node that `freehold up` runs, the same wherever it is: one runs at a time.
 const NODE: &str = "local";
 /// Pairs that are worked on at once.
 const PROVISIONER_WORKERS: usize = 4;
@@ -117,17 +117,19 @@ impl Serving {
     }
 }
 
-/// Starts the components of `freehold up`. Where others may use the same store, controllers and provisioner run in one of
-/// them at a time; a server that comes back goes on with them at once.
+/// Starts the components of `freehold up`. Where others may use the same store, controllers, provisioner and node run in
+/// one of them at a time; a server that comes back goes on with them at once.
 pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<Components> {
     let (serving, tasks) = (Arc::new(serving), TaskTracker::new());
-    tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
     if serving.shared {
+        // Another server's node runs these Pods by now.
+        freehold_node::end_leftovers(&serving.data.join("node")).await;
         let client = Client::new(&serving.client("controller-manager")?)?;
         let election = Election::new(client, LEASE, serving.data.identity()?);
         let leading = serving.clone();
         tasks.spawn(election.run(stop, move |term| lead(leading.clone(), term)));
     } else {
+        tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
         tasks.spawn(serving.controllers()?.build()?.run(stop.clone()));
         tasks.spawn(serving.provisioner()?.build().run(stop));
     }
@@ -136,10 +138,13 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
 }
 
 async fn lead(serving: Arc<Serving>, term: CancellationToken) {
-    let built = || Ok::<_, anyhow::Error>((serving.controllers()?.build()?, serving.provisioner()?.build()));
-    match built() {
-        Ok((controllers, provisioner)) => {
-            tokio::join!(controllers.run(term.clone()), provisioner.run(term));
+    let built = async {
+        let node = serving.node()?.build().await?;
+        Ok::<_, anyhow::Error>((serving.controllers()?.build()?, serving.provisioner()?.build(), node))
+    };
+    match built.await {
+        Ok((controllers, provisioner, node)) => {
+            tokio::join!(controllers.run(term.clone()), provisioner.run(term.clone()), node.run(term));
         }
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "controllers can't be started");

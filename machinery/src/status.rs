@@ -24,8 +24,18 @@ pub struct Status {
     #[serde(default)]
     pub code: u16,
     /// With an expired continue token: one with which the list can go on, inconsistently.
-    #[serde(skip)]
+    #[serde(default, rename = "metadata", deserialize_with = "continue_of", skip_serializing)]
     pub continue_token: Option<String>,
+}
+
+/// Reads the one part of a status' metadata that says something.
+fn continue_of<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(rename = "continue")]
+        token: Option<String>,
+    }
+    Ok(Option::<Metadata>::deserialize(from)?.unwrap_or_default().token)
 }
 
 /// What a [`Status`] is about.

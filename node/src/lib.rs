@@ -40,5 +40,5 @@ mod tls;
 mod volumes;
 
 pub use images::Images;
-pub use node::{Config, Node};
+pub use node::{Config, Node, end_leftovers};
 pub use serve::LogServer;

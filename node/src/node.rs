@@ -16,7 +16,7 @@ use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,6 +39,9 @@ pub struct Config {
     pub logs: LogServer,
 }
 
+/// Where Pods' directories are, in that of the node.
+const PODS_DIRECTORY: &str = "pods";
+
 /// What everything in a node shares.
 pub(crate) struct Shared {
     pub(crate) client: Client,
@@ -59,13 +62,27 @@ impl Shared {
     }
 
     fn pods_directory(&self) -> PathBuf {
-        self.data_dir.join("pods")
+        self.data_dir.join(PODS_DIRECTORY)
     }
 
-    /// Directories of Pods, as far as an earlier life of this node left some.
     fn known_directories(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.pods_directory()).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
+        known_directories(&self.data_dir)
+    }
+}
+
+/// Directories of Pods, as far as an earlier life of a node with this directory left some.
+fn known_directories(data_dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(data_dir.join(PODS_DIRECTORY)).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Ends the processes that an earlier life of the node with this data directory left running. [`Node::run`] does so first;
+/// this is for a machine whose node does not run for now.
+pub async fn end_leftovers(data_dir: &Path) {
+    let containers = known_directories(data_dir).into_iter().map(|pod| pod.join("containers"));
+    let ended = process::end_leftovers(containers).await;
+    if ended > 0 {
+        tracing::info!(ended, "processes of an earlier life of this node were ended");
     }
 }
 
@@ -117,11 +134,7 @@ impl Node {
     /// node left running is ended first.
     pub async fn run(self, token: CancellationToken) {
         let shared = self.shared.clone();
-        let containers = shared.known_directories().into_iter().map(|pod| pod.join("containers"));
-        let ended = process::end_leftovers(containers).await;
-        if ended > 0 {
-            tracing::info!(ended, "processes of an earlier life of this node were ended");
-        }
+        end_leftovers(&shared.data_dir).await;
         let serving = tokio::spawn(self.server.run(token.clone()));
         let (sender, changes) = mpsc::unbounded_channel();
         let mut informer = Informer::new(&self.planes, Interest::objects(PODS));

@@ -141,7 +141,7 @@ impl Cache {
         let mut keys = self.keys().clone();
         loop {
             let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: true };
-            let page = self.store.range(range).await.map_err(|error| unavailable(&error))?;
+            let page = self.stores.system().range(range).await.map_err(|error| unavailable(&error))?;
             census.counted = Some(*at.get_or_insert(page.revision));
             page.items.iter().for_each(|item| census.count(&item.key));
             match page.items.last() {

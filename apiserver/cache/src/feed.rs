@@ -8,7 +8,7 @@ use crate::{
     layer::{collection, object_name},
     plane::PlaneCache,
 };
-use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Store, StoreError, WatchItem};
+use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Placement, StoreError, WatchItem};
 use freehold_machinery::{PlaneId, Result, Status};
 use futures_util::StreamExt;
 use parking_lot::{Mutex, RwLock};
@@ -60,7 +60,7 @@ pub(crate) type Slot = Arc<(Arc<PlaneCache>, OnceCell<()>)>;
 
 /// Every plane's objects in memory, current with the store.
 pub struct Cache {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) stores: Placement,
     /// All keys that this process may read: those of all planes, or of the one plane that it serves.
     keys: KeyRange,
     pub(crate) layers: Arc<dyn LayerSource>,
@@ -131,12 +131,13 @@ pub(crate) fn unavailable(error: &StoreError) -> Status {
 impl Cache {
     /// Starts the feed. It runs as long as the cache is there.
     pub async fn start(
-        store: Arc<dyn Store>,
+        stores: impl Into<Placement>,
         keys: KeyRange,
         layers: Arc<dyn LayerSource>,
         options: CacheOptions,
     ) -> std::result::Result<Arc<Self>, StoreError> {
-        let revision = store.revision().await?;
+        let stores = stores.into();
+        let revision = stores.system().revision().await?;
         let cache = Arc::new(Self {
             hub: Mutex::new(Hub::new(revision, options.recent_bytes)),
             applied: watch::Sender::new(revision),
@@ -145,7 +146,7 @@ impl Cache {
             counts: Counts::default(),
             census: Mutex::default(),
             counting: tokio::sync::Mutex::default(),
-            store,
+            stores,
             keys,
             layers,
             options,
@@ -173,7 +174,7 @@ impl Cache {
             let load = || async {
                 // The feed must be past the point from which it sends this plane its events.
                 self.counts.loads.fetch_add(1, Ordering::Relaxed);
-                plane.load(&*self.store, &*self.layers).await.map_err(|error| unavailable(&error))
+                plane.load(&**self.stores.of(id), &*self.layers).await.map_err(|error| unavailable(&error))
             };
             loaded.get_or_try_init(load).await?;
             if self.is_current(plane) {
@@ -189,7 +190,7 @@ impl Cache {
 
     /// Waits until everything that was committed before this call is visible here.
     pub async fn catch_up(&self) -> Result<u64> {
-        let revision = self.store.revision().await.map_err(|error| unavailable(&error))?;
+        let revision = self.stores.system().revision().await.map_err(|error| unavailable(&error))?;
         self.wait_for(revision).await?;
         Ok(revision)
     }
@@ -216,7 +217,7 @@ impl Cache {
                 if seen {
                     return;
                 }
-                drop(self.store.request_progress().await);
+                drop(self.stores.system().request_progress().await);
             }
         };
         let current = || *self.applied.borrow();
@@ -249,7 +250,8 @@ impl Cache {
             return Ok(found);
         }
         let key = Key::object(&plane.id, path);
-        let Some(item) = self.store.get(&key).await.map_err(|error| unavailable(&error))? else {
+        let Some(item) = self.stores.of(&plane.id).get(&key).await.map_err(|error| unavailable(&error))?
+        else {
             return Ok((plane.below(&collection, &name), 0));
         };
         match event::read_own(&item, plane.stack().map_or(0, |stack| stack.record())) {
@@ -368,7 +370,7 @@ impl Cache {
 
     /// Starts over, because the store no longer has what happened since.
     async fn restart(&self) -> std::result::Result<u64, StoreError> {
-        let revision = self.store.revision().await?;
+        let revision = self.stores.system().revision().await?;
         self.layers.refresh().await?;
         let _nobody_counts = self.counting.lock().await;
         self.planes.write().clear();
@@ -421,7 +423,7 @@ async fn feed(cache: std::sync::Weak<Cache>) {
     let mut pause = Duration::from_millis(10);
     loop {
         let Some(strong) = cache.upgrade() else { return };
-        let (store, keys, after) = (strong.store.clone(), strong.keys.clone(), strong.applied());
+        let (store, keys, after) = (strong.stores.system().clone(), strong.keys.clone(), strong.applied());
         drop(strong);
         let ended = match store.watch(keys, after, true).await {
             Ok(stream) => follow(&cache, stream).await,

@@ -138,7 +138,7 @@ impl Cache {
         let prefix = KeyRange::resource(request.plane, request.group, request.resource, None).start.len();
         let start = if after.is_empty() { keys.start.clone() } else { self.behind(&request, after) };
         let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
-        let read = self.store.range(range).await.map_err(|error| unavailable(&error))?;
+        let read = self.stores.of(request.plane).range(range).await.map_err(|error| unavailable(&error))?;
         let last = read.items.last().filter(|_| read.more).map(|item| place(&item.key, prefix));
         let stack = self.layers.following(request.plane).await.map_err(|error| unavailable(&error))?;
         if at < stack.revision() && (layers || stack.has_snapshot()) {
@@ -193,7 +193,7 @@ impl Cache {
         let mut keys = KeyRange::plane(plane);
         loop {
             let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
-            let page = self.store.range(range).await.map_err(|error| unavailable(&error))?;
+            let page = self.stores.of(plane).range(range).await.map_err(|error| unavailable(&error))?;
             for item in &page.items {
                 let Some((_, span)) = event::split(&item.key) else { continue };
                 if CONTAINERS.contains(&event::names(&item.key, span.clone()).0) {
@@ -219,8 +219,12 @@ impl Cache {
             let group = if group == "core" { "" } else { group };
             let (group, resource) = (group.to_owned(), resource.to_owned());
             let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
-            let own =
-                self.store.get(&Key::object(plane, &path)).await.map_err(|error| unavailable(&error))?;
+            let own = self
+                .stores
+                .of(plane)
+                .get(&Key::object(plane, &path))
+                .await
+                .map_err(|error| unavailable(&error))?;
             if own.is_none_or(|own| own.modified < stack.record()) && !CONTAINERS.contains(&collection) {
                 return Ok(Some(format!("{collection}/{}", path.name)));
             }

@@ -163,7 +163,7 @@ impl Cache {
             loop {
                 let at = Some(revision.saturating_sub(1));
                 let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: false };
-                let page = self.store.range(range).await?;
+                let page = self.stores.of(&moved.plane).range(range).await?;
                 for item in &page.items {
                     let name: Box<str> = String::from_utf8_lossy(&item.key.as_bytes()[prefix..]).into();
                     match event::read_own(item, moved.old.record()) {

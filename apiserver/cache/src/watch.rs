@@ -127,7 +127,7 @@ impl Cache {
         };
         let (group, resource) = name.split_once('/').unwrap_or_default();
         let keys = KeyRange::resource(&plane.id, group, resource, None);
-        let mut stream = self.store.watch(keys, asked, true).await.map_err(failed)?;
+        let mut stream = self.stores.of(&plane.id).watch(keys, asked, true).await.map_err(failed)?;
         let (begun, mut bytes) = (Instant::now(), 0);
         loop {
             let item = match tokio::time::timeout(NUDGE, stream.next()).await {
@@ -136,7 +136,7 @@ impl Cache {
                     return Err(Status::timeout("the store is too slow for this watch").retry_after(1));
                 }
                 Err(_) => {
-                    drop(self.store.request_progress().await);
+                    drop(self.stores.of(&plane.id).request_progress().await);
                     continue;
                 }
             };

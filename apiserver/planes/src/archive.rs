@@ -68,14 +68,14 @@ impl Planes {
         if is_own(plane) {
             return Err(Status::no_such_resource());
         }
-        let hold = self.store.hold().await.map_err(failed)?;
+        let hold = self.stores.of(plane).hold().await.map_err(failed)?;
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let mut header = Header::new(Kind::Plane, hold.revision, now);
         if let Some(info) = self.directory.by_plane(plane) {
             header.attributes.insert("project".into(), info.name.to_string());
         }
         let outgoing = Outgoing {
-            from: Merged::new(&self.store, plane, hold.revision, "").await.map_err(failed)?,
+            from: Merged::new(self.stores.of(plane), plane, hold.revision, "").await.map_err(failed)?,
             encoder: Some(Encoder::new(&header).map_err(refused)?),
             plane: plane.clone(),
             _hold: hold,
@@ -103,9 +103,10 @@ impl Planes {
         }
         self.check_empty(plane).await?;
         let layer: LayerId = format!("import-{}", Uuid::new_v4()).parse().map_err(Status::internal)?;
-        let revision = self.store.revision().await.map_err(failed)?;
+        let revision = self.stores.of(plane).revision().await.map_err(failed)?;
         let source = format!("an archive for {plane}");
-        let mut writer = Writer::begin(self.store.clone(), layer.clone(), source, revision).await?;
+        let mut writer =
+            Writer::begin(self.stores.of(plane).clone(), layer.clone(), source, revision).await?;
         let read = read(&mut archive, &mut writer).await;
         let done = match read {
             Ok(()) => writer.seal().await,

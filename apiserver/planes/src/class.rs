@@ -69,11 +69,12 @@ impl Planes {
             return Ok(String::new());
         }
         let layer = identify(class, &placed)?;
-        if !stored::is_sealed(&*self.store, &layer).await.map_err(failed)? {
+        if !stored::is_sealed(&**self.stores.of_layer(&layer), &layer).await.map_err(failed)? {
             let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-            let revision = self.store.revision().await.map_err(failed)?;
+            let revision = self.stores.system().revision().await.map_err(failed)?;
             let source = format!("class {class}");
-            let mut writer = Writer::begin(self.store.clone(), layer.clone(), source, revision).await?;
+            let mut writer =
+                Writer::begin(self.stores.of_layer(&layer).clone(), layer.clone(), source, revision).await?;
             for (path, object) in placed {
                 let (_, _, object) = finish((path.group.clone(), path.resource.clone(), object), &now);
                 writer.put(&path, codec::encode(&object)).await?;
@@ -88,7 +89,7 @@ impl Planes {
     async fn point(&self, class: &str, to: Option<(LayerId, bool)>) -> Result<()> {
         let key = Key::class(class);
         for _ in 0..ATTEMPTS {
-            let found = self.store.get(&key).await.map_err(failed)?;
+            let found = self.stores.system().get(&key).await.map_err(failed)?;
             let before: Option<ClassRecord> =
                 found.as_ref().and_then(|found| serde_json::from_slice(&found.value).ok());
             let modified = found.as_ref().map_or(0, |found| found.modified);
@@ -102,7 +103,8 @@ impl Planes {
                         return Ok(());
                     }
                     let sealed =
-                        stored::record(&*self.store, &layer.parse().map_err(Status::internal)?).await;
+                        stored::record(&**self.stores.system(), &layer.parse().map_err(Status::internal)?)
+                            .await;
                     let Some((_, sealed)) = sealed.map_err(failed)?.filter(|(r, _)| r.sealed && !r.released)
                     else {
                         return Err(Status::modified(&resource(), class));
@@ -119,8 +121,9 @@ impl Planes {
                 }
             };
             let commit = Commit { expect, changes: vec![change] };
-            if let Committed::Done(revision) = self.store.commit(commit).await.map_err(failed)? {
+            if let Committed::Done(revision) = self.stores.system().commit(commit).await.map_err(failed)? {
                 self.cache.wait_for(revision).await?;
+                self.upkeep.notify_one();
                 return self.drop_layers(before, &kept).await;
             }
         }
@@ -131,7 +134,7 @@ impl Planes {
         let Some(before) = before else { return Ok(()) };
         for layer in [Some(before.layer), before.previous].into_iter().flatten() {
             if !kept.contains(&layer) {
-                stored::release(&self.store, &layer.parse().map_err(Status::internal)?).await?;
+                stored::release(self.stores.system(), &layer.parse().map_err(Status::internal)?).await?;
             }
         }
         Ok(())

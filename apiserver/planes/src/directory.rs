@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, LazyLock, Weak},
     time::Duration,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// The API group of organizations and projects.
 pub(crate) const GROUP: &str = "resourcemanager.freehold.dev";
@@ -151,16 +151,19 @@ pub struct Directory {
     gone: RwLock<Option<HashMap<Box<str>, u64>>>,
     /// Whether all projects have been read.
     filled: watch::Sender<bool>,
+    dedicated: Arc<Notify>,
 }
 
 impl Directory {
     /// Starts to follow the core plane's projects, where this server has the core plane.
-    pub(crate) fn start(cache: Arc<Cache>, has_core: bool) -> Arc<Self> {
+    /// `dedicated` is woken when there is something about projects that pairs serve.
+    pub(crate) fn start(cache: Arc<Cache>, has_core: bool, dedicated: Arc<Notify>) -> Arc<Self> {
         let directory = Arc::new(Self {
             cache: cache.clone(),
             index: RwLock::default(),
             gone: RwLock::new(Some(HashMap::new())),
             filled: watch::Sender::new(!has_core),
+            dedicated,
         });
         if has_core {
             let weak = Arc::downgrade(&directory);
@@ -207,6 +210,12 @@ impl Directory {
         names.into_iter().flatten().filter_map(|name| index.by_name.get(name).cloned()).collect()
     }
 
+    /// The projects that pairs serve, as of now.
+    pub(crate) async fn dedicated(&self) -> Result<Vec<Arc<ProjectInfo>>> {
+        self.current().await?;
+        Ok(self.index.read().by_plane.values().filter(|info| info.dedicated).cloned().collect())
+    }
+
     /// How many projects there are.
     pub fn len(&self) -> usize {
         self.index.read().by_name.len()
@@ -237,7 +246,13 @@ fn observe(directory: &Weak<Directory>, event: Option<&CacheEvent>) {
                 gone.insert(name.into(), event.revision);
             }
         }
-        (_, Some(info)) => directory.index.write().put(info),
+        (_, Some(info)) => {
+            let before = directory.by_plane(&info.plane);
+            if info.dedicated || before.is_some_and(|before| before.dedicated) {
+                directory.dedicated.notify_one();
+            }
+            directory.index.write().put(info);
+        }
     }
 }
 

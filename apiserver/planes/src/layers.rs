@@ -9,7 +9,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
-use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, LayerId, Range, Store, StoreError};
+use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, LayerId, Placement, Range, StoreError};
 use freehold_machinery::PlaneId;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ use std::{
 };
 use tokio::sync::OnceCell;
 
+/// What the class of its one plane is called in a pair.
+const OWN: &str = "";
 /// Keys that one read of a layer asks for.
 const CHUNK: usize = 2_000;
 
@@ -57,7 +59,7 @@ type Loading = Arc<OnceCell<Arc<Layer>>>;
 
 /// The layers of a store.
 pub struct Layers {
-    store: Arc<dyn Store>,
+    stores: Placement,
     /// The one plane of a dedicated pair; core where all planes are served.
     root: PlaneId,
     base: Base,
@@ -83,14 +85,15 @@ impl Layers {
     /// The layers for a server with these authorities, as `store` has them installed. A `writer` installs
     /// the base where the store has none or another. `root` is core, or the one plane of a dedicated pair.
     pub async fn install(
-        store: Arc<dyn Store>,
+        stores: impl Into<Placement>,
         root: PlaneId,
         authorities: &Authorities<'_>,
         now: &str,
     ) -> Result<Self, InstallError> {
-        let base = Base::install(&*store, authorities, root.is_core(), now).await?;
+        let stores = stores.into();
+        let base = Base::install(&**stores.system(), authorities, root.is_core(), now).await?;
         let layers = Self {
-            store,
+            stores,
             root,
             base,
             ca_pem: authorities.serving.to_owned(),
@@ -120,6 +123,9 @@ impl Layers {
         if classes.is_empty() {
             return None;
         }
+        if !self.root.is_core() {
+            return classes.get(OWN).cloned();
+        }
         let directory = self.directory.get()?.upgrade()?;
         classes.get(&*directory.by_plane(plane)?.class).cloned()
     }
@@ -145,14 +151,14 @@ impl Layers {
     }
 
     async fn read(&self, id: &LayerId) -> Result<Arc<Layer>, StoreError> {
-        if !crate::stored::is_sealed(&*self.store, id).await? {
+        if !crate::stored::is_sealed(&**self.stores.of_layer(id), id).await? {
             return Err(StoreError::Corrupt(format!("layer {id} is not there")));
         }
         let mut layer = Layer::default();
         let mut keys = KeyRange::layer_objects(id);
         loop {
             let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
-            let page = self.store.range(range).await?;
+            let page = self.stores.of_layer(id).range(range).await?;
             for item in &page.items {
                 if let Some(path) = item.key.layer_path() {
                     layer.add(&path, item);
@@ -236,7 +242,8 @@ impl LayerSource for Layers {
     }
 
     fn follow(&self, event: &Event) -> Option<Switch> {
-        if let Some(class) = event.key.class_name() {
+        let own = !self.root.is_core() && event.key == Key::plane_class(&self.root);
+        if let Some(class) = event.key.class_name().or_else(|| own.then_some(OWN)) {
             let mut classes = self.classes.write();
             let record =
                 event.value.as_ref().and_then(|value| serde_json::from_slice::<ClassRecord>(value).ok());
@@ -264,6 +271,9 @@ impl LayerSource for Layers {
     }
 
     fn is_of_class(&self, plane: &PlaneId, class: &str) -> bool {
+        if !self.root.is_core() {
+            return *plane == self.root;
+        }
         let directory = self.directory.get().and_then(Weak::upgrade);
         directory.and_then(|directory| directory.by_plane(plane)).is_some_and(|info| &*info.class == class)
     }
@@ -272,7 +282,7 @@ impl LayerSource for Layers {
         let mut planes = HashMap::new();
         let mut classes = HashMap::new();
         let stacks = match self.root.is_core() {
-            true => self.store.range(Range::all(KeyRange::system("stacks"))).await?.items,
+            true => self.stores.system().range(Range::all(KeyRange::system("stacks"))).await?.items,
             false => Vec::new(),
         };
         let listed = stacks.iter().filter_map(|item| {
@@ -281,12 +291,19 @@ impl LayerSource for Layers {
         });
         let own = (!self.root.is_core()).then(|| self.root.clone());
         for plane in listed.chain(own) {
-            let record = self.store.get(&Key::stack(&plane)).await?;
+            let record = self.stores.of(&plane).get(&Key::stack(&plane)).await?;
             let found = record.and_then(|r| named(&read_stack(&r)?.layer, r.modified, false));
             planes.extend(found.map(|named| (plane, named)));
         }
+        if !self.root.is_core()
+            && let Some(found) = self.stores.of(&self.root).get(&Key::plane_class(&self.root)).await?
+        {
+            let record = serde_json::from_slice::<ClassRecord>(&found.value).ok();
+            let named = record.and_then(|r| named(&r.layer, found.modified, r.keeps));
+            classes.extend(named.map(|named| (OWN.to_owned(), named)));
+        }
         if self.root.is_core() {
-            for item in self.store.range(Range::all(KeyRange::classes())).await?.items {
+            for item in self.stores.system().range(Range::all(KeyRange::classes())).await?.items {
                 let record = serde_json::from_slice::<ClassRecord>(&item.value).ok();
                 let found = record.and_then(|r| named(&r.layer, item.modified, r.keeps));
                 classes.extend(item.key.class_name().map(str::to_owned).zip(found));

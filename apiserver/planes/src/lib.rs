@@ -13,6 +13,7 @@ pub mod context;
 mod directory;
 mod layers;
 mod operations;
+mod pairs;
 mod policies;
 mod stored;
 mod types;
@@ -28,7 +29,7 @@ use context::Context;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_storage::{ObjectPath, Store, StoreError};
+use freehold_apiserver_storage::{ObjectPath, Placement, StoreError};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
@@ -71,7 +72,7 @@ pub struct DedicatedTarget {
 
 /// The planes of a server.
 pub struct Planes {
-    store: Arc<dyn Store>,
+    stores: Placement,
     cache: Arc<Cache>,
     layers: Arc<Layers>,
     snapshots: operations::Snapshots,
@@ -97,12 +98,19 @@ fn is_own(plane: &PlaneId) -> bool {
 
 impl Planes {
     /// The planes of a store. `root` is core, or the one plane that a dedicated server serves.
-    pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, layers: Arc<Layers>, root: PlaneId) -> Arc<Self> {
-        let directory = Directory::start(cache.clone(), root.is_core());
+    pub fn new(
+        stores: impl Into<Placement>,
+        cache: Arc<Cache>,
+        layers: Arc<Layers>,
+        root: PlaneId,
+    ) -> Arc<Self> {
+        let upkeep: Arc<Notify> = Arc::default();
+        let directory = Directory::start(cache.clone(), root.is_core(), upkeep.clone());
         layers.attach(&directory);
-        let (types, policies, endpoints, snapshots, upkeep) = Default::default();
+        let (types, policies, endpoints, snapshots) = Default::default();
+        let stores = stores.into();
         let all =
-            Self { store, cache, layers, snapshots, root, directory, types, policies, endpoints, upkeep };
+            Self { stores, cache, layers, snapshots, root, directory, types, policies, endpoints, upkeep };
         let planes = Arc::new(all);
         if planes.root.is_core() {
             tokio::spawn(upkeep::run(Arc::downgrade(&planes)));

@@ -78,7 +78,7 @@ impl Planes {
         layer: &LayerId,
         at: Option<u64>,
     ) -> Result<LayerRecord> {
-        if let Some((record, _)) = stored::record(&*self.store, layer).await.map_err(failed)?
+        if let Some((record, _)) = stored::record(&**self.stores.of(plane), layer).await.map_err(failed)?
             && record.sealed
         {
             if record.source != plane.as_str() || at.is_some_and(|at| at != record.revision) {
@@ -106,13 +106,14 @@ impl Planes {
     }
 
     async fn make_snapshot(&self, plane: &PlaneId, layer: &LayerId, at: Option<u64>) -> Result<LayerRecord> {
-        let hold = self.store.hold().await.map_err(failed)?;
+        let hold = self.stores.of(plane).hold().await.map_err(failed)?;
         let revision = at.unwrap_or(hold.revision);
         if revision > hold.revision {
             let why = format!("revision {revision} is yet to come; the latest is {}", hold.revision);
             return Err(Status::bad_request(why));
         }
-        let unfinished = Writer::unfinished(&self.store, layer, plane.as_str()).await.map_err(failed)?;
+        let unfinished =
+            Writer::unfinished(self.stores.of(plane), layer, plane.as_str()).await.map_err(failed)?;
         if let Some(writer) = unfinished.filter(|writer| at.is_none_or(|at| at == writer.revision())) {
             match self.go_on(plane, writer).await {
                 // What it was begun as of is not kept any more: then it is begun as of now.
@@ -120,16 +121,16 @@ impl Planes {
                 done => return done,
             }
         }
-        let mut from = Merged::new(&self.store, plane, revision, "").await.map_err(gone)?;
+        let mut from = Merged::new(self.stores.of(plane), plane, revision, "").await.map_err(gone)?;
         // Before anything is written.
         from.peek().await.map_err(gone)?;
-        let (store, source) = (self.store.clone(), plane.to_string());
+        let (store, source) = (self.stores.of(plane).clone(), plane.to_string());
         let writer = Writer::begin(store, layer.clone(), source, revision).await?;
         copy(from, writer).await
     }
 
     async fn go_on(&self, plane: &PlaneId, writer: Writer) -> Result<LayerRecord> {
-        let from = Merged::new(&self.store, plane, writer.revision(), writer.cursor()).await;
+        let from = Merged::new(self.stores.of(plane), plane, writer.revision(), writer.cursor()).await;
         copy(from.map_err(gone)?, writer).await
     }
 
@@ -146,14 +147,14 @@ impl Planes {
         // Loaded before, so that the switch takes no time.
         let loaded = self.layers.layer(layer).await;
         for _ in 0..ATTEMPTS {
-            let before = self.store.get(&Key::stack(plane)).await.map_err(failed)?;
+            let before = self.stores.of(plane).get(&Key::stack(plane)).await.map_err(failed)?;
             let record = StackRecord { layer: layer.to_string(), operation: operation.to_owned() };
             if let Some(before) = before.as_ref().filter(|before| read_stack(before) == Some(record.clone()))
             {
                 self.cache.wait_for(before.modified).await?;
                 return Ok(before.modified);
             }
-            let found = stored::record(&*self.store, layer).await.map_err(failed)?;
+            let found = stored::record(&**self.stores.of(plane), layer).await.map_err(failed)?;
             let Some((_, sealed)) = found.filter(|(record, _)| record.sealed && !record.released) else {
                 return Err(Status::not_found(&stored::resource(), layer.as_str()));
             };
@@ -171,7 +172,7 @@ impl Planes {
             let left = layer_of(before.as_ref()).filter(|left| left != layer);
             changes.extend(left.iter().map(|left| Change::Delete(Key::layer_plane(left, plane))));
             if let Committed::Done(revision) =
-                self.store.commit(Commit { expect, changes }).await.map_err(failed)?
+                self.stores.of(plane).commit(Commit { expect, changes }).await.map_err(failed)?
             {
                 self.cache.wait_for(revision).await?;
                 drop(loaded);
@@ -184,13 +185,13 @@ impl Planes {
 
     /// Lets a layer go: at once, or with the last plane that stands on it.
     pub async fn release(&self, layer: &LayerId) -> Result<Released> {
-        stored::release(&self.store, layer).await
+        stored::release(self.stores.of_layer(layer), layer).await
     }
 
     /// Whether a plane has nothing of its own and stands on no snapshot.
     pub(crate) async fn is_empty(&self, plane: &PlaneId) -> Result<bool> {
         let range = Range { limit: 1, keys_only: true, ..Range::all(KeyRange::plane(plane)) };
-        Ok(self.store.range(range).await.map_err(failed)?.items.is_empty())
+        Ok(self.stores.of(plane).range(range).await.map_err(failed)?.items.is_empty())
     }
 
     /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
@@ -222,11 +223,11 @@ impl Planes {
 
     /// Takes a plane from above its layers, and then its keys, in steps between which others get their turn.
     async fn delete_keys(&self, plane: &PlaneId) -> Result<()> {
-        burial::finish(&*self.store, plane).await.map_err(failed)?;
+        burial::finish(&**self.stores.of(plane), plane).await.map_err(failed)?;
         for _ in 0..ATTEMPTS {
-            let record = self.store.get(&Key::stack(plane)).await.map_err(failed)?;
+            let record = self.stores.of(plane).get(&Key::stack(plane)).await.map_err(failed)?;
             let Some(left) = layer_of(record.as_ref()) else {
-                return self.store.clear(KeyRange::plane(plane)).await.map_err(failed);
+                return self.stores.of(plane).clear(KeyRange::plane(plane)).await.map_err(failed);
             };
             let modified = record.as_ref().map_or(0, |kv| kv.modified);
             let changes = vec![
@@ -235,8 +236,10 @@ impl Planes {
                 Change::Delete(listed(plane)),
             ];
             let expect = vec![Expect { key: Key::stack(plane), modified }];
-            if let Committed::Done(_) = self.store.commit(Commit { expect, changes }).await.map_err(failed)? {
-                stored::collect(&self.store, &left).await?;
+            if let Committed::Done(_) =
+                self.stores.of(plane).commit(Commit { expect, changes }).await.map_err(failed)?
+            {
+                stored::collect(self.stores.of(plane), &left).await?;
             }
         }
         Err(Status::modified(&planes(), plane.as_str()))

@@ -30,7 +30,11 @@ pub(crate) async fn run(planes: Weak<Planes>) {
 
 impl Planes {
     async fn tidy(&self) -> Result<()> {
-        burial::finish_all(&*self.store).await.map_err(failed)?;
-        stored::collect_all(&self.store).await
+        self.hand_out_classes().await?;
+        for store in self.stores.all() {
+            burial::finish_all(&**store).await.map_err(failed)?;
+            stored::collect_all(store).await?;
+        }
+        Ok(())
     }
 }

@@ -196,7 +196,12 @@ impl Registry {
                 commit.expect = vec![Expect { key: Key::stack(&op.plane), modified: seen.record }];
                 commit.changes.push(gone(Key::object(&op.plane, &path), seen.below));
             }
-            let done = self.store.commit(commit).await.map_err(|error| write::store_failed(&error))?;
+            let done = self
+                .stores
+                .of(&op.plane)
+                .commit(commit)
+                .await
+                .map_err(|error| write::store_failed(&error))?;
             if let Committed::Refused(_) = done {
                 return Err(Status::modified(&op.ty.group_resource(), op.name()));
             }

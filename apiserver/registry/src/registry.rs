@@ -4,13 +4,13 @@ use crate::{Object, Operation, convert};
 use async_trait::async_trait;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
-use freehold_apiserver_storage::{ObjectPath, Store};
+use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status};
 use std::sync::Arc;
 
 /// Serves every resource of every plane.
 pub struct Registry {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) stores: Placement,
     pub(crate) cache: Arc<Cache>,
     pub(crate) policies: Arc<dyn PolicySource>,
     pub(crate) services: crate::strategy::ServiceRanges,
@@ -50,8 +50,8 @@ impl Operation {
 
 impl Registry {
     /// A registry over a store and the cache that follows it.
-    pub fn new(store: Arc<dyn Store>, cache: Arc<Cache>, policies: Arc<dyn PolicySource>) -> Self {
-        Self { store, cache, policies, services: crate::strategy::ServiceRanges::default() }
+    pub fn new(stores: impl Into<Placement>, cache: Arc<Cache>, policies: Arc<dyn PolicySource>) -> Self {
+        Self { stores: stores.into(), cache, policies, services: crate::strategy::ServiceRanges::default() }
     }
 
     /// The cache that reads are served from.

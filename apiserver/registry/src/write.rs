@@ -414,7 +414,11 @@ impl Registry {
             expect.push(condition);
             changes.push(change);
         }
-        self.store.commit(Commit { expect, changes }).await.map_err(|error| store_failed(&error))
+        self.stores
+            .of(&op.plane)
+            .commit(Commit { expect, changes })
+            .await
+            .map_err(|error| store_failed(&error))
     }
 
     /// The last finalizer went: the object goes with it.

@@ -3,6 +3,7 @@
 //! ```text
 //! planes/<plane>/<group>/<resource>/[<namespace>/]<name>     one object ("core" stands for the empty group)
 //! planes/<plane>/.stack                                      what the plane stands on; absent: what its class says
+//! planes/<plane>/.class                                      the layer of its class, where a pair serves it
 //! planes/core/.classes/<class>                               the layer of a class
 //! layers/<layer>/<group>/<resource>/[<namespace>/]<name>     one object of a layer
 //! layers/<layer>/.layer                                      what the layer is, and whether it is sealed
@@ -91,6 +92,11 @@ impl Key {
     /// What a plane stands on.
     pub fn stack(plane: &PlaneId) -> Self {
         Self(Bytes::from(format!("planes/{plane}/.stack")))
+    }
+
+    /// Which layer the class of a plane has, for a pair that sees this plane's keys alone.
+    pub fn plane_class(plane: &PlaneId) -> Self {
+        Self(Bytes::from(format!("planes/{plane}/.class")))
     }
 
     /// Which layer a class has. The name is validated by the caller to be a path segment.
@@ -329,9 +335,13 @@ mod tests {
         let path =
             ObjectPath { group: "0.io".into(), resource: "pods".into(), namespace: None, name: "x".into() };
         let object = Key::object(&plane, &path);
-        for record in
-            [Key::stack(&plane), Key::class("a"), Key::layer(&layer), Key::layer_plane(&layer, &plane)]
-        {
+        for record in [
+            Key::stack(&plane),
+            Key::plane_class(&plane),
+            Key::class("a"),
+            Key::layer(&layer),
+            Key::layer_plane(&layer, &plane),
+        ] {
             assert_eq!((record.object_path(), record.layer_path()), (None, None), "{record:?}");
             assert_eq!(record.is_record(), record.as_bytes().starts_with(b"planes/"), "{record:?}");
             assert!(!KeyRange::plane_objects(&plane).contains(&record), "{record:?}");

@@ -11,7 +11,9 @@
 pub mod archive;
 pub mod conformance;
 mod key;
+mod placement;
 mod store;
 
 pub use key::{Key, KeyRange, LayerId, ObjectPath};
+pub use placement::Placement;
 pub use store::*;

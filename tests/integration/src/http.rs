@@ -96,7 +96,10 @@ impl Http {
                 Ok(Answer { code: response.status.as_u16(), body })
             }
             Err(Error::Api(status)) => {
-                let body = serde_json::to_value(&*status).expect("a Status is JSON");
+                let mut body = serde_json::to_value(&*status).expect("a Status is JSON");
+                if let Some(token) = &status.continue_token {
+                    body["metadata"]["continue"] = token.as_str().into();
+                }
                 Ok(Answer { code: status.code, body })
             }
             Err(error) => Err(error),

@@ -2,8 +2,12 @@
 
 use crate::{PATIENCE, contains_all, text};
 use freehold_tests_integration::{World, end_with_kill, facts, processes_with, until};
+use serde_json::json;
 
-facts!(world: a_dedicated_pair_lives_comes_back_and_goes);
+facts!(world:
+    a_dedicated_pair_lives_comes_back_and_goes,
+    a_class_brings_its_objects_to_a_dedicated_project,
+);
 
 const DEDICATED: &str = "
 apiVersion: resourcemanager.freehold.dev/v1alpha1
@@ -76,4 +80,37 @@ fn a_killed_process_comes_back(_world: &World, uid: &str) {
         let now = processes_with(&words);
         (now.len() == 1 && now != before).then_some(())
     });
+}
+
+fn a_class_brings_its_objects_to_a_dedicated_project(world: &World) {
+    let class = |data: &str, deletion: &str| {
+        json!({
+            "apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": "ControlPlaneClass",
+            "metadata": {"name": "own-house"},
+            "spec": {"objectDeletion": deletion, "objects": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rules", "namespace": "default"},
+                 "data": {"text": data}},
+            ]},
+        })
+        .to_string()
+    };
+    let admin = world.admin();
+    admin.apply(&class("one", "Refused"));
+    let project =
+        DEDICATED.replace("name: heavy", "name: house").replace("Dedicated}", "Dedicated, class: own-house}");
+    admin.apply(&project);
+    world.wait_ready("house");
+    let kubectl = world.server().project("house");
+    let rules = || {
+        let output = kubectl.run(&["get", "configmap", "rules", "-o", "jsonpath={.data.text}"]);
+        output.success.then_some(output.stdout)
+    };
+    until("the class' objects are there", PATIENCE, || (rules()? == "one").then_some(()));
+    contains_all(&kubectl.fails(&["delete", "configmap", "rules"]), &["Forbidden", "doesn't allow"]);
+    admin.apply(&class("two", "Allowed"));
+    until("a change reaches the project", PATIENCE, || (rules()? == "two").then_some(()));
+    kubectl.ok(&["delete", "configmap", "rules"]);
+    assert_eq!(rules(), None);
+    admin.ok(&["delete", "project", "house", "--timeout=60s"]);
+    admin.ok(&["delete", "controlplaneclass", "own-house", "--timeout=60s"]);
 }

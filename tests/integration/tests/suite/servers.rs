@@ -5,8 +5,8 @@ use crate::storm::{MAPS, NAMESPACE, Storm, client, map, runtime, setting, versio
 use crate::{PATIENCE, contains_all, text};
 use freehold_client::{Client, Config, Identity, ListOptions, Resource};
 use freehold_client::{WatchEvent, WatchOptions};
-use freehold_tests_integration::{Fleet, Random, freehold_binary, until};
-use serde_json::json;
+use freehold_tests_integration::{Cluster, Fleet, Options, Random, Server, freehold_binary, until};
+use serde_json::{Value, json};
 use std::process::Command;
 
 const SERVERS: usize = 3;
@@ -140,6 +140,49 @@ fn projects_work_whichever_manager_leads(fleet: &mut Fleet) {
     kubectl.ok(&["wait", "--for=condition=Ready", "project/two", "--timeout=60s"]);
     let secret = ["get", "secret", "two-kubeconfig", "--namespace=organization-acme", "-o", "name"];
     contains_all(&kubectl.ok(&secret), &["two-kubeconfig"]);
+}
+
+/// Everything in two processes, of which one works: shared projects go on with the other, and dedicated ones once the
+/// machine of the first has ended what it ran.
+#[test]
+fn several_ups_on_one_etcd_take_turns() {
+    let etcd = Cluster::start(1, &[]);
+    let pki = tempfile::tempdir().expect("a temporary directory");
+    let dir = pki.path().display().to_string();
+    let made = Command::new(freehold_binary()).args(["pki", "--dir", &dir]).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let args = ["--etcd".to_owned(), etcd.urls().join(","), "--pki-dir".to_owned(), dir];
+    let start = || Server::start(Options { args: args.to_vec(), ..Options::default() });
+    let mut servers = [start(), start()];
+    let identity = |server: &Server| std::fs::read_to_string(server.data_dir().join("identity"));
+    let identities = servers.each_ref().map(|server| identity(server).expect("each has a name"));
+    let leader = |server: &Server| {
+        let lease = ["get", "lease", "freehold-controller-manager", "--namespace=kube-system", "-o", "json"];
+        let output = server.kubectl().run(&lease);
+        let lease: Value = serde_json::from_str(&output.stdout).ok()?;
+        identities.iter().position(|identity| identity.trim() == text(&lease, "/spec/holderIdentity"))
+    };
+    let first = until("one leads", PATIENCE, || leader(&servers[0]));
+    let other = 1 - first;
+    let kubectl = servers[other].kubectl();
+    kubectl.apply(&project("one"));
+    kubectl.apply(&project("heavy").replace("acme}}", "acme}, controlPlane: {mode: Dedicated}}"));
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/one", "project/heavy", "--timeout=90s"]);
+    let heavy = kubectl.with(&["--server", &format!("{}/projects/heavy", servers[other].url())]);
+    until("the pair answers", PATIENCE, || heavy.run(&["create", "configmap", "kept"]).success.then_some(()));
+    servers[first].kill();
+    until("the other leads", PATIENCE, || (leader(&servers[other]) == Some(other)).then_some(()));
+    kubectl.apply(&project("two"));
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/two", "--timeout=90s"]);
+    servers[first].restart();
+    until("the pair answers", PATIENCE, || heavy.run(&["get", "configmap", "kept"]).success.then_some(()));
+    // One that is stopped hands over at once.
+    servers[other].stop();
+    let kubectl = servers[first].kubectl();
+    kubectl.apply(&project("three"));
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/three", "--timeout=90s"]);
+    let heavy = kubectl.with(&["--server", &format!("{}/projects/heavy", servers[first].url())]);
+    until("the pair answers", PATIENCE, || heavy.run(&["get", "configmap", "kept"]).success.then_some(()));
 }
 
 fn servers_with_other_authorities_are_refused(fleet: &Fleet) {
