@@ -212,7 +212,20 @@ impl Graph {
         (*state == OwnerState::Absent || at.elapsed() < BELIEF).then_some(*state)
     }
 
-    /// Notes what the server said of an owner.
+    /// Notes what a read of an owner found, and gives what holds. What an event has told since the read was sent is newer:
+    /// an owner that waits or is gone is never just there again.
+    pub(super) fn learn(&mut self, plane: PlaneId, uid: String, read: OwnerState) -> OwnerState {
+        let told = self.known(&plane, &uid).filter(|told| *told != OwnerState::Present);
+        let holds = match (told, read) {
+            (Some(OwnerState::Absent), _) | (_, OwnerState::Absent) => OwnerState::Absent,
+            (Some(told), _) => told,
+            (None, read) => read,
+        };
+        self.answer(plane, uid, holds);
+        holds
+    }
+
+    /// Notes how an owner is.
     pub(super) fn answer(&mut self, plane: PlaneId, uid: String, state: OwnerState) {
         if self.answers.len() >= MAX_ANSWERS {
             self.answers.clear();
@@ -253,6 +266,23 @@ mod tests {
             .map(|o| json!({"uid": o, "blockOwnerDeletion": true, "kind": "K", "name": o}))
             .collect();
         json!({"metadata": {"uid": uid, "ownerReferences": references}})
+    }
+
+    #[test]
+    fn a_read_from_before_an_event_does_not_hide_what_it_told() {
+        let (plane, mut graph) = (PlaneId::core(), Graph::default());
+        let learn = |graph: &mut Graph, read| graph.learn(plane.clone(), "o".into(), read);
+        assert_eq!(learn(&mut graph, OwnerState::Present), OwnerState::Present);
+        // The owner begins to wait, which its dependents are told; one of them had asked for it before.
+        graph.answer(plane.clone(), "o".into(), OwnerState::Waiting);
+        assert_eq!(learn(&mut graph, OwnerState::Present), OwnerState::Waiting);
+        assert_eq!(graph.known(&plane, "o"), Some(OwnerState::Waiting));
+        graph.observe(&item("p"), &object("p", &["o"]), Seen::There);
+        graph.observe(&item("o"), &object("o", &[]), Seen::Gone);
+        for late in [OwnerState::Present, OwnerState::Waiting] {
+            assert_eq!(learn(&mut graph, late), OwnerState::Absent);
+            assert_eq!(graph.known(&plane, "o"), Some(OwnerState::Absent));
+        }
     }
 
     #[test]

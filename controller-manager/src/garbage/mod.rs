@@ -184,8 +184,7 @@ impl Garbage {
             }
             _ => OwnerState::Absent,
         };
-        lock(&self.graph).answer(item.plane.clone(), owner.uid.clone(), state);
-        Ok(state)
+        Ok(lock(&self.graph).learn(item.plane.clone(), owner.uid.clone(), state))
     }
 
     /// The resource of an owner's kind; `None` where the plane does not serve it.
