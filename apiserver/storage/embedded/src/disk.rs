@@ -16,6 +16,7 @@ use std::{
     ops::{ControlFlow, RangeInclusive},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    time::{Duration, Instant},
 };
 
 /// What the `format` key holds.
@@ -33,7 +34,9 @@ const SEEK_AFTER: usize = 16;
 const MAX_SEALED: usize = 2;
 
 /// How often it is looked whether a memtable was written out.
-const POLL: std::time::Duration = std::time::Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(2);
+/// How long writing memtables out may take: they have some megabytes.
+const LONGEST_FLUSH: Duration = Duration::from_secs(60);
 
 /// An open database.
 pub(crate) struct Disk {
@@ -411,9 +414,18 @@ impl Disk {
     /// Waits until the database has room for another batch in memory. Fails if an earlier write failed.
     pub(crate) fn wait_for_room(&self) -> Result<(), StoreError> {
         self.db.persist(PersistMode::Buffer).map_err(store_error)?;
-        while self.data.sealed_memtable_count() >= MAX_SEALED
-            || self.log.sealed_memtable_count() >= MAX_SEALED
-        {
+        let full = |keyspace: &Keyspace| keyspace.sealed_memtable_count() >= MAX_SEALED;
+        self.wait_while(|| full(&self.data) || full(&self.log))
+    }
+
+    /// Waits while memtables have to be written out first. Fails where an earlier write failed, and where it takes so long
+    /// that nothing will come of it.
+    fn wait_while(&self, busy: impl Fn() -> bool) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        while busy() {
+            if begun.elapsed() > LONGEST_FLUSH {
+                return Err(StoreError::Unavailable("the disk takes too long to write".into()));
+            }
             std::thread::sleep(POLL);
             self.db.persist(PersistMode::Buffer).map_err(store_error)?;
         }
@@ -439,12 +451,7 @@ impl Disk {
     /// Writes what a keyspace has in memory to sorted files.
     fn flush(&self, keyspace: &Keyspace) -> Result<(), StoreError> {
         keyspace.rotate_memtable().map_err(store_error)?;
-        while keyspace.sealed_memtable_count() > 0 {
-            std::thread::sleep(POLL);
-            // Fails if writing failed: then nothing will come of it.
-            self.db.persist(PersistMode::Buffer).map_err(store_error)?;
-        }
-        Ok(())
+        self.wait_while(|| keyspace.sealed_memtable_count() > 0)
     }
 
     #[cfg(test)]

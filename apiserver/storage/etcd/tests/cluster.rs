@@ -1,13 +1,12 @@
 //! The suite on a cluster of three members of which one is always down, each in turn; and what a cluster does besides.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bytes::Bytes;
-use freehold_apiserver_storage::{
-    Change, Commit, Committed, Event, Key, KeyRange, Revision, Store, StoreError, WatchItem, WatchStream,
-};
+mod common;
+
+use common::{events_until, put};
+use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_tests_harness::Cluster;
-use futures_util::StreamExt;
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
@@ -65,28 +64,6 @@ async fn engine() -> (Arc<Etcd>, (MutexGuard<'static, usize>, Arc<Shared>)) {
 }
 
 freehold_apiserver_storage::conformance!(engine);
-
-fn key(name: &str) -> Key {
-    Key::system(&format!("test/{name}"))
-}
-
-async fn put(store: &Etcd, name: &str, value: &'static str) -> Result<Revision, StoreError> {
-    let changes = vec![Change::Put(key(name), Bytes::from_static(value.as_bytes()))];
-    match store.commit(Commit { expect: vec![], changes }).await? {
-        Committed::Done(revision) => Ok(revision),
-        Committed::Refused(_) => panic!("nothing was expected"),
-    }
-}
-
-async fn events_until(watch: &mut WatchStream, last: Revision) -> Vec<Event> {
-    let mut events: Vec<Event> = Vec::new();
-    while events.last().is_none_or(|event| event.revision < last) {
-        if let WatchItem::Events(more) = watch.next().await.unwrap().unwrap() {
-            events.extend(more);
-        }
-    }
-    events
-}
 
 fn options(cluster: &Cluster) -> EtcdOptions {
     EtcdOptions { timeout: Duration::from_secs(3), ..EtcdOptions::new(cluster.urls()) }

@@ -4,10 +4,9 @@
 mod common;
 
 use bytes::Bytes;
-use common::Server;
+use common::{Server, events_until, key, put};
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Event, Key, KeyRange, Range, Revision, Store, StoreError, WatchItem,
-    WatchStream,
+    Change, Commit, Committed, Key, KeyRange, Range, Store, StoreError, WatchItem,
 };
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_pki::{Authority, ClientName};
@@ -17,28 +16,6 @@ use prost::Message;
 use std::{net::TcpListener, time::Duration};
 use tonic::{Request, client::Grpc, transport::Endpoint};
 use tonic_prost::ProstCodec;
-
-fn key(name: &str) -> Key {
-    Key::system(&format!("test/{name}"))
-}
-
-async fn put(store: &Etcd, name: &str, value: Vec<u8>) -> Result<Revision, StoreError> {
-    let changes = vec![Change::Put(key(name), Bytes::from(value))];
-    match store.commit(Commit { expect: vec![], changes }).await? {
-        Committed::Done(revision) => Ok(revision),
-        Committed::Refused(_) => panic!("nothing was expected"),
-    }
-}
-
-async fn events_until(watch: &mut WatchStream, last: Revision) -> Vec<Event> {
-    let mut events: Vec<Event> = Vec::new();
-    while events.last().is_none_or(|event| event.revision < last) {
-        if let WatchItem::Events(more) = watch.next().await.unwrap().unwrap() {
-            events.extend(more);
-        }
-    }
-    events
-}
 
 fn closed_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -90,7 +67,7 @@ async fn a_watch_outlives_a_crash_of_etcd_and_misses_nothing() {
     server.restart();
     let late = server.ready(&server.options()).await;
     for value in ["3", "4"] {
-        put(&late, "a", value.into()).await.unwrap();
+        put(&late, "a", value).await.unwrap();
     }
     let last = put(&store, "a", b"5".to_vec()).await.unwrap();
     let values: Vec<_> =

@@ -25,11 +25,15 @@ mod embedded {
 /// Over a real etcd.
 mod etcd {
     use super::*;
-    use common::etcd::Server;
+    use freehold_apiserver_storage_etcd::EtcdOptions;
+    use freehold_tests_harness::Etcd;
 
-    async fn engine() -> (Arc<dyn Store>, Server) {
-        let (server, engine) = Server::start().await;
-        (Arc::new(sealed(engine, Some(keys(&["one"]))).await), server)
+    async fn engine() -> (Arc<dyn Store>, (Etcd, TempDir)) {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Etcd::start(dir.path());
+        let options = EtcdOptions::new([server.url()]);
+        let engine = freehold_apiserver_storage_etcd::Etcd::connect(options).await.unwrap();
+        (Arc::new(sealed(engine, Some(keys(&["one"]))).await), (server, dir))
     }
 
     freehold_apiserver_storage::conformance!(engine; resized);

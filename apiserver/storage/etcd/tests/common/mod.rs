@@ -1,6 +1,12 @@
-//! A real etcd for each test that wants one.
+//! A real etcd for each test that wants one, and what tests do with it.
+#![allow(dead_code, reason = "each test binary has its own copy of this module")]
 
+use bytes::Bytes;
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Event, Key, Revision, Store, StoreError, WatchItem, WatchStream,
+};
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
+use futures_util::StreamExt;
 use std::{
     net::{Ipv4Addr, TcpListener},
     path::PathBuf,
@@ -81,14 +87,12 @@ impl Server {
     }
 
     /// Stops it as a power failure would.
-    #[allow(dead_code, reason = "each test binary has its own copy of this module")]
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts it again on the same data and ports.
-    #[allow(dead_code, reason = "each test binary has its own copy of this module")]
     pub(crate) fn restart(&mut self) {
         self.child = run(&self.dir, self.ports, self.scheme, &self.args);
     }
@@ -115,4 +119,33 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A key of the tests' own.
+pub(crate) fn key(name: &str) -> Key {
+    Key::system(&format!("test/{name}"))
+}
+
+/// Writes a value; nothing is expected of what was there.
+pub(crate) async fn put(
+    store: &Etcd,
+    name: &str,
+    value: impl Into<Bytes> + Send,
+) -> Result<Revision, StoreError> {
+    let changes = vec![Change::Put(key(name), value.into())];
+    match store.commit(Commit { expect: vec![], changes }).await? {
+        Committed::Done(revision) => Ok(revision),
+        Committed::Refused(_) => panic!("nothing was expected"),
+    }
+}
+
+/// What a watch yields up to a revision.
+pub(crate) async fn events_until(watch: &mut WatchStream, last: Revision) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    while events.last().is_none_or(|event| event.revision < last) {
+        if let WatchItem::Events(more) = watch.next().await.unwrap().unwrap() {
+            events.extend(more);
+        }
+    }
+    events
 }

@@ -1,8 +1,6 @@
 //! Stores, keys and objects for tests.
 #![allow(dead_code, reason = "each test binary has its own copy of this module")]
 
-pub(crate) mod etcd;
-
 use bytes::Bytes;
 use freehold_apiserver_storage::{Change, Commit, Committed, Key, ObjectPath, Revision, Store};
 use freehold_apiserver_storage_sealed::{EncryptionKeys, Options, Sealed};
