@@ -28,9 +28,12 @@ test: test-tools
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
-# The fault tests at length: 1,000 rounds of each.
+# The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes.
 test-long: tools
+	cargo build -p freehold-cli
 	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
+	FREEHOLD_FAULT_ROUNDS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tests-integration storm_of_writes -- --nocapture $(ARGS)
 
 lint: build-tools
 	@tools/get lints
