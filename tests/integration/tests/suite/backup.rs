@@ -1,6 +1,6 @@
 //! Backups: made while a server serves, or of what it left; restored as a whole or not at all.
 
-use crate::{PATIENCE, contains_all, names};
+use crate::{PATIENCE, contains_all, names, noise};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use freehold_tests_integration::{Engine, Http, Options, Server, facts, freehold_binary, until};
 use http::Method;
@@ -16,6 +16,8 @@ facts!(engine:
     a_backup_that_is_torn_or_not_one_is_never_restored,
 );
 
+/// The prefix of a store that is restored into an etcd.
+pub(crate) const RESTORED: &str = "/restored/";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Pairs of objects, the second of a pair made after the first was acknowledged, until told to end.
@@ -97,6 +99,13 @@ fn version(server: &Server, name: &str) -> u64 {
 
 /// A server on a store that was restored from a backup.
 fn restore_of(lost: &Server, engine: Engine, file: &Path) -> Server {
+    let mut server = stopped_restore_of(lost, engine, file);
+    server.restart();
+    server
+}
+
+/// The same, before it is started.
+pub(crate) fn stopped_restore_of(lost: &Server, engine: Engine, file: &Path) -> Server {
     let mut server = Server::start(Options { engine, ..Options::default() });
     server.stop();
     match (engine, server.etcd_url()) {
@@ -112,7 +121,7 @@ fn restore_of(lost: &Server, engine: Engine, file: &Path) -> Server {
             let url = url.expect("an etcd");
             let (good, said) = run(&["restore", "--etcd", &url, text(file)]);
             assert!(!good && said.contains("not empty"), "{said}");
-            let prefix = "/restored/";
+            let prefix = RESTORED;
             let ahead = ["--bump-revision", "2000"];
             let there = ["restore", "--etcd", &url, "--etcd-prefix", prefix, text(file)];
             let (good, said) = run(&[&there[..], &ahead].concat());
@@ -122,7 +131,6 @@ fn restore_of(lost: &Server, engine: Engine, file: &Path) -> Server {
     }
     std::fs::remove_dir_all(server.data_dir().join("pki")).expect("its keys can be removed");
     copy(&lost.data_dir().join("pki"), &server.data_dir().join("pki"));
-    server.restart();
     server
 }
 
@@ -188,7 +196,8 @@ fn a_restore_into_an_etcd_that_was_killed_is_begun_anew_by_the_next_one() {
     let mut server = Server::start(Engine::Etcd);
     let http = Http::of(&server.kubectl());
     for nth in 0..300 {
-        let object = json!({"metadata": {"name": format!("n{nth:03}")}, "data": {"fill": "x".repeat(2_000)}});
+        let object =
+            json!({"metadata": {"name": format!("n{nth:03}")}, "data": {"fill": noise(nth, 30_000)}});
         assert_eq!(http.json(Method::POST, MAPS, &object).code, 201);
     }
     let file = server.folder().join("backup");

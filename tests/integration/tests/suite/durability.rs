@@ -1,7 +1,7 @@
 //! What was acknowledged stays, a stop is quick, and what can't be served is said in one line.
 
 use crate::storm::{Storm, setting};
-use crate::{PATIENCE, contains_all, names};
+use crate::{PATIENCE, contains_all, names, noise};
 use freehold_client::Config;
 use freehold_tests_integration::{Engine, Http, Random, Server, facts, freehold_binary, until};
 use http::Method;
@@ -154,14 +154,9 @@ fn a_full_disk_refuses_writes_and_serves_reads_until_there_is_room() {
     let http = Http::of(&kubectl);
     kubectl.ok(&["create", "configmap", "before"]);
     limit_files(server.pid(), "300000");
-    let large = |number: u32| {
-        // No two bytes in a row are alike: it can't be compressed away.
-        let mut state = u64::from(number) + 1;
-        let noise = (0..100_000).map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            char::from(b'!' + u8::try_from(state >> 58).unwrap_or(0))
-        });
-        json!({"metadata": {"name": format!("large-{number}")}, "data": {"a": noise.collect::<String>()}})
+    let large = |number: u64| {
+        let data = noise(number, 100_000);
+        json!({"metadata": {"name": format!("large-{number}")}, "data": {"a": data}})
     };
     let refused =
         (0..50).map(|number| http.json(Method::POST, MAPS, &large(number))).find(|answer| answer.code != 201);

@@ -50,6 +50,12 @@ fn row<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
     line.unwrap_or_else(|| panic!("no row {first:?} in\n{table}")).split_whitespace().collect()
 }
 
+/// Text in which nothing repeats: it can't be compressed away. Equal for equal seeds.
+fn noise(seed: u64, length: usize) -> String {
+    let mut random = freehold_tests_integration::Random::new(seed);
+    (0..length).map(|_| char::from(b'#' + u8::try_from(random.below(64)).unwrap_or(0))).collect()
+}
+
 /// Panics, showing the text, where a part is missing.
 fn contains_all(text: &str, parts: &[&str]) {
     for part in parts {
