@@ -35,3 +35,8 @@ pub fn kubeconfig_secret(project: &str) -> String {
 pub fn pair_namespace(project_uid: &str) -> String {
     format!("project-{project_uid}")
 }
+
+/// The common name of the certificate with which a plane's aggregated servers are reached.
+pub fn aggregator_name(plane: &str) -> String {
+    format!("aggregator:{plane}")
+}

@@ -2,10 +2,10 @@
 
 use anyhow::Result as AnyResult;
 use async_trait::async_trait;
+use freehold_api::keys::aggregator_name;
 use freehold_apiserver_aggregation::{Identities, Statuses};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Identity;
-use freehold_apiserver_planes::aggregator_name;
 use freehold_apiserver_registry::{Body, Operation, Registry, WriteOptions};
 use freehold_machinery::{
     PlaneId, Result, Status, User,

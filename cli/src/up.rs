@@ -8,7 +8,7 @@ use crate::{
     store::{EtcdArgs, HistoryArgs, SealArgs},
 };
 use anyhow::{Context, Result};
-use freehold_apiserver::{ApiServer, StoreConfig};
+use freehold_apiserver::{ApiServer, Networks, StoreConfig};
 use std::{
     io::Write,
     net::SocketAddr,
@@ -64,6 +64,8 @@ pub(crate) struct Serving {
     pub(crate) shared: bool,
     /// Programs that Pods may run.
     pub(crate) images: Vec<(String, PathBuf)>,
+    /// Where webhooks and aggregated servers may be.
+    pub(crate) networks: Networks,
 }
 
 async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
@@ -89,7 +91,10 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let server = core.build().await?;
     let local_url = local_url(server.local_addr());
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
-    Ok((server, Serving { data, local_url, external_url, shared, images }))
+    Ok((
+        server,
+        Serving { data, local_url, external_url, shared, images, networks: args.outbound.networks.clone() },
+    ))
 }
 
 fn parse_image(text: &str) -> Result<(String, PathBuf)> {

@@ -5,6 +5,7 @@
 //! its authority.
 
 use crate::plan::{self, Credentials, KeyPair, server_names};
+use freehold_api::keys::aggregator_name;
 use freehold_pki::{Authority, CertificateInfo, ClientName, PrivateKey, certificates_der, is_issued_by};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -32,6 +33,8 @@ pub struct Authorities {
     pub client: Arc<Authority>,
     /// Certificates for etcd; absent where it is plain HTTP.
     pub etcd: Option<Arc<Authority>>,
+    /// Certificates for aggregated servers; absent where apiservers are to have none.
+    pub proxy: Option<Arc<Authority>>,
     /// How long what they sign is valid.
     pub validity: Duration,
 }
@@ -132,12 +135,20 @@ pub fn credentials(
         }
         None => None,
     };
+    let proxy = match &authorities.proxy {
+        // Its name says which plane it is for, because the servers that it is shown to read nothing else.
+        Some(authority) => {
+            let wanted = Wanted { plane: None, ..Wanted::client(plane, &aggregator_name(plane), &[]) };
+            Some(get(plan::PROXY_SECRET, wanted, authority)?)
+        }
+        None => None,
+    };
     let service_account_key_pem = match service_account_key {
         Some(pem) => pem,
         None => PrivateKey::generate()?.pem().to_owned(),
     };
     Ok(Issued {
-        credentials: Credentials { serving, etcd, controller_manager, admin, service_account_key_pem },
+        credentials: Credentials { serving, etcd, proxy, controller_manager, admin, service_account_key_pem },
         due,
     })
 }
@@ -151,7 +162,13 @@ mod tests {
 
     fn authorities() -> Authorities {
         let authority = || Arc::new(Authority::generate("ca").unwrap());
-        Authorities { serving: authority(), client: authority(), etcd: Some(authority()), validity: 90 * DAY }
+        Authorities {
+            serving: authority(),
+            client: authority(),
+            etcd: Some(authority()),
+            proxy: Some(authority()),
+            validity: 90 * DAY,
+        }
     }
 
     fn kept(credentials: &Credentials) -> HashMap<&'static str, KeyPair> {
@@ -160,6 +177,7 @@ mod tests {
             (plan::CONTROLLER_MANAGER_SECRET, credentials.controller_manager.clone()),
             (plan::ADMIN_SECRET, credentials.admin.clone()),
             (plan::ETCD_SECRET, credentials.etcd.clone().unwrap()),
+            (plan::PROXY_SECRET, credentials.proxy.clone().unwrap()),
         ])
     }
 

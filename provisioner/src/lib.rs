@@ -57,8 +57,9 @@ pub struct Config {
     pub serving_authority: Arc<Authority>,
     /// Signs certificates of clients.
     pub client_authority: Arc<Authority>,
-    /// Signs the certificate with which the core server speaks for its users. PEM.
-    pub front_proxy_ca_pem: String,
+    /// Signs the certificates with which servers speak for their users: the core server to pairs, and each pair to the
+    /// aggregated servers of its plane.
+    pub front_proxy_authority: Arc<Authority>,
     /// The common names that such a certificate may have.
     pub front_proxy_names: Vec<String>,
     /// The key that signs service account tokens in every plane, where the core server is to verify them too; `None`
@@ -68,6 +69,8 @@ pub struct Config {
     pub sizes: BTreeMap<String, Size>,
     /// Labels of the namespace from which the core server comes; empty allows every namespace.
     pub core_namespace_labels: BTreeMap<String, String>,
+    /// Where webhooks and aggregated servers of pairs may be, as `--outbound-networks` has it.
+    pub outbound_networks: String,
     /// How long certificates are valid: [`VALIDITY`].
     pub validity: Duration,
     /// How many pairs are worked on at once.
@@ -92,13 +95,14 @@ impl Config {
         let trust = Trust {
             serving_ca_pem: self.serving_authority.cert_pem().to_owned(),
             client_ca_pem: self.client_authority.cert_pem().to_owned(),
-            front_proxy_ca_pem: self.front_proxy_ca_pem,
+            front_proxy_ca_pem: self.front_proxy_authority.cert_pem().to_owned(),
             front_proxy_names: self.front_proxy_names,
         };
         let authorities = Authorities {
             serving: self.serving_authority,
             client: self.client_authority,
             etcd: self.etcd_authority,
+            proxy: Some(self.front_proxy_authority),
             validity: self.validity,
         };
         let terms = Terms {
@@ -109,6 +113,7 @@ impl Config {
             service_account_key_pem: self.service_account_key_pem,
             sizes: self.sizes,
             core_namespace_labels: self.core_namespace_labels,
+            outbound_networks: self.outbound_networks,
         };
         let planes = Planes::one(self.client, infra.clone(), &self.base_path);
         Provisioner { planes, infra, terms, workers: self.workers, metrics: self.metrics }

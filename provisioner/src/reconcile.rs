@@ -47,6 +47,7 @@ pub(crate) struct Terms {
     pub(crate) service_account_key_pem: Option<String>,
     pub(crate) sizes: BTreeMap<String, Size>,
     pub(crate) core_namespace_labels: BTreeMap<String, String>,
+    pub(crate) outbound_networks: String,
 }
 
 /// Reconciles ProjectControlPlanes.
@@ -101,6 +102,7 @@ impl Reconciler {
             plan::CONTROLLER_MANAGER_SECRET,
             plan::ADMIN_SECRET,
             plan::ETCD_SECRET,
+            plan::PROXY_SECRET,
             plan::SERVICE_ACCOUNT_SECRET,
         ];
         for name in names {
@@ -136,6 +138,7 @@ impl Reconciler {
             credentials: issued.credentials.clone(),
             size: terms.sizes.get(&spec.class).cloned().unwrap_or_default(),
             core_namespace_labels: terms.core_namespace_labels.clone(),
+            outbound_networks: terms.outbound_networks.clone(),
             endpoint,
         }
     }

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
@@ -44,6 +45,14 @@ impl FromStr for Networks {
             }
         }
         Ok(networks)
+    }
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = self.listed.iter().map(IpNet::to_string);
+        let parts: Vec<String> = self.public.then(|| "public".to_owned()).into_iter().chain(listed).collect();
+        f.write_str(if parts.is_empty() { "none".to_owned() } else { parts.join(",") }.as_str())
     }
 }
 

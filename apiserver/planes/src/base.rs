@@ -3,7 +3,7 @@
 //! It is made from data at start and held once. The store keeps only which content was installed when, so that every
 //! server gives the same resource versions and times.
 
-use freehold_api::{core_crds, infra_crds};
+use freehold_api::{core_crds, infra_crds, keys::aggregator_name};
 use freehold_apiserver_cache::{EXTENSION_AUTHENTICATION, Entry, Layer, LayerKind, PLANE, Stack, StackInfo};
 use freehold_apiserver_catalog::{ServedVersion, TypeSet};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, Store, StoreError};
@@ -211,11 +211,6 @@ fn extension_authentication(front_proxy_ca: &str) -> Value {
             "requestheader-username-headers": "[\"X-Remote-User\"]",
         },
     })
-}
-
-/// The common name of the certificate with which a plane's aggregated servers are reached.
-pub fn aggregator_name(plane: &str) -> String {
-    format!("aggregator:{plane}")
 }
 
 fn registered(object: Value) -> Placed {

@@ -19,7 +19,7 @@ mod stored;
 mod types;
 mod upkeep;
 
-pub use base::{Authorities, InstallError, aggregator_name};
+pub use base::{Authorities, InstallError};
 pub use directory::{Directory, ProjectInfo};
 pub use layers::Layers;
 pub use stored::{LayerRecord, Released};

@@ -12,6 +12,8 @@ pub const PORT: u16 = 6443;
 pub const SERVING_DIR: &str = "/etc/freehold/serving";
 /// Where the certificate for etcd is (`tls.crt`, `tls.key`, `ca.crt`).
 pub const ETCD_DIR: &str = "/etc/freehold/etcd";
+/// Where the certificate for aggregated servers is (`tls.crt`, `tls.key`).
+pub const PROXY_DIR: &str = "/etc/freehold/proxy";
 /// Where the CAs of clients are (`client-ca.crt`, `front-proxy-ca.crt`).
 pub const TRUST_DIR: &str = "/etc/freehold/trust";
 /// Where the key of service account tokens is (`service-account.key`).
@@ -43,6 +45,13 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
         ("front-proxy-names", inputs.trust.front_proxy_names.join(",")),
         ("service-account-key", format!("{SERVICE_ACCOUNT_DIR}/service-account.key")),
     ]);
+    if !inputs.outbound_networks.is_empty() {
+        flags.push(("outbound-networks", inputs.outbound_networks.clone()));
+    }
+    if inputs.credentials.proxy.is_some() {
+        flags.push(("proxy-client-cert", format!("{PROXY_DIR}/tls.crt")));
+        flags.push(("proxy-client-key", format!("{PROXY_DIR}/tls.key")));
+    }
     command_line("apiserver", &flags)
 }
 

@@ -28,6 +28,8 @@ pub const CONTROLLER_MANAGER: &str = "controller-manager";
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// Secret with the apiserver's serving certificate.
 pub const SERVING_SECRET: &str = "apiserver-serving";
+/// Secret with the certificate that the apiserver shows to aggregated servers.
+pub const PROXY_SECRET: &str = "apiserver-proxy-client";
 /// Secret with the certificate that the apiserver shows to etcd.
 pub const ETCD_SECRET: &str = "apiserver-etcd-client";
 /// Secret with the key that signs the plane's service account tokens.
@@ -78,6 +80,9 @@ pub struct Inputs {
     /// Labels of the namespace from which the core server comes; empty allows every namespace.
     #[serde(default)]
     pub core_namespace_labels: BTreeMap<String, String>,
+    /// Where webhooks and aggregated servers may be (`--outbound-networks`); empty leaves that to the program.
+    #[serde(default)]
+    pub outbound_networks: String,
     /// `https://ADDRESS:PORT` of a ready apiserver, once there was one.
     #[serde(default)]
     pub endpoint: Option<String>,
@@ -129,6 +134,9 @@ pub struct Credentials {
     /// What the apiserver shows to etcd; absent where etcd is plain HTTP.
     #[serde(default)]
     pub etcd: Option<KeyPair>,
+    /// What the apiserver shows to aggregated servers; absent where it is to be nobody to them.
+    #[serde(default)]
+    pub proxy: Option<KeyPair>,
     /// What the controller manager shows to the apiserver.
     pub controller_manager: KeyPair,
     /// What administrators show to the apiserver.

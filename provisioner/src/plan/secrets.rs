@@ -2,7 +2,8 @@
 
 use super::{
     ADMIN_KUBECONFIG, ADMIN_SECRET, CONTROLLER_MANAGER_KUBECONFIG, CONTROLLER_MANAGER_SECRET, ETCD_SECRET,
-    Inputs, KeyPair, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, object, server_name,
+    Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, object,
+    server_name,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys::KUBECONFIG_KEY;
@@ -26,6 +27,9 @@ pub(super) fn secrets(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     ];
     if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
         secrets.push(certificate(spec, ETCD_SECRET, pair, ca));
+    }
+    if let Some(pair) = &credentials.proxy {
+        secrets.push(certificate(spec, PROXY_SECRET, pair, &inputs.trust.front_proxy_ca_pem));
     }
     if let Some(endpoint) = &inputs.endpoint {
         let rows = [

@@ -3,7 +3,8 @@
 use super::args::{self, PORT};
 use super::{
     APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG, ETCD_SECRET, Inputs,
-    SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels, object, secrets,
+    PROXY_SECRET, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels, object,
+    secrets,
 };
 use freehold_machinery::Value;
 use serde_json::{Value as Json, json};
@@ -48,6 +49,10 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
     if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
         mounts.push((ETCD_SECRET, args::ETCD_DIR));
         files.extend([pair.cert_pem.as_str(), ca]);
+    }
+    if let Some(pair) = &credentials.proxy {
+        mounts.push((PROXY_SECRET, args::PROXY_DIR));
+        files.push(&pair.cert_pem);
     }
     let probe = |path: &str, period: u32| {
         let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});
