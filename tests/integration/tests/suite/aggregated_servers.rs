@@ -13,6 +13,7 @@ facts!(engine:
     somebody_elses_extension_server_serves_a_project,
     rogue_servers_harm_requests_that_match_them_alone,
     a_server_is_told_who_asks_and_where_and_upgrades_pass,
+    a_dedicated_control_plane_has_servers_of_its_own,
 );
 
 /// A server that lets its control planes reach loopback addresses, with a project.
@@ -290,4 +291,26 @@ fn a_server_is_told_who_asks_and_where_and_upgrades_pass(engine: Engine) {
             &format!("x-remote-extra-freehold.dev%2fplane: {plane}"),
         ],
     );
+}
+
+fn a_dedicated_control_plane_has_servers_of_its_own(engine: Engine) {
+    let (server, kubectl) = server(engine);
+    let dedicated = json!({"spec": {"controlPlane": {"mode": "Dedicated"}}}).to_string();
+    let admin = server.kubectl();
+    admin.ok(&["patch", "project", "web", "--type=merge", "--patch", &dedicated]);
+    until("the project is dedicated", PATIENCE * 3, || {
+        let project = admin.json(&["get", "project", "web"]);
+        (text(&project, "/status/controlPlane/mode") == "Dedicated").then_some(())
+    });
+    expose(&kubectl, "own", "localhost");
+    let rogue =
+        Rogue::start("own.default.svc", |_| Way::Json(json!({"kind": "APIResourceList", "resources": []})));
+    let service = json!({"namespace": "default", "name": "own", "port": rogue.port()});
+    kubectl.apply(
+        &registration("v1", &service, &json!({"caBundle": STANDARD.encode(rogue.ca_pem())})).to_string(),
+    );
+    reason(&kubectl, "v1", "Passed");
+    assert_eq!(Http::of(&kubectl).get(&format!("/apis/{GROUP}/v1/things")).code, 200);
+    let heads = rogue.heads();
+    assert!(heads.iter().any(|head| head.contains(&format!("/apis/{GROUP}/v1/things "))), "{heads:?}");
 }
