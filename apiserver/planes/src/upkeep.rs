@@ -30,11 +30,12 @@ pub(crate) async fn run(planes: Weak<Planes>) {
 
 impl Planes {
     async fn tidy(&self) -> Result<()> {
-        self.hand_out_classes().await?;
+        // One that can't be done holds up no other.
+        let mut done = vec![self.hand_out_classes().await];
         for store in self.stores.all() {
-            burial::finish_all(&**store).await.map_err(failed)?;
-            stored::collect_all(store).await?;
+            done.push(burial::finish_all(&**store).await.map_err(failed));
+            done.push(stored::collect_all(store).await);
         }
-        Ok(())
+        done.into_iter().collect()
     }
 }
