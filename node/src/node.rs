@@ -77,7 +77,7 @@ fn known_directories(data_dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Ends the processes that an earlier life of the node with this data directory left running. [`Node::run`] does so first;
-/// this is for a machine whose node does not run for now.
+/// this is for a machine whose node does not run because another leads.
 pub async fn end_leftovers(data_dir: &Path) {
     let containers = known_directories(data_dir).into_iter().map(|pod| pod.join("containers"));
     let ended = process::end_leftovers(containers).await;
