@@ -107,6 +107,7 @@ impl Statuses for Conditions {
             namespace: None,
             name: Some(name.to_owned()),
             subresource: Some("status".to_owned()),
+            annotations: freehold_apiserver_registry::Annotations::default(),
         };
         let mut object = (*self.0.get(&op, "").await?.value()).clone();
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());

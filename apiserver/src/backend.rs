@@ -279,6 +279,11 @@ impl Backend for LocalBackend {
         self.registry.delete(&op, &options).await
     }
 
+    async fn admit_connect(&self, target: &Target, op: Operation, options: Value) -> Result<Vec<String>> {
+        let op = self.local(target, op, "connect")?;
+        self.registry.admit_connect(&op, options).await
+    }
+
     async fn delete_collection(
         &self,
         target: &Target,

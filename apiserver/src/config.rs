@@ -6,6 +6,7 @@ use crate::{
     host::Host,
     lookup::Lookup,
     services::CachedServices,
+    webhooks::Hooks,
 };
 use anyhow::{Context, Result};
 use freehold_apiserver_aggregation::Aggregator;
@@ -182,9 +183,10 @@ impl Config {
         let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
         let policies = Arc::new(Policies(planes.clone()));
-        let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies));
         let services = Arc::new(CachedServices(cache.clone()));
         let outbound = Arc::new(Outbound::new(self.networks.clone(), services, OutboundLimits::default()));
+        let webhooks = Arc::new(Hooks(outbound.clone()));
+        let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies, webhooks));
         let aggregator = Aggregator::start(
             cache.clone(),
             outbound.clone(),

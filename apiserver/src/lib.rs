@@ -17,6 +17,7 @@ mod services;
 mod shared;
 mod tokens;
 mod view;
+mod webhooks;
 
 pub use aggregation::AggregatorIdentity;
 pub use backend::LocalBackend;

@@ -10,6 +10,7 @@ mod host;
 mod kubeconfig;
 mod logging;
 mod memory;
+mod node;
 mod outbound;
 mod pki;
 mod project;
@@ -42,6 +43,8 @@ enum Command {
     Apiserver(Box<apiserver::Args>),
     /// Runs the controllers of one plane, or of all planes of a server.
     ControllerManager(components::ControllerManagerArgs),
+    /// Runs the Pods of one control plane as processes of this machine.
+    Node(node::Args),
     /// Makes the authorities and keys that several core servers share.
     Pki(pki::Args),
     /// Prints the kubeconfig of a project.
@@ -102,6 +105,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Up(args) => up::run(*args).await,
         Command::Apiserver(args) => apiserver::run(*args).await,
         Command::ControllerManager(args) => components::controller_manager(args).await,
+        Command::Node(args) => node::run(args).await,
         Command::Pki(args) => pki::run(&args),
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,

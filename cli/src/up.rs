@@ -97,7 +97,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     ))
 }
 
-fn parse_image(text: &str) -> Result<(String, PathBuf)> {
+pub(crate) fn parse_image(text: &str) -> Result<(String, PathBuf)> {
     let (name, path) =
         text.split_once('=').with_context(|| format!("--image wants IMAGE=PATH, not {text:?}"))?;
     Ok((name.to_owned(), path.into()))

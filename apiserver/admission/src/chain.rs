@@ -16,22 +16,25 @@ const fn on(plugin: &'static dyn Plugin) -> Registered {
 }
 
 /// All plugins, in the order in which they run: kube-apiserver's.
-pub static PLUGINS: [Registered; 12] = [
+pub static PLUGINS: [Registered; 14] = [
     // First: nothing else matters where the namespace is gone.
     on(&lifecycle::NamespaceLifecycle),
     // Before quota, which needs requests and limits to be there.
     on(&limit_ranger::LimitRanger),
     // Before webhooks, which expect to see the token's volume.
     on(&service_account::ServiceAccount),
+    // As namespaces say with their labels.
+    on(&pod_security::PodSecurity),
     // Before quota, whose scopes select by priority class.
     on(&priority::Priority),
     on(&tolerations::DefaultTolerationSeconds),
-    // Before quota, which counts what a Pod takes beyond its containers.
-    on(&runtime_class::RuntimeClass),
     // Before quota, which counts storage by class.
     on(&default_class::DefaultStorageClass),
     // Off, as in Kubernetes: operators are seldom allowed to set finalizers on what they own things by.
     Registered { plugin: &owner_references::OwnerReferencesPermissionEnforcement, default: false },
+    on(&claim_resize::PersistentVolumeClaimResize),
+    // Before quota, which counts what a Pod takes beyond its containers.
+    on(&runtime_class::RuntimeClass),
     on(&certificates::CertificateApproval),
     on(&certificates::CertificateSigning),
     on(&certificates::CertificateSubjectRestriction),

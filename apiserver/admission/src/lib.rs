@@ -15,6 +15,7 @@
 //!
 //! This crate must not know: HTTP, storage, how a webhook is reached.
 
+mod annotations;
 mod chain;
 mod json;
 mod matching;
@@ -24,7 +25,9 @@ pub mod quota;
 mod resources;
 pub mod webhook;
 
+pub use annotations::Annotations;
 pub use chain::{Chain, PLUGINS, Registered};
+pub use freehold_machinery_cel::{Authorize, Check};
 pub use matching::Matched;
 
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, meta};
@@ -68,6 +71,8 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// The options of the request (`CreateOptions`, ...); null where there are none.
     pub options: &'a Value,
+    /// For the audit log.
+    pub annotations: &'a Annotations,
 }
 
 /// The objects of a write in the version in which somebody sees them.
@@ -150,6 +155,10 @@ pub trait Lookup {
     fn allows(&self, plane: &PlaneId, user: &User, permission: &Permission<'_>) -> bool;
     /// The plural resource of a kind, and whether it is namespaced; `None` where the plane does not serve it.
     fn resource_of(&self, plane: &PlaneId, api_version: &str, kind: &str) -> Option<(String, bool)>;
+    /// Answers the checks of expressions about a user; `None` where there is nobody to ask.
+    fn authorizer(&self, _plane: &PlaneId, _user: &User) -> Option<Arc<dyn Authorize>> {
+        None
+    }
     /// Other types of the plane that have the same objects: further versions, and groups that share them.
     fn equivalents(&self, _plane: &PlaneId, _ty: &ResourceType) -> Vec<Arc<ResourceType>> {
         Vec::new()

@@ -1,10 +1,12 @@
 //! The built-in plugins, one module each.
 
 pub mod certificates;
+pub mod claim_resize;
 pub mod default_class;
 pub mod lifecycle;
 pub mod limit_ranger;
 pub mod owner_references;
+pub mod pod_security;
 pub mod priority;
 pub mod runtime_class;
 pub mod service_account;

@@ -78,7 +78,7 @@ impl Registry {
                     continue;
                 }
                 let since = schema_since(&self.cache, &found.plane, &op.ty);
-                let object = convert::out(&op.ty, found.entry, since)?;
+                let object = convert::own(&op.ty, found.entry, since)?;
                 let Some(object) = (across.view.show)(&found.plane, object) else { continue };
                 if list.items.len() == most {
                     let (plane, place) = last.unwrap_or((found.plane, found.place));

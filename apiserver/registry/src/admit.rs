@@ -1,13 +1,24 @@
 //! Admission of writes: the built-in plugins over what the plane has in memory, quota in the same transaction, and
 //! whether a writer may grant what it grants.
 
-use crate::{DeleteOptions, Operation, Registry, validate};
-use freehold_apiserver_admission::{Attributes, Chain, Lookup, Permission, Verb, policy, quota};
+use crate::{
+    DeleteOptions, FieldValidation, Operation, Registry, WriteOptions, validate,
+    webhooks::{Hooks, Rounds},
+};
+use freehold_apiserver_admission::{
+    Attributes, Authorize, Chain, Check, Lookup, Permission, Verb,
+    policy::{self, Bound},
+    quota, webhook,
+};
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::{Cache, codec};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
-use freehold_machinery::{PlaneId, Result, User, Value, meta, user::MASTERS};
+use freehold_machinery::{
+    PlaneId, ResourceType, Result, User, Value, meta,
+    user::{AUTHENTICATED, MASTERS},
+};
+use serde_json::json;
 use std::sync::{Arc, LazyLock};
 
 /// What admission gives of a write that it lets through.
@@ -19,6 +30,8 @@ pub(crate) struct Admitted {
     pub(crate) warnings: Vec<String>,
 }
 
+/// The version of options.
+const META: &str = "meta.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 static CHAIN: LazyLock<Chain> = LazyLock::new(|| Chain::new(&[], &[]));
@@ -71,10 +84,64 @@ impl Lookup for View<'_> {
         self.policy.as_ref().is_none_or(|policy| policy.authorize(&asked).allowed)
     }
 
+    fn authorizer(&self, _: &PlaneId, user: &User) -> Option<Arc<dyn Authorize>> {
+        let policy = self.policy.clone()?;
+        Some(Arc::new(Rights { user: user.clone(), policy }))
+    }
+
+    fn equivalents(&self, _: &PlaneId, ty: &ResourceType) -> Vec<Arc<ResourceType>> {
+        let same = |other: &&Arc<ResourceType>| {
+            other.storage.group == ty.storage.group
+                && other.storage.resource == ty.storage.resource
+                && (&other.group, &other.version) != (&ty.group, &ty.version)
+        };
+        self.types.iter().filter(same).cloned().collect()
+    }
+
     fn resource_of(&self, _: &PlaneId, api_version: &str, kind: &str) -> Option<(String, bool)> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let ty = self.types.by_kind(group, version, kind)?;
         Some((ty.plural.clone(), ty.namespaced))
+    }
+}
+
+/// What a user may do, for the expressions of policies.
+struct Rights {
+    user: User,
+    policy: Arc<Policy>,
+}
+
+impl Authorize for Rights {
+    fn check(&self, check: &Check) -> Result<(bool, String), String> {
+        let account;
+        let user = match &check.service_account {
+            None => &self.user,
+            Some((namespace, name)) => {
+                account = User {
+                    name: format!("system:serviceaccount:{namespace}:{name}"),
+                    groups: vec![
+                        "system:serviceaccounts".to_owned(),
+                        format!("system:serviceaccounts:{namespace}"),
+                        AUTHENTICATED.to_owned(),
+                    ],
+                    ..User::default()
+                };
+                &account
+            }
+        };
+        let asked = freehold_apiserver_authz::Attributes {
+            user,
+            verb: &check.verb,
+            group: &check.group,
+            version: "*",
+            resource: &check.resource,
+            subresource: &check.subresource,
+            namespace: &check.namespace,
+            name: &check.name,
+            path: &check.path,
+        };
+        let decision = self.policy.authorize(&asked);
+        Ok((decision.allowed, decision.reason))
     }
 }
 
@@ -84,7 +151,7 @@ fn attributes<'a>(
     verb: Verb,
     object: Option<&'a mut Value>,
     old: Option<&'a Value>,
-    dry_run: bool,
+    (dry_run, options): (bool, &'a Value),
 ) -> Attributes<'a> {
     Attributes {
         plane: &op.plane,
@@ -97,8 +164,48 @@ fn attributes<'a>(
         object,
         old,
         dry_run,
-        options: &Value::Null,
+        options,
+        annotations: &op.annotations,
     }
+}
+
+/// `CreateOptions`, `UpdateOptions` or `PatchOptions`, for those who ask.
+fn written(verb: Verb, options: &WriteOptions) -> Value {
+    let kind = if verb == Verb::Create { "CreateOptions" } else { "UpdateOptions" };
+    let mut value = json!({"kind": kind, "apiVersion": META});
+    if options.dry_run {
+        value["dryRun"] = json!(["All"]);
+    }
+    if !options.field_manager.is_empty() {
+        value["fieldManager"] = options.field_manager.clone().into();
+    }
+    value["fieldValidation"] = match options.field_validation {
+        FieldValidation::Ignore => "Ignore",
+        FieldValidation::Warn => "Warn",
+        FieldValidation::Strict => "Strict",
+    }
+    .into();
+    value
+}
+
+fn deleting(options: &DeleteOptions) -> Value {
+    let mut value = json!({"kind": "DeleteOptions", "apiVersion": META});
+    if options.dry_run {
+        value["dryRun"] = json!(["All"]);
+    }
+    if let Some(seconds) = options.grace_period {
+        value["gracePeriodSeconds"] = seconds.into();
+    }
+    if let Some(policy) = &options.propagation {
+        value["propagationPolicy"] = policy.clone().into();
+    }
+    let preconditions = [("uid", &options.uid), ("resourceVersion", &options.resource_version)];
+    for (field, given) in
+        preconditions.into_iter().filter_map(|(field, given)| Some((field, given.as_ref()?)))
+    {
+        value["preconditions"][field] = given.clone().into();
+    }
+    value
 }
 
 fn verb(old: Option<&Value>) -> Verb {
@@ -106,37 +213,64 @@ fn verb(old: Option<&Value>) -> Verb {
 }
 
 impl Registry {
-    async fn view<'a>(&'a self, op: &'a Operation) -> Result<View<'a>> {
-        let policy = match op.user.is_in(MASTERS) {
+    /// What plugins may ask. `asked`: there are expressions, that may ask about others than who writes.
+    async fn view<'a>(&'a self, op: &'a Operation, asked: bool) -> Result<View<'a>> {
+        let policy = match op.user.is_in(MASTERS) && !asked {
             true => None,
             false => Some(self.policies.policy(&op.plane).await?),
         };
         Ok(View { cache: &self.cache, types: &op.types, policy })
     }
 
-    /// Mutating admission.
+    /// Mutating admission; gives warnings.
     pub(crate) async fn admit(
         &self,
         op: &Operation,
         draft: &mut Value,
         old: Option<&Value>,
-        dry_run: bool,
-    ) -> Result<()> {
-        let view = self.view(op).await?;
-        let mut attributes = attributes(op, verb(old), Some(draft), old, dry_run);
+        options: &WriteOptions,
+    ) -> Result<Vec<String>> {
+        let policies = self.bound_policies(op, policy::MUTATING).await?;
+        let hooks = self.hooks(op, webhook::MUTATING).await?;
+        let asked = !policies.is_empty() || !hooks.is_empty();
+        let view = self.view(op, asked).await?;
+        let given = if asked { written(verb(old), options) } else { Value::Null };
+        let mut attributes = attributes(op, verb(old), Some(draft), old, (options.dry_run, &given));
         CHAIN.admit(&mut attributes, &view)?;
-        let policies = self.bound_policies(op, policy::MUTATING);
-        if policies.is_empty() {
-            return Ok(());
+        self.mutate(op, &mut attributes, &view, &policies, &hooks).await
+    }
+
+    /// Policies and webhooks that change the object, and what ran before them once more where they did.
+    async fn mutate(
+        &self,
+        op: &Operation,
+        attributes: &mut Attributes<'_>,
+        view: &View<'_>,
+        policies: &[Bound],
+        hooks: &Hooks,
+    ) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        if policies.is_empty() && hooks.is_empty() {
+            return Ok(warnings);
         }
         let settle = |object: &mut Value| {
             validate::prune(&op.ty, object);
             validate::default(&op.ty, object);
         };
-        if policy::mutate(&mut attributes, &view, &policies, &settle)? {
-            CHAIN.admit(&mut attributes, &view)?;
+        let by_policies = policy::mutate(attributes, view, policies, &settle)?;
+        let mut rounds = Rounds::default();
+        let by_hooks =
+            self.mutate_by_webhooks(op, attributes, view, hooks, &mut rounds, &mut warnings).await?;
+        if by_policies || by_hooks {
+            CHAIN.admit(attributes, view)?;
+            if by_hooks {
+                let again: Vec<Bound> = policies.iter().filter(|p| p.runs_again()).cloned().collect();
+                policy::mutate(attributes, view, &again, &settle)?;
+            }
+            rounds.again(attributes.object());
+            self.mutate_by_webhooks(op, attributes, view, hooks, &mut rounds, &mut warnings).await?;
         }
-        Ok(())
+        Ok(warnings)
     }
 
     /// Validating admission, and the quotas that the write uses up: they are changed with it, or not at all.
@@ -145,15 +279,23 @@ impl Registry {
         op: &Operation,
         draft: &mut Value,
         old: Option<&Value>,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<Admitted> {
         if op.ty.group == RBAC {
             self.check_escalation(op, draft, old).await?;
         }
-        let view = self.view(op).await?;
-        let attributes = attributes(op, verb(old), Some(draft), old, dry_run);
+        let policies = self.bound_policies(op, policy::VALIDATING).await?;
+        let hooks = self.hooks(op, webhook::VALIDATING).await?;
+        let asked = !policies.is_empty() || !hooks.is_empty();
+        let view = self.view(op, asked).await?;
+        let given = if asked { written(verb(old), options) } else { Value::Null };
+        let attributes = attributes(op, verb(old), Some(draft), old, (options.dry_run, &given));
         CHAIN.validate(&attributes, &view)?;
-        let warnings = policy::validate(&attributes, &view, &self.bound_policies(op, policy::VALIDATING))?;
+        let mut warnings = op.annotations.take_warnings();
+        warnings.extend(policy::validate(&attributes, &view, &policies)?);
+        if !hooks.is_empty() {
+            warnings.extend(self.validate_by_webhooks(op, &attributes, &view, &hooks).await?);
+        }
         let Some(namespace) = op.namespace.as_deref().filter(|_| op.ty.namespaced) else {
             return Ok(Admitted { warnings, ..Admitted::default() });
         };
@@ -184,11 +326,38 @@ impl Registry {
         live: &Value,
         options: &DeleteOptions,
     ) -> Result<Vec<String>> {
-        let view = self.view(op).await?;
-        let mut attributes = attributes(op, Verb::Delete, None, Some(live), options.dry_run);
+        let object = None;
+        self.pass(op, (Verb::Delete, object, Some(live)), (options.dry_run, deleting(options))).await
+    }
+
+    /// Admission of a connection (`pods/exec`), with the options that it has; gives warnings.
+    pub async fn admit_connect(&self, op: &Operation, mut options: Value) -> Result<Vec<String>> {
+        let given = options.clone();
+        self.pass(op, (Verb::Connect, Some(&mut options), None), (false, given)).await
+    }
+
+    /// Both passes of admission over something that is not stored.
+    async fn pass(
+        &self,
+        op: &Operation,
+        (verb, object, old): (Verb, Option<&mut Value>, Option<&Value>),
+        (dry_run, options): (bool, Value),
+    ) -> Result<Vec<String>> {
+        let policies = self.bound_policies(op, policy::VALIDATING).await?;
+        let (mutating, validating) =
+            (self.hooks(op, webhook::MUTATING).await?, self.hooks(op, webhook::VALIDATING).await?);
+        let asked = !policies.is_empty() || !mutating.is_empty() || !validating.is_empty();
+        let view = self.view(op, asked).await?;
+        let mut attributes = attributes(op, verb, object, old, (dry_run, &options));
         CHAIN.admit(&mut attributes, &view)?;
+        let mut warnings = self.mutate(op, &mut attributes, &view, &[], &mutating).await?;
         CHAIN.validate(&attributes, &view)?;
-        policy::validate(&attributes, &view, &self.bound_policies(op, policy::VALIDATING))
+        warnings.extend(op.annotations.take_warnings());
+        warnings.extend(policy::validate(&attributes, &view, &policies)?);
+        if !validating.is_empty() {
+            warnings.extend(self.validate_by_webhooks(op, &attributes, &view, &validating).await?);
+        }
+        Ok(warnings)
     }
 
     /// Nobody grants more than they have, unless they may `escalate` or `bind`.

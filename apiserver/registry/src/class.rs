@@ -1,7 +1,7 @@
 //! The objects of a `ControlPlaneClass`: what every plane of the class begins with. They are checked like any other object
 //! when the class is written, and made into what is stored when its layer is.
 
-use crate::{Operation, convert, registry::path_of, strategy, validate};
+use crate::{Annotations, Operation, convert, registry::path_of, strategy, validate};
 use freehold_apiserver_catalog::{TypeSet, custom_types, share};
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
@@ -87,6 +87,7 @@ fn one(types: &Arc<TypeSet>, object: &Value) -> Result<(ObjectPath, Value), Stri
         namespace: Some(namespace.to_owned()).filter(|_| ty.namespaced),
         name: Some(name.to_owned()),
         subresource: None,
+        annotations: Annotations::default(),
     };
     let mut draft = object.clone();
     let kept = ["name", "namespace", "labels", "annotations"];

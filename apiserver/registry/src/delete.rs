@@ -1,8 +1,6 @@
 //! Deletes: at once, or begun and left to finalizers, a grace period or the garbage collector.
 
-use crate::{
-    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, convert, strategy, write,
-};
+use crate::{DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, strategy, write};
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
 use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::FieldError};
@@ -34,7 +32,7 @@ impl Registry {
             }
             let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let entry = entry.ok_or_else(|| op.not_found())?;
-            let live = convert::to_served(&op.ty, entry.value())?;
+            let live = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
             check_preconditions(op, options, &live)?;
             if own.below == Below::Kept {
                 let why =
@@ -100,7 +98,7 @@ impl Registry {
             return Ok(Ok(written(marked)));
         }
         meta::remove(&mut marked, "resourceVersion");
-        let stored = convert::to_stored(&op.ty, marked.clone())?;
+        let stored = self.to_stored(op, marked.clone()).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
         Ok(match self.commit(op, path, own, change, Vec::new()).await? {
             Committed::Done(revision) => {

@@ -11,6 +11,7 @@ mod across;
 mod actions;
 mod admit;
 mod class;
+mod conversion;
 mod convert;
 mod delete;
 mod list;
@@ -24,10 +25,16 @@ mod select;
 mod strategy;
 mod validate;
 mod watch;
+mod webhooks;
 mod write;
 
 pub use across::{Across, View};
 pub use class::class_objects;
+pub use freehold_apiserver_admission::{
+    Annotations,
+    webhook::{At, ClientConfig},
+};
 pub use op::*;
 pub use registry::{PolicySource, Registry};
 pub use strategy::ServiceRanges;
+pub use webhooks::{Question, Webhooks};

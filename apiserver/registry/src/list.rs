@@ -5,7 +5,7 @@
 //! restart, and expire when the store compacts.
 
 use crate::{
-    List, ListOptions, Operation, Registry, convert,
+    List, ListOptions, Operation, Registry,
     registry::{parse_version, schema_since},
     select::Selection,
 };
@@ -154,8 +154,8 @@ impl Registry {
         let last = found.items.last().map(|(place, _)| place.clone()).unwrap_or_default();
         let token = if found.more { Token::encode(found.revision, &last) } else { String::new() };
         let since = schema_since(&self.cache, &op.plane, &op.ty);
-        let shown = found.items.into_iter().map(|(_, entry)| convert::out(&op.ty, entry, since));
-        let items = shown.collect::<Result<_>>()?;
+        let entries = found.items.into_iter().map(|(_, entry)| entry).collect();
+        let items = self.converter.all(&op.plane, &op.ty, entries, since).await?;
         Ok(List { items, revision: found.revision, continue_token: token, remaining: found.remaining })
     }
 

@@ -1,6 +1,7 @@
 //! What a request asks of the registry, and what it answers.
 
 use bytes::Bytes;
+use freehold_apiserver_admission::Annotations;
 pub use freehold_apiserver_cache::EventKind;
 use freehold_apiserver_cache::{CacheEvent, Entry};
 use freehold_apiserver_catalog::TypeSet;
@@ -24,6 +25,8 @@ pub struct Operation {
     pub name: Option<String>,
     /// The subresource in the URL.
     pub subresource: Option<String>,
+    /// What admission says of it to the audit log.
+    pub annotations: Annotations,
 }
 
 /// A decoded body.

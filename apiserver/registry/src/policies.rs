@@ -2,7 +2,8 @@
 
 use crate::{Operation, Registry};
 use freehold_apiserver_admission::policy::{self, Binding, Bound, Compiled, Policy};
-use freehold_machinery::Value;
+use freehold_apiserver_cache::{Entry, ListRequest};
+use freehold_machinery::{Result, Value};
 use std::sync::{Arc, LazyLock};
 
 static POLICIES: LazyLock<Compiled<Policy>> = LazyLock::new(Compiled::default);
@@ -10,26 +11,32 @@ static BINDINGS: LazyLock<Compiled<Binding>> = LazyLock::new(Compiled::default);
 
 impl Registry {
     /// The policies of a plane that are bound, in the order of their names. Without bindings no policy is looked at.
-    pub(crate) fn bound_policies(&self, op: &Operation, resources: [&'static str; 2]) -> Vec<Bound> {
+    pub(crate) async fn bound_policies(
+        &self,
+        op: &Operation,
+        resources: [&'static str; 2],
+    ) -> Result<Vec<Bound>> {
         let [policies, bindings] = resources;
-        let bindings = self.compiled(op, bindings, &BINDINGS, Binding::of);
+        let bindings = self.compiled(op, bindings, &BINDINGS, Binding::of).await?;
         if bindings.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        Bound::join(self.compiled(op, policies, &POLICIES, Policy::of), &bindings)
+        Ok(Bound::join(self.compiled(op, policies, &POLICIES, Policy::of).await?, &bindings))
     }
 
-    fn compiled<T>(
+    /// The objects of a resource of admission, compiled.
+    pub(crate) async fn compiled<T>(
         &self,
         op: &Operation,
         resource: &'static str,
         known: &Compiled<T>,
         compile: fn(&Value) -> T,
-    ) -> Vec<Arc<T>> {
-        let entries = self.cache.peek_list(&op.plane, policy::GROUP, resource, None);
-        let in_use = |entry: &Arc<freehold_apiserver_cache::Entry>| {
-            known.get(&op.plane, resource, entry.name(), entry.modified, || compile(&entry.value()))
+    ) -> Result<Vec<Arc<T>>> {
+        let request = ListRequest { plane: &op.plane, group: policy::GROUP, resource, namespace: None };
+        let objects = self.cache.list(request).await?.objects;
+        let of = |(_, entry): (Box<str>, Arc<Entry>)| {
+            known.get(&op.plane, resource, entry.name(), entry.modified, || entry.value(), compile)
         };
-        entries.iter().map(in_use).collect()
+        Ok(objects.into_iter().map(of).collect())
     }
 }

@@ -1,11 +1,11 @@
 //! The registry itself, and reads of single objects.
 
-use crate::{Object, Operation, convert};
+use crate::{Object, Operation, Webhooks, conversion::Converter, validate};
 use async_trait::async_trait;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_storage::{ObjectPath, Placement};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, resource::Conversion};
 use std::sync::Arc;
 
 /// Serves every resource of every plane.
@@ -14,6 +14,8 @@ pub struct Registry {
     pub(crate) cache: Arc<Cache>,
     pub(crate) policies: Arc<dyn PolicySource>,
     pub(crate) services: crate::strategy::ServiceRanges,
+    pub(crate) webhooks: Arc<dyn Webhooks>,
+    pub(crate) converter: Arc<Converter>,
 }
 
 /// Who may do what in each plane, for the checks that keep people from granting what they don't have.
@@ -50,8 +52,15 @@ impl Operation {
 
 impl Registry {
     /// A registry over a store and the cache that follows it.
-    pub fn new(stores: impl Into<Placement>, cache: Arc<Cache>, policies: Arc<dyn PolicySource>) -> Self {
-        Self { stores: stores.into(), cache, policies, services: crate::strategy::ServiceRanges::default() }
+    pub fn new(
+        stores: impl Into<Placement>,
+        cache: Arc<Cache>,
+        policies: Arc<dyn PolicySource>,
+        webhooks: Arc<dyn Webhooks>,
+    ) -> Self {
+        let services = crate::strategy::ServiceRanges::default();
+        let converter = Arc::new(Converter::new(webhooks.clone()));
+        Self { stores: stores.into(), cache, policies, services, webhooks, converter }
     }
 
     /// The cache that reads are served from.
@@ -67,10 +76,28 @@ impl Registry {
             Some(revision) => self.cache.wait_for_asked(revision).await?,
         }
         let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
+        let since = schema_since(&self.cache, &op.plane, &op.ty);
+        let object = self.converter.out(&op.plane, &op.ty, entry, since).await?;
         match op.subresource.as_deref() {
-            Some("scale") => crate::scale::read(op, &entry.value()).map(|v| Object::Value(Arc::new(v))),
-            _ => convert::out(&op.ty, entry, schema_since(&self.cache, &op.plane, &op.ty)),
+            Some("scale") => crate::scale::read(op, &object.value()).map(|v| Object::Value(Arc::new(v))),
+            _ => Ok(object),
         }
+    }
+}
+
+impl Registry {
+    /// An object as it is stored, from the version that was asked for. What a webhook made of it is pruned like what a
+    /// client sends.
+    pub(crate) async fn to_stored(&self, op: &Operation, object: Value) -> Result<Value> {
+        let mut stored = self.converter.to_stored(&op.plane, &op.ty, object).await?;
+        if matches!(op.ty.storage.conversion, Conversion::Webhook(_))
+            && let Some(version) = op.ty.storage.api_version.rsplit('/').next()
+            && let Some(ty) = op.types.find(&op.ty.group, version, &op.ty.plural)
+        {
+            validate::prune(ty, &mut stored);
+            validate::default(ty, &mut stored);
+        }
+        Ok(stored)
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::{
     Across, Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions,
     across::PAGE,
+    conversion::Converter,
     convert,
     registry::{parse_version, schema_since},
     select::Selection,
@@ -24,6 +25,8 @@ const BOOKMARK: Duration = Duration::from_secs(60);
 struct Watch {
     cache: Arc<Cache>,
     subscription: Subscription,
+    /// Asks the plane's webhooks for other versions, where the watch is of one plane.
+    converter: Option<(PlaneId, Arc<Converter>)>,
     ty: Arc<ResourceType>,
     selection: Selection,
     view: View,
@@ -101,6 +104,7 @@ impl Registry {
             other => other,
         };
         let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
+        let scope_of = scope.clone();
         let mut subscription = self.cache.watch(scope, group, resource, start).await?;
         let initial = match (start, subscription.initial.take()) {
             (WatchStart::After(_), _) => Initial::Done,
@@ -109,8 +113,10 @@ impl Registry {
                 Initial::Store(Box::new(self.pages(op, across, subscription.revision, None).await?))
             }
         };
+        let is_one = matches!(scope_of, Scope::Plane(_));
         let watch = Watch {
             cache: self.cache.clone(),
+            converter: is_one.then(|| (op.plane.clone(), self.converter.clone())),
             ready: VecDeque::new(),
             ty: op.ty.clone(),
             bookmarks: options.bookmarks.then(|| interval_at(Instant::now() + BOOKMARK, BOOKMARK)),
@@ -159,7 +165,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 event = self.subscription.next() => match event {
-                    Some(event) => self.take(event),
+                    Some(event) => self.take(event).await,
                     None => self.done = true,
                 },
                 () = due(&mut self.bookmarks) => {
@@ -193,15 +199,25 @@ impl Watch {
                 self.ready.push_back(WatchEvent::Bookmark(self.subscription.revision, true));
             }
         }
-        for (plane, entry) in page {
-            if self.selection.matches(&entry) {
-                let since = schema_since(&self.cache, &plane, &self.ty);
-                self.show(EventKind::Added, &plane, convert::out(&self.ty, entry, since), None);
+        let chosen: Vec<_> = page.into_iter().filter(|(_, entry)| self.selection.matches(entry)).collect();
+        if let (Some((plane, converter)), false) = (&self.converter, chosen.is_empty()) {
+            let (plane, since) = (plane.clone(), schema_since(&self.cache, plane, &self.ty));
+            let entries = chosen.into_iter().map(|(_, entry)| entry).collect();
+            match converter.clone().all(&plane, &self.ty, entries, since).await {
+                Ok(objects) => {
+                    objects.into_iter().for_each(|o| self.show(EventKind::Added, &plane, Ok(o), None))
+                }
+                Err(status) => self.show(EventKind::Added, &plane, Err(status), None),
             }
+            return;
+        }
+        for (plane, entry) in chosen {
+            let since = schema_since(&self.cache, &plane, &self.ty);
+            self.show(EventKind::Added, &plane, convert::own(&self.ty, entry, since), None);
         }
     }
 
-    fn take(&mut self, event: Arc<CacheEvent>) {
+    async fn take(&mut self, event: Arc<CacheEvent>) {
         let Some(change) = event.change() else { return };
         let now = change.kind != EventKind::Deleted && self.selection.matches(&change.entry);
         let before = change.previous.as_ref().is_some_and(|entry| self.selection.matches(entry));
@@ -216,7 +232,10 @@ impl Watch {
             (false, false) => return,
         };
         // An event is newer than the schema that it was written by.
-        let object = convert::out(&self.ty, entry, 0);
+        let object = match &self.converter {
+            Some((plane, converter)) => converter.out(plane, &self.ty, entry, 0).await,
+            None => convert::own(&self.ty, entry, 0),
+        };
         let (plane, source) = (event.plane.clone(), (event, self.view.key));
         self.show(kind, &plane, object, Some(source));
     }

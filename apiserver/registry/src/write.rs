@@ -2,7 +2,7 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, admit::Admitted,
-    convert, delete, prepare, scale, strategy, validate,
+    delete, prepare, scale, strategy, validate,
 };
 use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
@@ -88,7 +88,7 @@ impl Registry {
             let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let live = match entry {
                 Some(entry) => {
-                    let value = convert::to_served(&op.ty, entry.value())?;
+                    let value = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
                     Some(Live { value, modified: entry.modified })
                 }
                 None => None,
@@ -363,14 +363,15 @@ impl Registry {
             None => meta::remove(&mut draft, "resourceVersion"),
         }
         self.strategize(op, &mut draft, old).await?;
-        self.admit(op, &mut draft, old, options.dry_run).await?;
+        let mut warnings = self.admit(op, &mut draft, old, options).await?;
         validate::prune(&op.ty, &mut draft);
         validate::object(op, &draft, old)?;
         if let Some(schema) = op.ty.schema.get() {
             schema::zeros::complete(&mut draft, schema);
         }
-        let Admitted { mut also, warnings } =
-            self.validate_admission(op, &mut draft, old, options.dry_run).await?;
+        let Admitted { mut also, warnings: more } =
+            self.validate_admission(op, &mut draft, old, options).await?;
+        warnings.extend(more);
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
                 return Ok((Outcome::Done(live.value.clone()), warnings));
@@ -385,7 +386,7 @@ impl Registry {
         }
         also.extend(self.registrations(op, Some(&draft), old).await?);
         meta::remove(&mut draft, "resourceVersion");
-        let stored = convert::to_stored(&op.ty, draft.clone())?;
+        let stored = self.to_stored(op, draft.clone()).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
         let outcome = match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {

@@ -89,6 +89,17 @@ pub trait Backend: Send + Sync + 'static {
     async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions)
     -> Result<Written, Status>;
 
+    /// Admits a connection (`pods/exec`) with its options; gives warnings.
+    async fn admit_connect(
+        &self,
+        target: &Target,
+        op: Operation,
+        options: Value,
+    ) -> Result<Vec<String>, Status> {
+        let _ = (target, op, options);
+        Err(Status::no_such_resource())
+    }
+
     /// Deletes all that `list` selects; gives what was deleted.
     async fn delete_collection(
         &self,

@@ -8,7 +8,7 @@ use crate::{
 use freehold_apiserver_authz::{Attributes, forbidden};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};
-use freehold_apiserver_registry::Operation;
+use freehold_apiserver_registry::{Annotations, Operation};
 use freehold_machinery::{PlaneId, ResourceType, Status, User};
 use http::request::Parts;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ impl Call<'_> {
             namespace: path.namespace.clone().filter(|_| ty.namespaced),
             name: path.name.clone().filter(|_| path.named),
             subresource: path.subresource.clone(),
+            annotations: Annotations::default(),
         }
     }
 }

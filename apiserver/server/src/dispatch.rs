@@ -3,7 +3,7 @@
 use crate::{
     aggregated,
     call::Call,
-    documents, logs, negotiate,
+    connect, documents, logs, negotiate,
     options::{self, Write},
     output::{self, Output},
     planes, read,
@@ -47,6 +47,9 @@ pub(crate) async fn dispatch(
     let ty = find(&types, path)?.clone();
     *call.known = true;
     let op = call.operation(&types, &ty, path);
+    if let Some(kind) = connect::options_kind(&ty, op.subresource.as_deref()) {
+        return connect::serve(call, op, kind).await;
+    }
     check(&op, path, &call.info.verb)?;
     let mut reply = match (op.subresource.as_deref(), reviews::find(&ty)) {
         (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await?,

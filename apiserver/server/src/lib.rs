@@ -15,6 +15,7 @@ mod backend;
 mod call;
 mod coalesce;
 mod config;
+mod connect;
 mod dispatch;
 mod documents;
 mod events;

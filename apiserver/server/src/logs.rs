@@ -10,8 +10,9 @@ use crate::{
     respond::{self, Reply},
     upstream,
 };
+use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{Status, Value};
+use freehold_machinery::{PlaneId, Status, Value};
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -43,6 +44,10 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
     }
     let found = node_of(call, &op, node).await?;
     let (host, port) = address(&found, node)?;
+    // Who may write a project's Nodes could have this server ask any address in its own name.
+    if !matches!(&call.target, Target::Local(plane) if plane.is_core() || *plane == PlaneId::infra()) {
+        return Err(Status::unavailable("logs are read from nodes of the infra plane alone"));
+    }
     let segment = |text: &str| percent_encode(text, b"");
     let namespace = op.namespace.as_deref().unwrap_or_default();
     let path = format!(

@@ -4,7 +4,7 @@ use crate::{
     Computed,
     budget::{PURSE, Purse},
     check,
-    library::env,
+    library::{authz::Authorizer, env},
     macros::repeat_targets,
     rewrite::{children, lower, measure, objects_as_maps, rewrite},
     typing::{self, VariableType, errors},
@@ -96,6 +96,8 @@ pub enum Variable<'a> {
     Computed(&'a Computed),
     /// An object of what other expressions gave (`variables` of an admission policy).
     Fields(&'a [(String, Computed)]),
+    /// The authorizer of an admission policy.
+    Authorizer(&'a Authorizer),
 }
 
 /// A compiled expression.
@@ -360,6 +362,7 @@ impl Variable<'_> {
                 let fields = fields.iter().map(|(name, value)| (name.clone(), value.0.clone_as_boxed()));
                 Box::new(value::Map::of(fields))
             }
+            Self::Authorizer(authorizer) => Box::new(authorizer.value()),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! Failures are panics that show what was asked and what came: this crate is for tests alone.
 
 mod held;
+mod hooks;
 mod http;
 mod processes;
 mod rogue;
@@ -23,6 +24,7 @@ pub use freehold_tests_harness::{
     Server, crds, freehold_binary, history, until,
 };
 pub use held::Held;
+pub use hooks::{ADDRESS as HOOK_ADDRESS, HookServer, Reply, patching};
 pub use http::{Answer, Http};
 pub use processes::{end_with_kill, processes_with};
 pub use rogue::{Rogue, Way};

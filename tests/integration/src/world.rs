@@ -1,7 +1,7 @@
 //! One server for each engine, shared by the tests that run at the same time; each test keeps to its own projects or
 //! namespaces. The last test that holds it stops it.
 
-use freehold_tests_harness::{Engine, Kubectl, Server};
+use freehold_tests_harness::{Engine, Kubectl, Options, Server};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -28,7 +28,10 @@ pub fn world(engine: Engine) -> Shared {
     if let Some(world) = current.upgrade() {
         return Shared(world);
     }
-    let world = Arc::new(World { server: Server::start(engine), engine, projects: Mutex::default() });
+    // Webhooks of tests are on this machine.
+    let args = vec!["--outbound-networks=public,127.0.0.0/8".to_owned()];
+    let options = Options { engine, args, ..Options::default() };
+    let world = Arc::new(World { server: Server::start(options), engine, projects: Mutex::default() });
     // Once, not by whichever tests come first at the same time.
     world.organization(ORGANIZATION, &[]);
     *current = Arc::downgrade(&world);

@@ -1,21 +1,41 @@
 //! What must hold of policies and bindings when they are written.
 
+use super::typing::Environment;
 use freehold_machinery::{Value, status::FieldError};
-use freehold_machinery_cel::{CompileError, Program};
-use std::sync::Arc;
+use freehold_machinery_cel::{OutputType, Program};
 
-/// What every expression can name.
-const NAMES: [&str; 5] = ["object", "oldObject", "request", "namespaceObject", "variables"];
+/// What an expression has to give.
+#[derive(Clone, Copy, PartialEq)]
+enum Gives {
+    Truth,
+    Text,
+    TextOrNull,
+    Anything,
+    Mutation,
+}
 
-type Compile = fn(&str) -> Result<Arc<Program>, CompileError>;
+impl Gives {
+    /// What is wrong about the type of what an expression gives.
+    fn complaint(self, ty: &OutputType) -> Option<String> {
+        let wanted = match self {
+            _ if ty.is_dyn() => return None,
+            Self::Truth if !ty.is_bool() => "bool",
+            Self::Text if !ty.is_string() => "string",
+            Self::TextOrNull if !ty.is_string() && ty.to_string() != "null_type" => {
+                "one of [string null_type]"
+            }
+            _ => return None,
+        };
+        Some(format!("must evaluate to {wanted} but got {ty}"))
+    }
+}
 
 /// What is wrong about a policy or binding of that resource.
 pub fn check(resource: &str, object: &Value) -> Vec<FieldError> {
-    let mut checker = Checker { names: NAMES.to_vec(), errors: Vec::new() };
     let spec = &object["spec"];
-    if spec["paramKind"].is_object() {
-        checker.names.push("params");
-    }
+    let params = spec["paramKind"].is_object().then_some(None);
+    let environment = Environment::new(None, params).with_variables(&spec["variables"]);
+    let mut checker = Checker { environment, errors: Vec::new() };
     match resource {
         "validatingadmissionpolicies" => checker.validating(spec),
         "mutatingadmissionpolicies" => checker.mutating(spec),
@@ -26,7 +46,7 @@ pub fn check(resource: &str, object: &Value) -> Vec<FieldError> {
 }
 
 struct Checker {
-    names: Vec<&'static str>,
+    environment: Environment,
     errors: Vec<FieldError>,
 }
 
@@ -50,9 +70,9 @@ impl Checker {
         }
         for (at, validation) in validations.iter().enumerate() {
             let path = format!("spec.validations[{at}]");
-            self.expression(&path, validation, "expression", Program::compile);
+            self.expression(&path, validation, "expression", Gives::Truth);
             if validation["messageExpression"].as_str().is_some_and(|source| !source.is_empty()) {
-                self.expression(&path, validation, "messageExpression", Program::compile);
+                self.expression(&path, validation, "messageExpression", Gives::Text);
             }
         }
         for (at, annotation) in annotations.iter().enumerate() {
@@ -60,7 +80,7 @@ impl Checker {
             if annotation["key"].as_str().unwrap_or_default().is_empty() {
                 self.required(format!("{path}.key"), "");
             }
-            self.expression(&path, annotation, "valueExpression", Program::compile);
+            self.expression(&path, annotation, "valueExpression", Gives::TextOrNull);
         }
     }
 
@@ -90,12 +110,7 @@ impl Checker {
                 self.errors.push(FieldError::forbidden(format!("{path}.{other}"), detail.replace('"', "")));
             }
             if mutation[own].is_object() {
-                self.expression(
-                    &format!("{path}.{own}"),
-                    &mutation[own],
-                    "expression",
-                    Program::compile_mutation,
-                );
+                self.expression(&format!("{path}.{own}"), &mutation[own], "expression", Gives::Mutation);
             } else {
                 let detail = format!("must be specified when patchType is {}", mutation["patchType"]);
                 self.required(format!("{path}.{own}"), &detail.replace('"', ""));
@@ -117,12 +132,12 @@ impl Checker {
         for (at, variable) in items(spec, "variables").iter().enumerate() {
             let path = format!("spec.variables[{at}]");
             self.name(&path, variable);
-            self.expression(&path, variable, "expression", Program::compile);
+            self.expression(&path, variable, "expression", Gives::Anything);
         }
         for (at, condition) in items(spec, "matchConditions").iter().enumerate() {
             let path = format!("spec.matchConditions[{at}]");
             self.name(&path, condition);
-            self.expression(&path, condition, "expression", Program::compile);
+            self.expression(&path, condition, "expression", Gives::Truth);
         }
     }
 
@@ -144,16 +159,20 @@ impl Checker {
         }
     }
 
-    fn expression(&mut self, path: &str, holder: &Value, field: &str, compile: Compile) {
+    fn expression(&mut self, path: &str, holder: &Value, field: &str, gives: Gives) {
         let path = format!("{path}.{field}");
         let source = holder[field].as_str().unwrap_or_default();
         if source.trim().is_empty() {
             return self.required(path, &format!("{field} is not specified"));
         }
-        let names: Vec<_> = self.names.iter().map(|name| (*name, None)).collect();
-        if let Err(error) = compile(source).and_then(|program| program.check(&names, false)) {
-            self.errors.push(FieldError::invalid(path, source.into(), error.0));
-        }
+        let mutation = gives == Gives::Mutation;
+        let compiled = if mutation { Program::compile_mutation(source) } else { Program::compile(source) };
+        let typed = compiled.and_then(|_| self.environment.type_of(source, mutation));
+        let wrong = match typed {
+            Ok(ty) => gives.complaint(&ty),
+            Err(error) => Some(error.0),
+        };
+        self.errors.extend(wrong.map(|why| FieldError::invalid(path, source.into(), why)));
     }
 
     fn binding(&mut self, spec: &Value) {

@@ -1,11 +1,13 @@
 //! Policies and bindings with their expressions compiled.
 
+use super::scope::Names;
 use crate::matching::Match;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_machinery_cel::Program;
+use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 /// Compiled states that are kept; where there are more, all are forgotten and compiled again as they are used.
@@ -52,6 +54,10 @@ pub struct Policy {
     pub(super) variables: Vec<Named>,
     pub(super) validations: Vec<Validation>,
     pub(super) mutations: Vec<Mutation>,
+    /// `auditAnnotations`: keys, each with what gives its value.
+    pub(super) audited: Vec<Named>,
+    /// What any of its expressions names.
+    pub(super) names: Names,
     /// `apiVersion` and `kind` of parameters.
     pub(super) param_kind: Option<(String, String)>,
     /// `failurePolicy` is not `Ignore`.
@@ -128,7 +134,13 @@ impl Policy {
     pub fn of(object: &Value) -> Self {
         let spec = &object["spec"];
         let kind = &spec["paramKind"];
-        Self {
+        let audited = |value: &Value| Named {
+            name: text(value, "key"),
+            expression: Expression::plain(value, "valueExpression"),
+        };
+        let mut policy = Self {
+            audited: list(spec, "auditAnnotations").map(audited).collect(),
+            names: Names::default(),
             name: meta::name(object).to_owned(),
             matches: Match::of(&spec["matchConstraints"]),
             conditions: list(spec, "matchConditions").map(Named::of).collect(),
@@ -138,7 +150,21 @@ impl Policy {
             param_kind: kind.is_object().then(|| (text(kind, "apiVersion"), text(kind, "kind"))),
             fails: spec["failurePolicy"] != "Ignore",
             again: spec["reinvocationPolicy"] == "IfNeeded",
-        }
+        };
+        policy.names = Names::of(policy.expressions());
+        policy
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let named = self.conditions.iter().chain(&self.variables).chain(&self.audited);
+        let validations = self
+            .validations
+            .iter()
+            .flat_map(|validation| [Some(&validation.expression), validation.message_expression.as_ref()]);
+        let mutations = self.mutations.iter().map(|mutation| match mutation {
+            Mutation::Apply(expression) | Mutation::Json(expression) => expression,
+        });
+        named.map(|named| &named.expression).chain(validations.flatten()).chain(mutations)
     }
 }
 
@@ -160,39 +186,86 @@ impl Binding {
 /// An object: its plane, resource and name.
 type Place = (PlaneId, &'static str, String);
 
-/// What was compiled, by the state of the object that it was compiled from.
+/// What was compiled: by the state of the object that it was compiled from, and once for all objects of one content.
 #[derive(Debug)]
 pub struct Compiled<T> {
     known: Mutex<HashMap<Place, (u64, Arc<T>)>>,
+    contents: Mutex<HashMap<[u8; 32], Weak<T>>>,
 }
 
 impl<T> Default for Compiled<T> {
     fn default() -> Self {
-        Self { known: Mutex::default() }
+        Self { known: Mutex::default(), contents: Mutex::default() }
     }
 }
 
+/// Names what is compiled of an object: everything but what the server alone writes.
+fn content(object: &Value) -> [u8; 32] {
+    let mut digest = Sha256::new_with_prefix(meta::name(object));
+    for (field, value) in object.as_object().into_iter().flatten() {
+        if field != "metadata" && field != "status" {
+            digest.update(format!("\n{field}={value}"));
+        }
+    }
+    digest.finalize().into()
+}
+
 impl<T> Compiled<T> {
-    /// The compiled state of an object as of a revision; `compile` makes it where it is not known yet.
+    /// The compiled state of an object as of a revision. Where it is not known yet, `read` gives the object and `compile`
+    /// what is made of it.
     pub fn get(
         &self,
         plane: &PlaneId,
         resource: &'static str,
         name: &str,
         modified: u64,
-        compile: impl FnOnce() -> T,
+        read: impl FnOnce() -> Value,
+        compile: impl FnOnce(&Value) -> T,
     ) -> Arc<T> {
         let key = (plane.clone(), resource, name.to_owned());
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = lock().get(&key).filter(|(at, _)| *at == modified) {
+        if let Some((_, known)) = lock(&self.known).get(&key).filter(|(at, _)| *at == modified) {
             return known.clone();
         }
-        let made = Arc::new(compile());
-        let mut known = lock();
+        let object = read();
+        let content = content(&object);
+        let shared = lock(&self.contents).get(&content).and_then(Weak::upgrade);
+        let made = shared.unwrap_or_else(|| {
+            let made = Arc::new(compile(&object));
+            let mut contents = lock(&self.contents);
+            if contents.len() >= KEPT {
+                contents.retain(|_, made| made.strong_count() > 0);
+            }
+            contents.insert(content, Arc::downgrade(&made));
+            made
+        });
+        let mut known = lock(&self.known);
         if known.len() >= KEPT {
             known.clear();
         }
         known.insert(key, (modified, made.clone()));
         made
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn equal_policies_of_planes_are_compiled_once() {
+        let compiled = Compiled::default();
+        let of = |plane: &PlaneId, revision: u64, expression: &str| {
+            let object = json!({"metadata": {"name": "p", "uid": revision}, "spec": {"validations": [{"expression": expression}]}});
+            compiled.get(plane, "policies", "p", revision, || object, Policy::of)
+        };
+        let first = of(&PlaneId::core(), 1, "true");
+        assert!(Arc::ptr_eq(&first, &of(&PlaneId::infra(), 7, "true")));
+        assert!(Arc::ptr_eq(&first, &of(&PlaneId::core(), 1, "true")));
+        assert!(!Arc::ptr_eq(&first, &of(&PlaneId::core(), 8, "false")));
     }
 }

@@ -4,8 +4,8 @@
 //! Policies and bindings are compiled once for each state that they have ([`Compiled`]). A write is looked at by those
 //! whose rules and selectors match it; expressions are evaluated within the budgets of `freehold-machinery-cel`.
 //!
-//! Not here: `authorizer` in expressions (an expression that names it fails), audit annotations (there is no audit log),
-//! type checking with warnings in a policy's status.
+//! Types of expressions are checked when a policy is written, and against the types that its rules name for its status
+//! ([`checked_status`]).
 
 mod check;
 pub(crate) mod compiled;
@@ -13,11 +13,14 @@ pub(crate) mod compiled;
 mod mutate;
 mod params;
 pub(crate) mod scope;
+mod typing;
 mod validate;
 
 pub use check::check;
 pub use compiled::{Binding, Compiled, Policy};
 pub use mutate::mutate;
+pub(crate) use typing::Environment;
+pub use typing::checked_status;
 pub use validate::validate;
 
 use crate::Attributes;
@@ -41,6 +44,11 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// Whether it runs again when others changed the object after it.
+    pub fn runs_again(&self) -> bool {
+        self.policy.again
+    }
+
     /// Policies with the bindings that name them, in the order of the policies.
     pub fn join(policies: Vec<Arc<Policy>>, bindings: &[Arc<Binding>]) -> Vec<Self> {
         let bind = |policy: Arc<Policy>| {

@@ -103,14 +103,25 @@ fn apply_all(
     param: Option<Arc<Value>>,
     settle: &dyn Fn(&mut Value),
 ) -> std::result::Result<(), String> {
-    let mut scope = Scope::new(&policy.variables, attributes, &attributes.seen(), lookup, param.as_deref());
+    let mut scope = Scope::new(
+        (&policy.variables, policy.names),
+        attributes,
+        &attributes.seen(),
+        lookup,
+        param.as_deref(),
+    );
     if !conditions_hold(&policy.conditions, &mut scope)? {
         return Ok(());
     }
     for mutation in &policy.mutations {
         // Each mutation sees what those before it did.
-        let mut scope =
-            Scope::new(&policy.variables, attributes, &attributes.seen(), lookup, param.as_deref());
+        let mut scope = Scope::new(
+            (&policy.variables, policy.names),
+            attributes,
+            &attributes.seen(),
+            lookup,
+            param.as_deref(),
+        );
         let schema = attributes.ty.schema.get().cloned();
         let Some(object) = attributes.object.as_deref_mut() else { return Ok(()) };
         let mut changed = patched(mutation, &mut scope, object, schema.as_deref())?;

@@ -6,15 +6,34 @@ use crate::{
     matching::{name, operation},
 };
 use freehold_machinery::{Map, ResourceType, Value, meta};
-use freehold_machinery_cel::{Budget, Computed, EvalError, Variable};
+use freehold_machinery_cel::{Authorizer, Budget, Check, Computed, EvalError, Variable};
 use serde_json::json;
 
 /// Names that are there in every expression.
-const NAMES: [&str; 5] = ["object", "oldObject", "request", "params", "namespaceObject"];
+const NAMES: [&str; 6] = ["object", "oldObject", "request", "params", "namespaceObject", AUTHORIZER];
+/// Its value is not one of JSON.
+const AUTHORIZER: &str = "authorizer";
+
+/// Which of the names some expressions read: what none reads is not made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Names([bool; NAMES.len()]);
+
+impl Names {
+    pub(crate) fn of<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> Self {
+        let mut names = Self::default();
+        for program in expressions.into_iter().filter_map(|expression| expression.program.as_ref().ok()) {
+            for (used, name) in names.0.iter_mut().zip(NAMES) {
+                *used |= program.uses(name);
+            }
+        }
+        names
+    }
+}
 
 /// The values of one evaluation of a policy.
 pub(crate) struct Scope<'p> {
     known: Vec<(&'static str, Computed)>,
+    authorizer: Option<Authorizer>,
     variables: &'p [Named],
     computed: Vec<(String, Result<Computed, String>)>,
     budget: Budget,
@@ -23,23 +42,25 @@ pub(crate) struct Scope<'p> {
 impl<'p> Scope<'p> {
     /// A scope for a write and a parameter.
     pub(crate) fn new(
-        variables: &'p [Named],
+        (variables, names): (&'p [Named], Names),
         attributes: &Attributes<'_>,
         seen: &Seen<'_>,
         lookup: &dyn Lookup,
         param: Option<&Value>,
     ) -> Self {
         let of = |value: Option<&Value>| Computed::of(value.unwrap_or(&Value::Null));
-        let namespace = namespace(attributes, lookup);
-        let values = [
-            of(seen.object),
-            of(seen.old),
-            Computed::of(&request(attributes, seen.ty)),
-            of(param),
-            of(namespace.as_ref()),
-        ];
+        let value = |name: &str| match name {
+            "object" => of(seen.object),
+            "oldObject" => of(seen.old),
+            "request" => Computed::of(&request(attributes, seen.ty)),
+            "params" => of(param),
+            _ => of(namespace(attributes, lookup).as_ref()),
+        };
+        let used = NAMES.into_iter().zip(names.0).filter(|(name, used)| *used && *name != AUTHORIZER);
+        let asks = names.0[NAMES.len() - 1];
         Self {
-            known: NAMES.into_iter().zip(values).collect(),
+            authorizer: asks.then(|| authorizer(attributes, seen, lookup)).flatten(),
+            known: used.map(|(name, _)| (name, value(name))).collect(),
             variables,
             computed: Vec::new(),
             budget: Budget::default(),
@@ -61,6 +82,7 @@ impl<'p> Scope<'p> {
         let mut scope: Vec<(&str, Variable<'_>)> =
             self.known.iter().map(|(name, value)| (*name, Variable::Computed(value))).collect();
         scope.push(("variables", Variable::Fields(&fields)));
+        scope.extend(self.authorizer.as_ref().map(|own| (AUTHORIZER, Variable::Authorizer(own))));
         program.value(&scope, &mut self.budget).map_err(|error| match error {
             EvalError::BudgetSpent => {
                 "validation failed due to running out of cost budget, no further validation rules will be run"
@@ -89,6 +111,20 @@ impl<'p> Scope<'p> {
         self.computed.push((wanted.to_owned(), value.clone()));
         value
     }
+}
+
+/// `authorizer`, for who writes and what is written.
+fn authorizer(attributes: &Attributes<'_>, seen: &Seen<'_>, lookup: &dyn Lookup) -> Option<Authorizer> {
+    let authorize = lookup.authorizer(attributes.plane, attributes.user)?;
+    let request = Check {
+        group: seen.ty.group.clone(),
+        resource: seen.ty.plural.clone(),
+        subresource: attributes.subresource.to_owned(),
+        namespace: attributes.namespace.to_owned(),
+        name: name(attributes).to_owned(),
+        ..Check::default()
+    };
+    Some(Authorizer::new(authorize, request))
 }
 
 /// Whether a write meets all conditions. A condition that is not met counts for more than one that can't be evaluated.

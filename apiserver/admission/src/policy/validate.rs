@@ -2,27 +2,43 @@
 
 use super::{
     Binding, Bound, Policy,
-    compiled::Validation,
+    compiled::{Named, Validation},
     denied, exempt,
     params::params,
     scope::{Scope, conditions_hold},
 };
 use crate::{Attributes, Lookup};
 use freehold_machinery::Result;
+use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Bytes that an evaluated `messageExpression` may have.
 const MAX_MESSAGE: usize = 5 << 10;
+
+/// Bytes that the value of an audit annotation may have.
+const MAX_ANNOTATION: usize = 10 << 10;
+/// Where the audit log says what policies found that act by auditing.
+const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 /// What a policy has against a write.
 struct Decision {
     message: String,
     reason: String,
+    /// Which of its validations.
+    index: usize,
 }
 
 impl Decision {
     fn because(message: String) -> Self {
-        Self { message, reason: String::new() }
+        Self { message, reason: String::new(), index: 0 }
     }
+}
+
+/// What a policy makes of a write: what it has against it, and what it says to the audit log.
+#[derive(Default)]
+struct Outcome {
+    decisions: Vec<Decision>,
+    annotations: Vec<(String, String)>,
 }
 
 /// Lets policies refuse a write. Gives the warnings of those that only warn.
@@ -35,6 +51,7 @@ pub fn validate(attributes: &Attributes<'_>, lookup: &dyn Lookup, policies: &[Bo
         return Ok(warnings);
     }
     let mut refusals: Vec<(String, String)> = Vec::new();
+    let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Bound { policy, bindings } in policies {
         let by_policy =
             |why: &str| format!("ValidatingAdmissionPolicy '{}' denied request: {why}", policy.name);
@@ -56,8 +73,19 @@ pub fn validate(attributes: &Attributes<'_>, lookup: &dyn Lookup, policies: &[Bo
                 )
             };
             match evaluate(policy, binding, attributes, lookup) {
-                Ok(decisions) => {
-                    for Decision { message, reason } in decisions {
+                Ok(outcome) => {
+                    for (key, value) in outcome.annotations {
+                        let values = annotations.entry(key).or_default();
+                        if !values.contains(&value) {
+                            values.push(value);
+                        }
+                    }
+                    for Decision { message, reason, index } in outcome.decisions {
+                        if acts(binding, "Audit") {
+                            let failure = json!([{"message": message, "policy": policy.name, "binding": binding.name,
+                                "expressionIndex": index, "validationActions": binding.actions}]);
+                            attributes.annotations.add(FAILURE.to_owned(), failure.to_string());
+                        }
                         if warn {
                             warnings.push(format!(
                                 "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
@@ -74,6 +102,8 @@ pub fn validate(attributes: &Attributes<'_>, lookup: &dyn Lookup, policies: &[Bo
             }
         }
     }
+    let joined = annotations.into_iter().map(|(key, values)| (key, values.join(", ")));
+    attributes.annotations.extend(joined);
     match refusals.into_iter().next() {
         None => Ok(warnings),
         Some((message, reason)) => {
@@ -93,20 +123,26 @@ fn evaluate(
     binding: &Binding,
     attributes: &Attributes<'_>,
     lookup: &dyn Lookup,
-) -> std::result::Result<Vec<Decision>, String> {
-    let mut decisions = Vec::new();
+) -> std::result::Result<Outcome, String> {
+    let mut outcome = Outcome::default();
     if !binding.matches.matches(attributes, lookup)? {
-        return Ok(decisions);
+        return Ok(outcome);
     }
     for param in params(policy, binding, attributes, lookup)? {
-        let mut scope =
-            Scope::new(&policy.variables, attributes, &attributes.seen(), lookup, param.as_deref());
-        decide(policy, &mut scope, &mut decisions);
+        let mut scope = Scope::new(
+            (&policy.variables, policy.names),
+            attributes,
+            &attributes.seen(),
+            lookup,
+            param.as_deref(),
+        );
+        decide(policy, &mut scope, &mut outcome);
     }
-    Ok(decisions)
+    Ok(outcome)
 }
 
-fn decide(policy: &Policy, scope: &mut Scope<'_>, decisions: &mut Vec<Decision>) {
+fn decide(policy: &Policy, scope: &mut Scope<'_>, outcome: &mut Outcome) {
+    let decisions = &mut outcome.decisions;
     match conditions_hold(&policy.conditions, scope) {
         Ok(true) => {}
         Ok(false) => return,
@@ -115,7 +151,7 @@ fn decide(policy: &Policy, scope: &mut Scope<'_>, decisions: &mut Vec<Decision>)
             return;
         }
     }
-    for validation in &policy.validations {
+    for (index, validation) in policy.validations.iter().enumerate() {
         match scope.evaluate(&validation.expression) {
             Ok(value) if value.as_bool() == Some(true) => {}
             Ok(_) => {
@@ -123,11 +159,37 @@ fn decide(policy: &Policy, scope: &mut Scope<'_>, decisions: &mut Vec<Decision>)
                     "" => "Invalid".to_owned(),
                     reason => reason.to_owned(),
                 };
-                decisions.push(Decision { message: message(validation, scope), reason });
+                decisions.push(Decision { message: message(validation, scope), reason, index });
             }
+            Err(why) => decisions.extend(policy.fails.then(|| Decision { index, ..Decision::because(why) })),
+        }
+    }
+    for annotation in &policy.audited {
+        match audit_value(annotation, scope) {
+            Ok(Some(value)) => {
+                outcome.annotations.push((format!("{}/{}", policy.name, annotation.name), value))
+            }
+            Ok(None) => {}
             Err(why) => decisions.extend(policy.fails.then(|| Decision::because(why))),
         }
     }
+}
+
+/// The value of an audit annotation; `None` for one that is not made.
+fn audit_value(annotation: &Named, scope: &mut Scope<'_>) -> std::result::Result<Option<String>, String> {
+    let value = scope.evaluate(&annotation.expression)?;
+    if value.to_json().is_some_and(|value| value.is_null()) {
+        return Ok(None);
+    }
+    let Some(text) = value.as_str() else {
+        let (source, kind) = (&annotation.expression.source, value.type_name());
+        return Err(format!(
+            "valueExpression '{source}' resulted in unsupported return type: {kind}. Return type must be either string or null."
+        ));
+    };
+    let text = text.trim();
+    let end = (0..=MAX_ANNOTATION.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    Ok(Some(text[..end.unwrap_or_default()].to_owned()).filter(|text| !text.is_empty()))
 }
 
 /// What is said about a validation that does not hold: its `messageExpression`'s value, its `message`, or itself.

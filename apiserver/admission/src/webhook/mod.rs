@@ -5,10 +5,12 @@
 //! object converted to the version that matched, [`Webhook::applies`], [`Webhook::review`], the call itself, which is not
 //! done here, [`Webhook::verify`]. Answers are not trusted: what is wrong about one is a [`Failure`].
 
+mod check;
 mod client;
 mod response;
 mod review;
 
+pub use check::check_conditions;
 pub use client::{At, ClientConfig};
 pub use response::{Failure, Response};
 pub use review::Review;
@@ -19,7 +21,7 @@ use crate::{
     policy::{
         self,
         compiled::Named,
-        scope::{Scope, conditions_hold},
+        scope::{Names, Scope, conditions_hold},
     },
 };
 use freehold_machinery::{Result, Status, Value, meta};
@@ -57,6 +59,8 @@ pub struct Webhook {
     pub again: bool,
     matches: Match,
     conditions: Vec<Named>,
+    /// What they name.
+    names: Names,
     /// Whether it does nothing that a dry run must not do.
     dry: bool,
     /// The version of reviews that it is sent.
@@ -79,6 +83,7 @@ impl Webhook {
     fn of(configuration: &str, value: &Value) -> Self {
         let text = |field: &str| value[field].as_str().unwrap_or_default();
         let known = |version: &str| ["v1", "v1beta1"].into_iter().find(|known| *known == version);
+        let conditions: Vec<Named> = list(value, "matchConditions").map(Named::of).collect();
         Self {
             name: text("name").to_owned(),
             configuration: configuration.to_owned(),
@@ -87,7 +92,8 @@ impl Webhook {
             fails: text("failurePolicy") != "Ignore",
             again: text("reinvocationPolicy") == "IfNeeded",
             matches: Match::of_webhook(value),
-            conditions: list(value, "matchConditions").map(Named::of).collect(),
+            names: Names::of(conditions.iter().map(|condition| &condition.expression)),
+            conditions,
             dry: ["None", "NoneOnDryRun"].contains(&text("sideEffects")),
             version: list(value, "admissionReviewVersions").filter_map(Value::as_str).find_map(known),
         }
@@ -113,7 +119,7 @@ impl Webhook {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        let mut scope = Scope::new(&[], attributes, seen, lookup, None);
+        let mut scope = Scope::new((&[], self.names), attributes, seen, lookup, None);
         match conditions_hold(&self.conditions, &mut scope) {
             Err(why) if self.fails => Err(attributes.forbidden(&why)),
             Err(_) => Ok(false),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod plugins;
+mod pod_security;
 mod policies;
 mod quota;
 mod world;

@@ -13,10 +13,12 @@ fn the_order_is_that_of_kubernetes() {
         "NamespaceLifecycle",
         "LimitRanger",
         "ServiceAccount",
+        "PodSecurity",
         "Priority",
         "DefaultTolerationSeconds",
-        "RuntimeClass",
         "DefaultStorageClass",
+        "PersistentVolumeClaimResize",
+        "RuntimeClass",
         "CertificateApproval",
         "CertificateSigning",
         "CertificateSubjectRestriction",
@@ -24,7 +26,7 @@ fn the_order_is_that_of_kubernetes() {
     ];
     assert_eq!(Chain::default().names(), expected);
     let changed = Chain::new(&["OwnerReferencesPermissionEnforcement"], &["Priority", "Unknown"]);
-    assert_eq!(changed.names().len(), 11);
+    assert_eq!(changed.names().len(), 13);
     assert_eq!(changed.names()[6], "OwnerReferencesPermissionEnforcement");
 }
 

@@ -1,8 +1,11 @@
 //! Admission policies, as they are seen by those who write.
 
 use crate::world::*;
-use freehold_apiserver_admission::policy::{self, Binding, Bound, Policy};
-use freehold_machinery::{Status, Value};
+use freehold_apiserver_admission::{
+    Authorize, Check, Lookup, Permission,
+    policy::{self, Binding, Bound, Policy},
+};
+use freehold_machinery::{PlaneId, Status, User, Value};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -178,4 +181,125 @@ fn policies_are_checked_when_they_are_written() {
     assert_eq!(fields("mutatingadmissionpolicies", json!({"matchConstraints": deployments()})).len(), 2);
     let both = json!({"policyName": "p", "validationActions": ["Deny", "Warn"]});
     assert_eq!(fields("validatingadmissionpolicybindings", both), ["spec.validationActions"]);
+}
+
+/// Nobody may do anything but delete pods.
+#[derive(Debug)]
+struct PodsAlone;
+
+impl Authorize for PodsAlone {
+    fn check(&self, check: &Check) -> Result<(bool, String), String> {
+        match check.service_account {
+            Some(_) => Err("no accounts here".to_owned()),
+            None => {
+                Ok((check.verb == "delete" && check.resource == "pods", format!("asked about {check:?}")))
+            }
+        }
+    }
+}
+
+/// A world that has an authorizer.
+struct Guarded(World);
+
+impl Lookup for Guarded {
+    fn get(&self, plane: &PlaneId, group: &str, resource: &str, ns: &str, name: &str) -> Option<Arc<Value>> {
+        self.0.get(plane, group, resource, ns, name)
+    }
+
+    fn list(&self, plane: &PlaneId, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
+        self.0.list(plane, group, resource, namespace)
+    }
+
+    fn allows(&self, plane: &PlaneId, user: &User, permission: &Permission<'_>) -> bool {
+        self.0.allows(plane, user, permission)
+    }
+
+    fn resource_of(&self, plane: &PlaneId, api_version: &str, kind: &str) -> Option<(String, bool)> {
+        self.0.resource_of(plane, api_version, kind)
+    }
+
+    fn authorizer(&self, _: &PlaneId, _: &User) -> Option<Arc<dyn Authorize>> {
+        Some(Arc::new(PodsAlone))
+    }
+}
+
+#[test]
+fn an_expression_asks_what_users_may_do() {
+    let holds = |expression: &str| {
+        let policies = bound(json!({"validations": [{"expression": expression}]}), deny());
+        let mut object = deployment(1);
+        let write = create("apps/deployments", object.clone());
+        let outcome =
+            write.with(&mut object, |attributes| policy::validate(attributes, &Guarded(world()), &policies));
+        outcome.map_err(|status| status.message)
+    };
+    for expression in [
+        "authorizer.group('').resource('pods').namespace('a').check('delete').allowed()",
+        "!authorizer.group('').resource('pods').check('get').allowed()",
+        "!authorizer.requestResource.check('create').allowed()",
+        "authorizer.requestResource.check('create').reason().contains('deployments')",
+        "!authorizer.path('/metrics').check('get').allowed()",
+        "authorizer.serviceAccount('ns', 'a').group('').resource('pods').check('delete').errored()",
+        "authorizer.serviceAccount('ns', 'a').group('').resource('pods').check('delete').error() == 'no accounts here'",
+    ] {
+        assert_eq!(holds(expression), Ok(Vec::new()), "{expression}");
+    }
+    let many = "[1, 2, 3, 4, 5, 6].all(x, [1, 2, 3, 4, 5, 6].all(y, !authorizer.requestResource.check('x').allowed()))";
+    assert!(holds(many).unwrap_err().contains("too many authorization checks"));
+}
+
+#[test]
+fn a_policy_says_what_it_finds_to_the_audit_log() {
+    let spec = json!({
+        "validations": [{"expression": "object.spec.replicas > 5", "message": "too few"}],
+        "auditAnnotations": [
+            {"key": "replicas", "valueExpression": "'it has ' + string(object.spec.replicas)"},
+            {"key": "none", "valueExpression": "object.spec.replicas > 100 ? 'many' : null"},
+        ],
+    });
+    let policies = bound(spec, json!({"validationActions": ["Audit"]}));
+    let mut object = deployment(1);
+    let write = create("apps/deployments", object.clone());
+    let said = write.with(&mut object, |attributes| {
+        policy::validate(attributes, &world(), &policies).unwrap();
+        attributes.annotations.all()
+    });
+    let keys: Vec<&str> = said.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["p/replicas", "validation.policy.admission.k8s.io/validation_failure"]);
+    assert_eq!(said["p/replicas"], "it has 1");
+    let failures: Value = serde_json::from_str(&said[keys[1]]).unwrap();
+    assert_eq!(
+        failures,
+        json!([{"message": "too few", "policy": "p", "binding": "b", "expressionIndex": 0, "validationActions": ["Audit"]}])
+    );
+}
+
+#[test]
+fn expressions_are_typed_when_they_are_written() {
+    let said = |field: &str, value: Value| {
+        let mut spec = json!({"matchConstraints": deployments(), "validations": [{"expression": "true"}]});
+        spec[field] = value;
+        let found =
+            policy::check("validatingadmissionpolicies", &json!({"metadata": {"name": "p"}, "spec": spec}));
+        found.first().map(ToString::to_string).unwrap_or_default()
+    };
+    assert_eq!(
+        said(
+            "validations",
+            json!([{"expression": "object.spec.replicas > 1 && authorizer.requestResource.check('x').allowed()"}])
+        ),
+        ""
+    );
+    assert!(
+        said("validations", json!([{"expression": "1 + 1"}])).ends_with("must evaluate to bool but got int")
+    );
+    assert!(
+        said("validations", json!([{"expression": "request.nothing == 1"}]))
+            .contains("undefined field 'nothing'")
+    );
+    let variables = said(
+        "variables",
+        json!([{"name": "a", "expression": "1"}, {"name": "b", "expression": "variables.a.b"}]),
+    );
+    assert!(variables.contains("spec.variables[1].expression"), "{variables}");
 }

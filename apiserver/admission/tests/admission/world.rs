@@ -1,6 +1,6 @@
 //! A world to admit into, and writes to it.
 
-use freehold_apiserver_admission::{Attributes, Chain, Lookup, PLUGINS, Permission, Verb};
+use freehold_apiserver_admission::{Annotations, Attributes, Chain, Lookup, PLUGINS, Permission, Verb};
 use freehold_machinery::{
     PlaneId, ResourceType, Status, User, Value, meta,
     resource::{Conversion, LazySchema, StorageAs},
@@ -112,6 +112,7 @@ impl Write<'_> {
             old: (!self.old.is_null()).then_some(&self.old),
             dry_run: false,
             options: &Null,
+            annotations: &Annotations::default(),
         })
     }
 

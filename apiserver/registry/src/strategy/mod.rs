@@ -180,6 +180,10 @@ impl crate::Registry {
                 api_service::settle(draft, &crate::prepare::now());
                 Ok(())
             }
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+                policy::type_check(op, draft, old);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
-//! Certificate signing requests.
+//! Certificate signing requests, and admission policies.
 
 use crate::Operation;
+use freehold_apiserver_admission::policy::checked_status;
 use freehold_machinery::Value;
 
 /// A request is made in the name of who makes it.
@@ -26,5 +27,24 @@ pub(super) fn update_csr(op: &Operation, object: &mut Value, old: &Value) {
         let conditions = object["status"]["conditions"].take();
         object["status"] = old.get("status").cloned().unwrap_or_else(|| serde_json::json!({}));
         object["status"]["conditions"] = conditions;
+    }
+}
+
+/// A validating policy's expressions are checked against the types that it is about when its spec changes; what is found
+/// stands in its status at once.
+pub(super) fn type_check(op: &Operation, object: &mut Value, old: Option<&Value>) {
+    if op.subresource.is_some() || old.is_some_and(|old| old["spec"] == object["spec"]) {
+        return;
+    }
+    let status = checked_status(
+        object,
+        |group, version, resource| op.types.find(group, version, resource).cloned(),
+        |group, version, kind| op.types.by_kind(group, version, kind).cloned(),
+    );
+    if !object["status"].is_object() {
+        object["status"] = serde_json::json!({});
+    }
+    for (field, value) in status.as_object().into_iter().flatten() {
+        object["status"][field] = value.clone();
     }
 }

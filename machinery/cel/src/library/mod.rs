@@ -1,5 +1,6 @@
 //! The functions that expressions may call: the standard ones, those of cel-go's extensions, and Kubernetes'.
 
+pub(crate) mod authz;
 mod format;
 mod lists;
 mod more;
@@ -44,6 +45,7 @@ fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_extension(semver::extension)?;
     env.add_extension(net::extension)?;
     env.add_extension(url::extension)?;
+    env.add_extension(authz::extension)?;
     env.add_extension(format::extension)
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn call(function: &str, argument: Owned) -> Option<Owned> {
 /// A copy of a value of one of Kubernetes' own types; `None` for others.
 pub(crate) fn copy(value: &dyn Val) -> Option<Owned> {
     let copies = [quantity::copy, semver::copy, url::copy, format::copy, net::copy_ip, net::copy_cidr];
-    copies.into_iter().find_map(|copy| copy(value))
+    copies.into_iter().chain(authz::COPIES).find_map(|copy| copy(value))
 }
 
 type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;

@@ -46,6 +46,8 @@ pub enum VariableType {
     Optional(Box<VariableType>),
     /// What another expression gives.
     Output(OutputType),
+    /// An object of what other expressions give (`variables` of an admission policy).
+    Outputs(Vec<(String, OutputType)>),
     /// The authorizer of admission policies.
     Authorizer,
     /// A check of one resource by the authorizer.
@@ -123,6 +125,10 @@ impl VariableType {
             Self::Map(value) => Type::map(Type::String, value.ty()),
             Self::Optional(inner) => Type::optional(inner.ty()),
             Self::Output(output) => output.0.clone(),
+            Self::Outputs(outputs) => {
+                let fields = outputs.iter().map(|(name, ty)| (Box::from(name.as_str()), ty.0.clone()));
+                Type::object("kubernetes.variables", Fields::Given(Arc::new(fields.collect())))
+            }
             Self::Authorizer => library("Authorizer"),
             Self::ResourceCheck => library("ResourceCheck"),
         }

@@ -23,6 +23,8 @@ mod semantics;
 mod servers;
 mod storm;
 mod versions;
+mod webhooks;
+mod webhooks_conversion;
 
 use serde_json::Value;
 

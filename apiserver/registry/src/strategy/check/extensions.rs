@@ -4,6 +4,7 @@ use super::{
     field::{Errors, Field},
     rules,
 };
+use freehold_apiserver_admission::webhook::check_conditions;
 use freehold_machinery::{Value, meta, names};
 use std::collections::BTreeSet;
 
@@ -13,11 +14,22 @@ const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
 /// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
-pub(super) fn webhooks(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+pub(super) fn webhooks(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    // Conditions that did not change are not judged anew, by rules that may have become stricter.
+    let conditions = |object: &Value| -> Vec<Value> {
+        let hooks = object["webhooks"].as_array().into_iter().flatten();
+        hooks.map(|hook| hook["matchConditions"].clone()).collect()
+    };
+    let judged = old.is_none_or(|old| conditions(old) != conditions(object.value));
     let mut names = BTreeSet::new();
-    for hook in object.get("webhooks").items() {
+    for (index, hook) in object.get("webhooks").items().enumerate() {
         let name = hook.get("name");
         webhook(&hook, errors);
+        if judged {
+            let path = format!("webhooks[{index}].matchConditions");
+            errors.extend(check_conditions(&hook.value["matchConditions"], &path));
+        }
+        review_versions(&hook.get("admissionReviewVersions"), errors);
         if !names.insert(name.text()) {
             errors.push(name.duplicate());
         }
@@ -25,7 +37,6 @@ pub(super) fn webhooks(object: &Field<'_>, _: Option<&Value>, errors: &mut Error
 }
 
 fn webhook(hook: &Field<'_>, errors: &mut Errors) {
-    review_versions(&hook.get("admissionReviewVersions"), errors);
     qualified(&hook.get("name"), errors);
     hook.get("rules").items().for_each(|rule| rule_with_operations(&rule, errors));
     rules::optional_one_of(&hook.get("failurePolicy"), &["Fail", "Ignore"], errors);
@@ -94,6 +105,10 @@ fn rule_with_operations(rule: &Field<'_>, errors: &mut Errors) {
     for resource in rule.get("resources").items().filter(Field::is_empty) {
         errors.push(resource.required(""));
     }
+    resources(&rule.get("resources"), errors);
+    alone(&operations, "operations", errors);
+    alone(&rule.get("apiGroups"), "API groups", errors);
+    alone(&rule.get("apiVersions"), "API versions", errors);
     rules::optional_one_of(&rule.get("scope"), &["*", "Cluster", "Namespaced"], errors);
 }
 
@@ -108,12 +123,71 @@ fn client(client: &Field<'_>, errors: &mut Errors) {
             if port.int().is_some_and(|n| !(1..=65_535).contains(&n)) {
                 errors.push(port.invalid("port is not valid: must be between 1 and 65535, inclusive"));
             }
-            let path = service.get("path");
-            if path.is_set() && !path.text().starts_with('/') {
-                errors.push(path.invalid("must start with a '/'"));
-            }
+            service_path(&service.get("path"), errors);
         }
         _ => errors.push(client.required("exactly one of url or service is required")),
+    }
+}
+
+/// A path of names, with or without a slash at its end. An empty one is the root.
+fn service_path(path: &Field<'_>, errors: &mut Errors) {
+    let text = path.text();
+    match text {
+        "" | "/" => return,
+        "//" => return errors.push(path.invalid("segment[0] may not be empty")),
+        _ => {}
+    }
+    if !text.starts_with('/') {
+        errors.push(path.invalid("must start with a '/'"));
+    }
+    // The first character is that slash.
+    let inside: &str = text.char_indices().nth(1).map_or("", |(at, _)| &text[at..]);
+    for (index, segment) in inside.strip_suffix('/').unwrap_or(inside).split('/').enumerate() {
+        if segment.is_empty() {
+            errors.push(path.invalid(format!("segment[{index}] may not be empty")));
+        } else {
+            let wrong = names::dns1123_subdomain(segment).into_iter();
+            errors.extend(wrong.map(|why| path.invalid(format!("segment[{index}]: {why}"))));
+        }
+    }
+}
+
+/// `*` stands alone, since it says everything.
+fn alone(list: &Field<'_>, what: &str, errors: &mut Errors) {
+    if list.len() > 1 && list.texts().any(|item| item == "*") {
+        errors.push(list.invalid(format!("if '*' is present, must not specify other {what}")));
+    }
+}
+
+/// Resources with their subresources, of which none may be named that another item has in it.
+fn resources(list: &Field<'_>, errors: &mut Errors) {
+    let (mut resources, mut subresources) = (BTreeSet::new(), BTreeSet::new());
+    let mut plain = false;
+    for item in list.items().filter(|item| !item.is_empty()) {
+        let Some((resource, sub)) = item.text().split_once('/') else {
+            plain = item.text() != "*";
+            continue;
+        };
+        let text = item.text();
+        if resources.contains(resource) {
+            errors.push(item.invalid(format!("if '{resource}/*' is present, must not specify {text}")));
+        }
+        if subresources.contains(sub) {
+            errors.push(item.invalid(format!("if '*/{sub}' is present, must not specify {text}")));
+        }
+        if sub == "*" {
+            resources.insert(resource);
+        }
+        if resource == "*" {
+            subresources.insert(sub);
+        }
+    }
+    if list.len() > 1 && list.texts().any(|item| item == "*/*") {
+        errors.push(list.invalid("if '*/*' is present, must not specify other resources"));
+    }
+    if plain && list.texts().any(|item| item == "*") {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(list.invalid(detail));
     }
 }
 

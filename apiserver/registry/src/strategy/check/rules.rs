@@ -259,7 +259,10 @@ pub(super) fn endpoint_address(field: &Field<'_>, address: IpAddr, errors: &mut 
     let unspecified = format!("may not be unspecified ({})", field.text());
     for (bad, detail) in [
         (address.is_unspecified(), unspecified.as_str()),
-        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (
+            address.is_loopback() && !is_of_pods(address),
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ),
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
         (link_multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
     ] {
@@ -356,4 +359,10 @@ pub(super) fn data_key(key: &str) -> Vec<String> {
         _ => {}
     }
     errors
+}
+
+/// Whether Freehold's nodes give such addresses to Pods (127.64.0.0/10), though they are of the loopback. What of them may
+/// be reached is another question, which an operator answers.
+fn is_of_pods(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(four) if four.octets()[0] == 127 && four.octets()[1] & 0xc0 == 64)
 }
