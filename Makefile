@@ -56,7 +56,7 @@ bench: tools
 
 # Runs the tests named in tests/conformance/suites, and writes tests/conformance/results.json; ARGS="--only ResourceQuota"
 # runs some and only prints. Fails if a test fails that passed before.
-conformance: tools $(TOOLS)/bin/e2e.test
+conformance: tools $(TOOLS)/bin/e2e.test $(TOOLS)/bin/agnhost
 	@tools/get kube-controller-manager
 	cargo build --release -p freehold-cli -p freehold-tests-conformance
 	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-conformance $(ARGS)
@@ -67,6 +67,10 @@ $(TOOLS)/bin/e2e.test: tests/conformance/go.mod
 	cd tests/conformance && GOFLAGS=-buildvcs=false go test -c -o $@ \
 	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" \
 	  k8s.io/kubernetes/test/e2e
+
+# The program of the tests' Pods: webhook servers among much else.
+$(TOOLS)/bin/agnhost: tests/conformance/go.mod
+	cd tests/conformance && GOFLAGS=-buildvcs=false go build -o $@ k8s.io/kubernetes/test/images/agnhost
 
 # Records anew what kube-apiserver answers to the requests of tests/differential.
 differential: build-tools

@@ -85,11 +85,13 @@ fn selected(options: &Options, before: &Results, suite: Suite, name: &str) -> bo
 fn run(options: &Options, suite: Suite, names: &[&str]) -> Result<(Results, Duration)> {
     let folder = options.output.join(suite.to_string());
     std::fs::create_dir_all(&folder)?;
-    let server = Server::start(ServerOptions { log: options.log.clone(), ..ServerOptions::default() });
+    // Where Pods of a node on this machine are.
+    let args = vec!["--outbound-networks=public,127.64.0.0/10".to_owned()];
+    let server = Server::start(ServerOptions { args, log: options.log.clone(), ..ServerOptions::default() });
     let plane = Plane::new(&server, suite, &folder)?;
     println!("{suite}: {} tests, logs in {}", names.len(), folder.display());
     let begun = Instant::now();
-    let report = plane.test(names, options.procs)?;
+    let report = plane.test(names, suite.procs(options.procs))?;
     let took = begun.elapsed();
     std::fs::write(folder.join("server.log"), server.log())?;
     Ok((report::results(&report, suite, names)?, took))

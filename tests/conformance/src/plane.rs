@@ -2,10 +2,12 @@
 
 use crate::suite::{Suite, focus};
 use anyhow::{Context as _, Result, bail};
-use freehold_tests_harness::{Kubectl, Server, tool};
+use freehold_tests_harness::{Kubectl, Server, freehold_binary, tool};
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// An organization with one project in each of the classes that suites need.
 const PROJECTS: &str = "
@@ -41,6 +43,19 @@ const NODE_STATUS: &str = r#"{"status": {
   "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "a node for tests"}]
 }}"#;
 
+/// Programs in a cluster find their service account at a fixed path: agnhost gets it there, in a mount namespace of its own.
+const AGNHOST: &str = r#"#!/bin/sh
+export KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=443
+account=$(ls -d "$PWD"/../../volumes/kube-api-access-* 2>/dev/null | head -1)
+exec unshare --user --map-root-user --mount sh -c '
+  files=/var/run/secrets/kubernetes.io/serviceaccount copy=$(mktemp -d)
+  cp "$0"/* "$copy" && mount -t tmpfs none /run && mkdir -p $files && cp "$copy"/* $files && rm -r "$copy"
+  exec PROGRAM "$@"' "$account" "$@"
+"#;
+
+/// How long a program may take to stop.
+const STOP: Duration = Duration::from_secs(10);
+
 /// A project plane, and the programs that work in it. Dropping it ends those.
 pub(crate) struct Plane {
     kubectl: Kubectl,
@@ -60,7 +75,38 @@ impl Plane {
         if external {
             plane.start_controllers(server)?;
         }
+        if suite == Suite::Webhooks {
+            plane.start_node()?;
+        }
         Ok(plane)
+    }
+
+    /// A node of the project, that runs the tests' Pods: webhook servers, and Pods that only wait.
+    fn start_node(&mut self) -> Result<()> {
+        let log = File::create(self.folder.join("node.log"))?;
+        let script = |name: &str, text: &str| -> Result<PathBuf> {
+            let path = self.folder.join(name);
+            std::fs::write(&path, text)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+            Ok(path)
+        };
+        let pause = script("pause", "#!/bin/sh\nexec sleep infinity\n")?;
+        let program = tool("FREEHOLD_TEST_AGNHOST", "agnhost").canonicalize()?;
+        let agnhost = script("agnhost", &AGNHOST.replace("PROGRAM", &program.display().to_string()))?;
+        let child = Command::new(freehold_binary())
+            .args(["node", "--log=info", "--kubeconfig"])
+            .arg(self.kubectl.kubeconfig())
+            .arg("--data-dir")
+            .arg(self.folder.join("node"))
+            .arg(format!("--image=registry.k8s.io/e2e-test-images/agnhost={}", agnhost.display()))
+            .arg(format!("--image=registry.k8s.io/pause={}", pause.display()))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("freehold node can't be run")?;
+        self.programs.push(child);
+        Ok(())
     }
 
     /// The real kube-controller-manager, with all of its controllers but those that look after nodes.
@@ -119,7 +165,12 @@ impl Plane {
 impl Drop for Plane {
     fn drop(&mut self) {
         for program in &mut self.programs {
-            // It may have ended by itself.
+            // It may have ended by itself. A node that is told to stop ends its Pods.
+            let _ = Command::new("kill").arg(program.id().to_string()).status();
+            let until = Instant::now() + STOP;
+            while matches!(program.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(50));
+            }
             let _ = program.kill();
             let _ = program.wait();
         }

@@ -20,6 +20,11 @@ impl Suite {
     /// All of them, in the order in which they run.
     pub(crate) const ALL: [Self; 3] = [Self::Api, Self::KubeControllerManager, Self::Webhooks];
 
+    /// How many of its tests may run at once. Webhook servers of several would want the same port of one machine.
+    pub(crate) fn procs(self, wanted: usize) -> usize {
+        if self == Self::Webhooks { 1 } else { wanted }
+    }
+
     /// The names of its tests.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let text = match self {
