@@ -155,7 +155,10 @@ impl Registry {
         let token = if found.more { Token::encode(found.revision, &last) } else { String::new() };
         let since = schema_since(&self.cache, &op.plane, &op.ty);
         let entries = found.items.into_iter().map(|(_, entry)| entry).collect();
-        let items = self.converter.all(&op.plane, &op.ty, entries, since).await?;
+        let mut items = self.converter.all(&op.plane, &op.ty, entries, since).await?;
+        if selection.needs_conversion() {
+            items.retain(|object| selection.shows(&object.value()));
+        }
         Ok(List { items, revision: found.revision, continue_token: token, remaining: found.remaining })
     }
 

@@ -3,7 +3,8 @@
 use crate::ListOptions;
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{
-    ResourceType, Result, Status,
+    ResourceType, Result, Status, Value,
+    resource::Conversion,
     selector::{Fields, Labels},
 };
 
@@ -13,6 +14,9 @@ pub(crate) struct Selection {
     fields: Fields,
     namespace: Option<String>,
     kind: Kind,
+    /// The version in which fields are looked at, where a webhook converts to it: an entry of another one is judged
+    /// when it is converted ([`Selection::shows`]).
+    converted: Option<String>,
 }
 
 /// How fields of objects are found.
@@ -39,7 +43,10 @@ impl Selection {
             false if ty.storage.group.is_empty() && ty.storage.resource == "events" => Kind::Event,
             false => Kind::BuiltIn,
         };
-        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), kind })
+        let by_content = fields.requirements().iter().any(|r| !r.field.starts_with("metadata."));
+        let webhook = matches!(ty.storage.conversion, Conversion::Webhook(_));
+        let converted = (webhook && by_content).then(|| ty.api_version());
+        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), kind, converted })
     }
 
     /// Whether everything is selected.
@@ -47,7 +54,25 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an entry is selected.
+    /// Whether some entries are only judged when they are converted.
+    pub(crate) fn needs_conversion(&self) -> bool {
+        self.converted.is_some()
+    }
+
+    /// Whether a converted object has the fields that are wanted.
+    pub(crate) fn shows(&self, object: &Value) -> bool {
+        self.converted.is_none()
+            || self.fields.matches(|path| {
+                let found = path.split('.').try_fold(object, |value, key| value.get(key))?;
+                match found {
+                    Value::String(text) => Some(text.clone()),
+                    Value::Number(_) | Value::Bool(_) => Some(found.to_string()),
+                    _ => None,
+                }
+            })
+    }
+
+    /// Whether an entry is selected, or may be when it is converted.
     pub(crate) fn matches(&self, entry: &Entry) -> bool {
         if self.namespace.as_deref().is_some_and(|namespace| namespace != entry.namespace()) {
             return false;
@@ -59,7 +84,8 @@ impl Selection {
                 Kind::Custom => entry.field(path),
             })
         };
-        self.labels.matches(|key| entry.label(key)) && self.fields.matches(field)
+        let other = self.converted.as_ref().is_some_and(|version| entry.field("apiVersion") != version);
+        self.labels.matches(|key| entry.label(key)) && (other || self.fields.matches(field))
     }
 }
 

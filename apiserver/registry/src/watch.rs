@@ -204,7 +204,10 @@ impl Watch {
             let (plane, since) = (plane.clone(), schema_since(&self.cache, plane, &self.ty));
             let entries = chosen.into_iter().map(|(_, entry)| entry).collect();
             match converter.clone().all(&plane, &self.ty, entries, since).await {
-                Ok(objects) => {
+                Ok(mut objects) => {
+                    if self.selection.needs_conversion() {
+                        objects.retain(|object| self.selection.shows(&object.value()));
+                    }
                     objects.into_iter().for_each(|o| self.show(EventKind::Added, &plane, Ok(o), None))
                 }
                 Err(status) => self.show(EventKind::Added, &plane, Err(status), None),
@@ -217,7 +220,51 @@ impl Watch {
         }
     }
 
+    /// An entry as this watch shows it, where it selects it.
+    async fn chosen(
+        selection: &Selection,
+        ty: &ResourceType,
+        (plane, converter): &(PlaneId, Arc<Converter>),
+        entry: &Arc<Entry>,
+    ) -> Result<Option<Object>> {
+        if !selection.matches(entry) {
+            return Ok(None);
+        }
+        let object = converter.out(plane, ty, entry.clone(), 0).await?;
+        Ok(Some(object).filter(|object| selection.shows(&object.value())))
+    }
+
+    /// [`Watch::take`] where it takes a webhook to know whether an object is selected.
+    async fn take_converted(&mut self, event: Arc<CacheEvent>, of: (PlaneId, Arc<Converter>)) -> Result<()> {
+        let Some(change) = event.change() else { return Ok(()) };
+        let gone = change.kind == EventKind::Deleted;
+        let (selection, ty) = (&self.selection, &*self.ty);
+        let now = if gone { None } else { Self::chosen(selection, ty, &of, &change.entry).await? };
+        let before = match &change.previous {
+            Some(previous) => Self::chosen(selection, ty, &of, previous).await?.is_some(),
+            None => false,
+        };
+        let (kind, object) = match (before, now) {
+            (false, Some(object)) => (EventKind::Added, object),
+            (true, Some(object)) => (EventKind::Modified, object),
+            (false, None) => return Ok(()),
+            (true, None) => {
+                let last = if gone { Some(change.entry.clone()) } else { change.left(event.revision) };
+                let Some(last) = last else { return Ok(()) };
+                (EventKind::Deleted, of.1.out(&of.0, &self.ty, last, 0).await?)
+            }
+        };
+        self.show(kind, &of.0, Ok(object), None);
+        Ok(())
+    }
+
     async fn take(&mut self, event: Arc<CacheEvent>) {
+        if let (true, Some(of)) = (self.selection.needs_conversion(), self.converter.clone()) {
+            if let Err(status) = self.take_converted(event, of.clone()).await {
+                self.show(EventKind::Added, &of.0, Err(status), None);
+            }
+            return;
+        }
         let Some(change) = event.change() else { return };
         let now = change.kind != EventKind::Deleted && self.selection.matches(&change.entry);
         let before = change.previous.as_ref().is_some_and(|entry| self.selection.matches(entry));

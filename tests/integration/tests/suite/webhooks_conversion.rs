@@ -18,7 +18,8 @@ fn shops(client: &Value) -> Value {
     let version = |name: &str, stored: bool, fields: &[&str]| {
         let properties: serde_json::Map<String, Value> =
             fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
-        json!({"name": name, "served": true, "storage": stored, "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
+        let selectable: Vec<Value> = fields.iter().map(|field| json!({"jsonPath": format!(".{field}")})).collect();
+        json!({"name": name, "served": true, "storage": stored, "selectableFields": selectable, "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
     };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -98,6 +99,10 @@ fn every_verb_speaks_every_version(world: &World) {
     let hosts: Vec<&str> = crate::items(&list.body).map(|item| text(item, "/host")).collect();
     assert_eq!(hosts, ["h", "i"], "{list:?}");
     assert_eq!(server.seen().len(), calls + 1, "one call for the whole list");
+    for (version, selector, wanted) in [("v2", "host=i", "b"), ("v1", "hostPort=h:1", "a")] {
+        let chosen = http.get(&format!("{}?fieldSelector={selector}", path(version)));
+        assert_eq!(crate::names(&chosen.body), [wanted], "{selector} selects what {version} shows");
+    }
     let merge = "application/merge-patch+json";
     let patched =
         http.send(Method::PATCH, &format!("{}/a", path("v2")), merge, json!({"port": "9"}).to_string());
