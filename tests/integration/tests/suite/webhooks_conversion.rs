@@ -18,7 +18,8 @@ fn shops(client: &Value) -> Value {
     let version = |name: &str, stored: bool, fields: &[&str]| {
         let properties: serde_json::Map<String, Value> =
             fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
-        let selectable: Vec<Value> = fields.iter().map(|field| json!({"jsonPath": format!(".{field}")})).collect();
+        let selectable: Vec<Value> =
+            fields.iter().map(|field| json!({"jsonPath": format!(".{field}")})).collect();
         json!({"name": name, "served": true, "storage": stored, "selectableFields": selectable, "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
     };
     json!({
