@@ -1,150 +1,198 @@
 //! Writes of a connection, gathered.
 //!
 //! Many streams of a connection have something to say at the same time: an event for each of its watches, answers to
-//! requests that came together. The first of them wakes the connection, which would encrypt and send it alone. Here a
-//! flush lets the tasks that are ready run first, and what they wrote goes out in one piece.
+//! requests that came together. HTTP/2 asks for a flush behind each frame, which would encrypt and send each alone. Here
+//! a flush only takes note; what was written is encrypted as full TLS records, and goes out when the connection's task
+//! has nothing further to say and the tasks that are ready have run once.
 //!
-//! A connection that rests holds no buffer.
+//! Bytes are copied once, into the record that they are encrypted in, except where less than a record was written at a
+//! time. A connection that rests holds no buffer.
 
+use parking_lot::Mutex;
 use std::{
-    io::{self, IoSlice},
+    io::{self, IoSlice, Write},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::server::TlsStream;
 
-/// Bytes that are gathered before they are written whatever comes.
-const FULL: usize = 64 * 1024;
-/// Capacity that is kept for the next time, in bytes.
-const KEPT: usize = 4 * 1024;
+/// What a TLS record takes, in bytes (RFC 8446, section 5.1).
+const RECORD: usize = 16 * 1024;
+/// Encrypted bytes that wait before they are written whatever comes.
+const FULL: usize = 4 * RECORD;
+/// Parts of one write that are looked at; the writer comes again with the others.
+const PARTS: usize = 64;
 
-/// A stream whose writes are gathered until a flush that nothing overtakes.
-pub(crate) struct Coalesced<S> {
-    inner: S,
-    gathered: Vec<u8>,
-    /// How much of it has been written.
-    written: usize,
-    /// Whether the flush that is under way has let others run.
+/// A connection whose writes are gathered until the end of its task's turn.
+pub(crate) struct Coalesced<S>(Arc<Mutex<Gathered<S>>>);
+
+/// Sends what a connection has gathered. When it is dropped, the connection's flushes are what they say.
+pub(crate) struct Turns<S>(Arc<Mutex<Gathered<S>>>);
+
+struct Gathered<S> {
+    stream: TlsStream<S>,
+    /// What does not fill a record yet.
+    plain: Vec<u8>,
+    /// Bytes that were encrypted since the last time that all were written.
+    sealed: usize,
+    /// Whether others have run since the first of what is gathered was written.
     waited: bool,
+    /// Whether there are [`Turns`].
+    driven: bool,
 }
 
-impl<S: AsyncWrite + Unpin> Coalesced<S> {
-    pub(crate) fn new(inner: S) -> Self {
-        Self { inner, gathered: Vec::new(), written: 0, waited: false }
-    }
+/// A connection, and what has to be asked at the end of each of its task's turns.
+pub(crate) fn gather<S>(mut stream: TlsStream<S>) -> (Coalesced<S>, Turns<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // What waits is limited here.
+    stream.get_mut().1.set_buffer_limit(None);
+    let gathered = Gathered { stream, plain: Vec::new(), sealed: 0, waited: false, driven: true };
+    let shared = Arc::new(Mutex::new(gathered));
+    (Coalesced(shared.clone()), Turns(shared))
+}
 
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.gathered.len() {
-            let rest = &self.gathered[self.written..];
-            match ready!(Pin::new(&mut self.inner).poll_write(cx, rest))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.written += written,
-            }
+impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
+    /// Encrypts all of what is gathered and the first `take` bytes of `parts`.
+    fn seal(&mut self, parts: &[IoSlice<'_>], take: usize) -> io::Result<()> {
+        let mut slices = [IoSlice::new(&[]); PARTS + 1];
+        slices[0] = IoSlice::new(&self.plain);
+        let (mut count, mut left) = (1, take);
+        for part in parts.iter().take(PARTS) {
+            slices[count] = IoSlice::new(&part[..part.len().min(left)]);
+            left -= slices[count].len();
+            count += 1;
         }
-        self.written = 0;
-        self.gathered.clear();
-        self.gathered.shrink_to(KEPT);
-        Poll::Ready(Ok(()))
+        let mut slices = &mut slices[..count];
+        let mut total = self.plain.len() + take - left;
+        self.sealed += total;
+        let (_, session) = self.stream.get_mut();
+        while total > 0 {
+            let sealed = session.writer().write_vectored(slices)?;
+            if sealed == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            IoSlice::advance_slices(&mut slices, sealed);
+            total -= sealed;
+        }
+        self.plain.clear();
+        Ok(())
     }
 
     /// Takes in what there is room for.
     fn poll_gather(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.gathered.len() >= FULL {
-            ready!(self.poll_drain(cx))?;
+        if self.sealed >= FULL {
+            ready!(self.poll_send(cx))?;
         }
-        let before = self.gathered.len();
-        for part in parts {
-            let room = FULL.saturating_sub(self.gathered.len());
-            self.gathered.extend_from_slice(&part[..part.len().min(room)]);
+        let given: usize = parts.iter().take(PARTS).map(|part| part.len()).sum();
+        let given = given.min(FULL);
+        let total = self.plain.len() + given;
+        let mut sealed = 0;
+        if total >= RECORD {
+            sealed = total - total % RECORD - self.plain.len();
+            self.seal(parts, sealed)?;
         }
-        Poll::Ready(Ok(self.gathered.len() - before))
+        let (mut skip, mut left) = (sealed, given - sealed);
+        for part in parts.iter().take(PARTS) {
+            let from = skip.min(part.len());
+            skip -= from;
+            let part = &part[from..];
+            let part = &part[..part.len().min(left)];
+            self.plain.extend_from_slice(part);
+            left -= part.len();
+        }
+        Poll::Ready(Ok(given))
+    }
+
+    /// Writes what was encrypted.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.sealed = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Encrypts and writes everything.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.plain.is_empty() {
+            self.seal(&[], 0)?;
+            self.plain = Vec::new();
+        }
+        self.poll_send(cx)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Turns<S> {
+    /// Ends a turn in which nothing came of the connection: lets others run once, then sends what was gathered. Ready
+    /// with an error where that is not possible; the connection is to be polled again otherwise when it wakes.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut gathered = self.0.lock();
+        if gathered.plain.is_empty() && gathered.sealed == 0 {
+            return Poll::Pending;
+        }
+        if !gathered.waited && gathered.sealed < FULL {
+            gathered.waited = true;
+            // A task that wakes itself goes behind all that are ready.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        ready!(gathered.poll_drain(cx))?;
+        gathered.waited = false;
+        Poll::Pending
+    }
+
+    /// Sends the rest, of a connection that has ended.
+    pub(crate) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().poll_drain(cx)
+    }
+}
+
+impl<S> Drop for Turns<S> {
+    fn drop(&mut self) {
+        self.0.lock().driven = false;
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        Pin::new(&mut self.0.lock().stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_gather(cx, &[IoSlice::new(bytes)])
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.lock().poll_gather(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_gather(cx, parts)
+        self.0.lock().poll_gather(cx, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A task that wakes itself goes behind all that are ready.
-        if !self.waited && !self.gathered.is_empty() && self.gathered.len() < FULL {
-            self.waited = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        ready!(self.poll_drain(cx))?;
-        self.waited = false;
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut gathered = self.0.lock();
+        if gathered.driven { Poll::Ready(Ok(())) } else { gathered.poll_drain(cx) }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut gathered = self.0.lock();
+        ready!(gathered.poll_drain(cx))?;
+        Pin::new(&mut gathered.stream).poll_shutdown(cx)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-
-    #[tokio::test]
-    async fn what_is_written_arrives_in_order_and_whole() {
-        let (near, mut far) = duplex(1000);
-        let sent: Vec<u8> = (0..300_000).map(|i| (i % 251) as u8).collect();
-        let expected = sent.clone();
-        let write = tokio::spawn(async move {
-            let mut stream = Coalesced::new(near);
-            for (index, part) in sent.chunks(7_001).enumerate() {
-                stream.write_all(part).await.unwrap();
-                if index % 3 == 0 {
-                    stream.flush().await.unwrap();
-                }
-            }
-            stream.shutdown().await.unwrap();
-            assert!(stream.gathered.is_empty() && stream.gathered.capacity() <= KEPT);
-        });
-        let mut got = Vec::new();
-        far.read_to_end(&mut got).await.unwrap();
-        write.await.unwrap();
-        assert!(got == expected);
-    }
-
-    #[tokio::test]
-    async fn a_flush_lets_those_run_who_are_ready() {
-        let (near, mut far) = duplex(1000);
-        let mut stream = Coalesced::new(near);
-        stream.write_all(b"first").await.unwrap();
-        let ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let other = ran.clone();
-        tokio::spawn(async move { other.store(true, std::sync::atomic::Ordering::SeqCst) });
-        stream.flush().await.unwrap();
-        assert!(ran.load(std::sync::atomic::Ordering::SeqCst));
-        let mut got = [0; 5];
-        far.read_exact(&mut got).await.unwrap();
-        assert_eq!(&got, b"first");
-    }
-}
+mod tests;

@@ -19,12 +19,13 @@ use crate::{
     respond::{self, Reply},
     upstream::Upstream,
 };
+use bytes::Bytes;
 use freehold_apiserver_planes::{
     Target,
     context::{self, Context},
 };
 use freehold_machinery::{Status, User, user::MASTERS};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Version, header, request::Parts};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
@@ -310,6 +311,7 @@ async fn etcd(
     let stop = edge.stop.clone().cancelled_owned();
     // Its watches have no end of their own, so they would hold up a stop.
     Ok(handler(request, user).await.map(|payload| {
-        Payload::Boxed(StreamBody::new(BodyStream::new(payload).take_until(stop)).boxed_unsync())
+        let frames = BodyStream::new(payload).map_ok(|frame| frame.map_data(Bytes::from));
+        Payload::Boxed(StreamBody::new(frames.take_until(stop)).boxed_unsync())
     }))
 }

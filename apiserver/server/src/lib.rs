@@ -47,5 +47,5 @@ pub use backend::{ArchiveStream, Backend, OpenIdDocument, PlaneAction};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits};
 pub use identity::RequestHeaders;
 pub use listen::{Reload, Server};
-pub use payload::{BoxError, Gzip, Payload, Pieces};
+pub use payload::{BoxError, Data, Gzip, Payload, Pieces};
 pub use tls::{Certificate, ClientMaterial, ClientTls, TlsError};

@@ -2,7 +2,7 @@
 
 use crate::{
     backend::Backend,
-    coalesce::Coalesced,
+    coalesce::{self, Turns},
     config::{Authorities, BindError, Config, Limits},
     filters::{self, Edge},
     identity::{self, Identity},
@@ -11,6 +11,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use freehold_apiserver_authn::Roots;
+use futures_util::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -18,7 +19,7 @@ use hyper_util::{
 };
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     net::SocketAddr,
     pin::pin,
@@ -26,6 +27,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    task::Poll,
     time::Duration,
 };
 use tokio::{
@@ -232,9 +234,9 @@ async fn serve(
             Box::pin(async move { Ok::<_, Infallible>(filters::handle(edge, peer, request).await) })
         })
     };
-    let io = TokioIo::new(Coalesced::new(stream));
+    let (io, turns) = coalesce::gather(stream);
     let builder = if http2 { &builders.http2 } else { &builders.http1 };
-    let connection = builder.serve_connection_with_upgrades(io, service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     let silent = async {
         sleep(limits.head_time).await;
         if asked.load(Relaxed) {
@@ -242,26 +244,31 @@ async fn serve(
         }
     };
     tokio::select! {
-        () = drive(connection, &edge.stop) => {}
+        () = drive(connection, turns, &edge.stop) => {}
         // A client that finished the handshake and never asked anything.
         () = silent => tracing::debug!("silent connection closed"),
     }
 }
 
 /// Serves a connection; on `stop` it takes no further request and ends with those that it has.
-async fn drive<C>(connection: C, stop: &CancellationToken)
+async fn drive<C>(connection: C, mut turns: Turns<TcpStream>, stop: &CancellationToken)
 where
     C: GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut connection = pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = stop.cancelled() => {
+    let mut stopped = pin!(stop.cancelled().fuse());
+    let outcome = poll_fn(|cx| {
+        if stopped.as_mut().poll(cx).is_ready() {
             connection.as_mut().graceful_shutdown();
-            connection.await
         }
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "connection ended");
+        match connection.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(outcome),
+            Poll::Pending => turns.poll_end(cx).map_err(Into::into),
+        }
+    });
+    match outcome.await {
+        Err(error) => tracing::debug!(%error, "connection ended"),
+        // An answer that makes another protocol of the connection may still be here.
+        Ok(()) => drop(poll_fn(|cx| turns.poll_rest(cx)).await),
     }
 }

@@ -3,13 +3,13 @@
 //! One type for all of them, so that a small answer costs no boxed stream: bytes, pieces that are joined as they go
 //! out, their compressed form, frames of a watch, or what comes from another server.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
 use futures_util::Stream;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use std::{
-    io::Write,
+    io::{IoSlice, Write},
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -17,7 +17,7 @@ use std::{
 /// Any error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Size of the frames that pieces are joined to, in bytes.
+/// Size of the frames that pieces go out in, in bytes.
 const FRAME: usize = 64 * 1024;
 /// Compression level of gzip, as kube-apiserver has it.
 const LEVEL: u32 = 4;
@@ -26,7 +26,7 @@ const LEVEL: u32 = 4;
 pub enum Payload {
     /// All at once.
     Full(Bytes),
-    /// Many small pieces, joined to frames of 64 KiB when they are sent.
+    /// Many small pieces, several of them in a frame of 64 KiB.
     Pieces(Pieces),
     /// Pieces, compressed as they are sent.
     Gzip(Box<Gzip>),
@@ -73,19 +73,19 @@ impl Payload {
 }
 
 impl Body for Payload {
-    type Data = Bytes;
+    type Data = Data;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
         let data = match self.get_mut() {
-            Self::Full(bytes) => (!bytes.is_empty()).then(|| std::mem::take(bytes)),
-            Self::Pieces(pieces) => pieces.next_frame(),
-            Self::Gzip(gzip) => gzip.next_frame()?,
-            Self::Stream(stream) => ready!(stream.as_mut().poll_next(cx)),
-            Self::Boxed(body) => return Pin::new(body).poll_frame(cx),
+            Self::Full(bytes) => (!bytes.is_empty()).then(|| Data::Whole(std::mem::take(bytes))),
+            Self::Pieces(pieces) => pieces.next_frame().map(Data::Pieces),
+            Self::Gzip(gzip) => gzip.next_frame()?.map(Data::Whole),
+            Self::Stream(stream) => ready!(stream.as_mut().poll_next(cx)).map(Data::Whole),
+            Self::Boxed(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                return Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Data::Whole))));
+            }
         };
         Poll::Ready(data.map(|d| Ok(Frame::data(d))))
     }
@@ -105,36 +105,99 @@ impl Body for Payload {
     }
 }
 
+/// What a frame of a body has.
+#[derive(Debug)]
+pub enum Data {
+    /// Bytes that lie together.
+    Whole(Bytes),
+    /// Pieces that are sent from where they lie.
+    Pieces(Pieces),
+}
+
+impl From<Data> for Bytes {
+    fn from(data: Data) -> Self {
+        match data {
+            Data::Whole(bytes) => bytes,
+            Data::Pieces(pieces) => pieces.pieces.as_slice().concat().into(),
+        }
+    }
+}
+
+impl Buf for Data {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Pieces(pieces) => pieces.left,
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Pieces(pieces) => pieces.pieces.as_slice().first().map_or(&[], |piece| piece),
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.chunks_vectored(slices),
+            Self::Pieces(pieces) => {
+                let all = slices.iter_mut().zip(pieces.pieces.as_slice());
+                all.map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
+            }
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Whole(bytes) => bytes.advance(count),
+            Self::Pieces(pieces) => pieces.advance(count),
+        }
+    }
+}
+
 /// Bytes in pieces.
+#[derive(Debug)]
 pub struct Pieces {
+    /// None of them is empty.
     pieces: std::vec::IntoIter<Bytes>,
     left: usize,
 }
 
 impl Pieces {
     /// Pieces, in order.
-    pub fn new(pieces: Vec<Bytes>) -> Self {
+    pub fn new(mut pieces: Vec<Bytes>) -> Self {
+        pieces.retain(|piece| !piece.is_empty());
         let left = pieces.iter().map(Bytes::len).sum();
         Self { pieces: pieces.into_iter(), left }
     }
 
-    fn next_frame(&mut self) -> Option<Bytes> {
-        let first = self.pieces.by_ref().find(|p| !p.is_empty())?;
-        if first.len() >= FRAME || first.len() == self.left {
-            self.left -= first.len();
-            return Some(first);
-        }
-        let mut frame = BytesMut::with_capacity(FRAME.min(self.left));
-        frame.extend_from_slice(&first);
-        while let Some(next) = self.pieces.as_slice().first() {
-            if frame.len() + next.len() > FRAME {
+    /// Splits off as many pieces as fit in a frame, at least one.
+    fn next_frame(&mut self) -> Option<Self> {
+        let mut length = self.pieces.as_slice().first()?.len();
+        let mut count = 1;
+        for piece in &self.pieces.as_slice()[1..] {
+            if length + piece.len() > FRAME {
                 break;
             }
-            frame.extend_from_slice(next);
+            length += piece.len();
+            count += 1;
+        }
+        self.left -= length;
+        let pieces: Vec<Bytes> = self.pieces.by_ref().take(count).collect();
+        Some(Self { pieces: pieces.into_iter(), left: length })
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.left -= count;
+        while count > 0 {
+            let Some(first) = self.pieces.as_mut_slice().first_mut() else { return };
+            if count < first.len() {
+                return first.advance(count);
+            }
+            count -= first.len();
             self.pieces.next();
         }
-        self.left -= frame.len();
-        Some(frame.freeze())
     }
 }
 
@@ -155,7 +218,9 @@ impl Gzip {
         loop {
             let Some(encoder) = &mut self.encoder else { return Ok(None) };
             match self.input.next_frame() {
-                Some(frame) => encoder.write_all(&frame)?,
+                Some(frame) => {
+                    frame.pieces.as_slice().iter().try_for_each(|piece| encoder.write_all(piece))?
+                }
                 None => {
                     let rest = self.encoder.take().map(GzEncoder::finish).transpose()?.unwrap_or_default();
                     return Ok((!rest.is_empty()).then(|| rest.into()));
@@ -188,6 +253,25 @@ mod tests {
         let payload = Payload::Pieces(Pieces::new(parts));
         assert_eq!(payload.size_hint().exact(), Some(all.len() as u64));
         assert_eq!(payload.collect().await.unwrap().to_bytes(), all);
+    }
+
+    #[tokio::test]
+    async fn frames_of_pieces_are_read_in_parts_of_any_size() {
+        for step in [1, 7, 1000, 65_537, 1_000_000] {
+            let (parts, all) = pieces();
+            let (mut payload, mut got) = (Payload::Pieces(Pieces::new(parts)), Vec::new());
+            while let Some(frame) = payload.frame().await {
+                let mut data = frame.unwrap().into_data().unwrap();
+                while data.has_remaining() {
+                    let mut slices = [IoSlice::new(&[]); 3];
+                    let count = data.chunks_vectored(&mut slices);
+                    let seen: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).take(step).collect();
+                    got.extend_from_slice(&seen);
+                    data.advance(seen.len());
+                }
+            }
+            assert!(got == all, "{step}");
+        }
     }
 
     #[tokio::test]
