@@ -129,8 +129,8 @@ impl Aggregator {
     async fn read(&self, plane: &PlaneId, revision: u64) -> Result<Remotes> {
         let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
         let listed = self.cache.list(request).await?.objects;
-        let remote = listed.iter().filter(|(_, entry)| !entry.field("spec.service.name").is_empty());
-        let objects: Vec<_> = remote.take(MAX_SERVERS).map(|(_, entry)| entry.value()).collect();
+        let remote = listed.iter().filter(|entry| !entry.field("spec.service.name").is_empty());
+        let objects: Vec<_> = remote.take(MAX_SERVERS).map(|entry| entry.value()).collect();
         let mut planes = self.planes.lock();
         let known = planes.remove(plane);
         let checks = known.as_ref().map(|known| known.checks.clone());

@@ -11,12 +11,12 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Range, sync::OnceLock};
 
 /// An object's JSON as it goes on the wire, with the few fields that are asked for without decoding it.
 ///
-/// One allocation has the text: the JSON, its place (`namespace/name` or `name`), and labels that JSON writes with
-/// escapes. Everything else points into it.
+/// One allocation has the text: the JSON, a comma for lists, its place (`namespace/name` or `name`), and labels that JSON
+/// writes with escapes. Everything else points into it.
 #[derive(Debug)]
 pub struct Entry {
     text: Bytes,
-    /// Length of the JSON; the place begins behind it.
+    /// Length of the JSON; the place begins behind it and the comma.
     json: u32,
     /// Just behind the `{` of `metadata`, where `resourceVersion` stands.
     metadata: u32,
@@ -98,11 +98,15 @@ impl Entry {
         let shift = version.len();
         let span = |s: &str| (at(s) + shift) as u32..(at(s) + shift + s.len()) as u32;
         let place = namespace.len() + usize::from(!namespace.is_empty()) + name.len();
-        let mut text = Vec::with_capacity(json.len() + shift + place);
+        let labels = header.labels.unwrap_or_default();
+        let escaped = labels.iter().flat_map(|(key, value)| [key, value]);
+        let escaped = escaped.map(|part| if let Cow::Owned(part) = part { part.len() } else { 0 });
+        let mut text = Vec::with_capacity(json.len() + shift + 1 + place + escaped.sum::<usize>());
         text.extend_from_slice(&json[..metadata]);
         text.extend_from_slice(version.as_bytes());
         text.extend_from_slice(&json[metadata..]);
         let length = text.len();
+        text.push(b',');
         text.extend_from_slice(namespace.as_bytes());
         text.extend_from_slice(if namespace.is_empty() { b"" } else { b"/" });
         text.extend_from_slice(name.as_bytes());
@@ -113,7 +117,6 @@ impl Entry {
                 (text.len() - part.len()) as u32..text.len() as u32
             }
         };
-        let labels = header.labels.unwrap_or_default();
         let labels = labels.iter().map(|(key, value)| (keep(key), keep(value))).collect();
         let short =
             |length: usize| u16::try_from(length).map_err(|_| Unreadable("its name is too long".into()));
@@ -143,6 +146,11 @@ impl Entry {
         self.text.slice(..self.json as usize)
     }
 
+    /// The same with a comma behind it, as an item of a list.
+    pub fn json_and_comma(&self) -> Bytes {
+        self.text.slice(..self.json as usize + 1)
+    }
+
     fn json_slice(&self) -> &[u8] {
         &self.text[..self.json as usize]
     }
@@ -166,7 +174,8 @@ impl Entry {
 
     /// The place of the object in the order of its collection: `namespace/name` or `name`.
     pub fn place(&self) -> &str {
-        self.part(self.json as usize..self.json as usize + usize::from(self.place))
+        let start = self.json as usize + 1;
+        self.part(start..start + usize::from(self.place))
     }
 
     /// `metadata.name`.
@@ -338,6 +347,7 @@ mod tests {
         let entry = entry(&object, 42);
         assert_eq!((entry.name(), entry.namespace(), entry.uid()), ("a", "b", "u-1"));
         assert_eq!(entry.label("b/c"), Some("é\n"));
+        assert_eq!(entry.json_and_comma(), [&entry.json(), &b","[..]].concat());
         let mut expected = object;
         expected["metadata"]["resourceVersion"] = "42".into();
         assert_eq!(entry.value(), expected);

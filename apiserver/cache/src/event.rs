@@ -45,11 +45,18 @@ pub struct CacheEvent {
 
 /// The encodings of an event, each made once for all its watchers.
 #[derive(Default)]
-struct Frames(Mutex<Vec<(u64, Arc<OnceLock<Bytes>>)>>);
+struct Frames {
+    /// The one that was made first, which most want.
+    first: OnceLock<(u64, Bytes)>,
+    all: Mutex<Vec<(u64, Arc<OnceLock<Bytes>>)>>,
+}
 
 impl Frames {
     fn get(&self, encoding: u64, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut known = self.0.lock();
+        if let Some((_, bytes)) = self.first.get().filter(|(id, _)| *id == encoding) {
+            return bytes.clone();
+        }
+        let mut known = self.all.lock();
         let found = known.iter().find(|(id, _)| *id == encoding).map(|(_, cell)| cell.clone());
         let cell = match found {
             Some(cell) => cell,
@@ -61,7 +68,9 @@ impl Frames {
             }
         };
         drop(known);
-        cell.get_or_init(make).clone()
+        let bytes = cell.get_or_init(make);
+        self.first.get_or_init(|| (encoding, bytes.clone()));
+        bytes.clone()
     }
 }
 
@@ -91,6 +100,11 @@ pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modi
         None if value.is_none() => Own::Absent,
         Some(Stored::Whiteout) => Own::Whiteout,
         Some(Stored::Json(json)) => match Entry::new(&json, created, modified) {
+            // An object has its place in itself; no other than that of its key.
+            Ok(entry) if !is_at(&entry, key) => {
+                tracing::error!(?key, place = entry.place(), "skipped an object under another's key");
+                Own::Absent
+            }
             Ok(entry) => Own::Object(Arc::new(entry)),
             Err(error) => {
                 tracing::error!(?key, %error, "skipped an object of the store");
@@ -110,6 +124,14 @@ pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> Own {
         true => Own::Buried,
         false => read(&item.key, Some(&item.value), item.created, item.modified),
     }
+}
+
+/// Whether an object's place is that of its key, in a plane or a layer: what is behind `<sort>/<id>/<group>/<resource>/`.
+fn is_at(entry: &Entry, key: &storage::Key) -> bool {
+    let before = key.as_bytes().strip_suffix(entry.place().as_bytes());
+    before.is_some_and(|before| {
+        before.ends_with(b"/") && before.iter().filter(|byte| **byte == b'/').count() == 4
+    })
 }
 
 /// Where the collection (`<group>/<resource>`) lies in the text of an object's key, from the length of the part up to

@@ -73,6 +73,8 @@ pub struct Cache {
     pub(crate) census: Mutex<Census>,
     /// Held by the one who counts.
     pub(crate) counting: tokio::sync::Mutex<()>,
+    /// Held by the one who reads over all planes.
+    pub(crate) reading: tokio::sync::Mutex<()>,
 }
 
 /// What the cache has done so far.
@@ -146,6 +148,7 @@ impl Cache {
             counts: Counts::default(),
             census: Mutex::default(),
             counting: tokio::sync::Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
             stores,
             keys,
             layers,
@@ -286,7 +289,7 @@ impl Cache {
             return Vec::new();
         };
         let shot = slot.0.snapshot(&collection(group, resource), namespace, true, 0);
-        shot.into_iter().flat_map(|shot| shot.objects).map(|(_, entry)| entry).collect()
+        shot.map(|shot| shot.objects).unwrap_or_default()
     }
 
     /// An object's key as a commit sees it: the object, if there is one, and what the commit must expect.

@@ -3,19 +3,16 @@
 use crate::{
     Entry,
     event::{self, Own},
+    objects::{Objects, bounds},
 };
 use async_trait::async_trait;
 use freehold_apiserver_storage::{Event, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::PlaneId;
 use std::{
     collections::{BTreeMap, HashMap},
-    ops::Bound,
     sync::Arc,
 };
 use uuid::Uuid;
-
-/// The objects of one collection, by `namespace/name` or `name`.
-pub(crate) type Objects = BTreeMap<Box<str>, Arc<Entry>>;
 
 /// What a layer has under a name: an object, or that what lies below is hidden.
 type Slots = BTreeMap<Box<str>, Option<Arc<Entry>>>;
@@ -134,15 +131,6 @@ pub(crate) fn object_name(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
-/// The bounds of what lies in a namespace, or of everything.
-pub(crate) fn bounds(namespace: Option<&str>) -> (Bound<Box<str>>, Bound<Box<str>>) {
-    match namespace {
-        // '0' is the character behind '/'.
-        Some(ns) => (Bound::Included(format!("{ns}/").into()), Bound::Excluded(format!("{ns}0").into())),
-        None => (Bound::Unbounded, Bound::Unbounded),
-    }
-}
-
 impl Layer {
     /// Adds what is stored under a path: an object, or that what lies below it is hidden. What can't be read is left out.
     pub fn add(&mut self, path: &ObjectPath, stored: &KeyValue) {
@@ -215,11 +203,9 @@ impl Stack {
     pub(crate) fn snapshot(&self, plane: &PlaneId, collection: &str) -> Objects {
         let snapshots = self.layers.iter().filter(|(kind, _)| *kind == LayerKind::Snapshot);
         let slots = snapshots.filter_map(|(_, layer)| layer.collections.get(collection));
-        let mut found = Objects::new();
-        for (name, slot) in slots.flatten() {
-            if let Some(entry) = slot {
-                found.insert(name.clone(), self.own(plane, collection, LayerKind::Snapshot, entry));
-            }
+        let mut found = Objects::default();
+        for entry in slots.flatten().filter_map(|(_, slot)| slot.as_ref()) {
+            found.insert(self.own(plane, collection, LayerKind::Snapshot, entry));
         }
         found
     }
@@ -261,13 +247,13 @@ impl Stack {
 
     pub(crate) fn range(&self, plane: &PlaneId, collection: &str, namespace: Option<&str>) -> Objects {
         let mut found: HashMap<&str, ()> = HashMap::new();
-        let mut merged = Objects::new();
+        let mut merged = Objects::default();
         for (kind, layer) in &self.layers {
             let Some(slots) = layer.collections.get(collection) else { continue };
             for (name, slot) in slots.range(bounds(namespace)) {
                 let first = self.layers.len() == 1 || found.insert(name, ()).is_none();
                 if let (true, Some(entry)) = (first, slot) {
-                    merged.insert(name.clone(), self.own(plane, collection, *kind, entry));
+                    merged.insert(self.own(plane, collection, *kind, entry));
                 }
             }
         }
@@ -331,9 +317,12 @@ mod tests {
     fn layers_merge_from_the_top_and_whiteouts_hide() {
         let (plane, stack) = ("p".parse().unwrap(), stack(false));
         let listed = stack.range(&plane, NAMESPACES, None);
-        assert_eq!(listed.keys().map(|name| &**name).collect::<Vec<_>>(), ["b", "c", "kube-system"]);
+        assert_eq!(
+            listed.range(None).map(|entry| entry.place()).collect::<Vec<_>>(),
+            ["b", "c", "kube-system"]
+        );
         assert!(
-            listed.values().all(|entry| entry.modified == 9),
+            listed.range(None).all(|entry| entry.modified == 9),
             "no resource version is from before the stack"
         );
         assert!(stack.get(&plane, NAMESPACES, "a").is_none());

@@ -13,6 +13,7 @@ mod event;
 mod feed;
 mod hub;
 mod layer;
+mod objects;
 mod plane;
 mod read;
 mod switch;

@@ -3,7 +3,7 @@
 use crate::{
     CacheEvent, Entry, LayerSource, Stack,
     event::{self, Own},
-    layer::{Objects, bounds},
+    objects::Objects,
 };
 use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, KeyValue, Range, Store, StoreError};
@@ -71,7 +71,7 @@ struct Collection {
 
 /// Objects of one collection as of one revision.
 pub(crate) struct Snapshot {
-    pub(crate) objects: Vec<(Box<str>, Arc<Entry>)>,
+    pub(crate) objects: Vec<Arc<Entry>>,
     pub(crate) revision: u64,
     /// The last revision that changed the collection.
     pub(crate) changed: u64,
@@ -172,22 +172,17 @@ impl PlaneCache {
             return None;
         }
         let stack = self.stack.get().filter(|_| base);
-        let below = stack.map(|stack| stack.range(&self.id, collection, namespace)).unwrap_or_default();
+        let mut below = stack.map(|stack| stack.range(&self.id, collection, namespace)).unwrap_or_default();
         // What was deleted before it was loaded is not known here.
         let changed = own.map_or(0, |c| c.changed).max(state.stack).max(state.loaded);
-        let mine = own.map(|c| c.objects.range(bounds(namespace)));
-        if below.is_empty() {
-            let objects = mine.into_iter().flatten().map(|(n, e)| (n.clone(), e.clone())).collect();
-            return Some(Snapshot { objects, revision, changed });
+        for hidden in own.iter().flat_map(|own| own.whiteouts.keys()) {
+            below.remove(hidden);
         }
-        let mut merged = below;
-        if let Some(own) = own {
-            for hidden in own.whiteouts.keys() {
-                merged.remove(hidden);
-            }
-        }
-        merged.extend(mine.into_iter().flatten().map(|(n, e)| (n.clone(), e.clone())));
-        Some(Snapshot { objects: merged.into_iter().collect(), revision, changed })
+        let objects = match own {
+            Some(own) => below.below(own.objects.range(namespace)),
+            None => below.into_entries().collect(),
+        };
+        Some(Snapshot { objects, revision, changed })
     }
 
     /// The last revision that changed a collection; the stack's where the plane has nothing of it.
@@ -295,7 +290,7 @@ impl Collection {
         let before = match own {
             Own::Object(entry) => {
                 self.bytes += entry.cost();
-                self.objects.insert(name.into(), entry)
+                self.objects.insert(entry)
             }
             Own::Whiteout => {
                 self.bytes += name.len() + WHITEOUT;

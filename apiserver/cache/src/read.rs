@@ -4,7 +4,8 @@ use crate::{
     Cache, Entry, Stack,
     event::{self, Own},
     feed::unavailable,
-    layer::{Objects, collection},
+    layer::collection,
+    objects::Objects,
 };
 use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range, StoreError};
@@ -34,8 +35,8 @@ pub struct ListRequest<'a> {
 
 /// Objects as of one revision.
 pub struct Listed {
-    /// The objects with their place in the order (`namespace/name` or `name`), in that order.
-    pub objects: Vec<(Box<str>, Arc<Entry>)>,
+    /// The objects in the order of their places (`namespace/name` or `name`).
+    pub objects: Vec<Arc<Entry>>,
     /// The revision.
     pub revision: u64,
     /// The last revision that changed the collection: as of any revision from it to `revision` the list is the same.
@@ -44,8 +45,8 @@ pub struct Listed {
 
 /// One page of a list as of a past revision.
 pub struct Page {
-    /// The objects with their place in the order.
-    pub objects: Vec<(Box<str>, Arc<Entry>)>,
+    /// The objects in the order of their places.
+    pub objects: Vec<Arc<Entry>>,
     /// Behind which place there are more; `None` at the end. It may lie behind the last of the objects.
     pub next: Option<Box<str>>,
 }
@@ -66,8 +67,6 @@ pub struct PagesOfPlanes {
 pub struct PageOfPlanes {
     /// Its plane.
     pub plane: PlaneId,
-    /// Its place in the order of the plane's collection.
-    pub place: Box<str>,
     /// The object.
     pub entry: Arc<Entry>,
 }
@@ -99,7 +98,7 @@ impl Cache {
         }
         let revision = self.catch_up().await?;
         let mut objects = Vec::new();
-        self.scan(request, revision, |place, entry| objects.push((place, entry))).await?;
+        self.scan(request, revision, |entry| objects.push(entry)).await?;
         Ok(Listed { objects, revision, changed: revision })
     }
 
@@ -108,12 +107,12 @@ impl Cache {
         &self,
         request: ListRequest<'_>,
         at: u64,
-        mut visit: impl FnMut(Box<str>, Arc<Entry>),
+        mut visit: impl FnMut(Arc<Entry>),
     ) -> Result<()> {
         let mut after: Box<str> = Box::default();
         loop {
             let page = self.page(request, at, &after, CHUNK).await?;
-            page.objects.into_iter().for_each(|(place, entry)| visit(place, entry));
+            page.objects.into_iter().for_each(&mut visit);
             match page.next {
                 Some(next) => after = next,
                 None => return Ok(()),
@@ -148,16 +147,16 @@ impl Cache {
         for item in &read.items {
             let place = place(&item.key, prefix);
             match event::read_own(item, stack.record()) {
-                Own::Object(entry) => drop(merged.insert(place, entry)),
+                Own::Object(entry) => drop(merged.insert(entry)),
                 Own::Whiteout | Own::Absent => drop(merged.remove(&place)),
                 Own::Buried => {}
             }
         }
-        let mut objects: Vec<_> = merged.into_iter().collect();
+        let mut objects: Vec<_> = merged.into_entries().collect();
         let cut = limit > 0 && objects.len() > limit;
         objects.truncate(if limit > 0 { limit } else { usize::MAX });
         // What hides others and what is buried is passed over, a page of nothing else too.
-        let next = if cut { objects.last().map(|(place, _)| place.clone()) } else { last };
+        let next = if cut { objects.last().map(|last| last.place().into()) } else { last };
         Ok(Page { objects, next })
     }
 
@@ -274,6 +273,9 @@ impl Cache {
         if pages.planes.is_empty() {
             return Ok(None);
         }
+        // Who reads over all planes are controllers, a lot of them when a server starts. They take turns, so that they
+        // have no more than one thread at a time, and who asks a plane for something need not wait behind them.
+        let _turn = if pages.layers { None } else { Some(self.reading.lock().await) };
         let mut found = Vec::new();
         let (group, resource, namespace) = (&*pages.group, &*pages.resource, pages.namespace.as_deref());
         let (at, layers) = (pages.at, pages.layers);
@@ -290,11 +292,8 @@ impl Cache {
             let mut ahead = std::pin::pin!(futures_util::stream::iter(ahead).buffered(AHEAD));
             while let Some((plane, page)) = ahead.next().await {
                 let page = page?;
-                found.extend(page.objects.into_iter().map(|(place, entry)| PageOfPlanes {
-                    plane: plane.clone(),
-                    place,
-                    entry,
-                }));
+                let entries = page.objects.into_iter();
+                found.extend(entries.map(|entry| PageOfPlanes { plane: plane.clone(), entry }));
                 if let Some(next) = page.next {
                     pages.after = next;
                     break;
@@ -302,6 +301,9 @@ impl Cache {
                 done += 1;
                 if found.len() >= limit {
                     break;
+                }
+                if done % AHEAD == 0 {
+                    tokio::task::yield_now().await;
                 }
             }
         }
@@ -323,9 +325,9 @@ fn layer_part(
         true => stack.range(request.plane, &name, request.namespace),
         false => stack.snapshot(request.plane, &name),
     };
-    below.retain(|place, entry| {
+    below.retain(|entry| {
         let here = request.namespace.is_none_or(|namespace| entry.namespace() == namespace);
-        here && **place > *after && last.is_none_or(|last| **place <= *last)
+        here && entry.place() > after && last.is_none_or(|last| entry.place() <= last)
     });
     below
 }

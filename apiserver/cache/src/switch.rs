@@ -9,7 +9,8 @@ use crate::{
     Cache, CacheEvent, Entry, Stack, Switch,
     event::{self, Own},
     hub::Hub,
-    layer::{Objects, collection, object_name},
+    layer::{collection, object_name},
+    objects::Objects,
 };
 use freehold_apiserver_storage::{Event, Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::PlaneId;
@@ -165,9 +166,9 @@ impl Cache {
                 let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: false };
                 let page = self.stores.of(&moved.plane).range(range).await?;
                 for item in &page.items {
-                    let name: Box<str> = String::from_utf8_lossy(&item.key.as_bytes()[prefix..]).into();
+                    let name = String::from_utf8_lossy(&item.key.as_bytes()[prefix..]);
                     match event::read_own(item, moved.old.record()) {
-                        Own::Object(entry) => drop(before.insert(name, entry)),
+                        Own::Object(entry) => drop(before.insert(entry)),
                         Own::Whiteout => drop(before.remove(&name)),
                         Own::Absent | Own::Buried => {}
                     }
@@ -208,14 +209,15 @@ fn difference(moved: &mut Moved, own: &[Event], wanted: &str) -> Vec<Difference>
         if collection(&path.group, &path.resource) != wanted {
             continue;
         }
-        let name: Box<str> = object_name(path.namespace.as_deref(), &path.name).into();
+        let name = object_name(path.namespace.as_deref(), &path.name);
         match event::read(&event.key, event.value.as_ref(), event.created, event.revision) {
-            Own::Object(entry) => drop(after.insert(name, entry)),
+            Own::Object(entry) => drop(after.insert(entry)),
             Own::Whiteout => drop(after.remove(&name)),
             Own::Absent | Own::Buried => {}
         }
     }
-    let mut names: Vec<Box<str>> = before.keys().chain(after.keys()).cloned().collect();
+    let places = before.range(None).chain(after.range(None)).map(|entry| entry.place().into());
+    let mut names: Vec<Box<str>> = places.collect();
     names.sort_unstable();
     names.dedup();
     let (group, resource) = wanted.split_once('/').unwrap_or_default();

@@ -185,8 +185,7 @@ impl Cache {
             WatchStart::Now => match plane.snapshot(name, None, true, hub.revision) {
                 // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
                 Some(shot) => {
-                    let initial = shot.objects.into_iter().map(|(_, entry)| entry).collect();
-                    (Some(initial), Vec::new(), shot.revision)
+                    (Some(shot.objects), Vec::new(), shot.revision)
                 }
                 None => (None, Vec::new(), hub.revision),
             },

@@ -116,7 +116,7 @@ impl World {
         self.cache.catch_up().await.unwrap();
         let request = ListRequest { plane: of, group: "", resource, namespace: None };
         let listed = self.cache.list(request).await.unwrap();
-        listed.objects.iter().map(|(_, entry)| entry.name().to_owned()).collect()
+        listed.objects.iter().map(|entry| entry.name().to_owned()).collect()
     }
 }
 

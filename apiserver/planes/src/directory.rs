@@ -275,7 +275,7 @@ impl Directory {
         let request =
             ListRequest { plane: &PlaneId::core(), group: GROUP, resource: "projects", namespace: None };
         self.cache
-            .scan(request, at, |_, entry| {
+            .scan(request, at, |entry| {
                 let gone = self.gone.read();
                 let went = gone.as_ref().and_then(|gone| gone.get(entry.name()));
                 if went.is_none_or(|revision| *revision < entry.modified)

@@ -246,7 +246,7 @@ impl Planes {
             namespace: Some(&scope.namespace),
         };
         let listed = self.cache.list(request).await?;
-        let memberships = listed.objects.iter().map(|(_, entry)| entry.value());
+        let memberships = listed.objects.iter().map(|entry| entry.value());
         let theirs = memberships.filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == *user);
         let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
         Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())

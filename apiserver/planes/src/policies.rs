@@ -50,7 +50,7 @@ impl Policies {
         let mut objects: Vec<Value> = Vec::new();
         for resource in RESOURCES {
             let request = ListRequest { plane, group: GROUP, resource, namespace: None };
-            objects.extend(cache.list(request).await?.objects.iter().map(|(_, entry)| entry.value()));
+            objects.extend(cache.list(request).await?.objects.iter().map(|entry| entry.value()));
         }
         let policy = Arc::new(Policy::compile(&self.rules, &objects));
         self.keep(plane, layer, untouched, revisions, &policy);

@@ -64,7 +64,7 @@ impl Types {
             self.known.lock().remove(plane);
             return Ok(TypeSet::builtin());
         }
-        Ok(self.compile(plane, changed, remotes, listed.objects.iter().map(|(_, entry)| entry)))
+        Ok(self.compile(plane, changed, remotes, listed.objects.iter()))
     }
 
     /// Asks `source` from now on.

@@ -51,7 +51,7 @@ async fn pages_of_a_fork_at_a_past_revision_are_as_it_was() {
     let (mut found, mut after) = (Vec::new(), String::new());
     loop {
         let page = world.cache.page(request, at, &after, 3).await.unwrap();
-        found.extend(page.objects.iter().map(|(_, entry)| entry.clone()));
+        found.extend(page.objects.iter().cloned());
         let Some(next) = page.next else { break };
         after = next.to_string();
     }

@@ -6,7 +6,7 @@ use crate::{
     registry::schema_since,
     select::Selection,
 };
-use freehold_apiserver_cache::{PageOfPlanes, PagesOfPlanes, Scope};
+use freehold_apiserver_cache::{Entry, PageOfPlanes, PagesOfPlanes, Scope};
 use freehold_machinery::{PlaneId, Result};
 use futures_util::Stream;
 use std::{
@@ -71,22 +71,22 @@ impl Registry {
             List { items: Vec::new(), revision: at, continue_token: String::new(), remaining: None };
         let most = if options.limit == 0 { usize::MAX } else { options.limit };
         // What was seen last, and whether there is more behind it.
-        let mut last: Option<(PlaneId, Box<str>)> = None;
+        let mut last: Option<(PlaneId, Arc<Entry>)> = None;
         while let Some(page) = self.next_across(&mut pages, options).await? {
             for found in page {
                 if !selection.matches(&found.entry) {
                     continue;
                 }
                 let since = schema_since(&self.cache, &found.plane, &op.ty);
-                let object = convert::own(&op.ty, found.entry, since)?;
+                let object = convert::own(&op.ty, found.entry.clone(), since)?;
                 let Some(object) = (across.view.show)(&found.plane, object) else { continue };
                 if list.items.len() == most {
-                    let (plane, place) = last.unwrap_or((found.plane, found.place));
-                    list.continue_token = Token::across(at, &plane, &place);
+                    let (plane, entry) = last.unwrap_or((found.plane, found.entry));
+                    list.continue_token = Token::across(at, &plane, entry.place());
                     return Ok(list);
                 }
                 list.items.push(object);
-                last = Some((found.plane, found.place));
+                last = Some((found.plane, found.entry));
             }
         }
         Ok(list)

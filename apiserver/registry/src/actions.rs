@@ -68,7 +68,7 @@ impl Registry {
             resource: "poddisruptionbudgets",
             namespace: op.namespace.as_deref(),
         };
-        for (_, entry) in self.cache.list(request).await?.objects {
+        for entry in self.cache.list(request).await?.objects {
             let budget = entry.value();
             let Ok(selector) = freehold_machinery::selector::Labels::from_value(&budget["spec"]["selector"])
             else {

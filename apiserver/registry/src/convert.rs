@@ -11,9 +11,8 @@ use std::sync::Arc;
 /// What was written before revision `since`, at which the schema may have changed, is pruned and defaulted by the schema
 /// as it is now.
 pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Object> {
-    let same_version = ty.storage.api_version == ty.api_version();
     let outdated = ty.custom && entry.modified < since;
-    if same_version && !outdated {
+    if is_stored(ty) && !outdated {
         return Ok(Object::Cached(entry));
     }
     let kept = entry.value();
@@ -34,6 +33,15 @@ pub(crate) fn own(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Ob
     match ty.storage.conversion {
         Conversion::Webhook(_) if entry.field("apiVersion") != ty.api_version() => Ok(Object::Cached(entry)),
         _ => out(ty, entry, since),
+    }
+}
+
+/// Whether objects are stored in the version that `ty` serves.
+pub(crate) fn is_stored(ty: &ResourceType) -> bool {
+    let stored = &*ty.storage.api_version;
+    match &*ty.group {
+        "" => stored == ty.version,
+        group => stored.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')) == Some(&*ty.version),
     }
 }
 

@@ -183,13 +183,10 @@ impl Registry {
         let objects = self.cache.list(request).await?.objects;
         for chunk in objects.chunks(HIDDEN_AT_ONCE) {
             let mut commit = Commit::default();
-            for (place, _) in chunk {
-                let (namespace, name) = match place.split_once('/') {
-                    Some((namespace, name)) => (Some(namespace.to_owned()), name),
-                    None => (None, &**place),
-                };
+            for entry in chunk {
+                let namespace = Some(entry.namespace().to_owned()).filter(|namespace| !namespace.is_empty());
                 let (group, resource) = (group.to_owned(), resource.to_owned());
-                let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
+                let path = ObjectPath { group, resource, namespace, name: entry.name().to_owned() };
                 let (_, seen) = self.cache.get_for_update(&op.plane, &path).await?;
                 commit.expect = vec![Expect { key: Key::stack(&op.plane), modified: seen.record }];
                 commit.changes.push(gone(Key::object(&op.plane, &path), seen.below));

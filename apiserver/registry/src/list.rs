@@ -125,7 +125,7 @@ fn forbidden_match(why: &str) -> Status {
 
 /// Entries in order, with what is needed to go on behind them.
 struct Entries {
-    items: Vec<(Box<str>, Arc<Entry>)>,
+    items: Vec<Arc<Entry>>,
     revision: u64,
     more: bool,
     remaining: Option<u64>,
@@ -151,11 +151,10 @@ impl Registry {
         } else {
             self.next_page(op, &selection, &options.continue_token, options.limit).await?
         };
-        let last = found.items.last().map(|(place, _)| place.clone()).unwrap_or_default();
-        let token = if found.more { Token::encode(found.revision, &last) } else { String::new() };
+        let last = found.items.last().filter(|_| found.more);
+        let token = last.map_or_else(String::new, |last| Token::encode(found.revision, last.place()));
         let since = schema_since(&self.cache, &op.plane, &op.ty);
-        let entries = found.items.into_iter().map(|(_, entry)| entry).collect();
-        let mut items = self.converter.all(&op.plane, &op.ty, entries, since).await?;
+        let mut items = self.converter.all(&op.plane, &op.ty, found.items, since).await?;
         if selection.needs_conversion() {
             items.retain(|object| selection.shows(&object.value()));
         }
@@ -240,7 +239,7 @@ impl Registry {
             && (limit == 0 || entries.items.len() < limit)
         {
             let page = self.cache.page(Self::request(op), at, &place, limit).await?;
-            entries.items.extend(page.objects.into_iter().filter(|(_, entry)| selection.matches(entry)));
+            entries.items.extend(page.objects.into_iter().filter(|entry| selection.matches(entry)));
             entries.more = page.next.is_some();
             next = page.next;
         }
@@ -266,16 +265,20 @@ pub(crate) fn expired(status: Status, text: &str) -> Status {
 }
 
 fn cut(
-    objects: Vec<(Box<str>, Arc<Entry>)>,
+    mut objects: Vec<Arc<Entry>>,
     revision: u64,
     selection: &Selection,
     after: &str,
     limit: usize,
 ) -> Entries {
-    let start = objects.partition_point(|(place, _)| !after.is_empty() && **place <= *after);
+    if limit == 0 && after.is_empty() {
+        objects.retain(|entry| selection.matches(entry));
+        return Entries { items: objects, revision, more: false, remaining: None };
+    }
+    let start = objects.partition_point(|entry| !after.is_empty() && entry.place() <= after);
     let total = objects.len() - start;
     let rest = objects.into_iter().skip(start);
-    let mut chosen = rest.filter(|(_, entry)| selection.matches(entry));
+    let mut chosen = rest.filter(|entry| selection.matches(entry));
     if limit == 0 {
         return Entries { items: chosen.collect(), revision, more: false, remaining: None };
     }

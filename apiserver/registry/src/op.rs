@@ -138,7 +138,20 @@ impl Object {
         match self {
             Self::Cached(entry) => entry.json(),
             Self::Bytes(bytes) => bytes.clone(),
-            Self::Value(value) => Bytes::from(value.to_string()),
+            Self::Value(value) => serialized(value).into(),
+        }
+    }
+
+    /// The object's JSON with a comma behind it, as an item of a list.
+    pub fn bytes_and_comma(&self) -> Bytes {
+        match self {
+            Self::Cached(entry) => entry.json_and_comma(),
+            Self::Bytes(bytes) => [bytes, &b","[..]].concat().into(),
+            Self::Value(value) => {
+                let mut bytes = serialized(value);
+                bytes.push(b',');
+                bytes.into()
+            }
         }
     }
 
@@ -151,6 +164,19 @@ impl Object {
         }
     }
 }
+
+/// An object's JSON.
+fn serialized(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(SOME);
+    // A Value is always JSON.
+    if let Err(error) = serde_json::to_writer(&mut bytes, value) {
+        tracing::error!(%error, "an object can't be written");
+    }
+    bytes
+}
+
+/// Bytes that most objects have less than.
+const SOME: usize = 2_048;
 
 /// A list.
 pub struct List {

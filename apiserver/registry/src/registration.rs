@@ -99,8 +99,8 @@ impl Registry {
         let request = ListRequest { plane: &op.plane, group: CRD_GROUP, resource: CRDS, namespace: None };
         let listed = self.cache.list(request).await?.objects;
         let of_group = |name: &str| name.split_once('.').is_some_and(|(_, rest)| rest == group);
-        let others = listed.iter().filter(|(name, _)| of_group(name) && **name != *op.name());
-        Ok(others.map(|(_, entry)| entry.value()).collect())
+        let others = listed.iter().filter(|entry| of_group(entry.name()) && entry.name() != op.name());
+        Ok(others.map(|entry| entry.value()).collect())
     }
 
     /// Whether deleting an `APIService` makes it anew: that of a CRD which is still there.

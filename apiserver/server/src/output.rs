@@ -1,7 +1,7 @@
 //! Objects and lists as the client asked for them: whole, as metadata, or as a Table.
 //!
-//! What is cached is passed on as it is: a whole object costs no copy, a list one for each item, metadata is cut out of
-//! the bytes, protobuf is written in one pass over them. Only Tables, YAML and indentation need an object to be parsed.
+//! What is cached is passed on as it is: a whole object costs no copy, nor do those of a list, metadata is cut out of the
+//! bytes, protobuf is written in one pass over them. Only Tables, YAML and indentation need an object to be parsed.
 
 use crate::{
     call::Call,
@@ -180,17 +180,17 @@ impl Output {
     fn list_pieces(&self, list: &List) -> Result<Vec<Bytes>, Status> {
         let metadata = self.accepted.shape == Shape::Metadata;
         let (kind, version) = self.list_names();
-        let mut pieces = Vec::with_capacity(list.items.len() * 2 + 2);
+        let mut pieces = Vec::with_capacity(list.items.len() + 2);
         let meta = list_meta(list);
         pieces.push(
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[")
                 .into(),
         );
-        for (index, item) in list.items.iter().enumerate() {
-            if index > 0 {
-                pieces.push(Bytes::from_static(b","));
-            }
-            pieces.push(if metadata { partial(&item.bytes())? } else { item.bytes() });
+        for item in &list.items {
+            pieces.push(if metadata { cut_out(&item.bytes(), "},")? } else { item.bytes_and_comma() });
+        }
+        if let Some(last) = pieces.last_mut().filter(|_| !list.items.is_empty()) {
+            last.truncate(last.len() - 1);
         }
         pieces.push(Bytes::from_static(b"]}"));
         Ok(pieces)
@@ -291,6 +291,11 @@ fn is_status(object: &Object) -> bool {
 
 /// The `PartialObjectMetadata` of an object, cut out of its JSON.
 pub(crate) fn partial(object: &[u8]) -> Result<Bytes, Status> {
+    cut_out(object, "}")
+}
+
+/// The same, with this at its end.
+fn cut_out(object: &[u8], end: &str) -> Result<Bytes, Status> {
     #[derive(Deserialize)]
     struct Partial<'a> {
         #[serde(borrow, default)]
@@ -299,10 +304,10 @@ pub(crate) fn partial(object: &[u8]) -> Result<Bytes, Status> {
     let partial: Partial<'_> = serde_json::from_slice(object).map_err(Status::internal)?;
     let metadata = partial.metadata.map_or("{}", RawValue::get);
     const HEAD: &str = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
-    let mut out = String::with_capacity(HEAD.len() + metadata.len() + 1);
+    let mut out = String::with_capacity(HEAD.len() + metadata.len() + end.len());
     out.push_str(HEAD);
     out.push_str(metadata);
-    out.push('}');
+    out.push_str(end);
     Ok(out.into())
 }
 

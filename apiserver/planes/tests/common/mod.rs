@@ -69,8 +69,8 @@ impl World {
         self.cache.catch_up().await.unwrap();
         let request = ListRequest { plane, group: "", resource: "configmaps", namespace: Some("default") };
         let listed = self.cache.list(request).await.unwrap();
-        let own = listed.objects.iter().filter(|(place, _)| !place.contains("kube-root-ca"));
-        own.map(|(_, entry)| {
+        let own = listed.objects.iter().filter(|entry| !entry.place().contains("kube-root-ca"));
+        own.map(|entry| {
             let data = entry.value()["data"]["k"].as_str().unwrap().to_owned();
             (entry.name().to_owned(), data, entry.modified)
         })

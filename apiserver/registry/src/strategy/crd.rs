@@ -25,8 +25,8 @@ impl Registry {
         let listed = self.cache.list(request).await?.objects;
         let others: Vec<Value> = listed
             .iter()
-            .filter(|(name, _)| of_group(name) && **name != *op.name())
-            .map(|(_, entry)| entry.value())
+            .filter(|entry| of_group(entry.name()) && entry.name() != op.name())
+            .map(|entry| entry.value())
             .collect();
         let conflict = crd::name_conflict(object, others.iter());
         crd::set_status(object, conflict.as_ref(), Timestamp::now());

@@ -81,7 +81,7 @@ impl Registry {
         }
         let others = ListRequest { plane: &op.plane, group: "", resource: "services", namespace: None };
         let (mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new());
-        for (_, entry) in self.cache.list(others).await?.objects {
+        for entry in self.cache.list(others).await?.objects {
             if entry.name() == op.name() && Some(entry.namespace()) == op.namespace.as_deref() {
                 continue;
             }
