@@ -14,8 +14,8 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll, Waker},
 };
-use tokio::sync::Notify;
 
 /// Bytes of events that a watcher may be behind before it is cut off.
 const BEHIND: usize = 16 << 20;
@@ -63,7 +63,6 @@ pub(crate) struct Hub {
 /// A collection that is watched.
 struct Topic {
     ring: Mutex<Ring>,
-    wake: Notify,
     unread: Arc<AtomicUsize>,
 }
 
@@ -75,12 +74,28 @@ struct Ring {
     first: u64,
     bytes: usize,
     readers: usize,
+    /// Who waits for the next event, by the readers' numbers, and the numbers that are free.
+    waiting: Vec<Option<Waker>>,
+    free: Vec<usize>,
     closed: bool,
 }
 
 impl Ring {
     fn end(&self) -> u64 {
         self.first + self.events.len() as u64
+    }
+
+    /// Those who are to be woken, once the lock is free.
+    fn woken(&mut self) -> Vec<Waker> {
+        self.waiting.iter_mut().filter_map(Option::take).collect()
+    }
+
+    /// Has a reader woken when there is more.
+    fn wait(&mut self, number: usize, cx: &Context<'_>) {
+        match &mut self.waiting[number] {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
     }
 
     fn pop(&mut self) -> usize {
@@ -108,14 +123,18 @@ impl Topic {
             let freed = ring.pop();
             self.unread.fetch_sub(freed, Ordering::Relaxed);
         }
+        let woken = ring.woken();
         drop(ring);
-        self.wake.notify_waiters();
+        woken.into_iter().for_each(Waker::wake);
         true
     }
 
     fn close(&self) {
-        self.ring.lock().closed = true;
-        self.wake.notify_waiters();
+        let mut ring = self.ring.lock();
+        ring.closed = true;
+        let woken = ring.woken();
+        drop(ring);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Marks events from `next` to `upto` as read by one more, and drops what all have read.
@@ -135,6 +154,7 @@ impl Topic {
 /// One watcher's place in a topic.
 pub(crate) struct Reader {
     topic: Arc<Topic>,
+    number: usize,
     next: u64,
     taken: VecDeque<Arc<CacheEvent>>,
 }
@@ -144,37 +164,39 @@ impl Reader {
         let mut ring = topic.ring.lock();
         ring.readers += 1;
         let next = ring.end();
+        let number = ring.free.pop().unwrap_or_else(|| {
+            ring.waiting.push(None);
+            ring.waiting.len() - 1
+        });
         drop(ring);
-        Self { topic, next, taken: VecDeque::new() }
+        Self { topic, number, next, taken: VecDeque::new() }
     }
 
     /// The next event; `None` when this reader was too slow or the feed started over.
-    pub(crate) async fn next(&mut self) -> Option<Arc<CacheEvent>> {
-        loop {
-            if let Some(event) = self.taken.pop_front() {
-                return Some(event);
-            }
-            let topic = self.topic.clone();
-            let mut woken = std::pin::pin!(topic.wake.notified());
-            woken.as_mut().enable();
-            if !self.take()? {
-                woken.await;
-            }
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<CacheEvent>>> {
+        if let Some(event) = self.taken.pop_front() {
+            return Poll::Ready(Some(event));
         }
-    }
-
-    /// Takes what is there; `Some(false)` where that is nothing, `None` where this reader is cut off.
-    fn take(&mut self) -> Option<bool> {
         let mut ring = self.topic.ring.lock();
         if ring.closed || self.next < ring.first {
-            return None;
+            return Poll::Ready(None);
         }
         let upto = ring.end().min(self.next + BATCH as u64);
-        let from = (self.next - ring.first) as usize..(upto - ring.first) as usize;
-        self.taken.extend(ring.events.range(from).map(|(event, _)| event.clone()));
+        let mut there = ring.events.range((self.next - ring.first) as usize..(upto - ring.first) as usize);
+        let Some((event, _)) = there.next() else {
+            ring.wait(self.number, cx);
+            return Poll::Pending;
+        };
+        let event = event.clone();
+        self.taken.extend(there.map(|(event, _)| event.clone()));
         self.topic.pass(&mut ring, self.next, upto);
         self.next = upto;
-        Some(!self.taken.is_empty())
+        Poll::Ready(Some(event))
+    }
+
+    #[cfg(test)]
+    async fn next(&mut self) -> Option<Arc<CacheEvent>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// Whether everything that was published has been handed out.
@@ -187,6 +209,8 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let mut ring = self.topic.ring.lock();
         ring.readers -= 1;
+        ring.waiting[self.number] = None;
+        ring.free.push(self.number);
         let (next, end) = (self.next, ring.end());
         self.topic.pass(&mut ring, next, end);
     }
@@ -291,7 +315,7 @@ impl Hub {
             None => &mut self.everywhere,
         };
         let unread = self.unread.clone();
-        let fresh = || Arc::new(Topic { ring: Mutex::default(), wake: Notify::new(), unread });
+        let fresh = || Arc::new(Topic { ring: Mutex::default(), unread });
         Reader::new(topics.entry(interest.collection).or_insert_with(fresh).clone())
     }
 

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use std::{
     collections::VecDeque,
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
@@ -184,9 +185,7 @@ impl Cache {
             }
             WatchStart::Now => match plane.snapshot(name, None, true, hub.revision) {
                 // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
-                Some(shot) => {
-                    (Some(shot.objects), Vec::new(), shot.revision)
-                }
+                Some(shot) => (Some(shot.objects), Vec::new(), shot.revision),
                 None => (None, Vec::new(), hub.revision),
             },
         };
@@ -215,16 +214,21 @@ impl Cache {
 
 impl Subscription {
     /// The next event; `None` when the watch was cut off because its reader was too slow or the feed started over.
-    pub async fn next(&mut self) -> Option<Arc<CacheEvent>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<CacheEvent>>> {
         loop {
             let event = match self.replay.pop_front() {
-                Some(event) => event,
-                None => self.live.next().await?,
+                Some(event) => Some(event),
+                None => ready!(self.live.poll_next(cx)),
             };
-            if event.revision > self.revision {
-                return Some(event);
+            if event.as_ref().is_none_or(|event| event.revision > self.revision) {
+                return Poll::Ready(event);
             }
         }
+    }
+
+    /// The next event, for those who wait for nothing else.
+    pub async fn next(&mut self) -> Option<Arc<CacheEvent>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// A revision up to which everything has been taken out of this watch; `None` while something waits.

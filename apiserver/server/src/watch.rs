@@ -15,15 +15,18 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use freehold_apiserver_registry::{Operation, WatchEvent};
 use freehold_machinery::Status;
-use futures_util::{Stream, stream::BoxStream};
+use futures_util::{
+    Stream, StreamExt,
+    future::BoxFuture,
+    stream::{BoxStream, FuturesUnordered},
+};
 use std::{
-    future::Future,
+    iter,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::time::{Sleep, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio::time::sleep;
 
 /// Events are collected to frames of about this size, in bytes.
 const FRAME: usize = 64 * 1024;
@@ -41,11 +44,17 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
     let events = call.edge.backend.watch(&call.target, op, options).await?;
     let encoder = Encoder::new(output)?;
     let content_type = encoder.content_type();
+    let stop = call.edge.stop.clone();
+    let over: BoxFuture<'static, ()> = Box::pin(async move {
+        tokio::select! {
+            () = sleep(time) => {}
+            () = stop.cancelled() => {}
+        }
+    });
     let frames = Frames {
         events,
         encoder,
-        end: Box::pin(sleep(time)),
-        stop: Box::pin(call.edge.stop.clone().cancelled_owned()),
+        over: iter::once(over).collect(),
         done: false,
         _held: call.edge.metrics.long_running(&labels),
     };
@@ -65,8 +74,8 @@ fn time_of(call: &Call<'_>) -> Result<Duration, Status> {
 struct Frames {
     events: BoxStream<'static, WatchEvent>,
     encoder: Encoder,
-    end: Pin<Box<Sleep>>,
-    stop: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The end of its time, or of the server. It is looked at when it woke this watch, not for each event.
+    over: FuturesUnordered<BoxFuture<'static, ()>>,
     done: bool,
     _held: Held,
 }
@@ -91,8 +100,7 @@ impl Stream for Frames {
         if let Some(bytes) = chunk.take() {
             return Poll::Ready(Some(bytes));
         }
-        let over =
-            this.done || this.end.as_mut().poll(cx).is_ready() || this.stop.as_mut().poll(cx).is_ready();
+        let over = this.done || this.over.poll_next_unpin(cx).is_ready();
         if over { Poll::Ready(None) } else { Poll::Pending }
     }
 }
