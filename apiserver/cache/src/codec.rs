@@ -12,6 +12,8 @@ use freehold_machinery::Value;
 
 const WHITEOUT: u8 = 0;
 const JSON: u8 = 1;
+/// Bytes that most values have less than.
+const SOME: usize = 2_048;
 
 /// A stored value, taken apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +26,8 @@ pub enum Stored {
 
 /// Writes an object. Its `metadata.resourceVersion` is left out whatever it is.
 pub fn encode(object: &Value) -> Bytes {
-    let mut bytes = vec![JSON];
+    let mut bytes = Vec::with_capacity(SOME);
+    bytes.push(JSON);
     let without = object.get("metadata").and_then(|m| m.get("resourceVersion")).map(|_| {
         let mut copy = object.clone();
         freehold_machinery::meta::remove(&mut copy, "resourceVersion");

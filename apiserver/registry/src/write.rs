@@ -12,7 +12,7 @@ use freehold_machinery::{
     meta, patch, schema,
     status::FieldError,
 };
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// How often a write without a precondition is tried again when others write the same object meanwhile.
 const ATTEMPTS: usize = 50;
@@ -38,10 +38,10 @@ impl Registry {
         let prefix = meta::text(&body.value, "generateName").to_owned();
         let generated = meta::name(&body.value).is_empty() && !prefix.is_empty();
         let mut op = op.clone();
-        let mut body = body.clone();
+        let mut body = Cow::Borrowed(body);
         for attempt in 0.. {
             if generated {
-                meta::set(&mut body.value, "name", prepare::generate_name(&prefix));
+                meta::set(&mut body.to_mut().value, "name", prepare::generate_name(&prefix));
             }
             op.name = Some(meta::name(&body.value).to_owned());
             match self.write(&op, Want::Create(&body), options).await {
@@ -386,8 +386,11 @@ impl Registry {
         }
         also.extend(self.registrations(op, Some(&draft), old).await?);
         meta::remove(&mut draft, "resourceVersion");
-        let stored = self.to_stored(op, draft.clone()).await?;
-        let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
+        let stored = match convert::is_stored(&op.ty) {
+            true => codec::encode(&draft),
+            false => codec::encode(&self.to_stored(op, draft.clone()).await?),
+        };
+        let change = vec![Change::Put(Key::object(&op.plane, path), stored)];
         let outcome = match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
                 meta::set(&mut draft, "resourceVersion", revision.to_string());
