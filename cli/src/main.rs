@@ -87,12 +87,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Threads, and pages, in the size that a small server needs.
+/// Threads as many as a small server needs.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    // The allocator asks for huge pages, which double what an idle server has resident. A system that has none refuses.
-    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "huge pages can't be turned off");
-    }
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
