@@ -81,8 +81,8 @@ impl Aggregator {
             namespace: Some(namespace),
         };
         let slices = self.cache.list(request).await?.objects;
-        let own = slices.iter().filter(|(_, slice)| slice.label(SERVICE_NAME) == Some(name));
-        Ok((service.map(|entry| entry.value()), own.map(|(_, slice)| slice.value()).collect()))
+        let own = slices.iter().filter(|slice| slice.label(SERVICE_NAME) == Some(name));
+        Ok((service.map(|entry| entry.value()), own.map(|slice| slice.value()).collect()))
     }
 
     /// A question of the aggregator's own.

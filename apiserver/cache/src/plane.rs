@@ -17,8 +17,8 @@ use std::{
     },
 };
 
-/// How many keys one read of a load asks for.
-const LOAD_CHUNK: usize = 1_000;
+/// How many keys one read of a load asks for: what is read lies in memory beside what is kept of it.
+const LOAD_CHUNK: usize = 250;
 /// What a loaded plane takes beside its objects, and what each of its collections does, in bytes, about.
 const PLANE_OVERHEAD: usize = 512;
 const COLLECTION_OVERHEAD: usize = 256;

@@ -152,7 +152,7 @@ fn request(
     payload: Payload,
     upgrade: bool,
 ) -> Result<Request<freehold_apiserver_outbound::Body>, Status> {
-    let mut request = Request::new(payload.boxed_unsync());
+    let mut request = Request::new(payload.boxed_bytes());
     *request.method_mut() = method.clone();
     *request.uri_mut() = path.parse().map_err(Status::internal)?;
     let sent = request.headers_mut();

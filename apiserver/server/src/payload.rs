@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
 use futures_util::Stream;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use std::{
     io::{IoSlice, Write},
     pin::Pin,
@@ -54,6 +54,14 @@ impl Payload {
             Self::Pieces(pieces) => Some(pieces.left),
             Self::Gzip(_) | Self::Stream(_) => None,
             Self::Boxed(body) => body.size_hint().exact().and_then(|n| usize::try_from(n).ok()),
+        }
+    }
+
+    /// The same for those who want its bytes together.
+    pub(crate) fn boxed_bytes(self) -> UnsyncBoxBody<Bytes, BoxError> {
+        match self {
+            Self::Boxed(body) => body,
+            other => other.map_frame(|frame| frame.map_data(Bytes::from)).boxed_unsync(),
         }
     }
 
@@ -236,7 +244,6 @@ impl Gzip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::BodyExt;
     use std::io::Read;
 
     fn pieces() -> (Vec<Bytes>, Vec<u8>) {
