@@ -34,8 +34,8 @@ impl Services for CachedServices {
         let slices = self.0.list(request).await.map_err(said)?.objects;
         let own: Vec<Value> = slices
             .iter()
-            .filter(|(_, slice)| slice.label(SERVICE) == Some(name))
-            .map(|(_, slice)| slice.value())
+            .filter(|slice| slice.label(SERVICE) == Some(name))
+            .map(|slice| slice.value())
             .collect();
         route(&service.value(), &own, port)
     }
