@@ -34,7 +34,7 @@ impl Registry {
     ) -> Result<Vec<Arc<T>>> {
         let request = ListRequest { plane: &op.plane, group: policy::GROUP, resource, namespace: None };
         let objects = self.cache.list(request).await?.objects;
-        let of = |(_, entry): (Box<str>, Arc<Entry>)| {
+        let of = |entry: Arc<Entry>| {
             known.get(&op.plane, resource, entry.name(), entry.modified, || entry.value(), compile)
         };
         Ok(objects.into_iter().map(of).collect())

@@ -2,7 +2,7 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, admit::Admitted,
-    delete, prepare, scale, strategy, validate,
+    convert, delete, prepare, scale, strategy, validate,
 };
 use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
