@@ -24,6 +24,7 @@ up: build-tools
 
 # The tests run the real binary, so it is built first; FREEHOLD_BIN tells them which one.
 test: test-tools
+	@tools/get cel-spec
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)

@@ -10,9 +10,13 @@ mod compile;
 mod openapi;
 mod status;
 mod validate;
+mod webhook;
 
 pub use compile::{compare_versions, compile};
-pub use status::{NameConflict, is_established, name_conflict, prepare_status, set_status};
+pub use status::{
+    CLEANUP_FINALIZER, NameConflict, begin_deletion, deletion_in_progress, has_its_names, is_established,
+    name_conflict, prepare_status, set_status,
+};
 pub use validate::{validate, validate_update, warnings};
 
 use crate::{Map, Value};
@@ -21,6 +25,11 @@ use crate::{Map, Value};
 pub fn default(crd: &mut Value) {
     let storage = versions(crd).iter().find(|v| flag(v, "storage")).map(|v| text(v, "name").to_owned());
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+            drop_null_defaults(schema);
+        }
+    }
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
         if !kind.is_empty() {
@@ -42,6 +51,22 @@ pub fn default(crd: &mut Value) {
         && crd.pointer("/status/storedVersions").and_then(Value::as_array).is_none_or(Vec::is_empty)
     {
         status_mut(crd).insert("storedVersions".into(), vec![name].into());
+    }
+}
+
+/// A default that is null is none.
+fn drop_null_defaults(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    if map.get("default").is_some_and(Value::is_null) {
+        map.remove("default");
+    }
+    for (key, inner) in map {
+        match (key.as_str(), inner) {
+            ("properties", Value::Object(fields)) => fields.values_mut().for_each(drop_null_defaults),
+            ("items" | "additionalProperties" | "not", inner) => drop_null_defaults(inner),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(list)) => list.iter_mut().for_each(drop_null_defaults),
+            _ => {}
+        }
     }
 }
 

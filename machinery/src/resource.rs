@@ -3,6 +3,11 @@
 use crate::{document::Document, gvk::*, schema::Schema};
 use std::sync::{Arc, OnceLock};
 
+/// The annotation of a CRD that says in which contexts its types show: `project,organization`.
+pub const CONTEXTS_ANNOTATION: &str = "freehold.dev/contexts";
+/// The contexts that types can be bound to.
+pub const CONTEXTS: [&str; 4] = ["platform", "organization", "project", "user"];
+
 /// One served version of one resource. Built-in kinds and CRDs both become this.
 #[derive(Debug)]
 pub struct ResourceType {
@@ -46,6 +51,10 @@ pub struct ResourceType {
     pub custom: bool,
     /// A warning for each request, where this version is deprecated.
     pub deprecation: Option<String>,
+    /// Whether its definition is being deleted: nothing new is made, and discovery tells so.
+    pub terminating: bool,
+    /// The contexts in which it shows, as [`CONTEXTS`] names them; empty means all.
+    pub contexts: Vec<String>,
     /// Names content: equal for equal types, so that compiled things can be shared. Hex.
     pub hash: String,
 }

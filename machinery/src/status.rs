@@ -80,6 +80,14 @@ pub struct Cause {
     pub field: String,
 }
 
+/// Before a value that is shown as it is.
+const STRUCT: char = '\u{f8ff}';
+
+/// JSON as Go writes it: some characters are escaped for the sake of HTML.
+fn go_escaped(json: &str) -> String {
+    json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
+}
+
 /// A problem with one field, in the words of `k8s.io/apimachinery/pkg/util/validation/field`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
@@ -166,6 +174,11 @@ impl FieldError {
         Self { kind: FieldErrorKind::Invalid, field: field.into(), value: Some(value), detail: detail.into() }
     }
 
+    /// An unacceptable value that Kubernetes shows as it has it internally: the JSON of a struct, in the order of its fields.
+    pub fn invalid_struct(field: impl Into<String>, shown: &str, detail: impl Into<String>) -> Self {
+        Self::invalid(field, format!("{STRUCT}{shown}").into(), detail)
+    }
+
     /// A value outside a fixed set.
     pub fn not_supported(field: impl Into<String>, value: serde_json::Value, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
@@ -183,7 +196,15 @@ impl FieldError {
         let mut text = self.kind.words().to_owned();
         if let Some(value) = &self.value {
             text.push_str(": ");
-            text.push_str(&value.to_string());
+            match value {
+                serde_json::Value::String(shown) if shown.starts_with(STRUCT) => {
+                    text.push_str(&go_escaped(&shown[STRUCT.len_utf8()..]));
+                }
+                serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
+                    text.push_str(&go_escaped(&value.to_string()));
+                }
+                value => text.push_str(&value.to_string()),
+            }
         }
         if !self.detail.is_empty() {
             text.push_str(": ");

@@ -67,7 +67,7 @@ fn resource(ty: &ResourceType) -> Value {
         "singularName": ty.singular,
         "namespaced": ty.namespaced,
         "kind": ty.kind,
-        "verbs": sorted(&ty.verbs),
+        "verbs": verbs(ty),
     });
     names(&mut resource, ty);
     if ty.verbs.contains(&"get") && ty.verbs.contains(&"create") {
@@ -99,6 +99,13 @@ fn subresource(ty: &ResourceType, sub: &Subresource) -> Value {
         resource["version"] = json!(sub.kind.version);
     }
     resource
+}
+
+/// What can still be done with objects of a type whose definition is being deleted.
+const ENDING: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
+
+fn verbs(ty: &ResourceType) -> Vec<&'static str> {
+    if ty.terminating { ENDING.to_vec() } else { sorted(&ty.verbs) }
 }
 
 fn sorted(verbs: &[&'static str]) -> Vec<&'static str> {
@@ -159,7 +166,7 @@ fn resource_discovery(ty: &ResourceType) -> Value {
         "responseKind": response_kind(ty, &ty.gvk()),
         "scope": if ty.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": ty.singular,
-        "verbs": ty.verbs,
+        "verbs": if ty.terminating { ENDING.to_vec() } else { ty.verbs.clone() },
     });
     names(&mut resource, ty);
     let subresources: Vec<_> = sorted_subresources(ty)

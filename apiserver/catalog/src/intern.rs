@@ -3,7 +3,7 @@
 //! Values are held weakly: what no plane uses any more is gone, and its entry goes with the next sweep.
 
 use crate::{Remote, TypeSet};
-use freehold_machinery::{ResourceType, Value, crd, status::FieldError};
+use freehold_machinery::{ResourceType, Value, crd, meta, resource::CONTEXTS_ANNOTATION, status::FieldError};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::{
@@ -65,10 +65,12 @@ pub fn custom_types(crd: &Value) -> Result<Vec<Arc<ResourceType>>, Vec<FieldErro
     Ok(TYPES.put(hash, crd::compile(crd)?))
 }
 
-/// Names what a CRD's types depend on: its name, spec and accepted names.
+/// Names what a CRD's types depend on: its name, spec and accepted names, its contexts, and whether it is ending.
 fn content_hash(crd: &Value) -> String {
     let parts = ["/metadata/name", "/spec", "/status/acceptedNames"].map(|path| crd.pointer(path));
-    hex::encode(Sha256::digest(serde_json::to_vec(&parts).expect("JSON values can be written")))
+    let contexts = meta::annotation(crd, CONTEXTS_ANNOTATION);
+    let text = serde_json::to_vec(&(parts, meta::is_deleting(crd), contexts));
+    hex::encode(Sha256::digest(text.expect("JSON values can be written")))
 }
 
 /// The set of the built-in types with these. Equal sets are one: planes that serve the same types cost one set.

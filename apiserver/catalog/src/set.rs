@@ -19,6 +19,8 @@ pub struct TypeSet {
     index: HashMap<Box<str>, Arc<Group>>,
     hash: String,
     custom: Vec<Arc<ResourceType>>,
+    /// Whether any type shows in some contexts only.
+    bound: bool,
 }
 
 /// An API group and its versions, the preferred one first.
@@ -90,14 +92,27 @@ impl TypeSet {
             let group = group_of(&mut index, &remote.group, remote.group_priority);
             version_of(group, &remote.version, remote.version_priority).remote = Some(remote.clone());
         }
-        Self { groups: ranked(&mut index), index, hash, custom }
+        let bound = custom.iter().any(|ty| !ty.contexts.is_empty());
+        Self { groups: ranked(&mut index), index, hash, custom, bound }
+    }
+
+    /// What shows in a context (`platform`, `organization`, `project`, `user`): without the types that are bound to others.
+    /// A set without such types is itself.
+    pub fn shown_in(self: &Arc<Self>, context: &str) -> Arc<Self> {
+        if !self.bound {
+            return self.clone();
+        }
+        let shows =
+            |ty: &&Arc<ResourceType>| ty.contexts.is_empty() || ty.contexts.iter().any(|c| c == context);
+        let remote = self.groups.iter().flat_map(|group| &group.versions).filter_map(|v| v.remote.clone());
+        crate::share(self.custom.iter().filter(shows).cloned().collect(), remote.collect())
     }
 
     /// The built-in set itself, from groups in their order.
     pub(crate) fn of_groups(groups: Vec<Group>, hash: String) -> Self {
         let groups: Vec<_> = groups.into_iter().map(Arc::new).collect();
         let index = groups.iter().map(|group| (group.name.as_str().into(), group.clone())).collect();
-        Self { groups, index, hash, custom: Vec::new() }
+        Self { groups, index, hash, custom: Vec::new(), bound: false }
     }
 
     /// The type that serves `resource` (plural) in a group and version.

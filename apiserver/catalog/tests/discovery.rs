@@ -290,3 +290,35 @@ fn a_kind_that_only_a_subresource_speaks_has_a_schema() {
     let gvk = GroupVersionKind { group: "policy".into(), version: "v1".into(), kind: "Eviction".into() };
     assert!(schema_of_kind(&gvk).unwrap().properties.contains_key("deleteOptions"));
 }
+
+#[test]
+fn a_type_shows_in_the_contexts_that_its_definition_names() {
+    let mut bound = crd("crontabs", "CronTab", &["v1"]);
+    bound["metadata"]["annotations"] = json!({"freehold.dev/contexts": "project, Organization,nonsense"});
+    let types = custom_types(&bound).unwrap();
+    assert_eq!(types[0].contexts, ["organization", "project"]);
+    let mut all = types;
+    all.extend(custom_types(&crd("others", "Other", &["v1"])).unwrap());
+    let set = share(all, vec![]);
+    let shown = |context: &str| {
+        let shown = set.shown_in(context);
+        ["crontabs", "others"].map(|plural| shown.find("stable.example.com", "v1", plural).is_some())
+    };
+    assert_eq!(
+        ["platform", "organization", "project", "user"].map(shown),
+        [[false, true], [true, true], [true, true], [false, true]]
+    );
+    let free = share(custom_types(&crd("others", "Other", &["v1"])).unwrap(), vec![]);
+    assert!(std::sync::Arc::ptr_eq(&free, &free.shown_in("user")), "nothing is made where nothing is bound");
+}
+
+#[test]
+fn a_definition_that_ends_lets_nothing_be_made() {
+    let mut ending = crd("crontabs", "CronTab", &["v1"]);
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let types = custom_types(&ending).unwrap();
+    assert!(types[0].terminating);
+    let list = discovery::resource_list(&share(types, vec![]), "stable.example.com", "v1");
+    let verbs = &list.unwrap()["resources"][0]["verbs"];
+    assert_eq!(*verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
+}

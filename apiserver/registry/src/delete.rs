@@ -1,9 +1,11 @@
 //! Deletes: at once, or begun and left to finalizers, a grace period or the garbage collector.
 
-use crate::{DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, strategy, write};
+use crate::{
+    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, definitions, strategy, write,
+};
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
-use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::FieldError};
+use freehold_machinery::{GroupResource, Result, Status, Value, crd, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
@@ -22,6 +24,15 @@ const ORPHAN: &str = "orphan";
 impl Registry {
     /// Deletes one object.
     pub async fn delete(&self, op: &Operation, options: &DeleteOptions) -> Result<Written> {
+        self.delete_one(op, options, true).await
+    }
+
+    /// Deletes one object without asking admission, as part of something that was admitted.
+    pub(crate) async fn delete_unasked(&self, op: &Operation, options: &DeleteOptions) -> Result<Written> {
+        self.delete_one(op, options, false).await
+    }
+
+    async fn delete_one(&self, op: &Operation, options: &DeleteOptions, asks: bool) -> Result<Written> {
         check_options(options)?;
         let path = op.path();
         let mut seen = 0;
@@ -39,11 +50,19 @@ impl Registry {
                     "it comes from the class of this control plane, which doesn't allow it to be deleted";
                 return Err(Status::forbidden(&op.ty.group_resource(), op.name(), why));
             }
-            let warnings = self.admit_delete(op, &live, options).await?;
+            let warnings = if asks { self.admit_delete(op, &live, options).await? } else { Vec::new() };
+            if definitions::is_definition(&op.ty) {
+                match self.delete_definition(op, &path, own, &live, options).await? {
+                    Ok(written) => return Ok(Written { warnings, ..written }),
+                    Err(revision) => seen = revision,
+                }
+                continue;
+            }
             let marked = mark(op, &live, options);
             if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
                 match self.finish(op, &path, own, &live, options).await? {
                     Ok(revision) => {
+                        self.object_gone(op, revision).await?;
                         return Ok(Written { warnings, ..deleted(op, marked, revision, options) });
                     }
                     Err(revision) => seen = revision,
@@ -150,7 +169,7 @@ impl Registry {
     }
 
     /// What is taken away with an object: its own key, hidden where a layer has one of that name; and with a CRD all of
-    /// its objects. Those that a layer has a part in are hidden one by one before.
+    /// its objects.
     pub(crate) async fn removal(
         &self,
         op: &Operation,
@@ -161,14 +180,27 @@ impl Registry {
         if let Some(anew) = self.registered_anew(op, last).await? {
             return Ok(vec![Change::Put(Key::object(&op.plane, path), codec::encode(&anew))]);
         }
+        match definitions::is_definition(&op.ty) {
+            true => self.removal_of_definition(op, path, last, below).await,
+            false => Ok(vec![gone(Key::object(&op.plane, path), below)]),
+        }
+    }
+
+    /// What is taken away with a CRD. Objects that a layer has a part in are hidden one by one before. Of names that it
+    /// never had, the objects are another's.
+    pub(crate) async fn removal_of_definition(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        last: &Value,
+        below: Below,
+    ) -> Result<Vec<Change>> {
         let mut changes = vec![gone(Key::object(&op.plane, path), below)];
-        if op.ty.group == "apiextensions.k8s.io" && op.ty.plural == "customresourcedefinitions" {
-            let (group, plural) = (last["spec"]["group"].as_str(), last["spec"]["names"]["plural"].as_str());
-            if let (Some(group), Some(plural)) = (group, plural)
-                && !self.hide_all(op, group, plural).await?
-            {
-                changes.push(Change::DeleteRange(KeyRange::resource(&op.plane, group, plural, None)));
-            }
+        let (group, plural) = (last["spec"]["group"].as_str(), last["spec"]["names"]["plural"].as_str());
+        if let (Some(group), Some(plural), true) = (group, plural, crd::is_established(last))
+            && !self.hide_all(op, group, plural).await?
+        {
+            changes.push(Change::DeleteRange(KeyRange::resource(&op.plane, group, plural, None)));
         }
         Ok(changes)
     }

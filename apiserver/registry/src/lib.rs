@@ -13,6 +13,7 @@ mod admit;
 mod class;
 mod conversion;
 mod convert;
+mod definitions;
 mod delete;
 mod list;
 mod op;

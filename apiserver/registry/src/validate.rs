@@ -1,10 +1,10 @@
 //! What the schema says of an object, and what every object must satisfy.
 
-use crate::{Operation, class, strategy};
+use crate::{Operation, class, definitions, strategy};
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     apply::FieldSet,
-    meta,
+    crd, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
     schema,
     status::{FieldError, FieldErrorKind},
@@ -97,6 +97,27 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     Err(Status::invalid(&ty.group, &ty.kind, meta::name(object), &errors))
 }
 
+/// What a client should know of what it wrote.
+pub(crate) fn warnings(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<String> {
+    if op.subresource.is_some() {
+        return Vec::new();
+    }
+    if definitions::is_definition(&op.ty) {
+        return crd::warnings(object, old);
+    }
+    let known = old.map(meta::finalizers).unwrap_or_default();
+    let plain = |f: &&str| op.ty.custom && !f.contains('/') && !STANDARD.contains(f) && !known.contains(f);
+    let warn = |finalizer| {
+        format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+        )
+    };
+    meta::finalizers(object).into_iter().filter(plain).map(warn).collect()
+}
+
+/// Finalizers of Kubernetes that have no domain.
+const STANDARD: [&str; 3] = ["foregroundDeletion", "orphan", "kubernetes"];
+
 /// What the CEL rules of a type say. Rules that don't compile were refused with their CRD.
 fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     match freehold_machinery_cel::Rules::of(ty) {
@@ -110,6 +131,10 @@ fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldErr
 /// and none is told so.
 fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let special = strategy::check::run(&op.ty, op.subresource.as_deref(), object, old);
+    // Its own checks say everything, and in paths of their own.
+    if definitions::is_definition(&op.ty) {
+        return special;
+    }
     let Some(schema) = op.ty.schema.get() else { return special };
     let mut errors = schema::validate::against(object, schema, old, "");
     if errors.iter().any(|error| error.kind == FieldErrorKind::Required) {

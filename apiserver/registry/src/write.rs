@@ -103,6 +103,10 @@ impl Registry {
             match outcome {
                 Outcome::Done(value) => {
                     warnings.extend(more);
+                    if op.ty.terminating && is_released(&value) && !options.dry_run {
+                        let revision = meta::resource_version(&value).parse().unwrap_or(0);
+                        self.object_gone(op, revision).await?;
+                    }
                     return self.answer(op, value, live.is_none(), warnings);
                 }
                 Outcome::Raced(revision) => seen = revision,
@@ -358,6 +362,10 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<(Outcome, Vec<String>)> {
         let old = live.map(|live| &live.value);
+        if old.is_none() && op.ty.terminating {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(&op.ty.group_resource(), op.name(), why));
+        }
         match old {
             Some(old) => meta::set(&mut draft, "resourceVersion", meta::resource_version(old)),
             None => meta::remove(&mut draft, "resourceVersion"),
@@ -372,6 +380,7 @@ impl Registry {
         let Admitted { mut also, warnings: more } =
             self.validate_admission(op, &mut draft, old, options).await?;
         warnings.extend(more);
+        warnings.extend(validate::warnings(op, &draft, old));
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
                 return Ok((Outcome::Done(live.value.clone()), warnings));

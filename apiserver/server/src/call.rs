@@ -51,7 +51,11 @@ impl Call<'_> {
 
     /// What is served here.
     pub(crate) async fn types(&self) -> Result<Arc<TypeSet>, Status> {
-        self.edge.backend.types(&self.target).await
+        let types = self.edge.backend.types(&self.target).await?;
+        Ok(match shown_in(&self.context, &self.target) {
+            Some(context) => types.shown_in(context),
+            None => types,
+        })
     }
 
     /// An operation on a resource, without a name unless one stood in the path.
@@ -75,4 +79,18 @@ impl Call<'_> {
             annotations: Annotations::default(),
         }
     }
+}
+
+/// The context by whose name types may be bound; `None` where planes are asked for by their identifiers, as controllers
+/// do.
+fn shown_in(context: &Context, target: &Target) -> Option<&'static str> {
+    Some(match (context, target) {
+        // A pair serves its project's plane alone, at its root.
+        (Context::Platform, Target::Local(plane)) if *plane != PlaneId::core() => "project",
+        (Context::Platform, _) => "platform",
+        (Context::Organization(_), _) => "organization",
+        (Context::Project(_), _) => "project",
+        (Context::User(_), _) => "user",
+        (Context::Plane(_) | Context::AllPlanes, _) => return None,
+    })
 }

@@ -26,3 +26,6 @@ pub use library::authz::{Authorize, Authorizer, Check};
 pub use program::{Budget, CompileError, EvalError, Program, Variable};
 pub use rules::{Rules, blocked_by, check_crd};
 pub use typing::{OutputType, Seen, VariableType, type_of, type_of_mutation};
+
+#[cfg(test)]
+mod spec_tests;

@@ -118,13 +118,27 @@ pub(crate) fn lower(expr: &mut IdedExpr) {
             let over = std::mem::take(&mut c.iter_range);
             let step = std::mem::take(&mut c.loop_step);
             let item = call(id, operators::INDEX, vec![ident(id, OVER), ident(id, &c.iter_var)]);
-            c.loop_step = bind(id, &value, item, step);
+            c.loop_step = bound_step(id, &value, item, step);
             c.iter_range = call(id, KEYS, vec![ident(id, OVER)]);
             let inner = std::mem::take(expr);
             *expr = bind(id, OVER, over, inner);
         }
         _ => {}
     }
+}
+
+/// A step with the second variable bound. Where what it says is joined to what was said before by `&&` or `||`, only that
+/// is: an error in it counts for nothing when a later round decides.
+fn bound_step(id: u64, name: &str, item: IdedExpr, mut step: IdedExpr) -> IdedExpr {
+    if let Expr::Call(call) = &mut step.expr
+        && matches!(call.func_name.as_str(), operators::LOGICAL_AND | operators::LOGICAL_OR)
+        && let [_, body] = call.args.as_mut_slice()
+    {
+        let inner = std::mem::take(body);
+        *body = bind(id, name, item, inner);
+        return step;
+    }
+    bind(id, name, item, step)
 }
 
 /// `result` with `name` bound to `value`.

@@ -5,7 +5,8 @@ use crate::{
     GroupVersionKind, Value,
     document::Document,
     resource::{
-        Cell, Column, Conversion, Documentation, LazySchema, ResourceType, ScalePaths, StorageAs, Subresource,
+        CONTEXTS, CONTEXTS_ANNOTATION, Cell, Column, Conversion, Documentation, LazySchema, ResourceType,
+        ScalePaths, StorageAs, Subresource,
     },
     schema,
     status::FieldError,
@@ -56,7 +57,9 @@ fn compile_version(crd: &Value, index: usize, version: &Value) -> Result<Resourc
         generation: true,
         custom: true,
         deprecation: flag(version, "deprecated").then(|| deprecation(spec, version)),
-        hash: content_hash(spec, names, name),
+        terminating: crate::meta::is_deleting(crd),
+        contexts: contexts(crd),
+        hash: content_hash(crd, spec, names, name),
     })
 }
 
@@ -145,9 +148,24 @@ fn deprecation(spec: &Value, version: &Value) -> String {
     format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
+/// The contexts that a CRD's annotation names, each once.
+fn contexts(crd: &Value) -> Vec<String> {
+    let named = crate::meta::annotation(crd, CONTEXTS_ANNOTATION).unwrap_or("");
+    let mut found: Vec<String> = named
+        .split(',')
+        .map(|c| c.trim().to_lowercase())
+        .filter(|c| CONTEXTS.contains(&c.as_str()))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// Names everything that a type is made of. SHA-256, as tenants share what has the same hash.
-fn content_hash(spec: &Value, names: &Value, version: &str) -> String {
-    let text = serde_json::to_vec(&(spec, names, version)).expect("a JSON value can be written to memory");
+fn content_hash(crd: &Value, spec: &Value, names: &Value, version: &str) -> String {
+    let (terminating, contexts) = (crate::meta::is_deleting(crd), contexts(crd));
+    let text = serde_json::to_vec(&(spec, names, version, terminating, contexts))
+        .expect("a JSON value can be written to memory");
     let mut hex = String::with_capacity(64);
     for byte in Sha256::digest(text) {
         write!(hex, "{byte:02x}").expect("writing to a string does not fail");

@@ -155,11 +155,12 @@ fn children(schema: &Value, path: &str, scope: Scope, errors: &mut Vec<FieldErro
 
 fn basics(schema: &Value, path: &str, scope: Scope, errors: &mut Vec<FieldError>) {
     let kind = text(schema, "type");
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        errors.push(FieldError::not_supported(format!("{path}.type"), kind.into(), &TYPES));
+    }
     if kind == "null" {
         let detail = "type cannot be set to null, use nullable as an alternative";
         errors.push(FieldError::forbidden(format!("{path}.type"), detail));
-    } else if !kind.is_empty() && !TYPES.contains(&kind) {
-        errors.push(FieldError::not_supported(format!("{path}.type"), kind.into(), &TYPES));
     }
     if let Some(why) = scope.no_defaults.filter(|_| given(schema, "default").is_some()) {
         errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set {why}")));
@@ -361,12 +362,9 @@ fn is_field(schema: &Value, path: &str) -> bool {
 /// Whether each default is valid by the schema that it stands in.
 fn check_defaults(source: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    match schema::parse::node(source) {
-        Ok(schema) => defaults(&schema, path, &mut errors),
-        Err(found) => errors.extend(found.into_iter().map(|mut e| {
-            e.field = format!("{path}.{}", e.field);
-            e
-        })),
+    // What can't be read is complained about where it stands.
+    if let Ok(schema) = schema::parse::node(source) {
+        defaults(&schema, path, &mut errors);
     }
     errors
 }

@@ -1,7 +1,7 @@
 //! The status of a CRD: which names it has, and whether it is served.
 
 use super::{flag, given, list, status_mut, text, versions};
-use crate::{Value, time};
+use crate::{Value, meta, time};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -20,6 +20,11 @@ pub struct NameConflict {
 /// Whether a CRD's types are served.
 pub fn is_established(crd: &Value) -> bool {
     condition(crd, "Established").is_some_and(|c| text(c, "status") == "True")
+}
+
+/// Whether a CRD has all the names that it wants.
+pub fn has_its_names(crd: &Value) -> bool {
+    condition(crd, "NamesAccepted").is_none_or(|c| text(c, "status") == "True")
 }
 
 fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -101,6 +106,8 @@ impl Conflict {
         if let Some(accepted) = self.accepted.as_object_mut() {
             match had {
                 Some(had) => accepted.insert(field.to_owned(), had),
+                // These two are never left out.
+                None if matches!(field, "kind" | "plural") => accepted.insert(field.to_owned(), "".into()),
                 None => accepted.remove(field),
             };
         }
@@ -133,6 +140,33 @@ pub fn set_status(crd: &mut Value, names_conflict: Option<&NameConflict>, now: T
             set_condition(crd, "Established", "False", ("NotAccepted", "not all names are accepted"), &now)
         }
     }
+}
+
+/// Puts this finalizer on a CRD that is being deleted: it goes when its objects are gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Begins the deletion of a CRD: its time, the finalizer that waits for its objects, and the condition `Terminating`.
+pub fn begin_deletion(crd: &mut Value, now: Timestamp) {
+    let mut finalizers: Vec<String> = meta::finalizers(crd).into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|f| f == CLEANUP_FINALIZER) {
+        finalizers.push(CLEANUP_FINALIZER.to_owned());
+    }
+    meta::set(crd, "finalizers", finalizers);
+    let now = time::format_seconds(now);
+    meta::set(crd, "deletionTimestamp", now.clone());
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    set_condition(crd, "Terminating", "True", ("InstanceDeletionPending", message), &now);
+}
+
+/// Says of a CRD that its objects are being deleted; whether that is new.
+pub fn deletion_in_progress(crd: &mut Value, now: Timestamp) -> bool {
+    let known =
+        condition(crd, "Terminating").is_some_and(|c| text(c, "reason") == "InstanceDeletionInProgress");
+    let why = ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
+    if !known {
+        set_condition(crd, "Terminating", "True", why, &time::format_seconds(now));
+    }
+    !known
 }
 
 fn set_condition(crd: &mut Value, kind: &str, status: &str, (reason, message): (&str, &str), now: &str) {

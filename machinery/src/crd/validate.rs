@@ -24,7 +24,7 @@ pub fn validate(crd: &Value) -> Vec<FieldError> {
     let spec = given(crd, "spec").unwrap_or(&Value::Null);
     let plural = spec.get("names").map_or("", |n| text(n, "plural"));
     let name = crate::meta::name(crd);
-    if name != format!("{plural}.{}", text(spec, "group")) {
+    if !name.is_empty() && name != format!("{plural}.{}", text(spec, "group")) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", name.into(), detail));
     }
@@ -72,9 +72,6 @@ fn check_all(crd: &Value, spec: &Value, old: Option<&Value>) -> Vec<FieldError> 
     errors.extend(check_names(names, "spec.names"));
     errors.extend(check_common(spec, old));
     errors.extend(check_conversion(spec));
-    if let Some(names) = crd.pointer("/status/acceptedNames") {
-        errors.extend(check_names(names, "status.acceptedNames"));
-    }
     errors.extend(check_stored_versions(crd));
     errors.extend(check_approval(crd, spec, old));
     if flag(spec, "preserveUnknownFields")
@@ -162,13 +159,17 @@ fn check_versions(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
     let mut names: Vec<&str> = versions.iter().map(|v| text(v, "name")).collect();
     names.sort_unstable();
-    let all = || Value::from(versions.to_vec());
+    let all = || match spec.get("versions") {
+        None | Some(Value::Null) => "null".to_owned(),
+        Some(_) => shown_versions(spec),
+    };
     if names.windows(2).any(|w| w[0] == w[1]) {
-        errors.push(FieldError::invalid("spec.versions", all(), "must contain unique version names"));
+        let detail = "must contain unique version names";
+        errors.push(FieldError::invalid_struct("spec.versions", &all(), detail));
     }
     if versions.iter().filter(|v| flag(v, "storage")).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid("spec.versions", all(), detail));
+        errors.push(FieldError::invalid_struct("spec.versions", &all(), detail));
     }
     errors
 }
@@ -177,6 +178,10 @@ fn check_versions(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
 fn check_common(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let Some(first) = list(spec, "versions").first() else { return errors };
+    // Kubernetes also has the first version at the top of its internal spec.
+    if !text(first, "name").is_empty() {
+        errors.extend(label_error("spec.version".to_owned(), text(first, "name"), ""));
+    }
     if let Some(schema) = common(spec, "schema") {
         let known = old_schema(old, text(first, "name")) == Some(schema);
         let status = list(spec, "versions").iter().any(has_status);
@@ -203,6 +208,28 @@ fn check_schema(schema: &Value, path: &str, status: bool, known: bool) -> Vec<Fi
         Some(schema) if !known => openapi::check(schema, &format!("{path}.openAPIV3Schema"), status),
         _ => Vec::new(),
     }
+}
+
+/// Versions as Kubernetes shows them: its internal structs. What all have in common stands elsewhere.
+fn shown_versions(spec: &Value) -> String {
+    let json =
+        |value: Option<&Value>| value.filter(|v| !v.is_null()).map_or("null".to_owned(), Value::to_string);
+    let each = list(spec, "versions").iter().map(|version| {
+        let own = |field: &str| json(given(version, field).filter(|_| common(spec, field).is_none()));
+        format!(
+            "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":{},\"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",
+            Value::from(text(version, "name")),
+            flag(version, "served"),
+            flag(version, "storage"),
+            flag(version, "deprecated"),
+            json(given(version, "deprecationWarning")),
+            own("schema"),
+            own("subresources"),
+            own("additionalPrinterColumns"),
+            own("selectableFields"),
+        )
+    });
+    format!("[{}]", each.collect::<Vec<_>>().join(","))
 }
 
 fn check_deprecation(version: &Value, path: &str) -> Vec<FieldError> {
@@ -361,7 +388,8 @@ fn check_selectable(version: &Value, path: &str) -> Vec<FieldError> {
 /// The type of the field at a path like `.spec.color`.
 fn selectable_type<'a>(schema: &'a Value, json_path: &str) -> Result<&'a str, String> {
     let Some(rest) = json_path.strip_prefix('.') else {
-        return Err(format!("expected [ or . but got: {json_path}"));
+        let first = json_path.split(['.', '[']).next().unwrap_or_default();
+        return Err(format!("expected [ or . but got: {first}"));
     };
     if json_path.contains('[') {
         return Err("array notation is not allowed".to_owned());
@@ -421,19 +449,8 @@ fn check_conversion(spec: &Value) -> Vec<FieldError> {
 fn check_client(client: &Value, path: &str) -> Vec<FieldError> {
     let (url, service) = (given(client, "url"), given(client, "service"));
     match (url, service) {
-        (Some(url), None) => {
-            let url = url.as_str().unwrap_or("");
-            let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-            (!url.starts_with("https://"))
-                .then(|| FieldError::invalid(format!("{path}.url"), url.into(), detail))
-                .into_iter()
-                .collect()
-        }
-        (None, Some(service)) => ["name", "namespace"]
-            .into_iter()
-            .filter(|f| text(service, f).is_empty())
-            .map(|f| FieldError::required(format!("{path}.service.{f}"), format!("service {f} is required")))
-            .collect(),
+        (Some(url), None) => super::webhook::check_url(url.as_str().unwrap_or(""), &format!("{path}.url")),
+        (None, Some(service)) => super::webhook::check_service(service, &format!("{path}.service")),
         _ => vec![FieldError::required(path, "exactly one of url or service is required")],
     }
 }
@@ -441,7 +458,7 @@ fn check_client(client: &Value, path: &str) -> Vec<FieldError> {
 fn check_stored_versions(crd: &Value) -> Vec<FieldError> {
     let Some(status) = given(crd, "status") else { return Vec::new() };
     let (stored, path) = (list(status, "storedVersions"), "status.storedVersions");
-    let all = || Value::from(stored.to_vec());
+    let all = || if stored.is_empty() { Value::Null } else { stored.to_vec().into() };
     if stored.is_empty() {
         return vec![FieldError::invalid(path, all(), "must have at least one stored version")];
     }

@@ -165,5 +165,5 @@ pub struct Rule {
     /// The field to blame, relative to the rule's own.
     pub field_path: Option<Box<str>>,
     /// Whether `oldSelf` is optional.
-    pub optional_old_self: bool,
+    pub optional_old_self: Option<bool>,
 }

@@ -363,7 +363,7 @@ impl Parser<'_> {
                 message_expression: self.text(rule, "messageExpression").filter(|m| !m.is_empty()),
                 reason: self.text(rule, "reason").filter(|m| !m.is_empty()),
                 field_path: self.text(rule, "fieldPath").filter(|m| !m.is_empty()),
-                optional_old_self: flag(rule, "optionalOldSelf"),
+                optional_old_self: rule.get("optionalOldSelf").and_then(Value::as_bool),
             })
             .collect()
     }

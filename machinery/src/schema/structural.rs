@@ -51,6 +51,7 @@ fn list<'a>(schema: &'a Value, key: &str) -> &'a [Value] {
 
 fn invariants(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     match given(schema, "items") {
+        Some(items) if items.is_array() => {}
         Some(items) => invariants(items, Level::Item, &format!("{path}.items"), errors),
         None if type_of(schema) == "array" => {
             errors.push(FieldError::required(format!("{path}.items"), "must be specified"));

@@ -38,6 +38,8 @@ fn resource_type(group: &str, plural: &str, columns: Vec<Column>) -> ResourceTyp
         generation: false,
         custom: true,
         deprecation: None,
+        terminating: false,
+        contexts: Vec::new(),
         hash: String::new(),
     }
 }

@@ -77,6 +77,8 @@ pub(crate) fn ty(group: &str, resource: &str) -> ResourceType {
         generation: false,
         custom: false,
         deprecation: None,
+        terminating: false,
+        contexts: Vec::new(),
         openapi: Default::default(),
         hash: String::new(),
     }

@@ -88,6 +88,8 @@ fn resource_type(group: &GroupData, data: &KindData) -> ResourceType {
         generation: data.generation,
         custom: false,
         deprecation: data.deprecation.map(str::to_owned),
+        terminating: false,
+        contexts: Vec::new(),
         hash: String::new(),
     };
     ty.hash = hex::encode(&Sha256::digest(format!("{}{ty:?}", *HASH))[..16]);

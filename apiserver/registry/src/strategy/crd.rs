@@ -13,10 +13,10 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
+        crd::default(object);
         if op.subresource.is_some() {
             return Ok(());
         }
-        crd::default(object);
         crd::prepare_status(object, old);
         let group = object["spec"]["group"].as_str().unwrap_or_default().to_owned();
         let (plane, resource) = (&op.plane, "customresourcedefinitions");

@@ -1,5 +1,6 @@
 //! The rules of a CRD when it is written: whether they compile, fit their schema, and cost little enough.
 
+use super::Rules;
 use crate::{
     program::{Dialect, Parsed},
     typing::{self, Seen, VariableType, cost, decl::Decl, types::Type},
@@ -9,7 +10,6 @@ use freehold_machinery::{
     schema::{self, Kind, ListType, Rule, Schema},
     status::{FieldError, FieldErrorKind},
 };
-use serde_json::json;
 use std::sync::Arc;
 
 /// What one rule may cost, as often as it can run on one object.
@@ -44,6 +44,7 @@ pub fn check_crd(crd: &Value, old: Option<&Value>, found: &[FieldError]) -> Vec<
             continue;
         }
         if let Ok(schema) = schema::parse::node(source) {
+            check_defaults(&schema, &path, &mut errors);
             errors.extend(check_schema(&schema, &path));
         }
     }
@@ -52,6 +53,31 @@ pub fn check_crd(crd: &Value, old: Option<&Value>, found: &[FieldError]) -> Vec<
 
 fn versions(crd: &Value) -> &[Value] {
     crd.pointer("/spec/versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether the defaults of a schema hold by its rules. Rules that don't compile are complained about elsewhere.
+fn check_defaults(schema: &Arc<Schema>, path: &str, errors: &mut Vec<FieldError>) {
+    if let Some(default) = &schema.default
+        && has_rules(schema)
+        && let Ok(rules) = Rules::compile(schema)
+    {
+        errors.extend(rules.validate(default, None).into_iter().map(|mut error| {
+            error.field = match error.field.as_str() {
+                "<nil>" => format!("{path}.default"),
+                below => format!("{path}.default.{below}"),
+            };
+            error
+        }));
+    }
+    for (name, child) in &schema.properties {
+        check_defaults(child, &format!("{path}.properties[{name}]"), errors);
+    }
+    if let Some(child) = &schema.items {
+        check_defaults(child, &format!("{path}.items"), errors);
+    }
+    if let Some(child) = &schema.additional {
+        check_defaults(child, &format!("{path}.additionalProperties"), errors);
+    }
 }
 
 /// Checks the rules of one schema that stands at `path`.
@@ -108,9 +134,8 @@ impl Checker {
             self.node(child, &format!("{path}.additionalProperties"), around);
         }
         for (name, child) in &schema.properties {
-            let apart = around.apart.or(schema.atomic_map.then_some(path));
             let decl = own.and_then(|own| own.field(&crate::escape::escape(name)?));
-            self.node(child, &format!("{path}.properties[{name}]"), below(apart, decl));
+            self.node(child, &format!("{path}.properties[{name}]"), below(around.apart, decl));
         }
         if let Some(child) = &schema.items {
             let apart = around.apart.or((schema.list_type != Some(ListType::Map)).then_some(path));
@@ -144,7 +169,7 @@ impl Checker {
                 continue;
             }
             let at = |field: &str| format!("{path}[{index}].{field}");
-            let old = match rule.optional_old_self {
+            let old = match rule.optional_old_self == Some(true) {
                 true => VariableType::Optional(Box::new(seen.clone())),
                 false => seen.clone(),
             };
@@ -156,7 +181,7 @@ impl Checker {
                     self.observe(at("rule"), "estimated rule cost", compiled.cost.saturating_mul(times));
                     self.message(rule, &variables, decl, at("messageExpression"));
                 }
-                Err(detail) => self.errors.push(FieldError::invalid(at("rule"), shown(rule), detail)),
+                Err(detail) => self.errors.push(FieldError::invalid_struct(at("rule"), &shown(rule), detail)),
             }
             match (uses_old, apart) {
                 (true, Some(list)) => {
@@ -165,9 +190,10 @@ impl Checker {
                     );
                     self.errors.push(FieldError::invalid(at("rule"), (*rule.rule).into(), detail));
                 }
-                (false, _) if rule.optional_old_self => {
+                (false, _) => {
                     let detail = "may not be set if oldSelf is not used in rule";
-                    self.errors.push(FieldError::invalid(at("optionalOldSelf"), true.into(), detail));
+                    let set = rule.optional_old_self.map(|set| (at("optionalOldSelf"), set));
+                    self.errors.extend(set.map(|(at, set)| FieldError::invalid(at, set.into(), detail)));
                 }
                 _ => {}
             }
@@ -180,7 +206,7 @@ impl Checker {
             Ok(compiled) => self.observe(at, "estimated messageExpression cost", compiled.cost),
             Err(detail) => {
                 let detail = detail.replacen("compilation failed", "messageExpression compilation failed", 1);
-                self.errors.push(FieldError::invalid(at, shown(rule), detail));
+                self.errors.push(FieldError::invalid_struct(at, &shown(rule), detail));
             }
         }
     }
@@ -259,11 +285,16 @@ fn too_much(what: &str, cost: u64, limit: u64) -> String {
 }
 
 /// A rule as Kubernetes shows it in errors: its internal struct.
-fn shown(rule: &Rule) -> Value {
-    json!({
-        "Rule": rule.rule, "Message": rule.message.as_deref().unwrap_or(""),
-        "MessageExpression": rule.message_expression.as_deref().unwrap_or(""), "Reason": rule.reason,
-        "FieldPath": rule.field_path.as_deref().unwrap_or(""),
-        "OptionalOldSelf": rule.optional_old_self.then_some(true),
-    })
+fn shown(rule: &Rule) -> String {
+    let json = |text: &str| Value::from(text).to_string();
+    let text = |text: &Option<Box<str>>| json(text.as_deref().unwrap_or(""));
+    let reason = rule.reason.as_deref().map_or("null".to_owned(), json);
+    let optional = rule.optional_old_self.map_or("null".to_owned(), |o| o.to_string());
+    format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\"OptionalOldSelf\":{optional}}}",
+        json(&rule.rule),
+        text(&rule.message),
+        text(&rule.message_expression),
+        text(&rule.field_path),
+    )
 }

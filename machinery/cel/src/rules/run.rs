@@ -137,7 +137,7 @@ impl Run {
             place.old_val = place.old.filter(|o| !o.is_null()).map(|old| convert(old, Some(&node.schema)));
         }
         for rule in &node.rules {
-            let old = match (rule.uses_old, rule.rule.optional_old_self) {
+            let old = match (rule.uses_old, rule.rule.optional_old_self == Some(true)) {
                 (false, false) => None,
                 (_, true) => Some(optional(place.old_val.clone())),
                 (true, false) => match &place.old_val {

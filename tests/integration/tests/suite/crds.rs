@@ -21,6 +21,9 @@ facts!(world:
     custom_resources_are_explained_and_applied_by_the_server,
     a_crd_that_goes_takes_its_objects_along,
     a_crd_that_cannot_be_is_refused,
+    a_crd_waits_for_objects_with_finalizers,
+    names_that_are_free_again_go_to_who_wanted_them,
+    a_type_is_served_only_where_it_shows,
 );
 
 /// The project with all CRDs in it.
@@ -338,4 +341,82 @@ fn a_crd_that_cannot_be_is_refused(world: &World) {
     }
     let all: Value = kubectl.json(&["get", "crds"]);
     assert!(!names(&all).iter().any(|name| name.contains("refused")));
+}
+
+/// A definition of a group of its own, over anything.
+fn definition(group: &str, plural: &str, kind: &str) -> String {
+    format!(
+        "{{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {{name: {plural}.{group}}}, \
+         spec: {{group: {group}, scope: Cluster, names: {{plural: {plural}, kind: {kind}}}, versions: [{{name: v1, \
+         served: true, storage: true, schema: {{openAPIV3Schema: {{type: object, \
+         x-kubernetes-preserve-unknown-fields: true}}}}}}]}}}}"
+    )
+}
+
+fn a_crd_waits_for_objects_with_finalizers(world: &World) {
+    let kubectl = world.project("waiting-crd");
+    kubectl.apply(&definition("waits.example", "pots", "Pot"));
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/pots.waits.example", "--timeout=30s"]);
+    let pot = |name: &str, finalizers: &str| {
+        format!(
+            "{{apiVersion: waits.example/v1, kind: Pot, metadata: {{name: {name}, finalizers: [{finalizers}]}}}}"
+        )
+    };
+    kubectl.apply(&pot("held", "a.b/c"));
+    kubectl.apply(&pot("free", ""));
+    kubectl.ok(&["delete", "crd", "pots.waits.example", "--wait=false"]);
+    let crd = kubectl.json(&["get", "crd", "pots.waits.example"]);
+    assert_eq!(crd["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    let ending =
+        items_of(&crd, "/status/conditions").into_iter().find(|c| c["type"] == "Terminating").unwrap();
+    assert_eq!(ending["reason"], "InstanceDeletionInProgress");
+    assert_eq!(names(&kubectl.json(&["get", "pots"])), ["held"], "the other one went");
+    contains_all(
+        &apply(&kubectl, &pot("new", "")).expect_failure(),
+        &["custom resource definition is terminating"],
+    );
+    kubectl.ok(&["patch", "pot", "held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
+    contains_all(&kubectl.fails(&["get", "crd", "pots.waits.example"]), &["NotFound"]);
+}
+
+fn items_of(object: &Value, pointer: &str) -> Vec<Value> {
+    object.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn names_that_are_free_again_go_to_who_wanted_them(world: &World) {
+    let kubectl = world.project("names-crd");
+    kubectl.apply(&definition("names.example", "firsts", "Same"));
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/firsts.names.example", "--timeout=30s"]);
+    kubectl.apply(&definition("names.example", "seconds", "Same"));
+    let second = kubectl.json(&["get", "crd", "seconds.names.example"]);
+    assert_eq!(second["status"]["conditions"][0]["reason"], "ListKindConflict");
+    kubectl.ok(&["delete", "crd", "firsts.names.example"]);
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/seconds.names.example", "--timeout=30s"]);
+    kubectl.ok(&["get", "seconds"]);
+}
+
+fn a_type_is_served_only_where_it_shows(world: &World) {
+    let kubectl = world.project("bound-crd");
+    kubectl.apply(&definition("bound.example", "lamps", "Lamp"));
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/lamps.bound.example", "--timeout=30s"]);
+    kubectl.apply("{apiVersion: bound.example/v1, kind: Lamp, metadata: {name: one}}");
+    let organization = world.admin();
+    let seen = || organization.run(&["get", "--raw", "/organizations/tests/apis/bound.example/v1/lamps"]);
+    contains_all(&seen().expect_ok(), &["\"one\""]);
+    kubectl.ok(&["annotate", "crd", "lamps.bound.example", "freehold.dev/contexts=project"]);
+    contains_all(&seen().expect_failure(), &["NotFound"]);
+    kubectl.ok(&["get", "--raw", "/projects/bound-crd/apis/bound.example/v1/lamps/one"]);
+    kubectl.ok(&[
+        "annotate",
+        "--overwrite",
+        "crd",
+        "lamps.bound.example",
+        "freehold.dev/contexts=organization",
+    ]);
+    contains_all(&seen().expect_ok(), &["\"one\""]);
+    contains_all(
+        &kubectl.fails(&["get", "--raw", "/projects/bound-crd/apis/bound.example/v1/lamps/one"]),
+        &["NotFound"],
+    );
+    assert!(!kubectl.ok(&["get", "--raw", "/projects/bound-crd/apis"]).contains("bound.example"));
 }

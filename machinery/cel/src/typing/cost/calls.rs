@@ -15,6 +15,15 @@ const CHECK: u64 = 350_000;
 /// Bytes of an address.
 const ADDRESS: Range = Range { min: 4, max: 16 };
 
+/// Functions that only look at what is there.
+const NOMINAL: [&str; 38] = [
+    "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason", "error",
+    "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
+    "isLinkLocalUnicast", "isGlobalUnicast", "format.named", "sign", "asInteger", "isInteger", "asApproximateFloat",
+    "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme", "getHostname",
+    "getHost", "getPort", "getEscapedPath", "getQuery",
+];
+
 /// A call as its costs are looked up.
 struct Args<'a> {
     id: u64,
@@ -91,44 +100,7 @@ impl Coster<'_> {
         let again = |size: Range| size.scale(2.0 * PER_CHARACTER);
         match function {
             "check" => just(Range::fixed(CHECK)),
-            "serviceAccount"
-            | "path"
-            | "group"
-            | "resource"
-            | "subresource"
-            | "namespace"
-            | "name"
-            | "allowed"
-            | "reason"
-            | "error"
-            | "errored"
-            | "masked"
-            | "prefixLength"
-            | "family"
-            | "isUnspecified"
-            | "isLoopback"
-            | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast"
-            | "isGlobalUnicast"
-            | "format.named"
-            | "sign"
-            | "asInteger"
-            | "isInteger"
-            | "asApproximateFloat"
-            | "isGreaterThan"
-            | "isLessThan"
-            | "compareTo"
-            | "add"
-            | "sub"
-            | "major"
-            | "minor"
-            | "patch"
-            | "getScheme"
-            | "getHostname"
-            | "getHost"
-            | "getPort"
-            | "getEscapedPath"
-            | "getQuery" => just(Range::fixed(1)),
+            name if NOMINAL.contains(&name) => just(Range::fixed(1)),
             "fieldSelector" | "labelSelector" => {
                 let size = first.filter(|_| call.args.len() == 1)?;
                 let requirements = size.scale(0.5).scale((LIST + OBJECT) as f64);
@@ -144,6 +116,34 @@ impl Coster<'_> {
                     None => read(size),
                 })
             }
+            "ip" if call.overload == "cidr_ip" => just(Range::fixed(1)),
+            "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
+                just(read(first?))
+            }
+            "ip.isCanonical" => just(again(first?)),
+            "containsIP" | "containsCIDR" => {
+                let mut cost = read(ADDRESS.add(ADDRESS));
+                if function == "containsCIDR" {
+                    cost = cost.add(read(ADDRESS)).add(Range::fixed(1));
+                }
+                if call.overload.ends_with("_string") {
+                    cost = cost.add(read(first?));
+                }
+                just(cost)
+            }
+            "validate" => just(read(first?).scale(128.0 * PER_REGEX_CHARACTER)),
+            operators::EQUALS => self.equality(call),
+            _ => self.of_text(function, call),
+        }
+    }
+
+    /// Functions that read a text and make another.
+    fn of_text(&self, function: &str, call: &Args<'_>) -> Option<Estimate> {
+        let target = call.target.map(|t| self.node_size(t));
+        let first = call.args.first().map(|a| self.node_size(a));
+        let read = |size: Range| size.scale(PER_CHARACTER);
+        let again = |size: Range| size.scale(2.0 * PER_CHARACTER);
+        match function {
             "url" | "jsonpatch.escapeKey" => {
                 let size = first.filter(|_| call.args.len() == 1)?;
                 Some((read(size), Some(size)))
@@ -167,23 +167,6 @@ impl Coster<'_> {
                 let cost = read(size.add(Range::fixed(1))).multiply(regex);
                 Some((cost, Some(Range { min: 0, max: size.max })))
             }
-            "ip" if call.overload == "cidr_ip" => just(Range::fixed(1)),
-            "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
-                just(read(first?))
-            }
-            "ip.isCanonical" => just(again(first?)),
-            "containsIP" | "containsCIDR" => {
-                let mut cost = read(ADDRESS.add(ADDRESS));
-                if function == "containsCIDR" {
-                    cost = cost.add(read(ADDRESS)).add(Range::fixed(1));
-                }
-                if call.overload.ends_with("_string") {
-                    cost = cost.add(read(first?));
-                }
-                just(cost)
-            }
-            "validate" => just(read(first?).scale(128.0 * PER_REGEX_CHARACTER)),
-            operators::EQUALS => self.equality(call),
             _ => None,
         }
     }
