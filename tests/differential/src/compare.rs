@@ -40,7 +40,7 @@ impl fmt::Display for Difference {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meant {
-    /// `scenario/request`, or `*` for all.
+    /// `scenario/request`, `scenario/*`, or `*` for all.
     pub request: String,
     /// A regular expression for its place, from its beginning.
     pub at: String,
@@ -77,7 +77,11 @@ pub fn unexplained<'a>(
         meant.iter().map(|m| Ok((m, Regex::new(&format!("^{}", m.at))?))).collect();
     let rules = rules?;
     let covers = |(meant, at): &(&Meant, Regex), difference: &Difference| {
-        (meant.request == "*" || meant.request == difference.request) && at.is_match(&difference.at)
+        let scenario = meant.request.strip_suffix("/*").and_then(|s| difference.request.strip_prefix(s));
+        let applies = scenario.is_some_and(|rest| rest.starts_with('/'))
+            || meant.request == "*"
+            || meant.request == difference.request;
+        applies && at.is_match(&difference.at)
     };
     let unmeant = found.iter().filter(|difference| !rules.iter().any(|rule| covers(rule, difference)));
     let idle = rules.iter().filter(|rule| !found.iter().any(|difference| covers(rule, difference)));

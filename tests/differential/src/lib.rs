@@ -7,6 +7,7 @@
 //! that neither names, and for one that is named and gone. `FREEHOLD_DIFFERENTIAL_WRITE=1` writes `open.txt` anew.
 
 mod compare;
+pub mod examples;
 mod normal;
 mod run;
 mod scenario;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config};
-use freehold_tests_differential::{path, run, scenarios};
+use freehold_tests_differential::{examples, path, run, scenarios};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -14,6 +14,11 @@ async fn main() -> Result<()> {
         let file = path("recorded").join(format!("{}.json", scenario.name));
         std::fs::write(&file, format!("{}\n", serde_json::to_string_pretty(&answers)?))?;
         println!("{}: {} answers", scenario.name, answers.len());
+    }
+    if examples::folders().1.is_dir() {
+        let verdicts = examples::run(&client).await?;
+        std::fs::write(path("examples.json"), format!("{}\n", serde_json::to_string_pretty(&verdicts)?))?;
+        println!("examples: {} verdicts", verdicts.len());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub struct Normal {
 const UID: &str = r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b";
 
 /// Replaced in every text, in this order.
-const RULES: [(&str, &str); 9] = [
+const RULES: [(&str, &str); 10] = [
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b", "<time>"),
     (r"resource version: \d+, current: \d+", "resource version: <n>, current: <n>"),
     (r"too old resource version: \d+ \(\d+\)", "too old resource version: <n> (<n>)"),
@@ -25,6 +25,7 @@ const RULES: [(&str, &str); 9] = [
     (r"^(<invalid>|\d+[smh](\d+[smh])?)$", "<age>"),
     (r"kube-api-access-[a-z0-9]{5}", "kube-api-access-<generated>"),
     (r"ResourceVersion: \d+", "ResourceVersion: <revision>"),
+    (r"selfType\d+", "selfType"),
 ];
 
 impl Normal {
