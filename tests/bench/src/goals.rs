@@ -73,8 +73,11 @@ pub(crate) static IDLE: Goal = at_most("idle server, core and infra planes", Val
 pub(crate) static RESTART: Goal =
     at_most("`freehold up` on a data directory with 10,000 planes, until it is ready", micros(1_000_000));
 
+pub(crate) static CRD_INSTALL: Goal = at_most("a CRD installed beside up to 1,000, p99", micros(50_000));
+pub(crate) static CRD_MEMORY: Goal = at_most("memory of each further CRD of 1,000", Value::Bytes(300_000));
+
 /// All goals, in the order of the table.
-pub(crate) static ALL: [&Goal; 13] = [
+pub(crate) static ALL: [&Goal; 15] = [
     &PLANES,
     &PLANES_MEMORY,
     &PLANES_CREATED,
@@ -88,6 +91,8 @@ pub(crate) static ALL: [&Goal; 13] = [
     &FAN_OUT,
     &IDLE,
     &RESTART,
+    &CRD_INSTALL,
+    &CRD_MEMORY,
 ];
 
 impl Bound {

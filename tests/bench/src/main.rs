@@ -7,6 +7,7 @@
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
+mod crds;
 mod dedicated;
 mod document;
 mod fanout;
@@ -134,6 +135,8 @@ pub(crate) enum Part {
     Watches,
     /// Many tenants at once.
     Mixed,
+    /// Custom resource definitions by the thousand.
+    Crds,
     /// Planes by the thousand.
     Planes,
     /// Dedicated pairs.
@@ -166,6 +169,7 @@ impl Part {
             Self::Lists => lists::measure(kind, options, report).await,
             Self::Watches => fanout::measure(kind, options, report).await,
             Self::Mixed => mixed::measure(kind, options, report).await,
+            Self::Crds => crds::measure(kind, options, report).await,
             Self::Planes => planes::measure(kind, options, report).await,
             Self::Dedicated => dedicated::measure(kind, options, report).await,
         }
