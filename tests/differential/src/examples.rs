@@ -71,7 +71,10 @@ pub async fn run(client: &Client) -> Result<BTreeMap<String, Verdict>> {
         if !answer.status.is_success() {
             bail!("{name}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
         }
-        let place = (text("/spec/names/plural"), text("/spec/scope") == "Namespaced");
+        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
+        let served = versions.iter().filter(|v| v["served"] == true);
+        let served: Vec<String> = served.filter_map(|v| v["name"].as_str().map(str::to_owned)).collect();
+        let place = (text("/spec/names/plural"), text("/spec/scope") == "Namespaced", served);
         kinds.insert((text("/spec/group"), text("/spec/names/kind")), place);
     }
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -81,7 +84,11 @@ pub async fn run(client: &Client) -> Result<BTreeMap<String, Verdict>> {
         let api_version = object["apiVersion"].as_str().unwrap_or("").to_owned();
         let kind = object["kind"].as_str().unwrap_or("").to_owned();
         let Some((group, version)) = api_version.split_once('/') else { continue };
-        let Some((plural, namespaced)) = kinds.get(&(group.to_owned(), kind)) else { continue };
+        let Some((plural, namespaced, served)) = kinds.get(&(group.to_owned(), kind)) else { continue };
+        if !served.iter().any(|own| own == version) {
+            verdicts.insert(name, Verdict { status: 404, message: "not served".to_owned() });
+            continue;
+        }
         let within = if *namespaced { format!("/namespaces/{NAMESPACE}") } else { String::new() };
         if *namespaced {
             object["metadata"]["namespace"] = NAMESPACE.into();
@@ -110,7 +117,6 @@ async fn verdict(client: &Client, request: RawRequest) -> Result<Verdict> {
     };
     match tokio::time::timeout(SERVED, wait).await {
         Ok(verdict) => verdict,
-        // A version that is not served at all.
-        Err(_) => Ok(Verdict { status: 404, message: "not served".to_owned() }),
+        Err(_) => bail!("{} is not served", request.path),
     }
 }

@@ -346,7 +346,7 @@ fn a_crd_that_cannot_be_is_refused(world: &World) {
 /// A definition of a group of its own, over anything.
 fn definition(group: &str, plural: &str, kind: &str) -> String {
     format!(
-        "{{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {{name: {plural}.{group}}}, \
+        "---\n{{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {{name: {plural}.{group}}}, \
          spec: {{group: {group}, scope: Cluster, names: {{plural: {plural}, kind: {kind}}}, versions: [{{name: v1, \
          served: true, storage: true, schema: {{openAPIV3Schema: {{type: object, \
          x-kubernetes-preserve-unknown-fields: true}}}}}}]}}}}"
@@ -359,7 +359,7 @@ fn a_crd_waits_for_objects_with_finalizers(world: &World) {
     kubectl.ok(&["wait", "--for=condition=Established", "crd/pots.waits.example", "--timeout=30s"]);
     let pot = |name: &str, finalizers: &str| {
         format!(
-            "{{apiVersion: waits.example/v1, kind: Pot, metadata: {{name: {name}, finalizers: [{finalizers}]}}}}"
+            "---\n{{apiVersion: waits.example/v1, kind: Pot, metadata: {{name: {name}, finalizers: [{finalizers}]}}}}"
         )
     };
     kubectl.apply(&pot("held", "a.b/c"));
@@ -399,7 +399,7 @@ fn a_type_is_served_only_where_it_shows(world: &World) {
     let kubectl = world.project("bound-crd");
     kubectl.apply(&definition("bound.example", "lamps", "Lamp"));
     kubectl.ok(&["wait", "--for=condition=Established", "crd/lamps.bound.example", "--timeout=30s"]);
-    kubectl.apply("{apiVersion: bound.example/v1, kind: Lamp, metadata: {name: one}}");
+    kubectl.apply("---\n{apiVersion: bound.example/v1, kind: Lamp, metadata: {name: one}}");
     let organization = world.admin();
     let seen = || organization.run(&["get", "--raw", "/organizations/tests/apis/bound.example/v1/lamps"]);
     contains_all(&seen().expect_ok(), &["\"one\""]);
