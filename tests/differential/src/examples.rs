@@ -66,7 +66,8 @@ pub async fn run(client: &Client) -> Result<BTreeMap<String, Verdict>> {
     let (definitions, examples) = folders();
     let mut kinds = BTreeMap::new();
     for (name, definition) in documents(&definitions)? {
-        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+        let text =
+            |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
         let answer = client.once(&RawRequest::new(Method::POST, DEFINITIONS).json(&definition)).await?;
         if !answer.status.is_success() {
             bail!("{name}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));

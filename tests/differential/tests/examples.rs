@@ -33,7 +33,9 @@ spec: {ownerRef: {kind: Organization, name: acme}}
     let differ: Vec<String> = theirs
         .iter()
         .filter(|(name, verdict)| ours.get(*name) != Some(verdict))
-        .map(|(name, verdict)| format!("{name}\n  kube-apiserver: {verdict:?}\n  here:           {:?}", ours.get(name)))
+        .map(|(name, verdict)| {
+            format!("{name}\n  kube-apiserver: {verdict:?}\n  here:           {:?}", ours.get(name))
+        })
         .collect();
     assert!(differ.is_empty(), "{} of {} differ:\n{}", differ.len(), theirs.len(), differ.join("\n"));
     assert_eq!(theirs.len(), ours.len(), "fetched anew: record them again");
