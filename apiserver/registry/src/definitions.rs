@@ -17,8 +17,6 @@ const RESOURCE: &str = "customresourcedefinitions";
 /// How often the end of a definition is tried when others write it meanwhile.
 const ATTEMPTS: usize = 20;
 
-type Place = (Box<str>, Arc<Entry>);
-
 /// Whether objects of a type are definitions.
 pub(crate) fn is_definition(ty: &ResourceType) -> bool {
     ty.group == GROUP && ty.plural == RESOURCE
@@ -44,11 +42,11 @@ impl Registry {
         }
         let objects = self.objects_of(&op.plane, live).await?;
         let others = meta::finalizers(live).iter().any(|f| *f != crd::CLEANUP_FINALIZER);
-        let change = match !others && !objects.iter().any(|(_, entry)| is_held(entry)) {
+        let change = match !others && !objects.iter().any(|entry| is_held(entry)) {
             true => self.removal(op, path, live, own.below).await?,
             false => vec![Change::Put(Key::object(&op.plane, path), stored(op, &marked)?)],
         };
-        let is_gone = !others && !objects.iter().any(|(_, entry)| is_held(entry));
+        let is_gone = !others && !objects.iter().any(|entry| is_held(entry));
         if is_new || is_gone {
             match self.commit(op, path, own, change, Vec::new()).await? {
                 Committed::Done(revision) => {
@@ -120,7 +118,7 @@ impl Registry {
         self.cache.wait_for(revision).await?;
         let Some(ty) = op.types.find(GROUP, "v1", RESOURCE) else { return Ok(()) };
         let request = ListRequest { plane: &op.plane, group: GROUP, resource: RESOURCE, namespace: None };
-        for (_, entry) in self.cache.list(request).await?.objects {
+        for entry in self.cache.list(request).await?.objects {
             let waiting = entry.value();
             if waiting["spec"]["group"] != gone["spec"]["group"] || crd::has_its_names(&waiting) {
                 continue;
@@ -138,7 +136,7 @@ impl Registry {
     }
 
     /// What the plane has of a definition's objects.
-    async fn objects_of(&self, plane: &PlaneId, definition: &Value) -> Result<Vec<Place>> {
+    async fn objects_of(&self, plane: &PlaneId, definition: &Value) -> Result<Vec<Arc<Entry>>> {
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let resource = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
         // Of names that are taken by others, the objects are theirs.
@@ -149,21 +147,18 @@ impl Registry {
     }
 
     /// Deletes the objects of a definition; nobody is asked whether they may go.
-    async fn delete_objects(&self, op: &Operation, definition: &Value, objects: &[Place]) -> Result<()> {
+    async fn delete_objects(&self, op: &Operation, definition: &Value, objects: &[Arc<Entry>]) -> Result<()> {
         let Some(ty) = crd::compile(definition).ok().and_then(|types| types.into_iter().next()) else {
             return Ok(());
         };
         let options =
             DeleteOptions { propagation: Some("Background".to_owned()), ..DeleteOptions::default() };
-        for (place, _) in objects {
-            let (namespace, name) = match place.split_once('/') {
-                Some((namespace, name)) => (Some(namespace.to_owned()), name),
-                None => (None, &**place),
-            };
+        for entry in objects {
+            let namespace = Some(entry.namespace().to_owned()).filter(|namespace| !namespace.is_empty());
             let one = Operation {
                 ty: ty.clone(),
                 namespace,
-                name: Some(name.to_owned()),
+                name: Some(entry.name().to_owned()),
                 subresource: None,
                 ..op.clone()
             };

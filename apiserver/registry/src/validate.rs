@@ -81,7 +81,11 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     if let Some(schema) = ty.schema.get().filter(|_| ty.custom) {
         let found = schema::validate(object, schema, old);
         match freehold_machinery_cel::blocked_by(&found) {
-            Some(blocked) => errors.extend(found.into_iter().chain([blocked])),
+            // Of a type without rules nothing was left unchecked.
+            Some(blocked) => {
+                let has_rules = freehold_machinery_cel::Rules::of(ty).map_or(true, |rules| !rules.is_empty());
+                errors.extend(found.into_iter().chain(has_rules.then_some(blocked)));
+            }
             None => errors.extend(found.into_iter().chain(rules(ty, object, old))),
         }
     }
