@@ -56,6 +56,9 @@ pub struct Config {
     pub store: Arc<dyn Store>,
     /// Where values are sealed, for the core server: the apiserver of a pair gets plain ones.
     pub sealed: Option<Sealed>,
+    /// What stands behind a project's name in the host name of its control plane, in lower case, where projects have such
+    /// names: `serving` is valid for `*.DOMAIN` then.
+    pub domain: Option<String>,
     /// The serving certificate.
     pub serving: Pair,
     /// The authority of client certificates, PEM.
@@ -239,6 +242,7 @@ impl Config {
             |pair: &Option<Pair>| pair.as_ref().map(|pair| client_tls(&self.serving_ca, pair)).transpose();
         Ok(freehold_apiserver_server::Config {
             listen: self.listen,
+            domain: self.domain.clone(),
             certificate: Certificate::from_pem(
                 self.serving.cert_pem.as_bytes(),
                 self.serving.key_pem.as_bytes(),

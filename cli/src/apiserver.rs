@@ -31,6 +31,9 @@ pub(crate) struct Args {
     external_url: Option<String>,
     #[command(flatten)]
     host: crate::host::HostArgs,
+    /// Give each project a host name besides its path: PROJECT.DOMAIN.
+    #[arg(long, requires = "pki_dir", value_parser = crate::core::domain)]
+    domain: Option<String>,
     /// Make these authorities those of the objects in etcd, in place of others.
     #[arg(long, requires = "pki_dir")]
     replace_authorities: bool,
@@ -100,6 +103,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             let core = Core {
                 listen: args.listen,
                 external_url: args.external_url.as_deref(),
+                domain: args.domain.as_deref(),
                 pki: &Pki::open(dir)?,
                 store: StoreConfig::Etcd(Box::new(options)),
                 seal: &args.seal,
@@ -141,6 +145,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
     let client_ca = read_needed(args.client_ca.as_ref(), "--client-ca")?;
     let config = Config {
         listen: args.listen,
+        domain: None,
         plane,
         store: open_store(&StoreConfig::Etcd(Box::new(options))).await?,
         sealed: None,

@@ -32,6 +32,8 @@ pub(crate) struct Core<'a> {
     pub(crate) listen: SocketAddr,
     /// The URL that clients have for it, alone or together with others like it.
     pub(crate) external_url: Option<&'a str>,
+    /// The domain below which each project has a host name.
+    pub(crate) domain: Option<&'a str>,
     /// What it shares with others like it.
     pub(crate) pki: &'a Pki,
     /// Where objects are kept.
@@ -60,12 +62,22 @@ fn host(url: &str) -> Option<&str> {
     (!host.is_empty()).then_some(host)
 }
 
+/// Reads `--domain`: the domain of a certificate's wildcard, in lower case.
+pub(crate) fn domain(text: &str) -> Result<String, String> {
+    let text = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    match freehold_machinery::names::dns1123_subdomain(&text).is_empty() {
+        true => Ok(text),
+        false => Err("it must be a domain name, like projects.example.com".to_owned()),
+    }
+}
+
 /// Names under which this server's certificate is valid.
-fn names(listen: IpAddr, external_url: Option<&str>) -> Vec<String> {
+fn names(listen: IpAddr, external_url: Option<&str>, domain: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = NAMES.into_iter().map(str::to_owned).collect();
     let listen = Some(listen).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
     let external = external_url.and_then(host).map(str::to_owned);
-    for name in [listen, external].into_iter().flatten() {
+    let projects = domain.map(|domain| format!("*.{domain}"));
+    for name in [listen, external, projects].into_iter().flatten() {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -93,7 +105,7 @@ impl Core<'_> {
         }
         let own_store = matches!(self.store, StoreConfig::Embedded(..));
         let sealed = self.seal.open(&self.store).await?;
-        let mut names = names(self.listen.ip(), self.external_url);
+        let mut names = names(self.listen.ip(), self.external_url, self.domain);
         names
             .extend(self.host.names.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
         let front_proxy =
@@ -101,6 +113,7 @@ impl Core<'_> {
         let pki = self.pki;
         let config = Config {
             listen: self.listen,
+            domain: self.domain.map(str::to_owned),
             plane: PlaneId::core(),
             store: Arc::new(sealed.clone()),
             sealed: Some(sealed),
@@ -130,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_certificate_names_where_clients_reach_the_server() {
-        let names = names([0, 0, 0, 0].into(), Some("https://plane.example.com:6443/x"));
+        let names = names([0, 0, 0, 0].into(), Some("https://plane.example.com:6443/x"), Some("example.com"));
+        assert!(names.contains(&"*.example.com".to_owned()), "{names:?}");
         assert!(names.contains(&"plane.example.com".to_owned()), "{names:?}");
         assert!(!names.contains(&"0.0.0.0".to_owned()), "{names:?}");
         assert_eq!(host("https://[fd00::1]:7443"), Some("fd00::1"));

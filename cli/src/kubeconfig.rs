@@ -14,6 +14,12 @@ pub(crate) struct Args {
     /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// The control plane's own host, PROJECT.DOMAIN, in place of its path, where the server was started with this --domain.
+    #[arg(long, value_parser = crate::core::domain)]
+    domain: Option<String>,
+    /// Keep the server's address, and ask for the host in TLS alone: it needs no entry in DNS then.
+    #[arg(long, requires = "domain")]
+    keep_address: bool,
 }
 
 /// What `freehold up` writes where it is told no other data directory.
@@ -55,7 +61,17 @@ pub(crate) async fn of_project(client: &Client, name: &str) -> Result<String> {
 /// Prints the kubeconfig of a project.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let client = Client::new(&admin(args.kubeconfig)?)?;
-    std::io::stdout().write_all(of_project(&client, &args.project).await?.as_bytes())?;
+    let mut text = of_project(&client, &args.project).await?;
+    if let Some(domain) = &args.domain {
+        anyhow::ensure!(
+            !args.project.contains('.'),
+            "a project with dots in its name has no host of its own"
+        );
+        let host = format!("{}.{domain}", args.project);
+        text = freehold_pki::at_host(&text, &host, args.keep_address)
+            .context("the kubeconfig is no https one")?;
+    }
+    std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 

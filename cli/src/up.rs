@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// The URL under which clients reach this server, where it is not the address it listens on.
     #[arg(long)]
     external_url: Option<String>,
+    /// Give each project a host name besides its path: PROJECT.DOMAIN.
+    #[arg(long, value_parser = crate::core::domain)]
+    domain: Option<String>,
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(flatten)]
@@ -78,6 +81,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let core = Core {
         listen: args.listen,
         external_url: args.external_url.as_deref(),
+        domain: args.domain.as_deref(),
         pki: &data.pki,
         store,
         seal: &args.seal,

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use aws_lc_rs::{
-    encoding::{AsDer, PublicKeyX509Der},
+    encoding::{AsDer, EcPrivateKeyRfc5915Der, PublicKeyX509Der},
     rand::SystemRandom,
     rsa,
     signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair},
@@ -61,6 +61,16 @@ impl PrivateKey {
     /// The key as PEM text. Of generated keys PKCS#8, of others what was read.
     pub fn pem(&self) -> &str {
         &self.pem
+    }
+
+    /// The key as PEM text in the form that says in its first line of which kind it is: SEC 1 (`EC PRIVATE KEY`) for elliptic
+    /// curves. Java's clients take any other for RSA.
+    pub fn traditional_pem(&self) -> Result<String> {
+        let Pair::Ec(pair, _) = &self.pair else { return Ok(self.pem.clone()) };
+        let private = pair.private_key();
+        let der: EcPrivateKeyRfc5915Der<'_> = private.as_der().map_err(|_| Error::Key)?;
+        pem::encode_string("EC PRIVATE KEY", pem::LineEnding::LF, der.as_ref())
+            .map_err(|e| Error::malformed("private key", e))
     }
 
     /// The public key as DER `SubjectPublicKeyInfo`.

@@ -1,6 +1,7 @@
 //! Kubeconfigs, as `kubectl` and the client libraries read them
 //! (<https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>).
 
+use crate::PrivateKey;
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 /// What a kubeconfig says.
@@ -57,7 +58,7 @@ pub fn kubeconfig(params: &KubeconfigParams<'_>) -> String {
         Credentials::ClientCert { cert_pem, key_pem } => format!(
             "client-certificate-data: {}\n    client-key-data: {}",
             STANDARD.encode(cert_pem),
-            STANDARD.encode(key_pem)
+            STANDARD.encode(traditional(key_pem))
         ),
         Credentials::Token(token) => format!("token: {}", quoted(token)),
         Credentials::TokenFile(path) => format!("tokenFile: {}", quoted(path)),
@@ -84,6 +85,32 @@ current-context: {name}
     )
 }
 
+/// A key in the form that the most clients read; one that can't be read stays as it is.
+fn traditional(key_pem: &str) -> String {
+    PrivateKey::from_pem(key_pem).and_then(|key| key.traditional_pem()).unwrap_or_else(|_| key_pem.to_owned())
+}
+
+/// A kubeconfig that [`kubeconfig`] made, with its server at the root of a host of its own, `https://HOST[:PORT]`. Where the
+/// host has no entry in DNS, the address can be kept: TLS alone asks for the host then (`tls-server-name`).
+/// `None` if it is none of those, or its server has no `https` URL.
+pub fn at_host(kubeconfig: &str, host: &str, keep_address: bool) -> Option<String> {
+    const KEY: &str = "    server: ";
+    let line = kubeconfig.lines().find(|line| line.starts_with(KEY))?;
+    let url = line[KEY.len()..].trim_matches('"').strip_prefix("https://")?;
+    let authority = url.split('/').next().filter(|authority| !authority.is_empty())?;
+    let port = match authority.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => format!(":{port}"),
+        _ => String::new(),
+    };
+    let server = match keep_address {
+        true => {
+            format!("{KEY}{}\n    tls-server-name: {}", quoted(&format!("https://{authority}")), quoted(host))
+        }
+        false => format!("{KEY}{}", quoted(&format!("https://{host}{port}"))),
+    };
+    Some(kubeconfig.replacen(line, &server, 1))
+}
+
 /// A double-quoted YAML scalar.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -97,4 +124,37 @@ fn quoted(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_kubeconfig_says_of_which_kind_it_is() {
+        let key = PrivateKey::generate().unwrap();
+        let traditional = traditional(key.pem());
+        assert!(traditional.starts_with("-----BEGIN EC PRIVATE KEY-----"), "{traditional}");
+        let read = PrivateKey::from_pem(&traditional).unwrap();
+        assert_eq!(read.public_der().unwrap(), key.public_der().unwrap());
+        assert_eq!(super::traditional("nothing"), "nothing");
+    }
+
+    #[test]
+    fn a_kubeconfig_is_turned_to_a_host_of_its_own() {
+        let text = |server| {
+            let user = Credentials::Token("t");
+            kubeconfig(&KubeconfigParams { name: "web", server, ca_pem: "", user, namespace: "" })
+        };
+        let at = |server, keep| at_host(&text(server), "web.example.com", keep);
+        let by_path = "https://127.0.0.1:7443/projects/web";
+        assert_eq!(at(by_path, false), Some(text("https://web.example.com:7443")));
+        let kept = at(by_path, true).unwrap();
+        assert!(kept.contains(
+            "server: \"https://127.0.0.1:7443\"\n    tls-server-name: \"web.example.com\"\nusers:"
+        ));
+        assert_eq!(at("https://[fd00::1]/projects/web", false), Some(text("https://web.example.com")));
+        assert_eq!(at("http://127.0.0.1/projects/web", false), None);
+        assert_eq!(at_host("", "web.example.com", false), None);
+    }
 }

@@ -23,7 +23,7 @@ pub use authority::{Authority, ClientName, Pair};
 pub use csr::{CsrInfo, CsrTerms};
 pub use files::write_private;
 pub use key::PrivateKey;
-pub use kubeconfig::{Credentials, KubeconfigParams, kubeconfig};
+pub use kubeconfig::{Credentials, KubeconfigParams, at_host, kubeconfig};
 pub use read::{CertificateInfo, certificates_der, is_issued_by, not_after};
 
 /// What begins the URI subject alternative name that binds a client certificate to one plane. The plane's identifier

@@ -18,6 +18,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The serving certificate.
     pub certificate: Arc<Certificate>,
+    /// What stands behind a project's name in its host name; without it projects have only paths. Lower case.
+    pub domain: Option<String>,
     /// Whose client certificates are accepted.
     pub authorities: Authorities,
     /// Who this server is to dedicated pairs; without it they can't be reached.

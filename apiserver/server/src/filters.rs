@@ -7,6 +7,7 @@ use crate::{
     call::Call,
     config::{Config, EtcdHandler, Limits},
     dispatch, health,
+    host::{self, Connection},
     identity::{self, Identity},
     info::RequestInfo,
     metrics::{Held, Metrics},
@@ -56,6 +57,8 @@ pub(crate) struct Edge {
     /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
     pub(crate) documents: Documents,
+    /// What stands behind a project's name in its host name.
+    pub(crate) domain: Option<String>,
     etcd: Option<EtcdHandler>,
     mutating: AtomicUsize,
     read_only: AtomicUsize,
@@ -72,6 +75,7 @@ impl Edge {
             nodes: config.nodes.map(Upstream::new),
             stop: CancellationToken::new(),
             documents: Documents::new(),
+            domain: config.domain,
             etcd: config.etcd,
             mutating: AtomicUsize::new(0),
             read_only: AtomicUsize::new(0),
@@ -88,7 +92,11 @@ pub(crate) struct Trace {
 }
 
 /// Answers a request, whatever happens.
-pub(crate) async fn handle(edge: Arc<Edge>, peer: Arc<Identity>, request: Request<Incoming>) -> Reply {
+pub(crate) async fn handle(
+    edge: Arc<Edge>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Reply {
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let audit = audit_id(&parts.headers);
@@ -103,7 +111,7 @@ pub(crate) async fn handle(edge: Arc<Edge>, peer: Arc<Identity>, request: Reques
     let outcome = match query_error {
         Some(status) => Err(status),
         None => {
-            let chain = chain(&edge, &peer, &mut parts, body, &query, &mut trace);
+            let chain = chain(&edge, &connection, &mut parts, body, &query, &mut trace);
             // Rescue is outermost: a bug in one request is a 500 for its client and nothing to anyone else.
             let rescued = AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await;
             rescued.unwrap_or_else(|_| Err(panicked(&audit, parts.uri.path())))
@@ -166,7 +174,7 @@ fn record(edge: &Edge, parts: &Parts, query: &Query, trace: Trace, reply: &Reply
 /// The filters, in order.
 async fn chain(
     edge: &Arc<Edge>,
-    peer: &Arc<Identity>,
+    connection: &Connection,
     parts: &mut Parts,
     body: Incoming,
     query: &Query,
@@ -174,11 +182,16 @@ async fn chain(
 ) -> Result<Reply, Status> {
     // gRPC for etcd's services has no Kubernetes path or verb, so nothing below applies to it but who is asking.
     if let Some(handler) = edge.etcd.as_ref().filter(|_| is_etcd(parts)) {
-        return etcd(edge, handler, peer, parts, body).await;
+        return etcd(edge, handler, &connection.peer, parts, body).await;
     }
     // The path is decoded once, before anyone looks at it.
     let path = path::decode(&parts.uri, parts.version)?;
-    let (context, rest) = context::parse(&path).ok_or_else(Status::no_such_resource)?;
+    // At a project's own host there is nothing but the project.
+    host::agree(edge.domain.as_deref(), connection, parts)?;
+    let (context, rest) = match &connection.project {
+        Some(project) => (Context::Project(project.clone()), path.as_str()),
+        None => context::parse(&path).ok_or_else(Status::no_such_resource)?,
+    };
     let prefix = path.strip_suffix(rest).unwrap_or(&path).to_owned();
     let info = &*trace.info.insert(RequestInfo::read(&parts.method, rest, query)?);
     // A server that stops says so at once, except to who asks whether it does.
@@ -187,7 +200,8 @@ async fn chain(
     }
     // Before any work, authentication too: a flood must be cheap to refuse.
     let place = admit(edge, info, rest)?;
-    let ask = Ask { edge, peer, query, context, prefix, info, known: &mut trace.known, place };
+    let ask =
+        Ask { edge, peer: &connection.peer, query, context, prefix, info, known: &mut trace.known, place };
     // All that follows has a deadline, unless the client is meant to stay.
     if info.is_long_running() {
         return ask.answer(parts, body).await;
@@ -199,7 +213,7 @@ async fn chain(
 /// A request whose meaning is known and whose author is not.
 struct Ask<'a> {
     edge: &'a Arc<Edge>,
-    peer: &'a Arc<Identity>,
+    peer: &'a Identity,
     query: &'a Query,
     context: Context,
     prefix: String,
@@ -298,7 +312,7 @@ fn is_etcd(parts: &Parts) -> bool {
 async fn etcd(
     edge: &Arc<Edge>,
     handler: &EtcdHandler,
-    peer: &Arc<Identity>,
+    peer: &Identity,
     parts: &mut Parts,
     body: Incoming,
 ) -> Result<Reply, Status> {

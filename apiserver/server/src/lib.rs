@@ -21,6 +21,7 @@ mod documents;
 mod events;
 mod filters;
 mod health;
+mod host;
 mod identity;
 mod info;
 mod listen;

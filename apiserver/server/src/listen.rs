@@ -5,7 +5,8 @@ use crate::{
     coalesce::{self, Turns},
     config::{Authorities, BindError, Config, Limits},
     filters::{self, Edge},
-    identity::{self, Identity},
+    host::{self, Connection},
+    identity,
     metrics::Held,
     tls::{self, Certificate, TlsError},
 };
@@ -170,8 +171,11 @@ impl Server {
             let served = async {
                 match secured {
                     Ok(stream) => {
-                        let peer = identity::peer(stream.get_ref().1, &secure.roots);
-                        serve(edge, builders, limits, stream, peer).await;
+                        let session = stream.get_ref().1;
+                        let asked = session.server_name();
+                        let project = asked.and_then(|name| host::project(edge.domain.as_deref(), name));
+                        let peer = identity::peer(session, &secure.roots);
+                        serve(edge, builders, limits, stream, Connection { peer, project }).await;
                     }
                     Err(error) => tracing::debug!(%error, "no TLS"),
                 }
@@ -220,18 +224,18 @@ async fn serve(
     builders: Builders,
     limits: Limits,
     stream: TlsStream<TcpStream>,
-    peer: Identity,
+    about: Connection,
 ) {
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let peer = Arc::new(peer);
+    let about = Arc::new(about);
     let asked = Arc::new(AtomicBool::new(false));
     let service = {
         let (edge, asked) = (edge.clone(), asked.clone());
         service_fn(move |request| {
             asked.store(true, Relaxed);
-            let (edge, peer): (Arc<Edge>, Arc<Identity>) = (edge.clone(), peer.clone());
+            let (edge, about): (Arc<Edge>, Arc<Connection>) = (edge.clone(), about.clone());
             // Boxed, so that a connection without a request is small.
-            Box::pin(async move { Ok::<_, Infallible>(filters::handle(edge, peer, request).await) })
+            Box::pin(async move { Ok::<_, Infallible>(filters::handle(edge, about, request).await) })
         })
     };
     let (io, turns) = coalesce::gather(stream);

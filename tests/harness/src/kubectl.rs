@@ -52,6 +52,11 @@ impl Kubectl {
         changed
     }
 
+    /// What is in its environment besides.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig

@@ -148,6 +148,20 @@ impl Server {
         self.kubectl_with(path)
     }
 
+    /// The same at the root of the project's own host, on a server that was started with `--domain`. With `by_tls` the
+    /// address stays and TLS asks for the host; otherwise the host has to lead to the server.
+    pub fn project_at_host(&self, project: &str, domain: &str, by_tls: bool) -> Kubectl {
+        self.project(project);
+        let mut args = vec!["kubeconfig", project, "--domain", domain];
+        if by_tls {
+            args.push("--keep-address");
+        }
+        let printed = self.freehold(&args).expect_ok();
+        let path = self.folder().join(format!("{project}-host.kubeconfig"));
+        std::fs::write(&path, printed).expect("the test's folder can be written");
+        self.kubectl_with(path)
+    }
+
     /// A client as the admin of the core plane.
     pub fn client(&self) -> Client {
         Self::client_of(&self.kubectl())

@@ -25,6 +25,9 @@ const DAY: Duration = Duration::from_secs(86400);
 /// The name in the server's certificate, besides its address.
 pub(crate) const NAME: &str = "apiserver.project-1.svc";
 
+/// The domain of projects' hosts.
+pub(crate) const DOMAIN: &str = "projects.example";
+
 /// Authorities that several servers share.
 pub(crate) struct Pki {
     pub(crate) servers: Authority,
@@ -55,8 +58,9 @@ impl Running {
     }
 
     pub(crate) async fn start_with(pki: Arc<Pki>, change: impl FnOnce(&mut Config)) -> Self {
-        let pair = pki.servers.issue_server(&["127.0.0.1", NAME], DAY).unwrap();
+        let pair = pki.servers.issue_server(&["127.0.0.1", NAME, &format!("*.{DOMAIN}")], DAY).unwrap();
         let mut config = Config {
+            domain: Some(DOMAIN.to_owned()),
             listen: "127.0.0.1:0".parse().unwrap(),
             certificate: Certificate::from_pem(pair.cert_pem.as_bytes(), pair.key_pem.as_bytes()).unwrap(),
             authorities: Authorities {
@@ -84,7 +88,7 @@ impl Running {
     /// A client with a certificate for a user, or with none.
     pub(crate) fn client(&self, user: Option<(&str, &[&str], Option<&str>)>) -> Client {
         let Some((user, groups, plane)) = user else {
-            return Client { address: self.address, tls: Arc::new(client_tls(&self.pki, None)) };
+            return Client { address: self.address, host: None, tls: Arc::new(client_tls(&self.pki, None)) };
         };
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
         self.client_with(
@@ -95,7 +99,7 @@ impl Running {
     /// A client with a certificate.
     pub(crate) fn client_with(&self, pair: &Pair) -> Client {
         let tls = client_tls(&self.pki, Some((&pair.cert_pem, &pair.key_pem)));
-        Client { address: self.address, tls: Arc::new(tls) }
+        Client { address: self.address, host: None, tls: Arc::new(tls) }
     }
 
     pub(crate) fn admin(&self) -> Client {
@@ -177,6 +181,8 @@ impl Answer {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
+    /// What TLS asks for; the address where there is none.
+    host: Option<String>,
     tls: Arc<ClientConfig>,
 }
 
@@ -185,7 +191,14 @@ impl Client {
         let mut tls = ClientConfig::clone(&self.tls);
         tls.alpn_protocols = vec![alpn.as_bytes().to_vec()];
         let stream = TcpStream::connect(self.address).await?;
-        TlsConnector::from(Arc::new(tls)).connect(ServerName::from(self.address.ip()), stream).await
+        let name = self.host.clone().map(|host| ServerName::try_from(host).expect("a host name"));
+        let name = name.unwrap_or_else(|| ServerName::from(self.address.ip()));
+        TlsConnector::from(Arc::new(tls)).connect(name, stream).await
+    }
+
+    /// The same, with TLS asking for the host of a project.
+    pub(crate) fn at_project(&self, project: &str) -> Self {
+        Self { host: Some(format!("{project}.{DOMAIN}")), ..self.clone() }
     }
 
     /// Sends a request over HTTP/1.1 and gives the answer as it begins.
@@ -198,13 +211,17 @@ impl Client {
 
     /// Sends a request over HTTP/2 and gives the whole answer.
     pub(crate) async fn send_http2(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.at_authority(method, &format!("https://{}{path}", self.address), headers).await
+    }
+
+    /// Sends a request over HTTP/2 that names its authority.
+    pub(crate) async fn at_authority(&self, method: &str, url: &str, headers: &[(&str, &str)]) -> Answer {
         let io = TokioIo::new(self.connect("h2").await.unwrap());
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);
-        let mut request = request(method, path, headers, "");
+        let mut request = request(method, url, headers, "");
         request.headers_mut().remove("host");
-        *request.uri_mut() = format!("https://{}{path}", self.address).parse().unwrap();
         read(timeout(PATIENCE, sender.send_request(request)).await.expect("an answer").unwrap()).await
     }
 
@@ -244,8 +261,10 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: impl Into<Bytes>,
 ) -> Request<Full<Bytes>> {
-    let mut request =
-        Request::builder().method(method.parse::<Method>().unwrap()).uri(path).header("host", "test");
+    let mut request = Request::builder().method(method.parse::<Method>().unwrap()).uri(path);
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        request = request.header("host", "test");
+    }
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

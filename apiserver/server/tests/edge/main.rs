@@ -6,6 +6,7 @@ mod backend;
 mod client;
 mod connections;
 mod discovery;
+mod hosts;
 mod identity;
 mod origin;
 mod proxy;

@@ -18,6 +18,7 @@ mod isolation;
 mod kubectl_more;
 mod kubectl_verbs;
 mod organizations;
+mod project_hosts;
 mod readme;
 mod semantics;
 mod servers;
