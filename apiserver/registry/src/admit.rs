@@ -19,7 +19,10 @@ use freehold_machinery::{
     user::{AUTHENTICATED, MASTERS},
 };
 use serde_json::json;
-use std::sync::{Arc, LazyLock};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// What admission gives of a write that it lets through.
 #[derive(Default)]
@@ -33,6 +36,11 @@ pub(crate) struct Admitted {
 /// The version of options.
 const META: &str = "meta.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io";
+/// The service account of Pods that name none.
+const DEFAULT: &str = "default";
+/// How often and after which pause it is looked for.
+const ACCOUNT_TRIES: usize = 10;
+const ACCOUNT_PAUSE: Duration = Duration::from_millis(150);
 
 static CHAIN: LazyLock<Chain> = LazyLock::new(|| Chain::new(&[], &[]));
 
@@ -222,6 +230,24 @@ impl Registry {
         Ok(View { cache: &self.cache, types: &op.types, policy })
     }
 
+    /// The account `default` is made soon after its namespace. Who makes a Pod that early waits for it, for some 1.5 s, as in
+    /// kube-apiserver.
+    async fn await_account(&self, op: &Operation, draft: &Value) {
+        let account = draft["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+        let is_pod = op.ty.group.is_empty() && op.ty.plural == "pods" && op.subresource.is_none();
+        let Some(namespace) = op.namespace.as_deref().filter(|_| is_pod && matches!(account, "" | DEFAULT))
+        else {
+            return;
+        };
+        let path = path("", "serviceaccounts", namespace, DEFAULT);
+        for _ in 0..ACCOUNT_TRIES {
+            if self.cache.peek(&op.plane, &path).is_some() {
+                return;
+            }
+            tokio::time::sleep(ACCOUNT_PAUSE).await;
+        }
+    }
+
     /// Mutating admission; gives warnings.
     pub(crate) async fn admit(
         &self,
@@ -230,6 +256,9 @@ impl Registry {
         old: Option<&Value>,
         options: &WriteOptions,
     ) -> Result<Vec<String>> {
+        if old.is_none() {
+            self.await_account(op, draft).await;
+        }
         let policies = self.bound_policies(op, policy::MUTATING).await?;
         let hooks = self.hooks(op, webhook::MUTATING).await?;
         let asked = !policies.is_empty() || !hooks.is_empty();

@@ -62,6 +62,12 @@ impl Session {
             PatchOperation::Move(_) | PatchOperation::Copy(_) => Some(self.depth_bound),
             PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
         };
+        if let PatchOperation::Test(test) = &operation
+            && test.value.is_null()
+            && is_missing(&self.result, &test.path)
+        {
+            return Ok(());
+        }
         let at = operation.path().count();
         patch_unsafe(&mut self.result, &[operation]).map_err(|_| rejected())?;
         let Some(placed) = placed else { return Ok(()) };
@@ -78,6 +84,13 @@ impl Session {
         self.copied += self.result.pointer(from.as_str()).map_or(0, size);
         if self.copied > MAX_COPIED_BYTES { Err(rejected()) } else { Ok(()) }
     }
+}
+
+/// Whether a map has no such field: a test for `null` holds then, which is how clients say "nobody has set it".
+fn is_missing(value: &Value, path: &Pointer) -> bool {
+    let Some((parent, last)) = path.split_back() else { return false };
+    let parent = value.pointer(parent.as_str()).and_then(Value::as_object);
+    parent.is_some_and(|map| !map.contains_key(last.decoded().as_ref()))
 }
 
 /// How many maps and lists are within each other.
@@ -115,6 +128,7 @@ mod tests {
                 json!([{"op": "test", "path": "/a/b/0", "value": 1}, {"op": "replace", "path": "/a", "value": 0}]),
                 json!({"a": 0, "c~/": 1}),
             ),
+            (json!([{"op": "test", "path": "/a/none", "value": null}]), target.clone()),
             (json!([{"op": "move", "from": "/a/b", "path": "/d"}]), json!({"a": {}, "c~/": 1, "d": [1, 2]})),
             (
                 json!([{"op": "copy", "from": "/a/b/1", "path": "/a/b/0"}]),
@@ -134,6 +148,12 @@ mod tests {
             (json!(["add"]), 400, "json: cannot unmarshal string into Go value of type jsonpatch.Operation"),
             (json!([{"op": "frob", "path": "/a"}]), 422, "the server rejected our request"),
             (json!([{"op": "remove", "path": "/gone"}]), 422, "the server rejected our request"),
+            (
+                json!([{"op": "test", "path": "/gone/a", "value": null}]),
+                422,
+                "the server rejected our request",
+            ),
+            (json!([{"op": "test", "path": "/a", "value": null}]), 422, "the server rejected our request"),
             (json!([{"op": "test", "path": "/a", "value": 2}]), 422, "the server rejected our request"),
             (json!([{"op": "add", "path": "/gone/b", "value": 2}]), 422, "the server rejected our request"),
             (

@@ -87,7 +87,7 @@ fn policies(resource: &str, object: &Field<'_>, errors: &mut Errors) {
     errors.extend(freehold_apiserver_admission::policy::check(resource, object.value));
 }
 
-/// Subresources that write the whole object, whose updates follow rules of their own.
+/// Subresources that write the whole object, whose updates follow rules of their own: it is held against itself.
 const ACTIONS: [&str; 4] = ["binding", "ephemeralcontainers", "approval", "resize"];
 
 /// Checks an object of a built-in kind, as it is about to be stored.
@@ -103,7 +103,7 @@ pub(crate) fn run(
     }
     let old = match subresource {
         None | Some("scale") => old,
-        Some(action) if ACTIONS.contains(&action) => None,
+        Some(action) if ACTIONS.contains(&action) => Some(object),
         Some(_) => return errors,
     };
     if let Some((.., check)) = TABLE.iter().find(|(group, name, _)| *group == ty.group && *name == ty.plural)
