@@ -26,6 +26,7 @@ up: build-tools
 test: test-tools
 	@tools/get cel-spec
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
+	@tools/get clients
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 

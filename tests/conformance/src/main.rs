@@ -7,6 +7,7 @@
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
+mod names;
 mod plane;
 mod report;
 mod results;
@@ -85,8 +86,9 @@ fn selected(options: &Options, before: &Results, suite: Suite, name: &str) -> bo
 fn run(options: &Options, suite: Suite, names: &[&str]) -> Result<(Results, Duration)> {
     let folder = options.output.join(suite.to_string());
     std::fs::create_dir_all(&folder)?;
-    // Where Pods of a node on this machine are.
-    let args = vec!["--outbound-networks=public,127.64.0.0/10".to_owned()];
+    // Where Pods of a node on this machine are, and where projects have hosts.
+    let args =
+        ["--outbound-networks=public,127.64.0.0/10", "--domain", plane::DOMAIN].map(str::to_owned).to_vec();
     let server = Server::start(ServerOptions { args, log: options.log.clone(), ..ServerOptions::default() });
     let plane = Plane::new(&server, suite, &folder)?;
     println!("{suite}: {} tests, logs in {}", names.len(), folder.display());

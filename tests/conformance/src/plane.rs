@@ -1,5 +1,6 @@
 //! The project plane under test, with what a suite needs beside it.
 
+use crate::names;
 use crate::suite::{Suite, focus};
 use anyhow::{Context as _, Result, bail};
 use freehold_tests_harness::{Kubectl, Server, freehold_binary, tool};
@@ -8,6 +9,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// The domain of the projects' hosts.
+pub(crate) const DOMAIN: &str = "conformance.example";
 
 /// An organization with one project in each of the classes that suites need.
 const PROJECTS: &str = "
@@ -63,12 +67,22 @@ pub(crate) struct Plane {
     programs: Vec<Child>,
 }
 
+fn at_host(server: &Server, project: &str) -> Result<Kubectl> {
+    let address = server.url().trim_start_matches("https://").parse().context("the server's address")?;
+    let kubectl = server.project_at_host(project, DOMAIN, false);
+    Ok(kubectl.with_variable("HTTPS_PROXY", &names::lead_to(address)?))
+}
+
 impl Plane {
     /// Makes a project and starts what the suite needs.
     pub(crate) fn new(server: &Server, suite: Suite, folder: &Path) -> Result<Self> {
         server.kubectl().apply(PROJECTS);
         let external = suite == Suite::KubeControllerManager;
-        let kubectl = server.project(if external { "external" } else { "own" });
+        let project = if external { "external" } else { "own" };
+        // At the root of a host: `kubectl proxy`, which a test starts, leaves out the path of a server's address. Freehold's
+        // own node, which runs webhooks, has only DNS to find hosts.
+        let kubectl =
+            if suite == Suite::Webhooks { server.project(project) } else { at_host(server, project)? };
         kubectl.apply(NODE);
         kubectl.ok(&["patch", "node", "nowhere", "--subresource=status", "--type=merge", "-p", NODE_STATUS]);
         let mut plane = Self { kubectl, folder: folder.to_owned(), programs: Vec::new() };
@@ -119,6 +133,7 @@ impl Plane {
             .arg("--root-ca-file")
             .arg(pki.join("ca.crt"))
             .args(["--controllers=*,-node-lifecycle-controller", "--leader-elect=false", "--secure-port=0"])
+            .envs(self.kubectl.variables())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -150,6 +165,7 @@ impl Plane {
             ])
             .arg("--dump-logs-on-failure=false")
             .env("KUBECONFIG", self.kubectl.kubeconfig())
+            .envs(self.kubectl.variables())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -1,0 +1,96 @@
+//! Client libraries against a project plane: the programs in `clients/`, each with facts of its own, which it prints as
+//! `ok NAME`. `tools/get clients` gets what they need into `.tools/clients`.
+
+use freehold_tests_harness::{Engine, Options, Server};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, Weak};
+
+/// The domain of the projects' hosts: half of the clients reach their project by it, the others by its path.
+const DOMAIN: &str = "clients.example";
+
+/// The clients' tests run beside each other, on one server; the last one stops it.
+static SERVER: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+
+fn server() -> Arc<Server> {
+    let mut current = SERVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(server) = current.upgrade() {
+        return server;
+    }
+    let args = ["--domain", DOMAIN].map(str::to_owned).to_vec();
+    let server = Arc::new(Server::start(Options { engine: Engine::Embedded, args, ..Options::default() }));
+    server.kubectl().apply(
+        "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Organization\nmetadata: {name: clients}\n",
+    );
+    *current = Arc::downgrade(&server);
+    server
+}
+
+fn clients() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// What `tools/get clients` got.
+fn tools(path: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/clients").join(path);
+    assert!(path.exists(), "there is no {}: `tools/get clients` gets it", path.display());
+    path
+}
+
+/// Runs a client's program in a project of its own, and counts the facts that hold.
+fn holds(client: &str, at_host: bool, command: &mut Command, least: usize) {
+    let server = server();
+    server.kubectl().apply(&format!(
+        "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {{name: {client}}}\n\
+         spec: {{ownerRef: {{kind: Organization, name: clients}}}}\n"
+    ));
+    let kubectl = if at_host { server.project_at_host(client, DOMAIN, true) } else { server.project(client) };
+    let ran = command
+        .env("KUBECONFIG", kubectl.kubeconfig())
+        .env("HOME", server.folder().join("home"))
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?} can't be run: {e}"));
+    let out = String::from_utf8_lossy(&ran.stdout);
+    let held = out.lines().filter(|line| line.starts_with("ok ")).count();
+    if !ran.status.success() || held < least {
+        server.keep();
+        let err = String::from_utf8_lossy(&ran.stderr);
+        panic!("{client}: {held} facts hold of at least {least}, {}\n{out}{err}", ran.status);
+    }
+}
+
+#[test]
+fn go_clients_and_controllers_work() {
+    holds("go", true, &mut Command::new(tools("go")), 12);
+}
+
+#[test]
+fn rust_clients_and_controllers_work() {
+    holds("rust", true, &mut Command::new(tools("rust")), 26);
+}
+
+#[test]
+fn python_clients_work() {
+    holds(
+        "python",
+        false,
+        Command::new(tools("python/bin/python")).arg(clients().join("python/facts.py")),
+        11,
+    );
+}
+
+#[test]
+fn node_clients_work() {
+    // Beside the packages that it imports.
+    let program = tools("node").join("facts.mjs");
+    std::fs::copy(clients().join("node/facts.js"), &program).unwrap();
+    holds("node", true, Command::new("node").arg(program), 9);
+}
+
+#[test]
+fn java_clients_work() {
+    let libraries = format!("{}/*", tools("java").display());
+    let mut command = Command::new("java");
+    command.args(["-XX:TieredStopAtLevel=1", "-cp", &libraries]).arg(clients().join("java/Facts.java"));
+    holds("java", false, &mut command, 9);
+}
