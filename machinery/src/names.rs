@@ -33,7 +33,8 @@ impl NameRule {
         match (group, resource) {
             ("", "namespaces" | "services") => Self::Dns1123Label,
             ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => Self::PathSegment,
-            ("networking.k8s.io", "ipaddresses") => Self::PathSegment,
+            ("networking.k8s.io", "ipaddresses") | ("policy", "poddisruptionbudgets") => Self::PathSegment,
+            ("apps", "statefulsets") => Self::Dns1123Label,
             _ => Self::Dns1123Subdomain,
         }
     }

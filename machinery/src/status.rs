@@ -289,9 +289,16 @@ impl Status {
 
     /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let list = match errors {
-            [one] => one.to_string(),
-            many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        let mut told: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(ToString::to_string) {
+            // Each once, as Kubernetes aggregates them; the causes are complete.
+            if !told.contains(&text) {
+                told.push(text);
+            }
+        }
+        let list = match told.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
         };
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let causes = errors

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Records kube-apiserver's answers to requests/*.yaml into recorded/: a real etcd, kube-apiserver and
-# kube-controller-manager from .tools/bin, on loopback, in a temporary folder. `make differential` runs it.
+# kube-controller-manager from .tools/bin, on loopback, in a temporary folder. `make differential` runs it. What follows
+# the program's path says which parts: `requests`, `rules`, or `rules FILE`.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -48,4 +49,6 @@ EOF
   --controllers=serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller,clusterrole-aggregation-controller \
   >manager.log 2>&1 &
 pids+=($!)
-"$1" "$folder/kubeconfig"
+program=$1
+shift
+"$program" record "$folder/kubeconfig" "$@"

@@ -19,6 +19,17 @@ static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/definitions.zst
 /// What each struct of the built-in kinds always has in its JSON; `tools/kubernetes/zeros` makes it.
 static ZEROS: &str = include_str!("../zeros.json");
 
+/// Which strings, numbers and flags of each struct are pointers; made by the same program.
+static POINTERS: &str = include_str!("../pointers.json");
+
+/// What stands before the names of structs in [`POINTERS`].
+const STRUCT_PREFIXES: [&str; 4] = [
+    "io.k8s.api.",
+    "io.k8s.apimachinery.pkg.apis.",
+    "io.k8s.kube-aggregator.pkg.apis.",
+    "io.k8s.apiextensions-apiserver.pkg.apis.",
+];
+
 /// How a definition refers to another, before its name.
 pub(crate) const REF_PREFIX: &str = "#/components/schemas/";
 
@@ -67,8 +78,18 @@ static SCHEMAS: LazyLock<HashMap<String, Arc<Schema>>> = LazyLock::new(|| {
         text.lines().map(|(name, line)| (name.to_owned(), parse(line))).collect();
     let zeros: BTreeMap<String, Value> = serde_json::from_str(ZEROS).expect("a test reads it");
     for (name, fields) in zeros {
-        if let Some(definition) = sources.get_mut(&format!("io.k8s.api.{name}")) {
-            definition[schema::ZEROS] = fields;
+        for prefix in STRUCT_PREFIXES {
+            if let Some(definition) = sources.get_mut(&format!("{prefix}{name}")) {
+                definition[schema::ZEROS] = fields.clone();
+            }
+        }
+    }
+    let pointers: BTreeMap<String, Value> = serde_json::from_str(POINTERS).expect("a test reads it");
+    for (name, fields) in pointers {
+        for prefix in STRUCT_PREFIXES {
+            if let Some(definition) = sources.get_mut(&format!("{prefix}{name}")) {
+                definition[schema::POINTERS] = fields.clone();
+            }
         }
     }
     let compiler = schema::Definitions::new(sources);

@@ -20,7 +20,11 @@ pub(crate) fn types(ty: &ResourceType, object: &Value) -> Result<()> {
     let Some(schema) = ty.schema.get() else { return Ok(()) };
     // A null in a built-in kind is a field that is not there, and is dropped with the defaulting.
     let is_null = |e: &FieldError| e.value.as_ref().is_some_and(|value| value == "null");
-    let wrong = |e: &FieldError| e.kind == FieldErrorKind::TypeInvalid && !is_null(e);
+    // No bytes are bytes, in Go.
+    let is_nothing = |e: &FieldError| {
+        e.value.as_ref().is_some_and(|value| value == "") && e.detail.contains("of type byte")
+    };
+    let wrong = |e: &FieldError| e.kind == FieldErrorKind::TypeInvalid && !is_null(e) && !is_nothing(e);
     match schema::validate(object, schema, None).into_iter().find(wrong) {
         Some(error) => {
             let (kind, version) = (&ty.kind, &ty.version);
@@ -130,9 +134,7 @@ fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldErr
     }
 }
 
-/// What the schema of a built-in kind and its own rules find. Its lists may name an item twice, unless the rules forbid it;
-/// what the rules miss, they say in their own words; and what its status lacks is zero: its writers are controllers,
-/// and none is told so.
+/// What the rules of a built-in kind find, and what of it can't be read: its schema says no more than that.
 fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let special = strategy::check::run(&op.ty, op.subresource.as_deref(), object, old);
     // Its own checks say everything, and in paths of their own.
@@ -141,15 +143,9 @@ fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldErr
     }
     let Some(schema) = op.ty.schema.get() else { return special };
     let mut errors = schema::validate::against(object, schema, old, "");
-    if errors.iter().any(|error| error.kind == FieldErrorKind::Required) {
-        // In Go what must be there is always there, if only as an empty object or list.
-        let mut whole = object.clone();
-        schema::default::complete(&mut whole, schema);
-        errors = schema::validate::against(&whole, schema, old, "");
-    }
+    let unreadable = [FieldErrorKind::Invalid, FieldErrorKind::TypeInvalid];
     errors.retain(|error| {
-        let in_status = error.kind == FieldErrorKind::Required && error.field.starts_with("status.");
-        !in_status && !special.iter().any(|own| own.field == error.field)
+        unreadable.contains(&error.kind) && !special.iter().any(|own| own.field == error.field)
     });
     errors.extend(special);
     errors

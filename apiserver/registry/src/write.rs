@@ -377,6 +377,7 @@ impl Registry {
         if let Some(schema) = op.ty.schema.get() {
             schema::zeros::complete(&mut draft, schema);
         }
+        warnings.extend(strategy::check::warnings::about(op, &draft, old));
         let Admitted { mut also, warnings: more } =
             self.validate_admission(op, &mut draft, old, options).await?;
         warnings.extend(more);

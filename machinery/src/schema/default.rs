@@ -32,18 +32,15 @@ pub fn drop_nulls(value: &mut Value, schema: &Schema) {
     }
 }
 
-/// What Kubernetes' typed objects make of themselves when they are read: a field that is the empty string where the
-/// schema has another string as default counts as absent, and quantities are written in their canonical form
-/// (`500m` for `0.5`). For built-in kinds.
+/// What Kubernetes' typed objects make of themselves when they are read: a zero that no pointer tells from absence counts
+/// as absent, empty lists and maps do, and quantities are written in their canonical form (`500m` for `0.5`). For
+/// built-in kinds.
 pub fn normalize(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => map.retain(|name, field| {
             let Some(child) = child(schema, name) else { return true };
-            if field == "" {
-                return child.default.as_ref().is_none_or(|default| !default.is_string() || default == "");
-            }
             normalize(field, child);
-            true
+            !is_absent(name, field, schema, child)
         }),
         Value::Array(list) => {
             if let Some(items) = &schema.items {
@@ -54,6 +51,28 @@ pub fn normalize(value: &mut Value, schema: &Schema) {
             canonicalize(value)
         }
         _ => {}
+    }
+}
+
+/// Whether a field of a Go struct would not be written.
+fn is_absent(name: &str, field: &Value, parent: &Schema, child: &Schema) -> bool {
+    let Some(pointers) = parent.pointers.as_ref().filter(|_| parent.properties.contains_key(name)) else {
+        return false;
+    };
+    let listed = || pointers.iter().any(|pointer| **pointer == *name);
+    match field {
+        Value::String(text) => {
+            let own_form =
+                matches!(child.format.as_deref(), Some("date-time" | "quantity" | "int-or-string"));
+            text.is_empty() && !own_form && !child.int_or_string && !listed()
+        }
+        Value::Number(number) => {
+            number.as_f64() == Some(0.0) && child.kind == Some(super::Kind::Integer) && !listed()
+        }
+        Value::Bool(flag) => !flag && !listed(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty() && child.additional.is_some(),
+        Value::Null => false,
     }
 }
 

@@ -67,11 +67,17 @@ pub struct Schema {
     pub rules: Vec<Rule>,
     /// What an object of a built-in kind always has here, with its zero value ([`ZEROS`]).
     pub zeros: Vec<(Box<str>, Value)>,
+    /// Of a Go struct: its strings, numbers and flags that may be zero without being absent ([`POINTERS`]).
+    pub pointers: Option<Vec<Box<str>>>,
 }
 
 /// The word of a definition under which it names the fields that are always there, with their zero values. It is our own,
 /// and only in the definitions that built-in kinds are compiled from.
 pub const ZEROS: &str = "x-freehold-zeros";
+
+/// The word of a definition under which it names the strings, numbers and flags that are pointers in Go. It is our own, as
+/// [`ZEROS`] is.
+pub const POINTERS: &str = "x-freehold-pointers";
 
 /// JSON types as OpenAPI names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! the schemas of built-in kinds, which refer to each other. In the latter an object without declared fields is free
 //! (Kubernetes writes `RawExtension` so), and a definition that contains itself is cut off where it does.
 
-use super::{Checks, Kind, ListType, PatchStrategies, Rule, Schema, ZEROS, meta};
+use super::{Checks, Kind, ListType, POINTERS, PatchStrategies, Rule, Schema, ZEROS, meta};
 use crate::{Map, Value, status::FieldError};
 use parking_lot::Mutex;
 use std::{
@@ -224,6 +224,7 @@ impl Parser<'_> {
             patch_merge_key: self.text(map, "x-kubernetes-patch-merge-key"),
             rules: self.rules(map),
             zeros: zeros(map),
+            pointers: map.contains_key(POINTERS).then(|| self.names(map, POINTERS)),
             ..Schema::default()
         };
         self.kind(map, &mut schema);

@@ -98,7 +98,8 @@ pub fn compare(scenario: &str, theirs: &Answer, ours: &Answer) -> Vec<Difference
     found
 }
 
-fn walk(
+/// Goes through two values at once and collects where they differ.
+pub(crate) fn walk(
     request: &str,
     at: String,
     theirs: Option<&Value>,

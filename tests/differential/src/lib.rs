@@ -5,15 +5,22 @@
 //! test sends the scenarios to a project plane and compares. A difference that is meant stands in `differences.yaml` with
 //! its reason; one that is still to be closed in `open.txt`, which only gets shorter: the test fails for a difference
 //! that neither names, and for one that is named and gone. `FREEHOLD_DIFFERENTIAL_WRITE=1` writes `open.txt` anew.
+//!
+//! `rules/*.yaml` has a whole object of each built-in kind. From it thousands of requests are made: each field wrong or
+//! absent in turn, on creation, update and update of the status, all as dry runs. `recorded/rules` has the answers, as far
+//! as they differ from the answer to the whole object; `rules/open.txt` what is still to be closed.
 
 mod compare;
 pub mod examples;
+mod mutate;
 mod normal;
+mod rules;
 mod run;
 mod scenario;
 
 pub use compare::{Difference, Meant, compare, meant, open, unexplained, write_open};
 pub use normal::Normal;
+pub use rules::{Kind, Outcome, compare_outcomes, judge, kinds, load, open_rules, save, write_open_rules};
 pub use run::{Answer, run};
 pub use scenario::{Request, Scenario, scenarios};
 

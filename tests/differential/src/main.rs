@@ -1,16 +1,40 @@
-//! Records kube-apiserver's answers: `freehold-tests-differential KUBECONFIG` writes `recorded/`.
+//! Records kube-apiserver's answers, and shows where another API's differ.
+//!
+//! `freehold-tests-differential record KUBECONFIG [requests | rules [FILE [KIND]]]` writes `recorded/`; `against` in the place of
+//! `record` prints what differs from what is recorded of the rules.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use freehold_client::{Client, Config};
-use freehold_tests_differential::{examples, path, run, scenarios};
+use freehold_tests_differential::{compare_outcomes, examples, judge, kinds, load, path, run, save, scenarios};
+use std::collections::BTreeMap;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let kubeconfig = std::env::args().nth(1).context("usage: freehold-tests-differential KUBECONFIG")?;
+    let mut args = std::env::args().skip(1);
+    let mode = args.next().context("usage: freehold-tests-differential record|against KUBECONFIG [WHAT]")?;
+    let kubeconfig = args.next().context("a kubeconfig")?;
     let client = Client::new(&Config::from_kubeconfig(kubeconfig)?)?;
+    let what = args.next().unwrap_or_default();
+    let (only, kind) = (args.next(), args.next());
+    if mode == "against" {
+        return against(&client, only.as_deref(), kind.as_deref()).await;
+    }
+    if mode != "record" {
+        bail!("record or against, not {mode}");
+    }
+    if what != "rules" {
+        record_requests(&client).await?;
+    }
+    if what != "requests" {
+        record_rules(&client, only.as_deref()).await?;
+    }
+    Ok(())
+}
+
+async fn record_requests(client: &Client) -> Result<()> {
     std::fs::create_dir_all(path("recorded"))?;
     for scenario in scenarios()? {
-        let answers = run(&client, &scenario).await?;
+        let answers = run(client, &scenario).await?;
         let file = path("recorded").join(format!("{}.json", scenario.name));
         std::fs::write(&file, format!("{}\n", serde_json::to_string_pretty(&answers)?))?;
         println!("{}: {} answers", scenario.name, answers.len());
@@ -19,6 +43,54 @@ async fn main() -> Result<()> {
         let verdicts = examples::run(&client).await?;
         std::fs::write(path("examples.json"), format!("{}\n", serde_json::to_string_pretty(&verdicts)?))?;
         println!("examples: {} verdicts", verdicts.len());
+    }
+    Ok(())
+}
+
+async fn record_rules(client: &Client, only: Option<&str>) -> Result<()> {
+    for (file, kinds) in kinds()? {
+        if only.is_some_and(|only| only != file) {
+            continue;
+        }
+        let mut outcomes = BTreeMap::new();
+        for kind in &kinds {
+            let found = judge(client, kind, 1).await?;
+            println!("{file}: {}: {} answers", kind.name, found.len());
+            let refused =
+                |what: &str| found.iter().find(|o| o.name.trim_end() == what).filter(|o| o.status >= 300);
+            for first in ["create", "update", "status"] {
+                if let Some(outcome) = refused(first) {
+                    println!("  the whole object is refused: {first}: {}", outcome.body["message"]);
+                }
+            }
+            outcomes.insert(kind.name.clone(), found);
+        }
+        save(&file, &outcomes)?;
+    }
+    Ok(())
+}
+
+async fn against(client: &Client, only: Option<&str>, kind: Option<&str>) -> Result<()> {
+    for (file, kinds) in kinds()? {
+        if only.is_some_and(|only| only != file) {
+            continue;
+        }
+        let recorded = load(&file)?;
+        for kind in kinds.iter().filter(|k| kind.is_none_or(|kind| k.name == kind)) {
+            let Some(theirs) = recorded.get(&kind.name) else { bail!("{}: record it", kind.name) };
+            let ours = judge(client, kind, 1).await?;
+            let (mut places, mut requests) = (0, 0);
+            for (theirs, ours) in theirs.iter().zip(&ours) {
+                let found = compare_outcomes(&kind.name, theirs, ours);
+                places += found.len();
+                requests += usize::from(!found.is_empty());
+                found.iter().for_each(|difference| println!("{difference}"));
+            }
+            eprintln!("{}: {} answers, {requests} differ in {places} places", kind.name, ours.len());
+            if theirs.len() != ours.len() {
+                eprintln!("{}: {} were recorded", kind.name, theirs.len());
+            }
+        }
     }
     Ok(())
 }

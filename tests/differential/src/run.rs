@@ -64,7 +64,7 @@ pub async fn run(client: &Client, scenario: &Scenario) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
-async fn prepare(client: &Client, namespace: &str) -> Result<()> {
+pub(crate) async fn prepare(client: &Client, namespace: &str) -> Result<()> {
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     client.json(RawRequest::new(Method::POST, "/api/v1/namespaces").json(&object)).await?;
     let paths = ["serviceaccounts/default", "configmaps/kube-root-ca.crt"];

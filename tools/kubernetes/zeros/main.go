@@ -1,7 +1,9 @@
 // zeros prints what each struct of Kubernetes' built-in kinds always has in its JSON, though nobody set it: the fields
-// that are written with their zero value. The catalog reads it from apiserver/catalog/zeros.json.
+// that are written with their zero value. The catalog reads it from apiserver/catalog/zeros.json. With `pointers` it
+// prints which strings, numbers and flags of a struct are pointers: they are told from their zero value.
 //
 //	go run ./zeros > ../../apiserver/catalog/zeros.json
+//	go run ./zeros pointers > ../../apiserver/catalog/pointers.json
 package main
 
 import (
@@ -12,16 +14,32 @@ import (
 	"sort"
 	"strings"
 
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 const api = "k8s.io/api/"
+
+// Packages of which all structs are told, those that the scheme does not know among them.
+var others = []any{apiregistration.APIService{}, apiextensions.CustomResourceDefinition{}}
 
 func main() {
 	seen := map[reflect.Type]bool{}
 	found := map[string]string{}
 	for _, known := range scheme.Scheme.AllKnownTypes() {
 		visit(known, seen, found)
+	}
+	if len(os.Args) > 1 {
+		for _, other := range others {
+			visit(reflect.TypeOf(other), seen, found)
+		}
+		found = map[string]string{}
+		for t := range seen {
+			line, _ := json.Marshal(pointers(t))
+			found[name(t)] = string(line)
+		}
 	}
 	names := make([]string, 0, len(found))
 	for name := range found {
@@ -51,7 +69,7 @@ func visit(t reflect.Type, seen map[reflect.Type]bool, found map[string]string) 
 	for i := range t.NumField() {
 		visit(t.Field(i).Type, seen, found)
 	}
-	if !strings.HasPrefix(t.PkgPath(), api) {
+	if !strings.HasPrefix(t.PkgPath(), api) && t != reflect.TypeFor[meta.Condition]() {
 		return
 	}
 	text, err := json.Marshal(reflect.New(t).Interface())
@@ -70,6 +88,35 @@ func visit(t reflect.Type, seen map[reflect.Type]bool, found map[string]string) 
 		}
 	}
 	line, _ := json.Marshal(fields)
-	name := strings.ReplaceAll(strings.TrimPrefix(t.PkgPath(), api), "/", ".") + "." + t.Name()
-	found[name] = string(line)
+	found[name(t)] = string(line)
+}
+
+// name is the end of what OpenAPI calls a struct.
+func name(t reflect.Type) string {
+	path := strings.TrimPrefix(t.PkgPath(), api)
+	if at := strings.Index(path, "pkg/apis/"); at >= 0 {
+		path = path[at+len("pkg/apis/"):]
+	}
+	return strings.ReplaceAll(path, "/", ".") + "." + t.Name()
+}
+
+// pointers gives the fields of a struct, with those of embedded ones, that point to a string, number or flag.
+func pointers(t reflect.Type) []string {
+	found := []string{}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		tag := strings.Split(field.Tag.Get("json"), ",")
+		if field.Anonymous && tag[0] == "" {
+			if field.Type.Kind() == reflect.Struct {
+				found = append(found, pointers(field.Type)...)
+			}
+			continue
+		}
+		if field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() < reflect.Array ||
+			field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() == reflect.String {
+			found = append(found, tag[0])
+		}
+	}
+	sort.Strings(found)
+	return found
 }

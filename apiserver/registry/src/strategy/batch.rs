@@ -1,6 +1,6 @@
 //! Workloads: the labels that tie a Job to its pods, and what a Deployment counts as a change.
 
-use super::access::{at, is_empty};
+use super::access::{at, list_mut};
 use crate::Operation;
 use freehold_machinery::{Value, meta};
 use serde_json::json;
@@ -8,6 +8,8 @@ use serde_json::json;
 /// A Job without a selector gets one of its own, by its uid.
 pub(super) fn create_job(_: &Operation, object: &mut Value) {
     let (uid, name) = (meta::uid(object).to_owned(), meta::name(object).to_owned());
+    // Kubernetes takes them for the same where the Job has got its labels from the template.
+    let inherited = at(object, "metadata.labels") == at(object, "spec.template.metadata.labels");
     let spec = &mut object["spec"];
     if spec.get("manualSelector") == Some(&Value::Bool(true)) || !spec["template"].is_object() {
         return;
@@ -25,7 +27,7 @@ pub(super) fn create_job(_: &Operation, object: &mut Value) {
     if spec.get("selector").is_none() {
         spec["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
     }
-    if is_empty(at(object, "metadata.labels")) {
+    if inherited {
         meta::set(object, "labels", all);
     }
 }
@@ -62,5 +64,22 @@ pub(super) fn update_deployment(op: &Operation, object: &mut Value, old: &Value)
     let (now, before) = (at(object, "metadata.generation").as_i64(), at(old, "metadata.generation").as_i64());
     if op.subresource.is_none() && now == before && annotations(object) != annotations(old) {
         meta::set(object, "generation", before.unwrap_or(0) + 1);
+    }
+}
+
+/// What of a StatefulSet's strategy is stored: not what a feature has that is off.
+pub(super) fn without_disabled(set: &mut Value) {
+    if let Some(rolling) =
+        set.pointer_mut("/spec/updateStrategy/rollingUpdate").and_then(Value::as_object_mut)
+    {
+        rolling.remove("maxUnavailable");
+    }
+}
+
+/// The templates of a StatefulSet's claims say what they are.
+pub(super) fn name_claims(set: &mut Value) {
+    for claim in list_mut(set, "spec.volumeClaimTemplates").filter_map(Value::as_object_mut) {
+        claim.insert("apiVersion".into(), "v1".into());
+        claim.insert("kind".into(), "PersistentVolumeClaim".into());
     }
 }

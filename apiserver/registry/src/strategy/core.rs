@@ -1,5 +1,6 @@
 //! Namespaces, pods, secrets, config maps, volumes.
 
+use super::pod;
 use crate::Operation;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::{Map, Value, meta};
@@ -32,19 +33,24 @@ pub(super) fn terminate_namespace(object: &mut Value) {
 
 /// Quality of service class (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
 fn qos(pod: &Value) -> &'static str {
+    let spec = &pod["spec"];
     let lists = ["containers", "initContainers"];
-    let containers = || lists.into_iter().flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
-    let amount = |container: &Value, part: &str, what: &str| {
-        container["resources"][part].get(what).filter(|v| **v != "0").map(Value::to_string)
+    let whole = spec["resources"].as_object().is_some_and(|resources| !resources.is_empty());
+    let holders: Vec<&Value> = if whole {
+        vec![spec]
+    } else {
+        lists.into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten()).collect()
     };
-    let all = || {
-        containers().flat_map(|c| {
-            ["cpu", "memory"].map(|what| (amount(c, "requests", what), amount(c, "limits", what)))
-        })
+    let amount = |holder: &Value, part: &str, what: &str| {
+        holder["resources"][part].get(what).filter(|v| **v != "0").map(Value::to_string)
     };
-    if all().all(|(request, limit)| request.is_none() && limit.is_none()) {
+    let all: Vec<_> = holders
+        .iter()
+        .flat_map(|h| ["cpu", "memory"].map(|what| (amount(h, "requests", what), amount(h, "limits", what))))
+        .collect();
+    if all.iter().all(|(request, limit)| request.is_none() && limit.is_none()) {
         "BestEffort"
-    } else if all().all(|(request, limit)| limit.is_some() && (request.is_none() || request == limit)) {
+    } else if all.iter().all(|(request, limit)| limit.is_some() && (request.is_none() || request == limit)) {
         "Guaranteed"
     } else {
         "Burstable"
@@ -53,6 +59,17 @@ fn qos(pod: &Value) -> &'static str {
 
 pub(super) fn create_pod(_: &Operation, object: &mut Value) {
     object["status"] = json!({"phase": "Pending", "qosClass": qos(object)});
+    let gated = !super::access::is_empty(&object["spec"]["schedulingGates"]);
+    if gated {
+        object["status"]["conditions"] = json!([{
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastTransitionTime": object["metadata"]["creationTimestamp"],
+        }]);
+    }
+    pod::merge_label_keys(object);
 }
 
 /// A pod that no node has, or that has ended, goes at once.
@@ -81,11 +98,41 @@ pub(super) fn update_secret(op: &Operation, object: &mut Value, _: &Value) {
 }
 
 pub(super) fn create_claim(_: &Operation, object: &mut Value) {
+    claim_sources(object);
     object["status"] = json!({"phase": "Pending"});
 }
 
 pub(super) fn create_volume(_: &Operation, object: &mut Value) {
     object["status"] = json!({"phase": "Pending"});
+}
+
+/// Coordinated election is off: leases have none of its fields.
+pub(super) fn plain_lease(lease: &mut Value) {
+    if let Some(spec) = lease.get_mut("spec").and_then(Value::as_object_mut) {
+        ["strategy", "preferredHolder"].iter().for_each(|field| drop(spec.remove(*field)));
+    }
+}
+
+/// Where the data of a claim come from, in the old field and in the new one.
+pub(super) fn claim_sources(claim: &mut Value) {
+    let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let text = |source: &Value, field: &str| source[field].as_str().unwrap_or_default().to_owned();
+    let known = |source: &Value| match (text(source, "apiGroup").as_str(), text(source, "kind").as_str()) {
+        ("", "PersistentVolumeClaim") => !text(source, "name").is_empty() || source.get("name").is_none(),
+        ("snapshot.storage.k8s.io", "VolumeSnapshot") => true,
+        _ => false,
+    };
+    if let Some(source) = spec.get_mut("dataSourceRef").and_then(Value::as_object_mut) {
+        source.remove("namespace");
+    }
+    if spec.get("dataSource").is_some_and(|source| !known(source)) {
+        spec.remove("dataSource");
+    }
+    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+        (Some(source), None) => drop(spec.insert("dataSourceRef".into(), source)),
+        (None, Some(source)) => drop(spec.insert("dataSource".into(), source)),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

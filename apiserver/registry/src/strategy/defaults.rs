@@ -66,6 +66,17 @@ pub(crate) fn apply(ty: &ResourceType, object: &mut Value) {
     }
 }
 
+/// Leaves out of a kind's pods what Kubernetes does not store.
+pub(crate) fn drop_disabled(ty: &ResourceType, object: &mut Value) {
+    let row = TABLE.iter().find(|row| !ty.custom && row.group == ty.group && row.resource == ty.plural);
+    if let Some(spec) = row.and_then(|row| row.pods).and_then(|path| at_mut(object, path)) {
+        super::pod::drop_disabled(spec);
+    }
+    if row.is_some_and(|row| row.resource == "statefulsets") {
+        super::batch::without_disabled(object);
+    }
+}
+
 fn run(row: &Row, object: &mut Value) {
     if let Some(spec) = row.pods.and_then(|path| at_mut(object, path)) {
         pod_spec(spec);
@@ -111,6 +122,7 @@ fn rolling(object: &mut Value, path: &str, unavailable: Value, surge: Value) {
 }
 
 fn stateful_set(object: &mut Value) {
+    super::batch::name_claims(object);
     const STRATEGY: &str = "spec.updateStrategy";
     if at(object, STRATEGY).is_object() && is_empty(at(object, "spec.updateStrategy.type")) {
         fill(object, STRATEGY, "rollingUpdate", json!({}));

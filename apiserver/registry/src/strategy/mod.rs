@@ -6,6 +6,7 @@ pub(crate) mod check;
 mod core;
 mod crd;
 pub(crate) mod defaults;
+mod pod;
 mod pod_defaults;
 mod policy;
 mod project;
@@ -71,6 +72,11 @@ const fn plain_status(group: &'static str, resource: &'static str) -> Strategy {
     Strategy { status_metadata: StatusMetadata::Nothing, ..row(group, resource) }
 }
 
+/// A kind of which a PUT says which version it replaces.
+const fn versioned(group: &'static str, resource: &'static str) -> Strategy {
+    Strategy { unconditional_update: false, ..row(group, resource) }
+}
+
 const fn row(group: &'static str, resource: &'static str) -> Strategy {
     Strategy { group, resource, ..DEFAULT }
 }
@@ -99,7 +105,21 @@ static TABLE: &[Strategy] = &[
     Strategy { create_on_update: true, ..row("", "endpoints") },
     Strategy { create_on_update: true, ..row("", "events") },
     Strategy { create_on_update: true, ..row("", "limitranges") },
-    Strategy { create_on_update: true, unconditional_update: false, ..row("coordination.k8s.io", "leases") },
+    Strategy {
+        create: |_, draft| core::plain_lease(draft),
+        update: |_, draft, _| core::plain_lease(draft),
+        create_on_update: true,
+        unconditional_update: false,
+        ..row("coordination.k8s.io", "leases")
+    },
+    versioned("node.k8s.io", "runtimeclasses"),
+    versioned("storage.k8s.io", "csidrivers"),
+    versioned("storage.k8s.io", "csinodes"),
+    versioned("storage.k8s.io", "csistoragecapacities"),
+    versioned("policy", "poddisruptionbudgets"),
+    versioned("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    versioned("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    versioned("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     Strategy {
         update: batch::update_deployment,
         status_metadata: StatusMetadata::AllBut(&["labels"]),
@@ -126,12 +146,15 @@ static TABLE: &[Strategy] = &[
         ..row("apiregistration.k8s.io", "apiservices")
     },
     plain_status("apiextensions.k8s.io", "customresourcedefinitions"),
-    plain_status("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    Strategy {
+        unconditional_update: false,
+        ..plain_status("admissionregistration.k8s.io", "validatingadmissionpolicies")
+    },
     plain_status("flowcontrol.apiserver.k8s.io", "flowschemas"),
     plain_status("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
     plain_status("networking.k8s.io", "servicecidrs"),
     plain_status("resource.k8s.io", "resourceclaims"),
-    plain_status("storage.k8s.io", "volumeattachments"),
+    Strategy { unconditional_update: false, ..plain_status("storage.k8s.io", "volumeattachments") },
     Strategy { returns_deleted: true, ..row("storage.k8s.io", "storageclasses") },
 ];
 
@@ -164,6 +187,7 @@ impl crate::Registry {
         old: Option<&Value>,
     ) -> freehold_machinery::Result<()> {
         let strategy = of(&op.ty);
+        defaults::drop_disabled(&op.ty, draft);
         match old {
             None => {
                 (strategy.create)(op, draft);

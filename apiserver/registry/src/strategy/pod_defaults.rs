@@ -52,11 +52,38 @@ fn positive(probe: &mut Value) {
 
 /// An image that has neither a tag nor a digest is the newest, and is pulled each time.
 fn pull_policy(image: &str) -> &'static str {
+    if !is_reference(image) {
+        return "IfNotPresent";
+    }
     let (reference, digest) = image.split_once('@').map_or((image, ""), |(name, digest)| (name, digest));
     let last = reference.rsplit('/').next().unwrap_or_default();
     let tag = last.split_once(':').map_or("", |(_, tag)| tag);
     let latest = tag == "latest" || (tag.is_empty() && digest.is_empty());
     if latest && !image.is_empty() { "Always" } else { "IfNotPresent" }
+}
+
+/// Whether a string names an image (<https://pkg.go.dev/github.com/distribution/reference>).
+fn is_reference(image: &str) -> bool {
+    const LONGEST: usize = 255;
+    let (name, _) = image.split_once('@').unwrap_or((image, ""));
+    let slash = name.rfind('/').map_or(0, |at| at + 1);
+    let end = name[slash..].find(':').map_or(name.len(), |at| slash + at);
+    let (repository, tag) = (&name[..end], name[end..].strip_prefix(':'));
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.' || c == '-';
+    let good_tag = tag.is_none_or(|tag| {
+        (1..=128).contains(&tag.len()) && tag.chars().all(word) && !tag.starts_with(['.', '-'])
+    });
+    let mut parts = repository.split('/').enumerate();
+    let many = repository.contains('/');
+    let good = |(index, part): (usize, &str)| {
+        let host = index == 0 && many;
+        let inner = |c: char| word(c) && (host || !c.is_ascii_uppercase()) || (host && c == ':');
+        !part.is_empty()
+            && part.chars().all(inner)
+            && !part.starts_with(['.', '-', '_'])
+            && !part.ends_with(['.', '-', '_'])
+    };
+    good_tag && repository.len() <= LONGEST && parts.all(good)
 }
 
 fn volume(volume: &mut Value) {

@@ -2,7 +2,7 @@
 
 use super::{
     field::{Errors, Field},
-    pods, rules,
+    placement, rules,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::{Value, meta, names};
@@ -31,7 +31,9 @@ pub(super) fn priority_class(object: &Field<'_>, old: Option<&Value>, errors: &m
         errors.push(value.forbidden(detail));
     }
     let preemption = object.get("preemptionPolicy");
-    rules::optional_one_of(&preemption, &["PreemptLowerPriority", "Never"], errors);
+    if preemption.is_set() && old.is_none() {
+        rules::one_of(&preemption, &["PreemptLowerPriority", "Never"], errors);
+    }
     if let Some(old) = old {
         if old["value"].as_i64().unwrap_or(0) != given {
             errors.push(value.forbidden("may not be changed in an update."));
@@ -56,7 +58,7 @@ pub(super) fn lease(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) 
 
 /// A Node.
 pub(super) fn node(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
-    pods::taints(&object.get("spec.taints"), errors);
+    placement::taints(&object.get("spec.taints").named("metadata.taints"), errors);
     let networks = object.get("spec.podCIDRs");
     for network in networks.items() {
         rules::network(&network, errors);
@@ -157,6 +159,14 @@ fn signer(name: &Field<'_>, errors: &mut Errors) {
     }
     if name.text() == "kubernetes.io/legacy-unknown" {
         return errors.push(name.invalid("the legacy signerName is not allowed via this API version"));
+    }
+    signer_name(name, errors);
+}
+
+/// The name of a signer: a domain and a path.
+pub(super) fn signer_name(name: &Field<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.push(name.required(""));
     }
     let Some((domain, path)) = name.text().split_once('/').filter(|(_, path)| !path.contains('/')) else {
         return errors.push(

@@ -82,6 +82,16 @@ impl<'a> Field<'a> {
         self.value.as_i64()
     }
 
+    /// The whole number; zero where there is none.
+    pub(super) fn number(&self) -> i64 {
+        self.value.as_i64().unwrap_or(0)
+    }
+
+    /// The path under which errors name it.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Whether it is `true`.
     pub(super) fn flag(&self) -> bool {
         self.value == &Value::Bool(true)
@@ -116,6 +126,44 @@ impl<'a> Field<'a> {
         self.error(FieldErrorKind::Invalid, Some(value.into()), detail)
     }
 
+    /// It is not acceptable, and the error shows all of a Go struct: its fields by their Go names, in their order.
+    pub(super) fn invalid_struct(&self, shape: Shape, detail: &str) -> FieldError {
+        self.invalid_text(&as_struct(self.value, shape), detail)
+    }
+
+    /// It is not acceptable, and the error shows no value.
+    pub(super) fn invalid_bare(&self, detail: &str) -> FieldError {
+        self.error(FieldErrorKind::Invalid, None, detail)
+    }
+
+    /// A selector of labels that is not acceptable; the error shows it as Kubernetes writes it.
+    pub(super) fn invalid_selector(&self, detail: &str) -> FieldError {
+        let labels = self.get("matchLabels");
+        let requirement = |expression: Self| {
+            let mut parts = vec![
+                format!("\"key\":{}", json!(expression.get("key").text())),
+                format!("\"operator\":{}", json!(expression.get("operator").text())),
+            ];
+            let values = expression.get("values");
+            if !values.is_empty() {
+                parts.push(format!("\"values\":{}", values.value));
+            }
+            format!("{{{}}}", parts.join(","))
+        };
+        let expressions: Vec<String> = self.get("matchExpressions").items().map(requirement).collect();
+        let labels = (!labels.is_empty()).then(|| format!("\"matchLabels\":{}", labels.value));
+        let expressions =
+            (!expressions.is_empty()).then(|| format!("\"matchExpressions\":[{}]", expressions.join(",")));
+        let parts: Vec<String> = labels.into_iter().chain(expressions).collect();
+        let shown = if self.is_set() { format!("{{{}}}", parts.join(",")) } else { "null".to_owned() };
+        self.invalid_text(&shown, detail)
+    }
+
+    /// It is not acceptable, and the error shows this text.
+    pub(super) fn invalid_text(&self, shown: &str, detail: &str) -> FieldError {
+        self.error(FieldErrorKind::Invalid, None, format!("{shown}: {detail}"))
+    }
+
     /// It is not one of a fixed set.
     pub(super) fn not_supported(&self, supported: &[&str]) -> FieldError {
         let value = if self.is_set() { self.value.clone() } else { json!("") };
@@ -134,7 +182,7 @@ impl<'a> Field<'a> {
 
     /// It names something that is not there.
     pub(super) fn not_found(&self) -> FieldError {
-        self.error(FieldErrorKind::NotFound, Some(self.value.clone()), "")
+        self.error(FieldErrorKind::NotFound, Some(self.text().into()), "")
     }
 
     /// It has more bytes than allowed.
@@ -150,9 +198,45 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Whether two values say the same: what is null, false, or without content counts as absent.
+/// The fields of a Go struct without JSON tags: their names there, ours, and what they are.
+pub(super) type Shape = &'static [(&'static str, &'static str, Part)];
+
+/// A field of a Go struct.
+pub(super) enum Part {
+    /// A pointer, list or map: null where it is absent.
+    Pointer,
+    /// A string that is empty where it is absent.
+    Text,
+    /// Another struct, null where it is absent.
+    Struct(Shape),
+    /// Another struct, always there.
+    Whole(Shape),
+    /// A list of structs, null where it is absent.
+    List(Shape),
+}
+
+/// The JSON of a Go struct without tags.
+fn as_struct(value: &Value, shape: Shape) -> String {
+    let part = |(name, ours, part): &(&str, &str, Part)| {
+        let value = value.get(*ours).unwrap_or(&NULL);
+        let shown = match part {
+            Part::Struct(shape) if value.is_object() => as_struct(value, shape),
+            Part::Whole(shape) => as_struct(value, shape),
+            Part::List(shape) if value.is_array() => {
+                let items = value.as_array().into_iter().flatten().map(|item| as_struct(item, shape));
+                format!("[{}]", items.collect::<Vec<_>>().join(","))
+            }
+            Part::Text if value.is_null() => "\"\"".to_owned(),
+            _ => value.to_string(),
+        };
+        format!("{name:?}:{shown}")
+    };
+    format!("{{{}}}", shape.iter().map(part).collect::<Vec<_>>().join(","))
+}
+
+/// Whether two values say the same: what is null or without content counts as absent.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
-    let absent = |value: &Value| !value.is_number() && access::is_empty(value);
+    let absent = |value: &Value| !value.is_number() && !value.is_boolean() && access::is_empty(value);
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
             let keys = x.keys().chain(y.keys());

@@ -2,11 +2,11 @@
 
 use super::{
     cron,
-    field::{Errors, Field, same},
-    pods, rules, workloads,
+    field::{Errors, Field, Part, Shape, same},
+    job_status, pods, rules, workloads,
 };
 use chrono_tz::Tz;
-use freehold_machinery::{Value, meta};
+use freehold_machinery::{Value, meta, names};
 
 const COUNTS: [&str; 7] = [
     "parallelism",
@@ -25,10 +25,15 @@ const SCHEDULING: [&str; 5] =
     ["nodeSelector", "affinity", "tolerations", "schedulingGates", "schedulingGroup"];
 /// The most pods at a time of a Job that numbers them.
 const MOST_INDEXED: i64 = 100_000;
+/// The same, and the most failures, where there are more indexes than that.
+const MOST_OF_MANY: i64 = 10_000;
 
 /// A Job.
 pub(super) fn job(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
+    if old.is_none() {
+        generated(object, &spec, errors);
+    }
     job_spec(&spec, errors);
     let selector = spec.get("selector");
     if selector.is_set() {
@@ -37,8 +42,36 @@ pub(super) fn job(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) 
     } else {
         errors.push(selector.required(""));
     }
-    if let Some(old) = old {
-        update(&spec, old, errors);
+    match old {
+        Some(old) => update(&spec, old, errors),
+        None => host_names(object, &spec, errors),
+    }
+}
+
+/// The selector of a Job is the server's, unless it says otherwise.
+fn generated(object: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
+    let selector = spec.get("selector");
+    if spec.get("manualSelector").flag() || !selector.is_set() {
+        return;
+    }
+    let (uid, name) = (&object.value["metadata"]["uid"], &object.value["metadata"]["name"]);
+    let expected = serde_json::json!({
+        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid, "job-name": name,
+    });
+    if rules::chooses(selector.value, &expected) == Some(false) {
+        errors.push(selector.invalid_selector("`selector` not auto-generated"));
+    }
+}
+
+/// The pods of an indexed Job are hosts, named by it and their index.
+fn host_names(object: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
+    let last = spec.get("completions").number() - 1;
+    let host = format!("{}-{last}", meta::name(object.value));
+    if last >= 0 && spec.get("completionMode").text() == "Indexed" && !names::dns1123_label(&host).is_empty()
+    {
+        let detail = format!("will not able to create pod with invalid DNS label: {host}");
+        errors.push(object.get("metadata.name").invalid(detail));
     }
 }
 
@@ -49,14 +82,24 @@ fn job_spec(spec: &Field<'_>, errors: &mut Errors) {
     if failed.is_set() && !per_index.is_set() {
         errors.push(per_index.required("when maxFailedIndexes is specified"));
     }
+    managed_by(&spec.get("managedBy"), errors);
     let mode = spec.get("completionMode");
     rules::optional_one_of(&mode, &["NonIndexed", "Indexed"], errors);
     if mode.text() == "Indexed" {
         indexed(spec, errors);
-    } else {
-        for field in [&per_index, &failed, &spec.get("successPolicy")].into_iter().filter(|f| f.is_set()) {
+    } else if !mode.is_set() || mode.text() == "NonIndexed" {
+        for field in [&per_index, &failed].into_iter().filter(|f| f.is_set()) {
             errors.push(field.invalid("requires indexed completion mode"));
         }
+    }
+    if spec.get("podFailurePolicy").is_set() {
+        job_status::failure_policy(spec, errors);
+    }
+    let success = spec.get("successPolicy");
+    if success.is_set() && mode.text() != "Indexed" {
+        errors.push(success.invalid_struct(SUCCESS, "requires indexed completion mode"));
+    } else if success.is_set() {
+        job_status::success_policy(spec, errors);
     }
     let replacement = spec.get("podReplacementPolicy");
     if spec.get("podFailurePolicy").is_set() {
@@ -66,6 +109,60 @@ fn job_spec(spec: &Field<'_>, errors: &mut Errors) {
     }
     pods::template(&spec.get("template"), errors);
     restarts(spec, errors);
+}
+
+const SUCCESS: Shape = &[(
+    "Rules",
+    "rules",
+    Part::List(&[
+        ("SucceededIndexes", "succeededIndexes", Part::Pointer),
+        ("SucceededCount", "succeededCount", Part::Pointer),
+    ]),
+)];
+const FAILURE: Shape = &[(
+    "Rules",
+    "rules",
+    Part::List(&[
+        ("Action", "action", Part::Text),
+        (
+            "OnExitCodes",
+            "onExitCodes",
+            Part::Struct(&[
+                ("ContainerName", "containerName", Part::Pointer),
+                ("Operator", "operator", Part::Text),
+                ("Values", "values", Part::Pointer),
+            ]),
+        ),
+        (
+            "OnPodConditions",
+            "onPodConditions",
+            Part::List(&[("Type", "type", Part::Text), ("Status", "status", Part::Text)]),
+        ),
+    ]),
+)];
+
+/// Who runs the Job: a domain and a path.
+fn managed_by(name: &Field<'_>, errors: &mut Errors) {
+    const LONGEST: usize = 63;
+    if !name.is_set() {
+        return;
+    }
+    let text = name.text();
+    match text.split_once('/') {
+        _ if text.is_empty() => errors.push(name.required("")),
+        Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
+            let wrong = names::dns1123_subdomain(domain).into_iter();
+            errors.extend(wrong.map(|why| name.invalid_as(domain, why)));
+            let good = path.chars().all(|c| c.is_ascii_alphanumeric() || "/_.-~!$&'()*+,;=:@%".contains(c));
+            if !good {
+                errors.push(name.invalid_as(path, "Invalid path"));
+            }
+        }
+        _ => errors.push(name.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")")),
+    }
+    if text.len() > LONGEST {
+        errors.push(name.too_long(LONGEST));
+    }
 }
 
 fn indexed(spec: &Field<'_>, errors: &mut Errors) {
@@ -83,6 +180,22 @@ fn indexed(spec: &Field<'_>, errors: &mut Errors) {
         && failed_count > all
     {
         errors.push(failed.invalid("must be less than or equal to completions"));
+    }
+    if failed.number() > MOST_INDEXED {
+        errors.push(failed.invalid(format!("must be less than or equal to {MOST_INDEXED}")));
+    }
+    if completions.number() <= MOST_INDEXED || !spec.get("backoffLimitPerIndex").is_set() {
+        return;
+    }
+    if !failed.is_set() {
+        let detail = format!("must be specified when completions is above {MOST_INDEXED}");
+        errors.push(failed.required(&detail));
+    }
+    for field in [&parallelism, &failed].into_iter().filter(|field| field.number() > MOST_OF_MANY) {
+        errors.push(field.invalid(format!(
+            "must be less than or equal to {MOST_OF_MANY} when completions are above {MOST_INDEXED} and used with \
+             backoff limit per index"
+        )));
     }
 }
 
@@ -108,7 +221,19 @@ fn update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
     {
         errors.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
-    FIXED.iter().for_each(|field| rules::immutable(&spec.get(field), &before[*field], errors));
+    for name in FIXED {
+        let field = spec.get(name);
+        if same(field.value, &before[name]) {
+            continue;
+        }
+        const WHY: &str = "field is immutable";
+        errors.push(match name {
+            "selector" => field.invalid_selector(WHY),
+            "podFailurePolicy" if field.is_set() => field.invalid_struct(FAILURE, WHY),
+            "successPolicy" if field.is_set() => field.invalid_struct(SUCCESS, WHY),
+            _ => field.invalid(WHY),
+        });
+    }
     let template = spec.get("template");
     let waiting = before["suspend"] == true && old["status"]["startTime"].is_null();
     let fixed = |template: &Value| {

@@ -8,18 +8,28 @@ mod cluster;
 mod containers;
 mod cron;
 mod data;
+mod drivers;
 mod extensions;
 mod field;
+mod job_status;
 mod jobs;
 mod networking;
+mod placement;
+mod pod_update;
 mod pods;
+mod probes;
+mod projected;
 mod rbac;
 mod resources;
+mod rows;
 mod rules;
 mod scaling;
+mod security;
 mod services;
+mod status;
 mod storage;
 mod volumes;
+pub(crate) mod warnings;
 mod workloads;
 
 use field::{Errors, Field};
@@ -62,6 +72,14 @@ static TABLE: &[(&str, &str, Check)] = &[
     (RBAC, "rolebindings", rbac::role_binding),
     (RBAC, "clusterrolebindings", rbac::cluster_role_binding),
     ("storage.k8s.io", "storageclasses", storage::class),
+    ("storage.k8s.io", "volumeattachments", drivers::attachment),
+    ("storage.k8s.io", "csidrivers", drivers::driver),
+    ("storage.k8s.io", "csinodes", drivers::node),
+    ("storage.k8s.io", "csistoragecapacities", drivers::capacity),
+    ("storage.k8s.io", "volumeattributesclasses", drivers::attributes),
+    ("node.k8s.io", "runtimeclasses", drivers::runtime_class),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas", drivers::flow_schema),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", drivers::priority_level),
     ("scheduling.k8s.io", "priorityclasses", cluster::priority_class),
     ("coordination.k8s.io", "leases", cluster::lease),
     ("certificates.k8s.io", "certificatesigningrequests", cluster::signing_request),
@@ -104,6 +122,10 @@ pub(crate) fn run(
     let old = match subresource {
         None | Some("scale") => old,
         Some(action) if ACTIONS.contains(&action) => Some(object),
+        Some("status") => {
+            status::run(ty, &Field::root(object), old, &mut errors);
+            return errors;
+        }
         Some(_) => return errors,
     };
     if let Some((.., check)) = TABLE.iter().find(|(group, name, _)| *group == ty.group && *name == ty.plural)

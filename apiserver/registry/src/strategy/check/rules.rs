@@ -79,7 +79,7 @@ pub(super) fn port_number(field: &Field<'_>, errors: &mut Errors) {
 pub(super) fn port_name(port: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if port.len() > 15 {
-        errors.push("must be no more than 15 bytes".to_owned());
+        errors.push("must be no more than 15 characters".to_owned());
     }
     let lower = |c: char| c.is_ascii_lowercase();
     if port.is_empty() || !port.chars().all(|c| lower(c) || c.is_ascii_digit() || c == '-') {
@@ -108,7 +108,7 @@ pub(super) fn count_or_percent(field: &Field<'_>, errors: &mut Errors) {
     let digits = text.strip_suffix('%');
     if digits.is_none_or(|d| d.is_empty() || !d.bytes().all(|c| c.is_ascii_digit())) {
         errors.push(field.invalid(
-            "a valid percent string must be a numeric followed by an ending '%' (e.g. '1%',  or '93%', \
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', \
              regex used for validation is '[0-9]+%')",
         ));
     }
@@ -145,6 +145,55 @@ pub(super) fn labels(map: &Field<'_>, errors: &mut Errors) {
         let text = value.text();
         errors.extend(names::label_value(text).into_iter().map(|why| map.invalid_as(text, why)));
     }
+}
+
+/// Keys of annotations, and their size.
+pub(super) fn annotations(map: &Field<'_>, errors: &mut Errors) {
+    const MOST: usize = 256 << 10;
+    let mut size = 0;
+    for (key, value) in map.entries() {
+        size += key.len() + value.text().len();
+        let wrong = names::qualified_name(&key.to_lowercase()).into_iter();
+        errors.extend(wrong.map(|why| map.invalid_as(key, why)));
+    }
+    if size > MOST {
+        errors.push(map.too_long(MOST));
+    }
+}
+
+/// What is wrong with a domain in which labels may begin with underscores.
+pub(super) fn underscored_subdomain(name: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if name.len() > 253 {
+        errors.push("must be no more than 253 characters".to_owned());
+    }
+    let label = |label: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+        let rest = label.strip_prefix('_').unwrap_or(label);
+        !rest.is_empty()
+            && rest.chars().all(inner)
+            && !rest.starts_with(['-', '_'])
+            && !rest.ends_with(['-', '_'])
+    };
+    if !name.split('.').all(label) {
+        errors.push(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')"
+                .to_owned(),
+        );
+    }
+    errors
+}
+
+/// What is wrong with the name of a variable of the environment.
+pub(super) fn variable(name: &str) -> Vec<String> {
+    if !name.is_empty() && name.bytes().all(|c| (b' '..=b'~').contains(&c) && c != b'=') {
+        return Vec::new();
+    }
+    let why =
+        "a valid environment variable name must consist only of printable ASCII characters other than '='";
+    vec![why.to_owned()]
 }
 
 /// A label selector; an absent one is good.
@@ -243,11 +292,21 @@ pub(super) fn is_address(text: &str) -> bool {
 /// An address.
 pub(super) fn address(field: &Field<'_>, errors: &mut Errors) -> Option<IpAddr> {
     let found = sloppy_address(field.text());
+    let zero = |part: &str| part.len() > 1 && part.starts_with('0');
+    if found.is_some_and(|ip| ip.is_ipv4()) && field.text().split('.').any(zero) {
+        errors.push(field.invalid("must not have leading 0s"));
+        return None;
+    }
     if found.is_none() {
         let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
         errors.push(field.invalid_as(field.text(), detail));
     }
     found
+}
+
+/// An address, as a rule.
+pub(super) fn legacy_address(field: &Field<'_>, errors: &mut Errors) {
+    address(field, errors);
 }
 
 /// An address that is reachable from elsewhere.
@@ -343,7 +402,7 @@ pub(super) fn wildcard_host(host: &str) -> Vec<String> {
 pub(super) fn data_key(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if key.len() > 253 {
-        errors.push("must be no more than 253 bytes".to_owned());
+        errors.push("must be no more than 253 characters".to_owned());
     }
     if key.is_empty() || !key.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c)) {
         errors.push(

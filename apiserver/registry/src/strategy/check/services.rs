@@ -2,9 +2,10 @@
 
 use super::{
     field::{Errors, Field},
+    rows::{Row, Rule, check},
     rules,
 };
-use freehold_machinery::{Value, names};
+use freehold_machinery::{Value, names, status::FieldErrorKind};
 use serde_json::json;
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -28,6 +29,7 @@ pub(super) fn service(object: &Field<'_>, old: Option<&Value>, errors: &mut Erro
     service_ports(&ports, errors);
     rules::labels(&spec.get("selector"), errors);
     affinity(&spec, errors);
+    families(&spec, errors);
     addresses(&spec, old, errors);
     rules::one_of(&kind, &TYPES, errors);
     repeated_ports(&spec, errors);
@@ -42,6 +44,11 @@ fn by_type(spec: &Field<'_>, headless: bool, errors: &mut Errors) {
             errors.push(spec.get("clusterIPs[0]").invalid_as("None", detail));
         }
         "ExternalName" => {
+            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"].map(|field| spec.get(field)) {
+                if !field.is_empty() {
+                    errors.push(field.forbidden("may not be set for ExternalName services"));
+                }
+            }
             let name = spec.get("externalName");
             let bare = name.text().strip_suffix('.').unwrap_or(name.text());
             if bare.is_empty() {
@@ -77,6 +84,43 @@ fn service_ports(ports: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+
+/// Families of addresses; a service without one of its own has none.
+fn families(spec: &Field<'_>, errors: &mut Errors) {
+    if spec.get("type").text() == "ExternalName" {
+        return;
+    }
+    let (one, all, list) = (spec.get("clusterIP"), spec.get("clusterIPs"), spec.get("ipFamilies"));
+    match (one.is_empty(), all.texts().next()) {
+        (false, None) => errors.push(all.required("")),
+        (false, Some(first)) if first != one.text() => {
+            errors.push(all.invalid("first value must match `clusterIP`"));
+        }
+        (true, Some(_)) => errors.push(all.invalid("must be empty when `clusterIP` is not specified")),
+        _ => {}
+    }
+    let mut seen = BTreeSet::new();
+    for family in list.items() {
+        rules::optional_one_of(&family, &FAMILIES, errors);
+        if !seen.insert(family.text()) {
+            errors.push(family.duplicate());
+        }
+    }
+    rules::optional_one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
+    if one.text() == "None" {
+        return;
+    }
+    for (index, (ip, family)) in all.items().zip(list.texts()).enumerate() {
+        let six = ip.text().contains(':');
+        if FAMILIES.contains(&family) && six != (family == "IPv6") {
+            let detail = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            errors.push(ip.invalid(detail));
+        }
+    }
+}
+
 fn affinity(spec: &Field<'_>, errors: &mut Errors) {
     rules::one_of(&spec.get("sessionAffinity"), &["ClientIP", "None"], errors);
     let seconds = spec.get("sessionAffinityConfig.clientIP.timeoutSeconds");
@@ -89,7 +133,8 @@ fn addresses(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let address = spec.get("clusterIP");
     let before = old.and_then(|old| old["spec"]["clusterIP"].as_str()).unwrap_or_default();
     if !before.is_empty() && address.text() != before && spec.get("type").text() != "ExternalName" {
-        errors.push(spec.get("clusterIPs[0]").invalid_as(address.text(), "may not change once set"));
+        let shown = spec.get("clusterIPs").value.clone();
+        errors.push(spec.get("clusterIPs[0]").invalid_as(shown, "may not change once set"));
     }
     if !matches!(address.text(), "" | "None") {
         rules::address(&address.named("spec.clusterIPs[0]"), errors);
@@ -114,8 +159,14 @@ fn repeated_ports(spec: &Field<'_>, errors: &mut Errors) {
             errors.push(node.duplicate());
         }
         if !ports.insert((protocol, number.int())) {
-            let shown = json!({"protocol": protocol, "port": number.value, "targetPort": 0});
-            errors.push(port.duplicate_as(shown));
+            let protocol = if protocol.is_empty() { json!("") } else { json!(protocol) };
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{protocol},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                number.number()
+            );
+            let mut error = port.invalid_bare(&shown);
+            error.kind = FieldErrorKind::Duplicate;
+            errors.push(error);
         }
     }
 }
@@ -169,13 +220,28 @@ fn policies(spec: &Field<'_>, errors: &mut Errors) {
         }
     }
     let internal = spec.get("internalTrafficPolicy");
-    if kind == "ExternalName" && internal.is_set() {
-        errors.push(internal.forbidden("may not be set for ExternalName services"));
-    } else {
-        rules::optional_one_of(&internal, &POLICIES, errors);
-    }
+    rules::optional_one_of(&internal, &POLICIES, errors);
     let distribution = spec.get("trafficDistribution");
-    rules::optional_one_of(&distribution, &["PreferClose", "PreferSameNode", "PreferSameZone"], errors);
+    rules::optional_one_of(&distribution, &["PreferClose", "PreferSameZone", "PreferSameNode"], errors);
+}
+
+/// What a balancer has given a service or an ingress.
+pub(super) fn status(object: &Field<'_>, _: &Value, errors: &mut Errors) {
+    for ingress in object.get("status.loadBalancer.ingress").items() {
+        let [ip, mode, host] = ["ip", "ipMode", "hostname"].map(|field| ingress.get(field));
+        if !ip.is_empty() {
+            rules::address(&ip, errors);
+        } else if mode.is_set() {
+            errors.push(mode.forbidden("may not be specified when `ip` is not set"));
+        }
+        rules::optional_one_of(&mode, &["Proxy", "VIP"], errors);
+        if !host.is_empty() {
+            rules::name(&host, names::dns1123_subdomain, errors);
+            if rules::is_address(host.text()) {
+                errors.push(host.invalid("must be a DNS name, not an IP address"));
+            }
+        }
+    }
 }
 
 /// Endpoints.
@@ -186,9 +252,13 @@ pub(super) fn endpoints(object: &Field<'_>, _: Option<&Value>, errors: &mut Erro
             errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
         }
         for address in ready.items().chain(waiting.items()) {
-            reachable(&address.get("ip"), errors);
-            rules::optional_name(&address.get("hostname"), names::dns1123_label, errors);
-            rules::optional_name(&address.get("nodeName"), names::dns1123_subdomain, errors);
+            let ip = address.get("ip");
+            if rules::is_address(ip.text()) {
+                reachable(&ip, errors);
+            } else {
+                errors.push(ip.invalid_as(ip.text(), "must be a valid IP address"));
+            }
+            check(&address, HOST, errors);
         }
         let ports = subset.get("ports");
         for port in ports.items() {
@@ -199,9 +269,13 @@ pub(super) fn endpoints(object: &Field<'_>, _: Option<&Value>, errors: &mut Erro
             rules::optional_name(&name, names::dns1123_label, errors);
             rules::port_number(&port.get("port"), errors);
             rules::one_of(&port.get("protocol"), &rules::PROTOCOLS, errors);
+            check(&port, &[("appProtocol", Rule::Name(names::qualified_name))], errors);
         }
     }
 }
+
+const HOST: &[Row] =
+    &[("hostname", Rule::Name(names::dns1123_label)), ("nodeName", Rule::Name(names::dns1123_subdomain))];
 
 fn reachable(address: &Field<'_>, errors: &mut Errors) -> Option<IpAddr> {
     let ip = rules::address(address, errors)?;
@@ -224,15 +298,22 @@ pub(super) fn endpoint_slice(object: &Field<'_>, old: Option<&Value>, errors: &m
         if !names.insert(name.text()) {
             errors.push(name.duplicate_as(name.text()));
         }
-        rules::one_of(&port.get("protocol"), &rules::PROTOCOLS, errors);
+        check(
+            &port,
+            &[
+                ("protocol", Rule::AlwaysOneOf(&rules::PROTOCOLS)),
+                ("appProtocol", Rule::Name(names::qualified_name)),
+            ],
+            errors,
+        );
     }
     if endpoints.len() > MAX_ENDPOINTS {
         errors.push(endpoints.too_many(MAX_ENDPOINTS));
     } else if old.is_none_or(|old| &old["endpoints"] != endpoints.value) {
         endpoints.items().for_each(|endpoint| slice_endpoint(&endpoint, kind.text(), errors));
     }
-    if let Some(old) = old {
-        rules::immutable(&kind, &old["addressType"], errors);
+    if old.is_some_and(|old| kind.value != &old["addressType"]) {
+        errors.push(kind.invalid_as(kind.text(), "field is immutable"));
     }
 }
 
@@ -248,11 +329,42 @@ fn slice_endpoint(endpoint: &Field<'_>, kind: &str, errors: &mut Errors) {
             rules::name(&address, names::dns1123_subdomain, errors);
             continue;
         }
+        if !["IPv4", "IPv6"].contains(&kind) {
+            continue;
+        }
         let wanted = |ip: &IpAddr| ip.is_ipv4() == (kind == "IPv4");
+        if let Ok(ip) = address.text().parse::<IpAddr>()
+            && ip.to_string() != address.text()
+        {
+            let canonical = ip.to_string();
+            errors.push(address.invalid(format!("must be in canonical form ({canonical:?})")));
+        }
         if reachable(&address, errors).is_some_and(|ip| !wanted(&ip)) {
             errors.push(addresses.invalid_as(address.text(), format!("must be an {kind} address")));
         }
     }
-    rules::optional_name(&endpoint.get("nodeName"), names::dns1123_subdomain, errors);
-    rules::optional_name(&endpoint.get("hostname"), names::dns1123_label, errors);
+    check(endpoint, &[("nodeName", Rule::Name(names::dns1123_subdomain))], errors);
+    check(endpoint, &[("hostname", Rule::Name(names::dns1123_label))], errors);
+    hints(&endpoint.get("hints"), errors);
+}
+
+/// For whom an endpoint is.
+fn hints(hints: &Field<'_>, errors: &mut Errors) {
+    const MOST: usize = 8;
+    let rows: [(&str, rules::NameCheck); 2] =
+        [("forZones", names::label_value), ("forNodes", names::dns1123_subdomain)];
+    for (list, form) in rows {
+        let list = hints.get(list);
+        if list.len() > MOST {
+            errors.push(list.too_many(MOST));
+            continue;
+        }
+        let mut seen = BTreeSet::new();
+        for name in list.items().map(|hint| hint.get("name")) {
+            if !seen.insert(name.text()) {
+                errors.push(name.duplicate());
+            }
+            rules::name(&name, form, errors);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     field::{Errors, Field, same},
-    pods, rules, volumes,
+    placement, rules, volumes,
 };
 use freehold_machinery::{Value, names};
 
@@ -62,6 +62,18 @@ pub(super) fn claim_spec(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// The name of a driver.
+pub(super) fn driver_name(driver: &Field<'_>, errors: &mut Errors) {
+    if driver.is_empty() {
+        return errors.push(driver.required(""));
+    }
+    if driver.text().len() > 63 {
+        errors.push(driver.too_long(63));
+    }
+    let wrong = names::dns1123_subdomain(&driver.text().to_lowercase()).into_iter();
+    errors.extend(wrong.map(|why| driver.invalid_as(driver.text(), why)));
+}
+
 /// A PersistentVolumeClaim.
 pub(super) fn claim(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
@@ -115,7 +127,7 @@ pub(super) fn volume(object: &Field<'_>, old: Option<&Value>, errors: &mut Error
     let affinity = spec.get("nodeAffinity");
     if affinity.is_set() {
         if affinity.get("required").is_set() {
-            pods::node_selector(&affinity.get("required"), errors);
+            placement::node_selector(&affinity.get("required"), true, errors);
         } else {
             errors.push(affinity.get("required").required("must specify required node constraints"));
         }
@@ -140,7 +152,7 @@ pub(super) fn volume(object: &Field<'_>, old: Option<&Value>, errors: &mut Error
 fn volume_source(spec: &Field<'_>, errors: &mut Errors) {
     let local = spec.get("local");
     if !local.is_set() {
-        return volumes::source(spec, errors);
+        return volumes::of_persistent(spec, errors);
     }
     rules::required(&local.get("path"), errors);
     rules::no_backsteps(&local.get("path"), errors);
@@ -151,22 +163,42 @@ fn volume_source(spec: &Field<'_>, errors: &mut Errors) {
 
 /// A StorageClass.
 pub(super) fn class(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
-    let provisioner = object.get("provisioner");
-    rules::required(&provisioner, errors);
-    if !provisioner.is_empty() {
-        let wrong = names::qualified_name(&provisioner.text().to_lowercase());
-        errors.extend(wrong.into_iter().map(|why| provisioner.invalid(why)));
-    }
+    provisioner(&object.get("provisioner"), errors);
     parameters(&object.get("parameters"), errors);
-    rules::optional_one_of(&object.get("reclaimPolicy"), &POLICIES, errors);
-    rules::one_of(&object.get("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], errors);
+    let policy = object.get("reclaimPolicy");
+    if !policy.text().is_empty() {
+        rules::optional_one_of(&policy, &["Delete", "Retain"], errors);
+    }
+    let mode = object.get("volumeBindingMode");
+    if mode.is_set() {
+        rules::optional_one_of(&mode, &["Immediate", "WaitForFirstConsumer"], errors);
+    } else {
+        errors.push(mode.required(""));
+    }
+    object.get("allowedTopologies").items().for_each(|term| placement::topology_term(&term, errors));
     let Some(old) = old else { return };
     for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-        rules::immutable(&object.get(field), &old[field], errors);
+        let now = object.get(field);
+        if !same(now.value, &old[field]) {
+            let absent: Value = if field == "parameters" { serde_json::json!({}) } else { "".into() };
+            let shown = if now.is_set() { now.value.clone() } else { absent };
+            errors.push(now.invalid_as(shown, "field is immutable"));
+        }
     }
 }
 
-fn parameters(parameters: &Field<'_>, errors: &mut Errors) {
+/// Who makes the volumes of a class.
+pub(super) fn provisioner(provisioner: &Field<'_>, errors: &mut Errors) {
+    rules::required(provisioner, errors);
+    if !provisioner.is_empty() {
+        let name = provisioner.text().to_lowercase();
+        let wrong = names::qualified_name(&name).into_iter();
+        errors.extend(wrong.map(|why| provisioner.invalid_as(name.as_str(), why)));
+    }
+}
+
+/// What a class tells its driver.
+pub(super) fn parameters(parameters: &Field<'_>, errors: &mut Errors) {
     if parameters.len() > MAX_PARAMETERS {
         return errors.push(parameters.too_long(MAX_PARAMETERS));
     }

@@ -1,79 +1,131 @@
-//! Volumes of pods, and what refers to fields of the pod.
+//! Volumes of pods.
 
 use super::{
     containers::Pod,
     field::{Errors, Field},
+    projected,
+    rows::{REQUIRED, Row, Rule, check},
     rules, storage,
 };
 use freehold_machinery::names;
 use std::collections::BTreeSet;
 
-/// Sources in the order in which Kubernetes looks for them, each with the fields that must be there.
-const SOURCES: &[(&str, &[&str])] = &[
-    ("emptyDir", &[]),
-    ("hostPath", &["path"]),
-    ("gitRepo", &["repository"]),
-    ("gcePersistentDisk", &["pdName"]),
-    ("awsElasticBlockStore", &["volumeID"]),
-    ("secret", &["secretName"]),
-    ("nfs", &["server", "path"]),
-    ("iscsi", &["targetPortal", "iqn"]),
-    ("glusterfs", &["endpoints", "path"]),
-    ("flocker", &[]),
-    ("persistentVolumeClaim", &["claimName"]),
-    ("rbd", &["monitors", "image"]),
-    ("cinder", &["volumeID"]),
-    ("cephfs", &["monitors"]),
-    ("quobyte", &["registry", "volume"]),
-    ("downwardAPI", &[]),
-    ("fc", &[]),
-    ("flexVolume", &["driver"]),
-    ("configMap", &["name"]),
-    ("azureFile", &["secretName", "shareName"]),
-    ("vsphereVolume", &["volumePath"]),
-    ("photonPersistentDisk", &["pdID"]),
-    ("portworxVolume", &["volumeID"]),
-    ("azureDisk", &["diskName", "diskURI"]),
-    ("storageos", &[]),
-    ("projected", &[]),
-    ("scaleIO", &["gateway", "system", "volumeName"]),
-    ("csi", &["driver"]),
-    ("ephemeral", &["volumeClaimTemplate"]),
-    ("image", &[]),
-];
+/// A kind of volume.
+pub(super) struct Source {
+    /// Its field.
+    kind: &'static str,
+    /// The field that an error names where it is one too many.
+    surplus: &'static str,
+    /// The field below which errors name its own fields.
+    at: &'static str,
+    rows: &'static [Row],
+}
+
+const fn source(kind: &'static str, rows: &'static [Row]) -> Source {
+    Source { kind, surplus: kind, at: kind, rows }
+}
+
+const MODE: Rule = Rule::Also(projected::mode);
+const PARTITION: Rule = Rule::Also(partition);
+const SECRET: Rule = Rule::Fields(&[("name", REQUIRED)]);
 const HOST_PATHS: [&str; 8] =
-    ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
-/// What an environment variable may be filled from.
-const POD_FIELDS: [&str; 9] = [
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-/// What a file of a downward API volume may be filled from.
-const FILE_FIELDS: [&str; 5] =
-    ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-const RESOURCE_FIELDS: [&str; 6] = [
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
+    ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+
+/// Sources in the order in which Kubernetes looks for them.
+static SOURCES: &[Source] = &[
+    source("emptyDir", &[("sizeLimit", Rule::Also(size_limit))]),
+    source(
+        "hostPath",
+        &[("path", REQUIRED), ("path", Rule::Also(rules::no_backsteps)), ("type", Rule::OneOf(&HOST_PATHS))],
+    ),
+    source("gitRepo", &[("repository", REQUIRED), ("directory", Rule::Also(rules::relative_path))]),
+    Source {
+        at: "persistentDisk",
+        ..source("gcePersistentDisk", &[("pdName", REQUIRED), ("partition", PARTITION)])
+    },
+    source("awsElasticBlockStore", &[("volumeID", REQUIRED), ("partition", PARTITION)]),
+    source(
+        "secret",
+        &[("secretName", REQUIRED), ("defaultMode", MODE), ("items", Rule::Each(projected::KEY_TO_PATH))],
+    ),
+    source("nfs", NFS),
+    source("iscsi", &[("", Rule::Also(iscsi))]),
+    source("glusterfs", &[("endpoints", REQUIRED), ("path", REQUIRED)]),
+    source("flocker", FLOCKER),
+    source("persistentVolumeClaim", &[("claimName", REQUIRED)]),
+    source("rbd", &[("monitors", REQUIRED), ("image", REQUIRED)]),
+    source("cinder", &[("volumeID", REQUIRED), ("secretRef", SECRET)]),
+    Source { surplus: "cephFS", ..source("cephfs", &[("monitors", REQUIRED)]) },
+    source("quobyte", QUOBYTE),
+    Source { surplus: "downwarAPI", ..source("downwardAPI", &[("", Rule::Also(projected::downward))]) },
+    source("fc", FC),
+    source("flexVolume", FLEX),
+    source(
+        "configMap",
+        &[("name", REQUIRED), ("defaultMode", MODE), ("items", Rule::Each(projected::KEY_TO_PATH))],
+    ),
+    source("azureFile", &[("secretName", REQUIRED), ("shareName", REQUIRED)]),
+    source("vsphereVolume", &[("volumePath", REQUIRED)]),
+    source("photonPersistentDisk", &[("pdID", REQUIRED)]),
+    source("portworxVolume", &[("volumeID", REQUIRED)]),
+    source("azureDisk", AZURE_DISK),
+    source(
+        "storageos",
+        &[
+            ("volumeName", Rule::RequiredName(names::dns1123_label)),
+            ("volumeNamespace", Rule::Name(names::dns1123_label)),
+            ("secretRef", SECRET),
+        ],
+    ),
+    source("projected", &[("", Rule::Also(projected::projected))]),
+    source("scaleIO", SCALE_IO),
+    source("csi", &[("driver", Rule::Also(driver_name)), ("", Rule::Also(publish_secret))]),
+    source("ephemeral", &[("", Rule::Also(ephemeral))]),
+    source("image", &[("reference", REQUIRED), ("pullPolicy", Rule::RequiredOneOf(&PULL_POLICIES))]),
 ];
 
+/// A share of an NFS server.
+pub(super) const NFS: &[Row] = &[("server", REQUIRED), ("path", REQUIRED), ("path", Rule::Also(absolute))];
+/// A Flocker dataset.
+pub(super) const FLOCKER: &[Row] = &[("", Rule::Also(flocker))];
+/// A Quobyte volume.
+pub(super) const QUOBYTE: &[Row] = &[("", Rule::Also(quobyte)), ("volume", REQUIRED)];
+/// A Fibre Channel volume.
+pub(super) const FC: &[Row] = &[("", Rule::Also(fibre_channel))];
+/// A volume of a plugin.
+pub(super) const FLEX: &[Row] = &[("driver", REQUIRED), ("options", Rule::Also(flex_options))];
+/// A disk of Azure.
+pub(super) const AZURE_DISK: &[Row] = &[
+    ("diskName", REQUIRED),
+    ("diskURI", REQUIRED),
+    ("cachingMode", Rule::OneOf(&["None", "ReadOnly", "ReadWrite"])),
+    ("kind", Rule::OneOf(&["Dedicated", "Managed", "Shared"])),
+    ("", Rule::Also(azure_uri)),
+];
+/// A ScaleIO volume.
+pub(super) const SCALE_IO: &[Row] = &[("gateway", REQUIRED), ("system", REQUIRED), ("volumeName", REQUIRED)];
+const IMAGE_AT_LEAST: &str = "must specify a volume type";
+
 /// Checks the volumes of a pod spec; containers may mount those that are good.
-pub(super) fn volumes<'a>(volumes: &Field<'a>, errors: &mut Errors) -> Pod<'a> {
+pub(super) fn volumes<'a>(volumes: &Field<'a>, pod_name: &str, errors: &mut Errors) -> Pod<'a> {
     let mut pod = Pod { volumes: BTreeSet::new(), claims: BTreeSet::new() };
+    let made = |volume: &Field<'_>| volume.get("ephemeral").is_set() && !pod_name.is_empty();
+    let created: BTreeSet<String> = volumes
+        .items()
+        .filter(made)
+        .map(|volume| format!("{pod_name}-{}", volume.get("name").text()))
+        .collect();
     for volume in volumes.items() {
         let mut found = Errors::new();
-        source(&volume, &mut found);
+        one_source(&volume, SOURCES, &mut found);
         let name = volume.get("name");
+        if made(&volume) && !name.is_empty() {
+            let claim = format!("{pod_name}-{}", name.text());
+            let wrong = names::dns1123_subdomain(&claim).into_iter();
+            found.extend(wrong.map(|why| name.invalid(format!("PVC name {claim:?}: {why}"))));
+        }
+        portal(&volume, &mut found);
         rules::required_name(&name, names::dns1123_label, &mut found);
         if pod.volumes.contains(name.text()) {
             found.push(name.duplicate());
@@ -85,168 +137,234 @@ pub(super) fn volumes<'a>(volumes: &Field<'a>, errors: &mut Errors) -> Pod<'a> {
             }
         }
         errors.extend(found);
+        let claim = volume.get("persistentVolumeClaim.claimName");
+        if created.contains(claim.text()) {
+            let detail = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.push(claim.invalid(detail));
+        }
     }
     pod
 }
 
 /// Exactly one source, with what it needs.
-pub(super) fn source(parent: &Field<'_>, errors: &mut Errors) {
-    let mut given = SOURCES.iter().filter(|(kind, _)| parent.get(kind).is_set());
-    let Some((kind, required)) = given.next() else {
-        return errors.push(parent.required("must specify a volume type"));
+pub(super) fn one_source(parent: &Field<'_>, sources: &[Source], errors: &mut Errors) {
+    let mut found = false;
+    for source in sources {
+        let field = parent.get(source.kind);
+        if !field.is_set() {
+            continue;
+        }
+        if found {
+            let surplus = parent.get(source.surplus);
+            errors.push(surplus.forbidden("may not specify more than 1 volume type"));
+        } else {
+            let at = parent.get(source.at).path().to_owned();
+            check(&field.named(&at), source.rows, errors);
+        }
+        found = true;
+    }
+    if !found {
+        errors.push(parent.required(IMAGE_AT_LEAST));
+    }
+}
+
+/// The source of a persistent volume.
+pub(super) fn of_persistent(spec: &Field<'_>, errors: &mut Errors) {
+    one_source(spec, SOURCES, errors);
+}
+
+fn size_limit(limit: &Field<'_>, errors: &mut Errors) {
+    if rules::amount(limit).is_some_and(|limit| limit.sign() < 0) {
+        errors.push(limit.forbidden("SizeLimit field must be a valid resource quantity"));
+    }
+}
+
+/// A partition of a disk; zero is the whole disk.
+pub(super) fn partition(partition: &Field<'_>, errors: &mut Errors) {
+    if !(0..=255).contains(&partition.number()) {
+        errors.push(partition.invalid("must be between 1 and 255, inclusive"));
+    }
+}
+
+fn absolute(path: &Field<'_>, errors: &mut Errors) {
+    if !path.text().starts_with('/') {
+        errors.push(path.invalid_as(path.text(), "must be an absolute path"));
+    }
+}
+
+fn driver_name(driver: &Field<'_>, errors: &mut Errors) {
+    storage::driver_name(driver, errors);
+}
+
+fn publish_secret(source: &Field<'_>, errors: &mut Errors) {
+    let name = source.get("nodePublishSecretRef.name");
+    if name.is_set() {
+        rules::name(&name.named(source.get("name").path()), names::dns1123_subdomain, errors);
+    } else if source.get("nodePublishSecretRef").is_set() {
+        errors.push(name.required(""));
+    }
+}
+
+fn is_alphanumeric(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// What is wrong with the name of an iSCSI target (RFC 3720, 3.2.6.3).
+pub(super) fn iscsi_name(name: &str) -> Option<&'static str> {
+    let rest = |prefix: &str| name.strip_prefix(prefix);
+    let good = match name.get(..3) {
+        Some("iqn") => {
+            let date_and_more = rest("iqn.").and_then(|rest| rest.split_once('.'));
+            date_and_more.is_some_and(|(date, rest)| {
+                let date = date.split_once('-');
+                let digits = |text: &str, n| text.len() == n && text.bytes().all(|c| c.is_ascii_digit());
+                let host = rest.split_once(':');
+                date.is_some_and(|(year, month)| digits(year, 4) && digits(month, 2))
+                    && host.is_some_and(|(host, id)| {
+                        let of_host = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+                        !host.is_empty()
+                            && host.chars().all(of_host)
+                            && !id.is_empty()
+                            && !id.contains([',', ';', '*', '&', '$', '|', ' ', '\t', '\n'])
+                    })
+            })
+        }
+        Some("eui") => rest("eui.").is_some_and(|id| is_alphanumeric(id, 16)),
+        Some("naa") => rest("naa.").is_some_and(|id| is_alphanumeric(id, 32)),
+        _ => return Some("must be valid format starting with iqn, eui, or naa"),
     };
-    let field = parent.get(kind);
-    required.iter().for_each(|name| rules::required(&field.get(name), errors));
-    special(kind, &field, errors);
-    errors
-        .extend(given.map(|(kind, _)| parent.get(kind).forbidden("may not specify more than 1 volume type")));
+    (!good).then_some("must be valid format")
 }
 
-fn special(kind: &str, source: &Field<'_>, errors: &mut Errors) {
-    match kind {
-        "hostPath" => {
-            rules::no_backsteps(&source.get("path"), errors);
-            rules::optional_one_of(&source.get("type"), &HOST_PATHS, errors);
-        }
-        "emptyDir" => {
-            let limit = source.get("sizeLimit");
-            if rules::amount(&limit).is_some_and(|limit| limit.sign() < 0) {
-                errors.push(limit.forbidden("SizeLimit field must be a valid resource quantity"));
-            }
-        }
-        "nfs" if !source.get("path").text().starts_with('/') && !source.get("path").is_empty() => {
-            errors.push(source.get("path").invalid("must be an absolute path"));
-        }
-        "secret" | "configMap" => {
-            mode(&source.get("defaultMode"), errors);
-            source.get("items").items().for_each(|item| key_to_path(&item, errors));
-        }
-        "downwardAPI" => {
-            mode(&source.get("defaultMode"), errors);
-            source.get("items").items().for_each(|file| downward_file(&file, errors));
-        }
-        "projected" => projected(source, errors),
-        "ephemeral" => storage::claim_spec(&source.get("volumeClaimTemplate.spec"), errors),
-        _ => {}
+fn iscsi(source: &Field<'_>, errors: &mut Errors) {
+    rules::required(&source.get("targetPortal"), errors);
+    let iqn = source.get("iqn");
+    if iqn.is_empty() {
+        errors.push(iqn.required(""));
+    } else if let Some(why) = iscsi_name(iqn.text()) {
+        errors.push(iqn.invalid(why));
+    }
+    let lun = source.get("lun");
+    if !(0..=255).contains(&lun.number()) {
+        errors.push(lun.invalid("must be between 0 and 255, inclusive"));
+    }
+    let secured = source.get("chapAuthDiscovery").flag() || source.get("chapAuthSession").flag();
+    if secured && !source.get("secretRef").is_set() {
+        errors.push(source.get("secretRef").required(""));
+    }
+    let initiator = source.get("initiatorName");
+    if let Some(why) = initiator.value.as_str().and_then(iscsi_name) {
+        errors.push(source.get("initiatorname").invalid_as(initiator.text(), why));
     }
 }
 
-fn mode(mode: &Field<'_>, errors: &mut Errors) {
-    if mode.int().is_some_and(|bits| !(0..=0o777).contains(&bits)) {
-        errors.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
+/// What identifies an iSCSI volume to its initiator.
+fn portal(volume: &Field<'_>, errors: &mut Errors) {
+    const LONGEST: usize = 64;
+    let (name, source) = (volume.get("name"), volume.get("iscsi"));
+    let length = name.text().len() + 1 + source.get("targetPortal").text().len();
+    if source.get("initiatorName").is_set() && length > LONGEST {
+        errors.push(name.invalid_as(
+            name.text(),
+            "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.",
+        ));
     }
 }
 
-fn local_path(path: &Field<'_>, errors: &mut Errors) {
-    rules::required(path, errors);
-    rules::relative_path(path, errors);
-    if path.text().starts_with("..") && !path.text().starts_with("../") && path.text() != ".." {
-        errors.push(path.invalid("must not start with '..'"));
-    }
-}
-
-fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
-    rules::required(&item.get("key"), errors);
-    local_path(&item.get("path"), errors);
-    mode(&item.get("mode"), errors);
-}
-
-fn downward_file(file: &Field<'_>, errors: &mut Errors) {
-    local_path(&file.get("path"), errors);
-    let (field, resource) = (file.get("fieldRef"), file.get("resourceFieldRef"));
-    if field.is_set() {
-        field_reference(&field, false, errors);
-        if resource.is_set() {
-            errors.push(
-                file.invalid_as(
-                    "resource",
-                    "fieldRef and resourceFieldRef can not be specified simultaneously",
-                ),
-            );
-        }
-    } else if resource.is_set() {
-        resource_reference(&resource, true, errors);
-    } else {
-        errors.push(file.required("one of fieldRef and resourceFieldRef is required"));
-    }
-    mode(&file.get("mode"), errors);
-}
-
-/// What a variable or file takes from its pod.
-pub(super) fn field_reference(reference: &Field<'_>, variable: bool, errors: &mut Errors) {
-    let path = reference.get("fieldPath");
-    rules::required(&reference.get("apiVersion"), errors);
-    if path.is_empty() {
-        return errors.push(path.required(""));
-    }
-    let subscript = path.text().strip_suffix("']").and_then(|rest| rest.split_once("['"));
-    if let Some(("metadata.annotations" | "metadata.labels", key)) = subscript {
-        let found = names::qualified_name(&key.to_lowercase());
-        return errors.extend(found.into_iter().map(|why| reference.invalid_as(key, why)));
-    }
-    if subscript.is_none() && !POD_FIELDS.iter().chain(&FILE_FIELDS).any(|field| *field == path.text()) {
-        let why = format!("error converting fieldPath: field label not supported: {}", path.text());
-        return errors.push(path.invalid(why));
-    }
-    if let Some((field, _)) = subscript {
-        return errors.push(reference.invalid_as(field, "does not support subscript"));
-    }
-    let supported: &[&str] = if variable { &POD_FIELDS } else { &FILE_FIELDS };
-    if !supported.contains(&path.text()) {
-        errors.push(path.not_supported(supported));
-    }
-}
-
-/// What a variable or file takes from a container's requests and limits.
-pub(super) fn resource_reference(reference: &Field<'_>, in_volume: bool, errors: &mut Errors) {
-    let resource = reference.get("resource");
-    if in_volume && reference.get("containerName").is_empty() {
-        errors.push(reference.get("containerName").required(""));
-    } else if resource.is_empty() {
-        errors.push(resource.required(""));
-    } else {
-        let pages = ["limits.hugepages-", "requests.hugepages-"];
-        if !RESOURCE_FIELDS.contains(&resource.text())
-            && !pages.iter().any(|prefix| resource.text().starts_with(prefix))
-        {
-            errors.push(resource.not_supported(&RESOURCE_FIELDS));
-        }
-    }
-}
-
-fn projected(source: &Field<'_>, errors: &mut Errors) {
-    const KINDS: [&str; 6] =
-        ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
-    mode(&source.get("defaultMode"), errors);
-    for part in source.get("sources").items() {
-        let mut given = KINDS.into_iter().filter(|kind| part.get(kind).is_set());
-        let Some(kind) = given.next() else { continue };
-        errors.extend(
-            given.map(|kind| part.get(kind).forbidden("may not specify more than 1 volume type per source")),
-        );
-        let field = part.get(kind);
-        match kind {
-            "secret" | "configMap" => {
-                rules::required(&field.get("name"), errors);
-                field.get("items").items().for_each(|item| key_to_path(&item, errors));
-            }
-            "downwardAPI" => field.get("items").items().for_each(|file| downward_file(&file, errors)),
-            "serviceAccountToken" => token(&field, errors),
-            _ => {}
-        }
-    }
-}
-
-fn token(field: &Field<'_>, errors: &mut Errors) {
-    let seconds = field.get("expirationSeconds");
-    match seconds.int() {
-        Some(short) if short < 600 => {
-            errors.push(seconds.invalid("may not specify a duration less than 10 minutes"));
-        }
-        Some(long) if long > 1 << 32 => {
-            errors.push(seconds.invalid("may not specify a duration larger than 2^32 seconds"))
+fn flocker(source: &Field<'_>, errors: &mut Errors) {
+    let (name, id) = (source.get("datasetName"), source.get("datasetUUID"));
+    match (name.is_empty(), id.is_empty()) {
+        (true, true) => errors.push(source.required("one of datasetName and datasetUUID is required")),
+        (false, false) => {
+            let detail = "datasetName and datasetUUID can not be specified simultaneously";
+            errors.push(source.invalid_as("resource", detail));
         }
         _ => {}
     }
-    rules::required(&field.get("path"), errors);
+    if name.text().contains('/') {
+        errors.push(name.invalid("must not contain '/'"));
+    }
+}
+
+fn quobyte(source: &Field<'_>, errors: &mut Errors) {
+    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+    let (registry, tenant) = (source.get("registry"), source.get("tenant"));
+    if registry.is_empty() {
+        return errors.push(registry.required(PAIRS));
+    }
+    if tenant.text().len() >= 65 {
+        let detail = "must be a UUID and may not exceed a length of 64 characters";
+        return errors.push(tenant.required(detail));
+    }
+    for _ in registry.text().split(',').filter(|pair| pair.matches(':').count() != 1) {
+        errors.push(registry.invalid(PAIRS));
+    }
+}
+
+fn fibre_channel(source: &Field<'_>, errors: &mut Errors) {
+    let (names, ids, lun) = (source.get("targetWWNs"), source.get("wwids"), source.get("lun"));
+    match (names.is_empty(), ids.is_empty()) {
+        (true, true) => {
+            errors.push(names.required("must specify either targetWWNs or wwids, but not both"));
+        }
+        (false, false) => {
+            errors.push(names.invalid("targetWWNs and wwids can not be specified simultaneously"));
+        }
+        _ => {}
+    }
+    if names.is_empty() {
+        return;
+    }
+    match lun.int() {
+        None => errors.push(lun.required("lun is required if targetWWNs is specified")),
+        Some(_) => rules::within(&lun, 0, 255, errors),
+    }
+}
+
+fn flex_options(options: &Field<'_>, errors: &mut Errors) {
+    for (key, option) in options.entries() {
+        let namespace = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
+        let namespace = if key.contains('/') { namespace } else { format!(".{}", key.to_lowercase()) };
+        if namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io") {
+            errors.push(option.invalid_as(key, "kubernetes.io and k8s.io namespaces are reserved"));
+        }
+    }
+}
+
+fn azure_uri(source: &Field<'_>, errors: &mut Errors) {
+    let (kind, uri) = (source.get("kind"), source.get("diskURI"));
+    let (prefix, form) = if kind.text() == "Managed" {
+        (
+            "/subscriptions/",
+            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}",
+        )
+    } else {
+        ("https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
+    };
+    if kind.is_set() && !uri.text().starts_with(prefix) {
+        errors.push(uri.not_supported(&[form]));
+    }
+}
+
+fn ephemeral(source: &Field<'_>, errors: &mut Errors) {
+    let template = source.get("volumeClaimTemplate");
+    if !template.is_set() {
+        return errors.push(template.required(""));
+    }
+    let metadata = template.get("metadata");
+    rules::annotations(&metadata.get("annotations"), errors);
+    rules::labels(&metadata.get("labels"), errors);
+    const OTHERS: [(&str, &str); 5] = [
+        ("name", "name"),
+        ("generateName", "generateName"),
+        ("namespace", "namespace"),
+        ("ownerReferences", "ownerReferences"),
+        ("finalizers", "finalizers"),
+    ];
+    for (field, named) in OTHERS {
+        if !metadata.get(field).is_empty() {
+            errors.push(metadata.get(named).forbidden("cannot be set"));
+        }
+    }
+    storage::claim_spec(&template.get("spec"), errors);
 }

@@ -1,10 +1,13 @@
 //! Deployments, replica sets, stateful sets, daemon sets, replication controllers.
 
 use super::{
-    field::{Errors, Field, same},
+    field::{Errors, Field, Part, Shape, same},
     pods, rules, storage,
 };
-use freehold_machinery::{Value, names};
+use freehold_machinery::{
+    Value, names,
+    status::{FieldError, FieldErrorKind},
+};
 use serde_json::json;
 
 /// Counts and times that are not negative, in the order in which Kubernetes looks at them.
@@ -47,8 +50,30 @@ fn deployment_strategy(strategy: &Field<'_>, errors: &mut Errors) {
             }
             rules::at_most_all(&unavailable, errors);
         }
-        _ => errors.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
+        _ => errors.push(unsupported(strategy, ROLLING, &["Recreate", "RollingUpdate"])),
     }
+}
+
+const ROLLING: Shape = &[
+    ("Type", "type", Part::Text),
+    (
+        "RollingUpdate",
+        "rollingUpdate",
+        Part::Struct(&[
+            ("MaxUnavailable", "maxUnavailable", Part::Pointer),
+            ("MaxSurge", "maxSurge", Part::Pointer),
+        ]),
+    ),
+];
+const PARTITIONED: Shape =
+    &[("Partition", "partition", Part::Pointer), ("MaxUnavailable", "maxUnavailable", Part::Pointer)];
+const STATEFUL: Shape =
+    &[("Type", "type", Part::Text), ("RollingUpdate", "rollingUpdate", Part::Struct(PARTITIONED))];
+
+/// A strategy that there is not; the error shows all of it.
+fn unsupported(strategy: &Field<'_>, shape: Shape, supported: &[&str]) -> FieldError {
+    let detail = strategy.not_supported(supported).detail;
+    FieldError { kind: FieldErrorKind::NotSupported, ..strategy.invalid_struct(shape, &detail) }
 }
 
 /// A ReplicaSet.
@@ -71,7 +96,10 @@ pub(super) fn daemon_set(object: &Field<'_>, old: Option<&Value>, errors: &mut E
             rules::at_most_all(&unavailable, errors);
             rules::count_or_percent(&surge, errors);
             rules::at_most_all(&surge, errors);
-            match (rules::is_none_of_all(unavailable.value), rules::is_none_of_all(surge.value)) {
+            let none = |value: &Value| {
+                rules::is_none_of_all(value) || value.as_str().is_some_and(|s| !s.ends_with('%'))
+            };
+            match (none(unavailable.value), none(surge.value)) {
                 (true, true) => errors.push(unavailable.required("cannot be 0 when maxSurge is 0")),
                 (false, false) => {
                     errors.push(surge.invalid("may not be set when maxUnavailable is non-zero"));
@@ -79,7 +107,7 @@ pub(super) fn daemon_set(object: &Field<'_>, old: Option<&Value>, errors: &mut E
                 _ => {}
             }
         }
-        _ => errors.push(strategy.get("type").not_supported(&["RollingUpdate", "OnDelete"])),
+        _ => errors.push(unsupported(&strategy, ROLLING, &["RollingUpdate", "OnDelete"])),
     }
 }
 
@@ -123,15 +151,14 @@ fn stateful_strategy(strategy: &Field<'_>, errors: &mut Errors) {
     let rolling = strategy.get("rollingUpdate");
     match strategy.get("type").text() {
         "OnDelete" if rolling.is_set() => {
-            errors.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
+            let detail = "only allowed for updateStrategy 'RollingUpdate'";
+            errors.push(rolling.invalid_struct(PARTITIONED, detail));
         }
         "OnDelete" => {}
         "RollingUpdate" => {
             rules::nonnegative(&rolling.get("partition"), errors);
-            rules::count_or_percent(&rolling.get("maxUnavailable"), errors);
-            rules::at_most_all(&rolling.get("maxUnavailable"), errors);
         }
-        _ => errors.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
+        _ => errors.push(strategy.invalid_struct(STATEFUL, "must be 'RollingUpdate' or 'OnDelete'")),
     }
 }
 
@@ -164,35 +191,62 @@ pub(super) fn replication_controller(object: &Field<'_>, _: Option<&Value>, erro
     if !template.is_set() {
         return errors.push(template.required(""));
     }
-    chosen(&json!({"matchLabels": selector.value}), &template, errors);
+    let labels = template.get("metadata.labels");
+    if !selector.is_empty() && selector.entries().any(|(key, value)| labels.key(key).value != value.value) {
+        let detail = "`selector` does not match template `labels`";
+        errors.push(labels.invalid_as(labels.value.clone(), detail));
+    }
     pods::template(&template, errors);
     restarts(&template, "ReplicationController", errors);
 }
 
 fn common(spec: &Field<'_>, kind: &str, owner: &str, old: Option<&Value>, errors: &mut Errors) {
-    COUNTS.iter().for_each(|field| rules::nonnegative(&spec.get(field), errors));
+    COUNTS
+        .iter()
+        .filter(|_| kind != "statefulset")
+        .for_each(|field| rules::nonnegative(&spec.get(field), errors));
+    if kind == "statefulset" {
+        ["replicas", "minReadySeconds"].iter().for_each(|field| rules::nonnegative(&spec.get(field), errors));
+    }
     let (selector, template) = (spec.get("selector"), spec.get("template"));
+    let immutable = |errors: &mut Errors| {
+        if old.is_some_and(|old| !same(selector.value, &old["spec"]["selector"])) {
+            errors.push(selector.invalid_selector("field is immutable"));
+        }
+    };
+    if kind == "daemonset" {
+        immutable(errors);
+    }
     if selector.is_set() {
         rules::label_selector(&selector, errors);
         if rules::is_everything(&selector) {
-            errors.push(selector.invalid(format!("empty selector is invalid for {kind}")));
-        } else {
-            chosen(selector.value, &template, errors);
+            errors.push(selector.invalid_selector(&format!("empty selector is invalid for {kind}")));
         }
-    } else {
+    } else if kind != "daemonset" {
         errors.push(selector.required(""));
+    }
+    if rules::chooses(selector.value, &Value::Null).is_none() && selector.is_set() && kind != "daemonset" {
+        let detail = if kind == "statefulset" { "" } else { "invalid label selector" };
+        let mut error = selector.invalid_selector(detail);
+        error.detail = error.detail.trim_end_matches(": ").to_owned();
+        errors.push(error);
+        if kind == "deployment" {
+            return immutable(errors);
+        }
+    } else if !selector.is_set() || !rules::is_everything(&selector) {
+        chosen(if selector.is_set() { selector.value } else { &Value::Null }, &template, errors);
     }
     pods::template(&template, errors);
     restarts(&template, owner, errors);
-    if let Some(old) = old {
-        rules::immutable(&selector, &old["spec"]["selector"], errors);
+    if kind != "daemonset" {
+        immutable(errors);
     }
 }
 
 /// The selector chooses the pods that the template makes.
 pub(super) fn chosen(selector: &Value, template: &Field<'_>, errors: &mut Errors) {
     let labels = template.get("metadata.labels");
-    if rules::chooses(selector, labels.value) == Some(false) {
+    if selector.is_null() || rules::chooses(selector, labels.value) == Some(false) {
         let shown = if labels.is_set() { labels.value.clone() } else { Value::Null };
         errors.push(labels.invalid_as(shown, "`selector` does not match template `labels`"));
     }

@@ -6,7 +6,7 @@ fn services_are_checked_as_kubernetes_checks_them() {
     let spec = |spec: Value| json!({"spec": spec});
     let rows: &[(Value, &[&str])] = &[
         (spec(json!({"ports": null})), &["spec.ports: Required value"]),
-        (spec(json!({"ports": null, "clusterIP": "None"})), &[]),
+        (spec(json!({"ports": null, "clusterIP": "None", "clusterIPs": ["None"]})), &[]),
         (
             spec(json!({"ports": [{"port": 0}]})),
             &[
@@ -22,7 +22,7 @@ fn services_are_checked_as_kubernetes_checks_them() {
             spec(json!({"ports": [{"port": 80, "name": "a"}, {"port": 80, "name": "a"}]})),
             &[
                 "spec.ports[1].name: Duplicate value: \"a\"",
-                "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\",\"targetPort\":0}",
+                "spec.ports[1]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\"Port\":80,\"TargetPort\":0,\"NodePort\":0}",
             ],
         ),
         (
@@ -295,7 +295,10 @@ fn kinds_of_the_cluster_are_checked_as_kubernetes_checks_them() {
             "",
             "resourcequotas",
             json!({"spec": {"hard": {"pods": "1", "count/things.b": "2", "stars": "3"}}}),
-            &["spec.hard[stars]: Invalid value: \"stars\": must be a standard resource for quota"],
+            &[
+                "spec.hard[stars]: Invalid value: \"stars\": must be a standard resource type or fully qualified",
+                "spec.hard[stars]: Invalid value: \"stars\": must be a standard resource for quota",
+            ],
         ),
         (
             "",
@@ -314,7 +317,7 @@ fn kinds_of_the_cluster_are_checked_as_kubernetes_checks_them() {
             "nodes",
             json!({"spec": {"taints": [{"key": "a", "effect": "NoGo"}]}}),
             &[
-                "spec.taints[0].effect: Unsupported value: \"NoGo\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
+                "metadata.taints[0].effect: Unsupported value: \"NoGo\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
             ],
         ),
         ("storage.k8s.io", "storageclasses", json!({}), &["provisioner: Required value"]),

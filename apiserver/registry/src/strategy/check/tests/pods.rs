@@ -71,6 +71,7 @@ fn containers_are_checked_as_kubernetes_checks_them() {
             with(json!({"resources": {"requests": {"cpu": "2", "gpu": "1"}, "limits": {"cpu": "1"}}})),
             &[
                 "spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+                "spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard resource type or fully qualified",
                 "spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard resource for containers",
             ],
         ),
@@ -121,11 +122,11 @@ fn specs_of_pods_are_checked_as_kubernetes_checks_them() {
         (
             spec(
                 json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 0, "podAffinityTerm": {"topologyKey": ""}}]}}}),
+                {"weight": 0, "podAffinityTerm": {"topologyKey": "-"}}]}}}),
             ),
             &[
                 "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 0: must be in the range 1-100",
-                "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Required value: can not be empty",
+                "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Invalid value: \"-\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
             ],
         ),
         (
@@ -152,7 +153,6 @@ fn workloads_choose_the_pods_that_they_make() {
         };
         let empty = format!("spec.selector: Invalid value: {{}}: empty selector is invalid for {kind}");
         let rows: &[(Value, &[&str])] = &[
-            (spec(json!({"selector": null})), &["spec.selector: Required value"]),
             (spec(json!({"selector": {"matchLabels": null}})), &[&empty]),
             (spec(json!({"selector": {"matchLabels": {"a": "c"}}})), &[mismatch]),
             (spec(json!({"template": {"spec": {"restartPolicy": "Never"}}})), &[restart]),
@@ -210,7 +210,8 @@ fn claims_of_stateful_sets_are_volumes_of_their_pods() {
 fn jobs_and_cron_jobs_are_checked_as_kubernetes_checks_them() {
     let mut template = template();
     template["spec"]["restartPolicy"] = "Never".into();
-    let job = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let job = json!({"spec": {"manualSelector": true, "selector": selector, "template": template}});
     let policy = |policy: &str| json!({"spec": {"template": {"spec": {"restartPolicy": policy}}}});
     let rows: &[(Value, &[&str])] = &[
         (

@@ -1,0 +1,87 @@
+//! Rules as data: what must hold of the fields of an object, in the order in which Kubernetes looks at them.
+
+use super::{
+    field::{Errors, Field},
+    rules::{self, NameCheck},
+};
+
+/// What must hold of a field. Where nothing is said of its absence, it may be absent.
+pub(super) enum Rule {
+    /// It is there; the words are for when it is not.
+    Required(&'static str),
+    /// It is a name of this form.
+    Name(NameCheck),
+    /// The same, and it is there.
+    RequiredName(NameCheck),
+    /// The same, and a name that is not there is told with the words for an empty one.
+    AlwaysName(NameCheck),
+    /// It is one of these.
+    OneOf(&'static [&'static str]),
+    /// It is there, and one of these.
+    RequiredOneOf(&'static [&'static str]),
+    /// It is one of these; being absent is being something else.
+    AlwaysOneOf(&'static [&'static str]),
+    /// It is a number from the first to the second.
+    Within(i64, i64),
+    /// It is not negative.
+    Nonnegative,
+    /// It is more than nothing; absence is nothing.
+    Positive,
+    /// It is a map of labels.
+    Labels,
+    /// Of each of its items holds this.
+    Each(&'static [Row]),
+    /// Of its fields holds this, where it is there.
+    Fields(&'static [Row]),
+    /// Whatever else this says.
+    Also(fn(&Field<'_>, &mut Errors)),
+}
+
+/// A dotted path below an object and what must hold there; the empty path is the object itself.
+pub(super) type Row = (&'static str, Rule);
+
+/// The rule of a field that must be there.
+pub(super) const REQUIRED: Rule = Rule::Required("");
+
+/// Checks an object by its rows.
+pub(super) fn check(object: &Field<'_>, rows: &[Row], errors: &mut Errors) {
+    for (path, rule) in rows {
+        if path.is_empty() {
+            apply(object, rule, errors);
+        } else {
+            apply(&object.get(path), rule, errors);
+        }
+    }
+}
+
+fn apply(field: &Field<'_>, rule: &Rule, errors: &mut Errors) {
+    match rule {
+        Rule::Required(words) => {
+            if field.is_empty() {
+                errors.push(field.required(words));
+            }
+        }
+        Rule::Name(form) if field.is_set() => rules::name(field, *form, errors),
+        Rule::RequiredName(form) => rules::required_name(field, *form, errors),
+        Rule::AlwaysName(form) => rules::name(field, *form, errors),
+        Rule::OneOf(supported) => rules::optional_one_of(field, supported, errors),
+        Rule::RequiredOneOf(supported) => rules::one_of(field, supported, errors),
+        Rule::AlwaysOneOf(supported) => {
+            if !supported.contains(&field.text()) {
+                errors.push(field.not_supported(supported));
+            }
+        }
+        Rule::Within(low, high) => rules::within(field, *low, *high, errors),
+        Rule::Nonnegative => rules::nonnegative(field, errors),
+        Rule::Positive => {
+            if field.number() <= 0 {
+                errors.push(field.invalid_as(field.number(), "must be greater than zero"));
+            }
+        }
+        Rule::Labels => rules::labels(field, errors),
+        Rule::Each(rows) => field.items().for_each(|item| check(&item, rows, errors)),
+        Rule::Fields(rows) if field.is_set() => check(field, rows, errors),
+        Rule::Also(more) => more(field, errors),
+        Rule::Name(_) | Rule::Fields(_) => {}
+    }
+}
