@@ -5,7 +5,9 @@
 
 use anyhow::{Context, Result, bail};
 use freehold_client::{Client, Config};
-use freehold_tests_differential::{compare_outcomes, examples, judge, kinds, load, path, run, save, scenarios};
+use freehold_tests_differential::{
+    compare_outcomes, examples, judge, kinds, load, path, run, save, scenarios,
+};
 use std::collections::BTreeMap;
 
 #[tokio::main(flavor = "current_thread")]
