@@ -6,6 +6,7 @@ use crate::{
     event::{self, Own},
     hub::{Hub, Interest},
     layer::{collection, object_name},
+    merge::Span,
     plane::PlaneCache,
 };
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Placement, StoreError, WatchItem};
@@ -288,8 +289,9 @@ impl Cache {
         let Some(slot) = self.planes.read().get(plane).cloned().filter(|slot| slot.1.get().is_some()) else {
             return Vec::new();
         };
-        let shot = slot.0.snapshot(&collection(group, resource), namespace, true, 0);
-        shot.map(|shot| shot.objects).unwrap_or_default()
+        let collection = &*collection(group, resource);
+        let shot = slot.0.snapshot(Span { collection, namespace, after: "" }, 0);
+        shot.map(|shot| shot.all()).unwrap_or_default()
     }
 
     /// An object's key as a commit sees it: the object, if there is one, and what the commit must expect.

@@ -5,8 +5,12 @@
 //! most two) topics once, however many watch it; each watcher reads the ring at its own place, and what all of a
 //! topic's watchers have read leaves it.
 
-use crate::CacheEvent;
+use crate::{
+    CacheEvent,
+    telling::{Events, Moved},
+};
 use freehold_machinery::PlaneId;
+use futures_util::StreamExt;
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
 /// Bytes of events that a watcher may be behind before it is cut off.
@@ -60,6 +64,24 @@ pub(crate) struct Hub {
     unread: Arc<AtomicUsize>,
 }
 
+/// What a watcher is told.
+#[derive(Clone)]
+enum Told {
+    Event(Arc<CacheEvent>),
+    /// What it changes in the collection.
+    Moved(Arc<Moved>),
+}
+
+impl Told {
+    /// Bytes that it takes, about.
+    fn cost(&self) -> usize {
+        match self {
+            Self::Event(event) => event.cost(),
+            Self::Moved(_) => size_of::<Moved>(),
+        }
+    }
+}
+
 /// A collection that is watched.
 struct Topic {
     ring: Mutex<Ring>,
@@ -69,7 +91,7 @@ struct Topic {
 #[derive(Default)]
 struct Ring {
     /// Events with the number of readers who have yet to read them.
-    events: VecDeque<(Arc<CacheEvent>, usize)>,
+    events: VecDeque<(Told, usize)>,
     /// The number of the first event; events are numbered from 0 as they come.
     first: u64,
     bytes: usize,
@@ -108,13 +130,13 @@ impl Ring {
 
 impl Topic {
     /// Adds an event. `false` where nobody reads here any more.
-    fn publish(&self, event: &Arc<CacheEvent>, full: bool) -> bool {
+    fn publish(&self, event: Told, full: bool) -> bool {
         let mut ring = self.ring.lock();
         if ring.readers == 0 {
             return false;
         }
         let (cost, readers) = (event.cost(), ring.readers);
-        ring.events.push_back((event.clone(), readers));
+        ring.events.push_back((event, readers));
         ring.bytes += cost;
         self.unread.fetch_add(cost, Ordering::Relaxed);
         let limit = if full { BEHIND_WHEN_FULL } else { BEHIND };
@@ -154,13 +176,16 @@ impl Topic {
 /// One watcher's place in a topic.
 pub(crate) struct Reader {
     topic: Arc<Topic>,
+    collection: Box<str>,
     number: usize,
     next: u64,
-    taken: VecDeque<Arc<CacheEvent>>,
+    taken: VecDeque<Told>,
+    /// What is being told of a plane that was moved.
+    telling: Option<Events>,
 }
 
 impl Reader {
-    fn new(topic: Arc<Topic>) -> Self {
+    fn new(topic: Arc<Topic>, collection: Box<str>) -> Self {
         let mut ring = topic.ring.lock();
         ring.readers += 1;
         let next = ring.end();
@@ -169,29 +194,42 @@ impl Reader {
             ring.waiting.len() - 1
         });
         drop(ring);
-        Self { topic, number, next, taken: VecDeque::new() }
+        Self { topic, collection, number, next, taken: VecDeque::new(), telling: None }
     }
 
     /// The next event; `None` when this reader was too slow or the feed started over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<CacheEvent>>> {
-        if let Some(event) = self.taken.pop_front() {
-            return Poll::Ready(Some(event));
+        loop {
+            if let Some(telling) = &mut self.telling {
+                match ready!(telling.poll_next_unpin(cx)) {
+                    Some(Ok(event)) => return Poll::Ready(Some(event)),
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "a watch ends: what a plane had before can't be read");
+                        return Poll::Ready(None);
+                    }
+                    None => self.telling = None,
+                }
+            }
+            match self.taken.pop_front() {
+                Some(Told::Event(event)) => return Poll::Ready(Some(event)),
+                Some(Told::Moved(moved)) => self.telling = Some(moved.events(self.collection.clone())),
+                None => {
+                    let mut ring = self.topic.ring.lock();
+                    if ring.closed || self.next < ring.first {
+                        return Poll::Ready(None);
+                    }
+                    let upto = ring.end().min(self.next + BATCH as u64);
+                    if upto == self.next {
+                        ring.wait(self.number, cx);
+                        return Poll::Pending;
+                    }
+                    let from = (self.next - ring.first) as usize..(upto - ring.first) as usize;
+                    self.taken.extend(ring.events.range(from).map(|(event, _)| event.clone()));
+                    self.topic.pass(&mut ring, self.next, upto);
+                    self.next = upto;
+                }
+            }
         }
-        let mut ring = self.topic.ring.lock();
-        if ring.closed || self.next < ring.first {
-            return Poll::Ready(None);
-        }
-        let upto = ring.end().min(self.next + BATCH as u64);
-        let mut there = ring.events.range((self.next - ring.first) as usize..(upto - ring.first) as usize);
-        let Some((event, _)) = there.next() else {
-            ring.wait(self.number, cx);
-            return Poll::Pending;
-        };
-        let event = event.clone();
-        self.taken.extend(there.map(|(event, _)| event.clone()));
-        self.topic.pass(&mut ring, self.next, upto);
-        self.next = upto;
-        Poll::Ready(Some(event))
     }
 
     #[cfg(test)]
@@ -201,7 +239,7 @@ impl Reader {
 
     /// Whether everything that was published has been handed out.
     pub(crate) fn is_current(&self) -> bool {
-        self.taken.is_empty() && self.topic.ring.lock().end() == self.next
+        self.taken.is_empty() && self.telling.is_none() && self.topic.ring.lock().end() == self.next
     }
 }
 
@@ -219,7 +257,7 @@ impl Drop for Reader {
 /// Puts an event into its ring.
 fn send(topics: &mut Topics, event: &Arc<CacheEvent>, full: bool) {
     if let Some(topic) = topics.get(event.collection())
-        && !topic.publish(event, full)
+        && !topic.publish(Told::Event(event.clone()), full)
     {
         topics.remove(event.collection());
     }
@@ -242,8 +280,8 @@ impl Hub {
     }
 
     fn send(&mut self, event: &Arc<CacheEvent>) {
-        self.send_everywhere(event);
         let full = self.is_full();
+        send(&mut self.everywhere, event, full);
         if let Some(topics) = self.planes.get_mut(&event.plane) {
             send(topics, event, full);
             if topics.is_empty() {
@@ -261,20 +299,12 @@ impl Hub {
         self.unread.load(Ordering::Relaxed) > 4 * BEHIND
     }
 
-    /// Sends an event to those alone who watch all planes, and doesn't keep it.
-    pub(crate) fn send_everywhere(&mut self, event: &Arc<CacheEvent>) {
+    /// Tells those who watch all planes that one was put above other layers. From now on such watches begin at its
+    /// revision or later.
+    pub(crate) fn moved(&mut self, moved: &Arc<Moved>) {
+        self.everywhere_since = moved.revision;
         let full = self.is_full();
-        send(&mut self.everywhere, event, full);
-    }
-
-    /// The collections that somebody watches over all planes.
-    pub(crate) fn watched_everywhere(&self) -> Vec<Box<str>> {
-        self.everywhere.keys().cloned().collect()
-    }
-
-    /// From now on watches over all planes begin at this revision or later.
-    pub(crate) fn restart_everywhere(&mut self, revision: u64) {
-        self.everywhere_since = revision;
+        self.everywhere.retain(|_, topic| topic.publish(Told::Moved(moved.clone()), full));
     }
 
     /// Ends all watches on a plane.
@@ -316,7 +346,8 @@ impl Hub {
         };
         let unread = self.unread.clone();
         let fresh = || Arc::new(Topic { ring: Mutex::default(), unread });
-        Reader::new(topics.entry(interest.collection).or_insert_with(fresh).clone())
+        let topic = topics.entry(interest.collection.clone()).or_insert_with(fresh).clone();
+        Reader::new(topic, interest.collection)
     }
 
     /// Forgets topics that nobody watches any more.

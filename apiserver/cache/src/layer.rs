@@ -3,24 +3,21 @@
 use crate::{
     Entry,
     event::{self, Own},
-    objects::{Objects, bounds},
+    merge::{Found, Slots, Span, bounds, over},
 };
 use async_trait::async_trait;
 use freehold_apiserver_storage::{Event, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::PlaneId;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
 /// What a layer has under a name: an object, or that what lies below is hidden.
-type Slots = BTreeMap<Box<str>, Option<Arc<Entry>>>;
+type Objects = BTreeMap<Box<str>, Option<Arc<Entry>>>;
 
 /// An immutable set of objects that lies below planes' own. Shared by all planes above it.
 #[derive(Debug, Default)]
 pub struct Layer {
-    collections: BTreeMap<Box<str>, Slots>,
+    collections: BTreeMap<Box<str>, Objects>,
     bytes: usize,
     objects: usize,
 }
@@ -195,19 +192,39 @@ impl Stack {
 
     /// Whether a layer has something of a resource.
     pub fn has(&self, group: &str, resource: &str) -> bool {
-        let name = collection(group, resource);
-        self.layers.iter().any(|(_, layer)| layer.collections.contains_key(&*name))
+        self.has_collection(&collection(group, resource))
     }
 
-    /// What of the snapshot there is in a collection: what views over all planes show beside the plane's own.
-    pub(crate) fn snapshot(&self, plane: &PlaneId, collection: &str) -> Objects {
-        let snapshots = self.layers.iter().filter(|(kind, _)| *kind == LayerKind::Snapshot);
-        let slots = snapshots.filter_map(|(_, layer)| layer.collections.get(collection));
-        let mut found = Objects::default();
-        for entry in slots.flatten().filter_map(|(_, slot)| slot.as_ref()) {
-            found.insert(self.own(plane, collection, LayerKind::Snapshot, entry));
+    pub(crate) fn has_collection(&self, collection: &str) -> bool {
+        self.layers.iter().any(|(_, layer)| layer.collections.contains_key(collection))
+    }
+
+    /// What lies below a plane's own objects, of all layers or of the snapshot alone.
+    pub(crate) fn slots<'a>(&'a self, span: Span<'_>, all: bool) -> Slots<'a> {
+        let (from, to) = bounds(span.namespace, span.after);
+        let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
+        let mut merged: Slots<'a> = Box::new(std::iter::empty());
+        let layers = self.layers.iter().filter(|(kind, _)| all || *kind == LayerKind::Snapshot);
+        for (nth, (kind, objects)) in layers
+            .rev()
+            .filter_map(|(kind, layer)| Some((*kind, layer.collections.get(span.collection)?)))
+            .enumerate()
+        {
+            let found = move |entry: &'a Arc<Entry>| Found { layer: Some(kind), entry };
+            let slots = objects
+                .range::<str, _>(bounds)
+                .map(move |(place, slot)| (&**place, slot.as_ref().map(found)));
+            merged = if nth == 0 { Box::new(slots) } else { Box::new(over(slots, merged)) };
         }
-        found
+        merged
+    }
+
+    /// An object as a plane shows it.
+    pub(crate) fn show(&self, plane: &PlaneId, collection: &str, found: Found<'_>) -> Arc<Entry> {
+        match found.layer {
+            Some(kind) => self.own(plane, collection, kind, found.entry),
+            None => found.entry.clone(),
+        }
     }
 
     /// The objects of the snapshot that have finalizers: collection and name.
@@ -243,21 +260,6 @@ impl Stack {
             }
         }
         found
-    }
-
-    pub(crate) fn range(&self, plane: &PlaneId, collection: &str, namespace: Option<&str>) -> Objects {
-        let mut found: HashMap<&str, ()> = HashMap::new();
-        let mut merged = Objects::default();
-        for (kind, layer) in &self.layers {
-            let Some(slots) = layer.collections.get(collection) else { continue };
-            for (name, slot) in slots.range(bounds(namespace)) {
-                let first = self.layers.len() == 1 || found.insert(name, ()).is_none();
-                if let (true, Some(entry)) = (first, slot) {
-                    merged.insert(self.own(plane, collection, *kind, entry));
-                }
-            }
-        }
-        merged
     }
 
     /// An object as this plane has it.
@@ -316,13 +318,12 @@ mod tests {
     #[test]
     fn layers_merge_from_the_top_and_whiteouts_hide() {
         let (plane, stack) = ("p".parse().unwrap(), stack(false));
-        let listed = stack.range(&plane, NAMESPACES, None);
-        assert_eq!(
-            listed.range(None).map(|entry| entry.place()).collect::<Vec<_>>(),
-            ["b", "c", "kube-system"]
-        );
+        let span = Span { collection: NAMESPACES, namespace: None, after: "" };
+        let found = stack.slots(span, true).filter_map(|(_, found)| found);
+        let listed: Vec<_> = found.map(|found| stack.show(&plane, NAMESPACES, found)).collect();
+        assert_eq!(listed.iter().map(|entry| entry.place()).collect::<Vec<_>>(), ["b", "c", "kube-system"]);
         assert!(
-            listed.range(None).all(|entry| entry.modified == 9),
+            listed.iter().all(|entry| entry.modified == 9),
             "no resource version is from before the stack"
         );
         assert!(stack.get(&plane, NAMESPACES, "a").is_none());

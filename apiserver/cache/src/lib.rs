@@ -13,10 +13,12 @@ mod event;
 mod feed;
 mod hub;
 mod layer;
+mod merge;
 mod objects;
 mod plane;
 mod read;
 mod switch;
+mod telling;
 mod watch;
 
 pub use entry::Entry;
@@ -25,5 +27,5 @@ pub use feed::{Cache, CacheOptions, CacheState, Seen};
 pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch,
 };
-pub use read::{ListRequest, Listed, Page, PageOfPlanes, PagesOfPlanes};
+pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes};
 pub use watch::{Scope, Subscription, WatchStart};

@@ -1,14 +1,7 @@
 //! The objects of one collection, in order.
 
-use crate::Entry;
-use std::{
-    borrow::Borrow,
-    cmp::Ordering,
-    collections::{BTreeSet, btree_set},
-    iter::Peekable,
-    ops::Bound,
-    sync::Arc,
-};
+use crate::{Entry, merge::bounds};
+use std::{borrow::Borrow, cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 /// Objects by their place, which each has in itself: nothing is kept of them beside a pointer.
 #[derive(Debug, Default)]
@@ -57,54 +50,19 @@ impl Objects {
         self.0.take(place).map(|before| before.0)
     }
 
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&Entry) -> bool) {
-        self.0.retain(|placed| wanted(&placed.0));
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those of a namespace, or all.
-    pub(crate) fn range(&self, namespace: Option<&str>) -> impl Iterator<Item = &Arc<Entry>> + use<'_> {
-        let (from, to) = bounds(namespace);
+    /// Those of a namespace, or all, behind a place.
+    pub(crate) fn range(
+        &self,
+        namespace: Option<&str>,
+        after: &str,
+    ) -> impl Iterator<Item = &Arc<Entry>> + use<'_> {
+        let (from, to) = bounds(namespace, after);
         let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
         self.0.range::<str, _>(bounds).map(|placed| &placed.0)
-    }
-
-    /// All of them, in order.
-    pub(crate) fn into_entries(self) -> impl Iterator<Item = Arc<Entry>> {
-        self.0.into_iter().map(|placed| placed.0)
-    }
-
-    /// These and those that lie above them, of which one hides what is below it in the same place.
-    pub(crate) fn below<'a>(self, above: impl Iterator<Item = &'a Arc<Entry>>) -> Vec<Arc<Entry>> {
-        let mut merged = Vec::with_capacity(self.0.len() + above.size_hint().0);
-        let mut below = self.0.into_iter().peekable();
-        for entry in above {
-            merged.extend(until(&mut below, entry.place()));
-            below.next_if(|placed| placed.0.place() == entry.place());
-            merged.push(entry.clone());
-        }
-        merged.extend(below.map(|placed| placed.0));
-        merged
-    }
-}
-
-/// Takes those off that come before a place.
-fn until<'a>(
-    objects: &'a mut Peekable<btree_set::IntoIter<Placed>>,
-    place: &'a str,
-) -> impl Iterator<Item = Arc<Entry>> + use<'a> {
-    std::iter::from_fn(move || objects.next_if(|placed| placed.0.place() < place).map(|placed| placed.0))
-}
-
-/// The bounds of what lies in a namespace, or of everything.
-pub(crate) fn bounds(namespace: Option<&str>) -> (Bound<Box<str>>, Bound<Box<str>>) {
-    match namespace {
-        // '0' is the character behind '/'.
-        Some(ns) => (Bound::Included(format!("{ns}/").into()), Bound::Excluded(format!("{ns}0").into())),
-        None => (Bound::Unbounded, Bound::Unbounded),
     }
 }
 
@@ -131,7 +89,7 @@ mod tests {
     fn objects_are_in_the_order_of_their_places_and_found_by_them() {
         let mut objects = objects(&["b/x", "a/z", "a-b/c", "a/b"], 1);
         let places = |objects: &Objects, namespace| {
-            objects.range(namespace).map(|entry| entry.place().to_owned()).collect::<Vec<_>>()
+            objects.range(namespace, "").map(|entry| entry.place().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(places(&objects, None), ["a-b/c", "a/b", "a/z", "b/x"]);
         assert_eq!(places(&objects, Some("a")), ["a/b", "a/z"]);
@@ -139,14 +97,5 @@ mod tests {
         assert_eq!(objects.get("a/z").unwrap().modified, 2);
         assert_eq!(objects.remove("a/z").unwrap().modified, 2);
         assert!(objects.get("a/z").is_none() && objects.remove("a/z").is_none());
-    }
-
-    #[test]
-    fn what_is_above_hides_what_is_below_in_the_same_place() {
-        let above = objects(&["b", "d", "e"], 2);
-        let merged = objects(&["a", "b", "c", "e", "f"], 1).below(above.range(None));
-        let found: Vec<_> = merged.iter().map(|entry| (entry.place(), entry.modified)).collect();
-        assert_eq!(found, [("a", 1), ("b", 2), ("c", 1), ("d", 2), ("e", 2), ("f", 1)]);
-        assert_eq!(Objects::default().below(above.range(None)).len(), 3);
     }
 }

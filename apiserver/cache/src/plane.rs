@@ -3,6 +3,7 @@
 use crate::{
     CacheEvent, Entry, LayerSource, Stack,
     event::{self, Own},
+    merge::{Found, Slot, Span, bounds, over},
     objects::Objects,
 };
 use bytes::Bytes;
@@ -69,12 +70,43 @@ struct Collection {
     large: bool,
 }
 
-/// Objects of one collection as of one revision.
-pub(crate) struct Snapshot {
-    pub(crate) objects: Vec<Arc<Entry>>,
+/// What a plane has of its own in a collection as of one revision. What lies below never changes, so it need not be looked
+/// at while the plane takes in no events.
+pub(crate) struct Snapshot<'a> {
+    plane: &'a PlaneCache,
+    span: Span<'a>,
+    objects: Vec<Arc<Entry>>,
+    whiteouts: Vec<Box<str>>,
     pub(crate) revision: u64,
     /// The last revision that changed the collection.
     pub(crate) changed: u64,
+}
+
+impl<'a> Snapshot<'a> {
+    /// The plane's objects, layers included, in order, none of them copied.
+    pub(crate) fn found(&self) -> impl Iterator<Item = Found<'_>> {
+        let objects = self.objects.iter().map(|entry| (entry.place(), Some(Found::own(entry))));
+        let whiteouts = self.whiteouts.iter().map(|place| -> Slot<'_> { (&**place, None) });
+        let below = self.plane.stack.get().map(|stack| stack.slots(self.span, true));
+        over(over(objects, whiteouts), below.into_iter().flatten()).filter_map(|(_, found)| found)
+    }
+
+    /// An object as the plane shows it.
+    pub(crate) fn show(&self, found: Found<'_>) -> Arc<Entry> {
+        match self.plane.stack.get() {
+            Some(stack) => stack.show(&self.plane.id, self.span.collection, found),
+            None => found.entry.clone(),
+        }
+    }
+
+    /// All of the plane's objects, layers included.
+    pub(crate) fn all(self) -> Vec<Arc<Entry>> {
+        let below = self.plane.stack.get().is_some_and(|stack| stack.has_collection(self.span.collection));
+        match below {
+            true => self.found().map(|found| self.show(found)).collect(),
+            false => self.objects,
+        }
+    }
 }
 
 impl PlaneCache {
@@ -157,32 +189,28 @@ impl PlaneCache {
         self.stack.get()?.get(&self.id, collection, name)
     }
 
-    /// Objects of a collection, layer included; `None` where it is not kept in memory.
-    pub(crate) fn snapshot(
-        &self,
-        collection: &str,
-        namespace: Option<&str>,
-        base: bool,
-        applied: u64,
-    ) -> Option<Snapshot> {
+    /// Objects of a collection, layers included; `None` where it is not kept in memory.
+    pub(crate) fn snapshot<'a>(&'a self, span: Span<'a>, applied: u64) -> Option<Snapshot<'a>> {
         let state = self.state.read();
         let revision = state.revision.max(applied);
-        let own = state.collections.get(collection);
+        let own = state.collections.get(span.collection);
         if own.is_some_and(|own| own.large) {
             return None;
         }
-        let stack = self.stack.get().filter(|_| base);
-        let mut below = stack.map(|stack| stack.range(&self.id, collection, namespace)).unwrap_or_default();
         // What was deleted before it was loaded is not known here.
         let changed = own.map_or(0, |c| c.changed).max(state.stack).max(state.loaded);
-        for hidden in own.iter().flat_map(|own| own.whiteouts.keys()) {
-            below.remove(hidden);
-        }
-        let objects = match own {
-            Some(own) => below.below(own.objects.range(namespace)),
-            None => below.into_entries().collect(),
-        };
-        Some(Snapshot { objects, revision, changed })
+        let objects = own.iter().flat_map(|own| own.objects.range(span.namespace, span.after));
+        let (from, to) = bounds(span.namespace, span.after);
+        let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
+        let whiteouts = own.iter().flat_map(|own| own.whiteouts.range::<str, _>(bounds));
+        Some(Snapshot {
+            plane: self,
+            span,
+            objects: objects.cloned().collect(),
+            whiteouts: whiteouts.map(|(place, _)| place.clone()).collect(),
+            revision,
+            changed,
+        })
     }
 
     /// The last revision that changed a collection; the stack's where the plane has nothing of it.

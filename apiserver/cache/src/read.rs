@@ -1,13 +1,14 @@
 //! Lists: from memory as of now, from the store as of a past revision.
 
 use crate::{
-    Cache, Entry, Stack,
+    Cache, Entry,
     event::{self, Own},
     feed::unavailable,
     layer::collection,
-    objects::Objects,
+    merge::Span,
+    plane::Snapshot,
+    telling::{OwnPage, key_of},
 };
-use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::{PlaneId, Result};
 use futures_util::StreamExt;
@@ -43,6 +44,18 @@ pub struct Listed {
     pub changed: u64,
 }
 
+/// Some of the objects as of one revision.
+pub struct ListedPart {
+    /// The objects in the order of their places.
+    pub objects: Vec<Arc<Entry>>,
+    /// The revision.
+    pub revision: u64,
+    /// The last revision that changed the collection: as of any revision from it to `revision` the list is the same.
+    pub changed: u64,
+    /// How many there are behind them; where only some are wanted, whether there is a further one of those.
+    pub left: usize,
+}
+
 /// One page of a list as of a past revision.
 pub struct Page {
     /// The objects in the order of their places.
@@ -75,17 +88,27 @@ impl Cache {
     /// The objects as the cache has them, layer included; `None` for a collection that is too large to be kept in
     /// memory, which has to be read in pages. Call [`Cache::catch_up`] before for a linearizable list.
     pub async fn list_cached(&self, request: ListRequest<'_>) -> Result<Option<Listed>> {
-        let name = collection(request.group, request.resource);
+        let part = self.list_cached_part(request, "", 0, None).await?;
+        Ok(part.map(|ListedPart { objects, revision, changed, .. }| Listed { objects, revision, changed }))
+    }
+
+    /// Like [`Cache::list_cached`], the first `limit` (0 for all) behind a place in the order, and where `wanted` is
+    /// given, of those that it says yes to alone.
+    pub async fn list_cached_part(
+        &self,
+        request: ListRequest<'_>,
+        after: &str,
+        limit: usize,
+        wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)>,
+    ) -> Result<Option<ListedPart>> {
+        let collection = &*collection(request.group, request.resource);
+        let span = Span { collection, namespace: request.namespace, after };
         loop {
             let plane = self.plane(request.plane).await?;
-            let shot = plane.snapshot(&name, request.namespace, true, self.applied());
+            let shot = plane.snapshot(span, self.applied());
             // A plane that was put above other layers meanwhile must not be told at a revision behind that.
             if self.is_current(&plane) {
-                return Ok(shot.map(|shot| Listed {
-                    objects: shot.objects,
-                    revision: shot.revision,
-                    changed: shot.changed,
-                }));
+                return Ok(shot.map(|shot| part(shot, limit, wanted)));
             }
         }
     }
@@ -135,39 +158,29 @@ impl Cache {
     ) -> Result<Page> {
         let keys = KeyRange::resource(request.plane, request.group, request.resource, request.namespace);
         let prefix = KeyRange::resource(request.plane, request.group, request.resource, None).start.len();
-        let start = if after.is_empty() { keys.start.clone() } else { self.behind(&request, after) };
+        let name = &*collection(request.group, request.resource);
+        let start = match after {
+            "" => keys.start.clone(),
+            after => KeyRange::one(&key_of(request.plane, name, after)).end,
+        };
         let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
         let read = self.stores.of(request.plane).range(range).await.map_err(|error| unavailable(&error))?;
-        let last = read.items.last().filter(|_| read.more).map(|item| place(&item.key, prefix));
         let stack = self.layers.following(request.plane).await.map_err(|error| unavailable(&error))?;
         if at < stack.revision() && (layers || stack.has_snapshot()) {
             return Err(unavailable(&StoreError::Compacted { asked: at, oldest: stack.revision() }));
         }
-        let mut merged = layer_part(&stack, &request, after, last.as_deref(), layers);
-        for item in &read.items {
-            let place = place(&item.key, prefix);
-            match event::read_own(item, stack.record()) {
-                Own::Object(entry) => drop(merged.insert(entry)),
-                Own::Whiteout | Own::Absent => drop(merged.remove(&place)),
-                Own::Buried => {}
-            }
-        }
-        let mut objects: Vec<_> = merged.into_entries().collect();
-        let cut = limit > 0 && objects.len() > limit;
-        objects.truncate(if limit > 0 { limit } else { usize::MAX });
+        let own = OwnPage::new(&read.items, read.more, prefix, stack.record());
+        let span = Span { collection: name, namespace: request.namespace, after };
+        let mut merged = own.above(stack.slots(span, layers)).map(|(_, found)| found);
+        let most = if limit > 0 { limit } else { usize::MAX };
+        let shown = merged.by_ref().take(most);
+        let objects: Vec<_> = shown.map(|found| stack.show(request.plane, name, found)).collect();
         // What hides others and what is buried is passed over, a page of nothing else too.
-        let next = if cut { objects.last().map(|last| last.place().into()) } else { last };
-        Ok(Page { objects, next })
-    }
-
-    fn behind(&self, request: &ListRequest<'_>, after: &str) -> Bytes {
-        let (namespace, name) = match after.split_once('/') {
-            Some((namespace, name)) => (Some(namespace.to_owned()), name),
-            None => (None, after),
+        let next = match merged.next() {
+            Some(_) => objects.last().map(|last| last.place().into()),
+            None => own.last().map(Box::from),
         };
-        let (group, resource) = (request.group.to_owned(), request.resource.to_owned());
-        let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
-        KeyRange::one(&Key::object(request.plane, &path)).end
+        Ok(Page { objects, next })
     }
 
     /// The objects of a resource in every plane, as of one revision, which is returned. Planes are not loaded for it.
@@ -312,26 +325,17 @@ impl Cache {
     }
 }
 
-/// What layers have of a page: all of them, or the snapshot alone.
-fn layer_part(
-    stack: &Stack,
-    request: &ListRequest<'_>,
-    after: &str,
-    last: Option<&str>,
-    all: bool,
-) -> Objects {
-    let name = collection(request.group, request.resource);
-    let mut below = match all {
-        true => stack.range(request.plane, &name, request.namespace),
-        false => stack.snapshot(request.plane, &name),
+fn part(shot: Snapshot<'_>, limit: usize, wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)>) -> ListedPart {
+    let (revision, changed) = (shot.revision, shot.changed);
+    if limit == 0 && wanted.is_none() {
+        return ListedPart { objects: shot.all(), revision, changed, left: 0 };
+    }
+    let mut found = shot.found().filter(|found| wanted.is_none_or(|wanted| wanted(found.entry)));
+    let most = if limit == 0 { usize::MAX } else { limit };
+    let objects = found.by_ref().take(most).map(|found| shot.show(found)).collect();
+    let left = match wanted {
+        None => found.count(),
+        Some(_) => usize::from(found.next().is_some()),
     };
-    below.retain(|entry| {
-        let here = request.namespace.is_none_or(|namespace| entry.namespace() == namespace);
-        here && entry.place() > after && last.is_none_or(|last| entry.place() <= last)
-    });
-    below
-}
-
-fn place(key: &Key, prefix: usize) -> Box<str> {
-    String::from_utf8_lossy(&key.as_bytes()[prefix..]).into()
+    ListedPart { objects, revision, changed, left }
 }

@@ -5,6 +5,7 @@ use crate::{
     feed::{CATCH_UP, NUDGE, unavailable},
     hub::{Interest, Reader},
     layer::collection,
+    merge::Span,
     plane::PlaneCache,
 };
 use freehold_apiserver_storage::{KeyRange, StoreError, WatchItem};
@@ -183,13 +184,17 @@ impl Cache {
                 }
                 (None, remembered.unwrap_or_default(), revision)
             }
-            WatchStart::Now => match plane.snapshot(name, None, true, hub.revision) {
-                // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
-                Some(shot) => (Some(shot.objects), Vec::new(), shot.revision),
-                None => (None, Vec::new(), hub.revision),
-            },
+            // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
+            WatchStart::Now => {
+                let shot =
+                    plane.snapshot(Span { collection: name, namespace: None, after: "" }, hub.revision);
+                let revision = shot.as_ref().map_or(hub.revision, |shot| shot.revision);
+                (shot, Vec::new(), revision)
+            }
         };
         let live = hub.subscribe(interest);
+        drop(hub);
+        let initial = initial.map(|shot| shot.all());
         let subscription = Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) };
         Some(Ok(Opened { subscription, missed }))
     }

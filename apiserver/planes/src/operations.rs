@@ -229,6 +229,8 @@ impl Planes {
             let Some(left) = layer_of(record.as_ref()) else {
                 return self.stores.of(plane).clear(KeyRange::plane(plane)).await.map_err(failed);
             };
+            // In memory until the plane is off it, or those who follow the store would have to wait for it to be read.
+            let loaded = self.layers.layer(&left).await;
             let modified = record.as_ref().map_or(0, |kv| kv.modified);
             let changes = vec![
                 Change::Delete(Key::stack(plane)),
@@ -236,9 +238,11 @@ impl Planes {
                 Change::Delete(listed(plane)),
             ];
             let expect = vec![Expect { key: Key::stack(plane), modified }];
-            if let Committed::Done(_) =
+            if let Committed::Done(revision) =
                 self.stores.of(plane).commit(Commit { expect, changes }).await.map_err(failed)?
             {
+                self.cache.wait_for(revision).await?;
+                drop(loaded);
                 stored::collect(self.stores.of(plane), &left).await?;
             }
         }

@@ -10,7 +10,7 @@ use crate::{
     select::Selection,
 };
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use freehold_apiserver_cache::{Entry, ListRequest};
+use freehold_apiserver_cache::{Entry, ListRequest, ListedPart};
 use freehold_machinery::{PlaneId, Result, Status};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -131,6 +131,14 @@ struct Entries {
     remaining: Option<u64>,
 }
 
+impl Entries {
+    fn of(listed: ListedPart, selection: &Selection) -> Self {
+        let ListedPart { objects, revision, left, .. } = listed;
+        let remaining = Some(left as u64).filter(|left| *left > 0 && selection.is_everything());
+        Self { items: objects, revision, more: left > 0, remaining }
+    }
+}
+
 impl Registry {
     /// Lists a resource of one plane.
     pub async fn list(&self, op: &Operation, options: &ListOptions) -> Result<List> {
@@ -182,6 +190,19 @@ impl Registry {
         ListRequest { plane: &op.plane, group, resource, namespace: op.namespace.as_deref() }
     }
 
+    async fn cached(
+        &self,
+        op: &Operation,
+        selection: &Selection,
+        after: &str,
+        limit: usize,
+    ) -> Result<Option<ListedPart>> {
+        let matches = |entry: &Entry| selection.matches(entry);
+        let wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)> =
+            if selection.is_everything() { None } else { Some(&matches) };
+        self.cache.list_cached_part(Self::request(op), after, limit, wanted).await
+    }
+
     /// As the cache has it.
     async fn present(
         &self,
@@ -190,8 +211,8 @@ impl Registry {
         after: &str,
         limit: usize,
     ) -> Result<Entries> {
-        match self.cache.list_cached(Self::request(op)).await? {
-            Some(listed) => Ok(cut(listed.objects, listed.revision, selection, after, limit)),
+        match self.cached(op, selection, after, limit).await? {
+            Some(listed) => Ok(Entries::of(listed, selection)),
             // Too large for memory: read as of now, in pages.
             None => {
                 let now = self.cache.catch_up().await?;
@@ -214,11 +235,11 @@ impl Registry {
         if at < base {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));
         }
-        match self.cache.list_cached(Self::request(op)).await? {
+        match self.cached(op, selection, after, limit).await? {
             Some(listed) if listed.changed <= at => {
                 // Nothing changed since, and yet what is too old has to be said to be: clients count on tokens that expire.
                 self.cache.page(Self::request(op), at, after, 1).await?;
-                Ok(cut(listed.objects, at, selection, after, limit))
+                Ok(Entries::of(ListedPart { revision: at, ..listed }, selection))
             }
             _ => self.stored(op, selection, at, after, limit).await,
         }
@@ -262,29 +283,4 @@ pub(crate) fn expired(status: Status, text: &str) -> Status {
     let mut fresh = Status::expired(message);
     fresh.continue_token = Some(Token { rv: 0, ..token }.text());
     fresh
-}
-
-fn cut(
-    mut objects: Vec<Arc<Entry>>,
-    revision: u64,
-    selection: &Selection,
-    after: &str,
-    limit: usize,
-) -> Entries {
-    if limit == 0 && after.is_empty() {
-        objects.retain(|entry| selection.matches(entry));
-        return Entries { items: objects, revision, more: false, remaining: None };
-    }
-    let start = objects.partition_point(|entry| !after.is_empty() && entry.place() <= after);
-    let total = objects.len() - start;
-    let rest = objects.into_iter().skip(start);
-    let mut chosen = rest.filter(|entry| selection.matches(entry));
-    if limit == 0 {
-        return Entries { items: chosen.collect(), revision, more: false, remaining: None };
-    }
-    let items: Vec<_> = chosen.by_ref().take(limit).collect();
-    let more = chosen.next().is_some();
-    let left = (total - items.len()) as u64;
-    let remaining = Some(left).filter(|_| more && selection.is_everything());
-    Entries { items, revision, more, remaining }
 }
