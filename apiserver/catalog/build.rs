@@ -16,16 +16,20 @@ use std::{env, error::Error, fs, path::Path};
 const NEVER_REQUIRED: [&str; 1] = ["metadata"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for path in ["build.rs", "build", "overlay", "defaults.json"] {
+    for path in ["build.rs", "build", "overlay", "defaults.json", "printed.json", "structs.json"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let mut definitions = kinds::definitions();
     definitions.values_mut().for_each(relax);
     overlay::apply(Path::new("overlay"), &mut definitions)?;
     overlay::declare_defaults(Path::new("defaults.json"), &mut definitions)?;
-    let out = Path::new(&env::var("OUT_DIR")?).join("definitions.zst");
-    fs::write(out, zstd::encode_all(lines(&definitions)?.as_bytes(), 19)?)?;
-    Ok(())
+    let out = env::var("OUT_DIR")?;
+    let pack = |name: &str, text: &[u8]| -> Result<(), Box<dyn Error>> {
+        Ok(fs::write(Path::new(&out).join(name), zstd::encode_all(text, 19)?)?)
+    };
+    pack("definitions.zst", lines(&definitions)?.as_bytes())?;
+    pack("printed.zst", &fs::read("printed.json")?)?;
+    pack("structs.zst", &fs::read("structs.json")?)
 }
 
 /// Makes metadata optional, as it is in Kubernetes' own documents.

@@ -80,8 +80,10 @@ impl LocalBackend {
         }
     }
 
-    async fn issue_token(&self, op: &Operation, request: &Value) -> Result<Written> {
-        let issued = crate::tokens::issue(&self.tokens, &self.registry, &self.lookup, op, request).await?;
+    async fn issue_token(&self, op: &Operation, request: &Value, options: &WriteOptions) -> Result<Written> {
+        let (mut issued, uid) =
+            crate::tokens::issue(&self.tokens, &self.registry, &self.lookup, op, request).await?;
+        crate::tokens::managed(op, options, request, &uid, &mut issued);
         Ok(Written {
             object: Object::Value(Arc::new(issued)),
             created: true,
@@ -223,7 +225,7 @@ impl Backend for LocalBackend {
             organization::check_write(&op, scope, &body.value)?;
         }
         let written = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
-            ("serviceaccounts", Some("token")) => self.issue_token(&op, &body.value).await,
+            ("serviceaccounts", Some("token")) => self.issue_token(&op, &body.value, &options).await,
             (_, Some(_)) => self.registry.act(&op, &body, &options).await,
             (_, None) => self.registry.create(&op, &body, &options).await,
         };

@@ -41,6 +41,13 @@ pub struct GroupVersionKind {
     pub kind: String,
 }
 
+impl GroupVersionKind {
+    /// `apiVersion` as objects spell it.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
 /// A resource within a group, as errors and RBAC name it (`deployments.apps`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct GroupResource {

@@ -11,6 +11,7 @@ pub mod api_service;
 pub mod apply;
 pub mod crd;
 pub mod document;
+pub mod go;
 pub mod gvk;
 pub mod jsonpath;
 pub mod meta;

@@ -2,7 +2,7 @@
 //!
 //! Constructors carry the wording of `k8s.io/apimachinery/pkg/api/errors`, because clients and people read it.
 
-use crate::gvk::GroupResource;
+use crate::{go, gvk::GroupResource};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -193,18 +193,21 @@ impl FieldError {
 
     /// The text after the field's path.
     pub fn body(&self) -> String {
+        self.body_with(None)
+    }
+
+    /// The same, with the value shown as given.
+    fn body_with(&self, shown: Option<String>) -> String {
         let mut text = self.kind.words().to_owned();
         if let Some(value) = &self.value {
             text.push_str(": ");
-            match value {
+            text.push_str(&shown.unwrap_or_else(|| match value {
                 serde_json::Value::String(shown) if shown.starts_with(STRUCT) => {
-                    text.push_str(&go_escaped(&shown[STRUCT.len_utf8()..]));
+                    go_escaped(&shown[STRUCT.len_utf8()..])
                 }
-                serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
-                    text.push_str(&go_escaped(&value.to_string()));
-                }
-                value => text.push_str(&value.to_string()),
-            }
+                serde_json::Value::String(given) => go::quote(given),
+                other => go::json(other),
+            }));
         }
         if !self.detail.is_empty() {
             text.push_str(": ");
@@ -289,9 +292,22 @@ impl Status {
 
     /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let mut told: Vec<String> = Vec::with_capacity(errors.len());
-        for text in errors.iter().map(ToString::to_string) {
-            // Each once, as Kubernetes aggregates them; the causes are complete.
+        Self::invalid_shown(group, kind, name, errors, &|_| None)
+    }
+
+    /// The same, with values that are shown otherwise than they are. Of equal errors one is told in the message, and all
+    /// are among the causes.
+    pub fn invalid_shown(
+        group: &str,
+        kind: &str,
+        name: &str,
+        errors: &[FieldError],
+        shown: &dyn Fn(&FieldError) -> Option<String>,
+    ) -> Self {
+        let bodies: Vec<String> = errors.iter().map(|e| e.body_with(shown(e))).collect();
+        let mut told: Vec<String> = Vec::new();
+        for (error, body) in errors.iter().zip(&bodies) {
+            let text = format!("{}: {body}", error.field);
             if !told.contains(&text) {
                 told.push(text);
             }
@@ -303,7 +319,8 @@ impl Status {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let causes = errors
             .iter()
-            .map(|e| Cause { reason: e.kind.reason().into(), message: e.body(), field: e.field.clone() })
+            .zip(bodies)
+            .map(|(e, message)| Cause { reason: e.kind.reason().into(), message, field: e.field.clone() })
             .collect();
         Self::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {list}")).with_details(|d| {
             d.name = name.to_owned();
@@ -337,6 +354,28 @@ impl Status {
     pub fn method_not_allowed(resource: &GroupResource, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind \"{resource}\"");
         Self::about(405, "MethodNotAllowed", message, resource, "")
+    }
+
+    /// 405: nothing is served there with that method.
+    pub fn no_such_method() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message).with_details(|_| ())
+    }
+
+    /// 406: no route gives any of the accepted media types.
+    pub fn not_represented(available: &str) -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+        Self::new(406, "NotAcceptable", message).with_details(|_| ())
+    }
+
+    /// 415: no route takes the body's media type.
+    pub fn no_such_media_type() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(|_| ())
+    }
+
+    /// 422: a patch makes what can't be read. `patched` is what it makes.
+    pub fn unreadable_patch(patched: &str, why: &str) -> Self {
+        Self::invalid("", "", "", &[FieldError::invalid("patch", patched.into(), why)])
     }
 
     /// 406: none of the accepted media types can be had.

@@ -4,7 +4,7 @@
 //! caller: `strict decoding error: unknown field "spec.foo", duplicate field "spec.bar"`.
 
 use crate::{
-    Map, Value,
+    Map, Value, go,
     schema::{Schema, prune},
 };
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -17,12 +17,13 @@ const LIMIT: usize = 100;
 /// (`duplicate field "spec.x"`). Integers beyond 64 signed bits become floating point numbers, as Go decodes them.
 ///
 /// # Errors
-/// What is not JSON, is followed by something, or is nested more than 127 deep is refused with a text for people.
+/// What is not JSON, is followed by something, or is nested more than 127 deep is refused, in Go's words where Go refuses it as well.
 pub fn decode_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut found = Found { path: String::new(), duplicates: Vec::new() };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Node(&mut found).deserialize(&mut deserializer).map_err(|e| e.to_string())?;
-    deserializer.end().map_err(|e| e.to_string())?;
+    let said = |error: serde_json::Error| go::syntax_error(bytes).unwrap_or_else(|| error.to_string());
+    let value = Node(&mut found).deserialize(&mut deserializer).map_err(said)?;
+    deserializer.end().map_err(said)?;
     Ok((value, found.duplicates))
 }
 

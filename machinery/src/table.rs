@@ -22,6 +22,17 @@ pub use duration::human as human_duration;
 use jiff::Timestamp;
 use serde_json::json;
 
+/// What `ObjectMeta` says of names, which describes the first column.
+pub const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
+    resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \
+    intended for creation idempotence and configuration definition. Cannot be updated. More info: \
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+/// What it says of the time of creation, which describes ages.
+pub const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
+    It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this \
+    value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. \
+    More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 /// How much of the object goes with its row (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
@@ -108,9 +119,16 @@ impl<'a> Printer<'a> {
     /// `columnDefinitions`.
     pub fn headers(&self) -> Value {
         let header = |printed: &Printed<'_>| {
-            let Column { name, kind, format, description, priority, .. } = &printed.column;
+            let Column { name, kind, format, description, priority, cell } = &printed.column;
+            // A column of a CRD without a description is described by its path.
+            let described = match cell {
+                Cell::Path(path) if description.is_empty() => {
+                    format!("Custom resource definition column (in JSONPath format): {path}")
+                }
+                _ => description.clone(),
+            };
             json!({
-                "name": name, "type": kind, "format": format, "description": description, "priority": priority,
+                "name": name, "type": kind, "format": format, "description": described, "priority": priority,
             })
         };
         self.columns.iter().map(header).collect()
@@ -126,9 +144,7 @@ impl<'a> Printer<'a> {
             row.insert("conditions".to_owned(), json!([condition]));
         }
         row.insert("cells".to_owned(), cells.into());
-        if include != IncludeObject::None {
-            row.insert("object".to_owned(), included(object, include));
-        }
+        row.insert("object".to_owned(), included(object, include));
         row.into()
     }
 
@@ -219,7 +235,7 @@ fn name_column() -> Column {
         name: "Name".to_owned(),
         kind: "string".to_owned(),
         format: "name".to_owned(),
-        description: "Name of the object, unique among those of its resource in its namespace.".to_owned(),
+        description: NAME.to_owned(),
         priority: 0,
         cell: Cell::Path(".metadata.name".to_owned()),
     }
@@ -230,15 +246,17 @@ fn age_column() -> Column {
         name: "Age".to_owned(),
         kind: "date".to_owned(),
         format: String::new(),
-        description: "Time since the object was created.".to_owned(),
+        description: CREATED.to_owned(),
         priority: 0,
         cell: Cell::Path(".metadata.creationTimestamp".to_owned()),
     }
 }
 
 fn included(mut object: Value, include: IncludeObject) -> Value {
-    if include == IncludeObject::Object {
-        return object;
+    match include {
+        IncludeObject::Object => return object,
+        IncludeObject::None => return Value::Null,
+        IncludeObject::Metadata => {}
     }
     json!({
         "kind": "PartialObjectMetadata",

@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const NODES: Resource = Resource::cluster("", "v1", "nodes");
+/// The taint of a node that nobody has found ready yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases");
 /// The namespace of nodes' leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -67,7 +69,21 @@ async fn register(node: &Shared, logs_at: SocketAddr) -> Result<(), Error> {
     let now = Timestamp::now();
     let status = status(node, logs_at, now);
     let patch = Patch::Merge(json!({"status": status}));
-    node.client.patch(&NODES, None, &node.name, &patch, &PatchOptions::status()).await.map(drop)
+    let ready: Json = node.client.patch(&NODES, None, &node.name, &patch, &PatchOptions::status()).await?;
+    take_pods(node, &ready).await
+}
+
+/// Takes away the taint that every new node has until somebody finds it ready: this one says itself that it is.
+async fn take_pods(node: &Shared, ready: &Json) -> Result<(), Error> {
+    let taints = ready["spec"]["taints"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rest: Vec<&Json> = taints.iter().filter(|taint| taint["key"] != NOT_READY).collect();
+    if rest.len() == taints.len() {
+        return Ok(());
+    }
+    // Fails if the taints have changed since: the next try reads them anew.
+    let metadata = json!({"resourceVersion": ready["metadata"]["resourceVersion"]});
+    let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"taints": rest}}));
+    node.client.patch(&NODES, None, &node.name, &patch, &PatchOptions::default()).await.map(drop)
 }
 
 async fn renew(node: &Shared) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use crate::{
     token,
 };
 use freehold_machinery::{
-    PlaneId, Status, User,
+    PlaneId, Status, User, go,
     user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
 };
 use std::collections::BTreeMap;
@@ -59,10 +59,30 @@ impl ImpersonationRequest {
         let parts = request.parts().len();
         match (request.name.is_empty(), parts) {
             (true, 0) => Ok(None),
-            (true, _) => Err(Status::bad_request("requested impersonation without impersonating a user")),
+            (true, _) => Err(Status::bad_request(request.nobody())),
             (false, 1..=MAX_PARTS) => Ok(Some(request)),
             _ => Err(Status::bad_request(format!("at most {MAX_PARTS} impersonation headers are allowed"))),
         }
+    }
+
+    /// What is said of a request that names no user.
+    fn nobody(&self) -> String {
+        let list = |items: &[String]| match items {
+            [] => "[]string(nil)".to_owned(),
+            items => {
+                let quoted: Vec<String> = items.iter().map(|item| go::quote(item)).collect();
+                format!("[]string{{{}}}", quoted.join(", "))
+            }
+        };
+        let extra: Vec<String> =
+            self.extra.iter().map(|(key, values)| format!("{}:{}", go::quote(key), list(values))).collect();
+        let extra = if extra.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", extra.join(", ")) };
+        format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, Extra:map[string][]string{extra}}} without \
+             impersonating a user name",
+            go::quote(&self.uid),
+            list(&self.groups)
+        )
     }
 
     /// What the requester must be allowed to impersonate: all of it.

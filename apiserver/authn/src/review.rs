@@ -1,6 +1,7 @@
 //! What others ask about identities: TokenReview, SelfSubjectReview, and the documents with which tokens are verified
 //! outside (<https://openid.net/specs/openid-connect-discovery-1_0.html>).
 
+use crate::TokenError;
 use crate::token::{ServiceAccountLookup, TokenIssuer};
 use freehold_machinery::{Map, PlaneId, User, Value};
 use serde_json::json;
@@ -24,7 +25,10 @@ impl TokenIssuer {
                 "user": user_info(&verified.user),
                 "audiences": verified.audiences,
             }),
-            Err(error) => json!({"user": {}, "error": format!("[invalid bearer token, {error}]")}),
+            Err(error) => json!({"user": {}, "error": match error {
+                TokenError::Unverifiable => "invalid bearer token".to_owned(),
+                error => format!("[invalid bearer token, {error}]"),
+            }}),
         }
     }
 

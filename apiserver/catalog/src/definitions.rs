@@ -3,7 +3,7 @@
 //! The definitions lie compressed in the binary. Who needs some unpacks them, parses those that it needs and drops
 //! them again; only compiled schemas stay, each once however many kinds refer to it.
 
-use crate::builtin::PACKAGES;
+use crate::{builtin::PACKAGES, structs};
 use freehold_machinery::{
     GroupVersionKind, Value,
     schema::{self, Schema},
@@ -89,6 +89,15 @@ static SCHEMAS: LazyLock<HashMap<String, Arc<Schema>>> = LazyLock::new(|| {
         for prefix in STRUCT_PREFIXES {
             if let Some(definition) = sources.get_mut(&format!("{prefix}{name}")) {
                 definition[schema::POINTERS] = fields.clone();
+            }
+        }
+    }
+    for (name, fields) in structs::field_types() {
+        let name = if sources.contains_key(&name) { name } else { format!("io.k8s.api.{name}") };
+        let Some(definition) = sources.get_mut(&name) else { continue };
+        for (field, go) in fields {
+            if let Some(Value::Object(property)) = definition["properties"].get_mut(&field) {
+                property.insert(schema::GO.to_owned(), go);
             }
         }
     }

@@ -105,7 +105,14 @@ fn subresource(ty: &ResourceType, sub: &Subresource) -> Value {
 const ENDING: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
 
 fn verbs(ty: &ResourceType) -> Vec<&'static str> {
-    if ty.terminating { ENDING.to_vec() } else { sorted(&ty.verbs) }
+    // The order in which kube-apiserver lists the verbs of custom resources.
+    const ORDER: [&str; 8] =
+        ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    match (ty.terminating, ty.custom) {
+        (true, _) => ENDING.to_vec(),
+        (false, true) => ORDER.into_iter().filter(|verb| ty.verbs.contains(verb)).collect(),
+        (false, false) => sorted(&ty.verbs),
+    }
 }
 
 fn sorted(verbs: &[&'static str]) -> Vec<&'static str> {
@@ -129,6 +136,15 @@ fn sorted_subresources(ty: &ResourceType) -> Vec<&Subresource> {
 pub fn storage_version_hash(ty: &ResourceType) -> String {
     let stored = &ty.storage.api_version;
     let (group, version) = stored.split_once('/').unwrap_or(("", stored));
+    // What kube-apiserver still keeps in an older version than it prefers.
+    let older = match ty.kind.as_str() {
+        "CustomResourceDefinition" => group == "apiextensions.k8s.io",
+        "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding" => {
+            group == "admissionregistration.k8s.io"
+        }
+        _ => false,
+    };
+    let version = if older && !ty.custom { "v1beta1" } else { version };
     STANDARD.encode(&Sha256::digest(format!("{group}/{version}/{}", ty.kind))[..8])
 }
 

@@ -13,8 +13,10 @@ pub mod discovery;
 mod intern;
 pub mod openapi;
 mod set;
+mod structs;
 
 pub use builtin::{BuiltIn, builtin};
 pub use definitions::{definition_name, schema_of_definition, schema_of_kind};
 pub use intern::{custom_types, share};
 pub use set::{Group, Remote, ServedVersion, TypeSet};
+pub use structs::{difference, internal_name, shown};

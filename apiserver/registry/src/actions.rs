@@ -1,13 +1,14 @@
 //! Subresources that act rather than write their object: binding, eviction, token.
 
 use crate::{Body, DeleteOptions, Object, Operation, Registry, WriteOptions, Written, prepare};
-use freehold_machinery::{Result, Status, Value, meta, status::FieldError};
+use freehold_machinery::{GroupResource, Result, Status, Value, meta};
 use serde_json::json;
 use std::sync::Arc;
 
 impl Registry {
     /// A POST to a subresource. Tokens are issued by the caller, who has the keys.
     pub async fn act(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
+        self.check_action(op, &body.value)?;
         match (op.ty.plural.as_str(), op.subresource.as_deref()) {
             ("pods", Some("binding")) => self.bind(op, &body.value, options).await,
             ("pods", Some("eviction")) => self.evict(op, &body.value, options).await,
@@ -15,17 +16,23 @@ impl Registry {
         }
     }
 
+    /// Checks that the body is of the kind that the subresource speaks.
+    fn check_action(&self, op: &Operation, body: &Value) -> Result<()> {
+        let sub = op.subresource.as_deref().and_then(|name| op.ty.subresource(name));
+        let Some(kind) = sub.map(|sub| &sub.kind) else { return Ok(()) };
+        prepare::check_kind(op, &mut body.clone(), kind).map_err(|failed| failed.of(kind))
+    }
+
     async fn bind(&self, op: &Operation, binding: &Value, options: &WriteOptions) -> Result<Written> {
         let node = binding["target"]["name"].as_str().unwrap_or_default();
         if node.is_empty() {
-            let error = FieldError::required("target.name", "");
-            return Err(Status::invalid("", "Binding", op.name(), &[error]));
+            return Err(Status::new(500, "", "target.name: Required value"));
         }
         let current = self.get(op, "").await?.value();
         let assigned = current["spec"].get("nodeName").and_then(Value::as_str).unwrap_or_default();
         if !assigned.is_empty() {
             let why = format!("pod {} is already assigned to node {assigned:?}", op.name());
-            return Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
+            return Err(Status::conflict(&GroupResource::new("", "pods/binding"), op.name(), &why));
         }
         let mut pod = (*current).clone();
         pod["spec"]["nodeName"] = node.into();
@@ -42,6 +49,9 @@ impl Registry {
     }
 
     async fn evict(&self, op: &Operation, eviction: &Value, options: &WriteOptions) -> Result<Written> {
+        if ![op.name(), ""].contains(&meta::name(eviction)) {
+            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        }
         let given = &eviction["deleteOptions"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let delete = DeleteOptions {

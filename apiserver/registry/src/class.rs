@@ -99,7 +99,9 @@ fn one(types: &Arc<TypeSet>, object: &Value) -> Result<(ObjectPath, Value), Stri
 
 /// What a create makes of it, without what only holds in one plane.
 fn settle(op: &Operation, draft: &mut Value) -> Result<()> {
-    validate::types(&op.ty, draft)?;
+    if let Some(why) = validate::unreadable(&op.ty, draft) {
+        return Err(Status::bad_request(why));
+    }
     validate::default(&op.ty, draft);
     (strategy::of(&op.ty).create)(op, draft);
     if op.ty.group == CRD_GROUP {

@@ -101,6 +101,12 @@ fn events(object: &mut Value, to: &str) {
         rename(map, "reportingController", "reportingComponent");
     } else {
         rename(map, "reportingComponent", "reportingController");
+        // The newer version leaves out who reports where nobody does.
+        for field in ["reportingController", "reportingInstance"] {
+            if map.get(field).is_some_and(|value| value == "") {
+                map.remove(field);
+            }
+        }
     }
 }
 
@@ -121,6 +127,10 @@ fn autoscalers(object: &mut Value, to: &str) {
     let cpu = metrics.as_array().into_iter().flatten().find(|m| m["resource"]["name"] == "cpu");
     if let Some(percent) = cpu.and_then(|m| m["resource"]["target"].get("averageUtilization")) {
         spec.insert("targetCPUUtilizationPercentage".into(), percent.clone());
+    }
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("currentMetrics");
+        status.entry("currentReplicas").or_insert_with(|| 0.into());
     }
 }
 

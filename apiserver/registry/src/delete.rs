@@ -327,7 +327,9 @@ fn mark(op: &Operation, live: &Value, options: &DeleteOptions) -> Value {
     let default = strategy::of(&op.ty).grace(live);
     let grace = options.grace_period.filter(|_| default > 0).unwrap_or(default).max(0);
     let held = live["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    if finalizers.is_empty() && grace == 0 && !held && !meta::is_deleting(live) {
+    // What can be waited for is marked even where there is nothing to wait for.
+    let at_once = grace == 0 && !strategy::of(&op.ty).is_graceful();
+    if finalizers.is_empty() && at_once && !held && !meta::is_deleting(live) {
         return marked;
     }
     let before = live["metadata"]["deletionGracePeriodSeconds"].as_i64();

@@ -66,7 +66,10 @@ impl Token {
             return Err(bad("it is too long"));
         }
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| bad(&error.to_string()))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
+        let said = |error: serde_json::Error| {
+            bad(&freehold_machinery::go::syntax_error(&bytes).unwrap_or_else(|| error.to_string()))
+        };
+        let token: Self = serde_json::from_slice(&bytes).map_err(said)?;
         if token.v != FORMAT || token.start.contains("..") || token.start.split('/').count() > 2 {
             return Err(bad("it was not made here"));
         }
@@ -91,6 +94,7 @@ impl ListOptions {
         let version = parse_version(&self.resource_version).map_err(unreadable)?;
         let matching = self.resource_version_match.as_str();
         if !self.continue_token.is_empty() {
+            Token::decode(&self.continue_token)?;
             if !matching.is_empty() {
                 return Err(forbidden_match("resourceVersionMatch is forbidden when continue is provided"));
             }

@@ -4,7 +4,10 @@ use crate::{
     Operation,
     strategy::{self, StatusMetadata},
 };
-use freehold_machinery::{ResourceType, Result, Status, Value, meta};
+use freehold_apiserver_catalog::{TypeSet, internal_name};
+use freehold_machinery::{
+    GroupVersionKind, Map, ResourceType, Result, Status, Value, go, meta, status::FieldError,
+};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -26,46 +29,99 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     prefix[..end].chars().chain(suffix).collect()
 }
 
-/// Checks that the body is of the type and namespace that the URL names.
-pub(crate) fn check_body(op: &Operation, body: &mut Value, kind: &str, api_version: &str) -> Result<()> {
+/// Checks that the body is of the type that the URL names; what a built-in kind leaves out is filled in.
+pub(crate) fn check_kind(
+    op: &Operation,
+    body: &mut Value,
+    wanted: &GroupVersionKind,
+) -> Result<(), Undecodable> {
     if !body.is_object() {
-        let what = format!(
-            "couldn't get version/kind; json parse error: cannot unmarshal {} into an object",
-            type_of(body)
-        );
-        return Err(Status::bad_request(what));
+        let why = format!("cannot unmarshal {} into an object", go::word(body));
+        return Err(Undecodable::Why(why));
     }
-    for (field, expected) in [("apiVersion", api_version), ("kind", kind)] {
-        let given = body.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
-        if given.is_empty() && !op.ty.custom {
-            body[field] = expected.into();
-        } else if given.is_empty() {
-            return Err(Status::bad_request(format!(
-                "Object '{}' is missing in 'unstructured'",
-                capital(field)
-            )));
-        } else if given != expected {
-            let what = if field == "kind" { "kind" } else { "API version" };
-            return Err(Status::bad_request(format!(
-                "the {what} in the data ({given}) does not match the expected {what} ({expected})"
-            )));
+    let expected = [("apiVersion", wanted.api_version()), ("kind", wanted.kind.clone())];
+    for (field, expected) in &expected {
+        if body.get(*field).and_then(Value::as_str).unwrap_or_default().is_empty() {
+            body[*field] = expected.clone().into();
         }
     }
-    check_namespace(op, body)
+    let given = |field: &str| body[field].as_str().unwrap_or_default();
+    let (version, kind) = (given("apiVersion"), given("kind"));
+    let [(_, wanted_version), (_, wanted_kind)] = &expected;
+    if kind != wanted_kind && op.ty.custom {
+        let error = FieldError::invalid("kind", kind.into(), format!("must be {wanted_kind}"));
+        return Err(Status::invalid(&wanted.group, kind, meta::name(body), &[error]).into());
+    }
+    let other = kind != wanted_kind || (version != wanted_version && !op.ty.custom);
+    if let Some(why) = other.then(|| unknown_conversion(version, kind, wanted)).flatten() {
+        let short = version.split_once('/').map_or(version, |(_, short)| short);
+        return Err(Undecodable::Other { kind: kind.to_owned(), version: short.to_owned(), why });
+    }
+    if version != wanted_version {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted_version})"
+        ))
+        .into());
+    }
+    Ok(())
 }
 
-fn capital(field: &str) -> &str {
-    if field == "kind" { "Kind" } else { "apiVersion" }
+/// Why an object of a kind can't be read as one of a built-in kind; `None` where it can.
+fn unknown_conversion(version: &str, kind: &str, wanted: &GroupVersionKind) -> Option<String> {
+    let (group, short) = version.split_once('/').unwrap_or(("", version));
+    let types = TypeSet::builtin();
+    let item = kind.strip_suffix("List").unwrap_or(kind);
+    if types.by_kind(group, short, kind).or_else(|| types.by_kind(group, short, item)).is_none() {
+        return Some(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        ));
+    }
+    if group == wanted.group && kind == wanted.kind {
+        return None;
+    }
+    let target = internal_name(wanted).unwrap_or(&wanted.kind);
+    Some(format!("converting ({short}.{kind}) to ({target}): unknown conversion"))
 }
 
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Array(_) => "array",
-        Value::String(_) => "string",
-        Value::Number(_) => "number",
-        Value::Bool(_) => "bool",
-        Value::Null => "null",
-        Value::Object(_) => "object",
+/// Why a body could not be read.
+pub(crate) enum Undecodable {
+    /// It doesn't fit its kind; the request says how it is told.
+    Why(String),
+    /// It is of a kind that this one can't be made of.
+    Other {
+        /// What it is.
+        kind: String,
+        /// The version within its group.
+        version: String,
+        /// Why.
+        why: String,
+    },
+    /// This is to be answered.
+    Status(Status),
+}
+
+impl From<Status> for Undecodable {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl Undecodable {
+    /// The answer for a body of a kind.
+    pub(crate) fn of(self, kind: &GroupVersionKind) -> Status {
+        match self {
+            Self::Status(status) => status,
+            Self::Other { kind: given, version, why } => Status::bad_request(format!(
+                "{given} in version {version:?} cannot be handled as a {}: {why}",
+                kind.kind
+            )),
+            Self::Why(why) => {
+                let GroupVersionKind { version, kind, .. } = kind;
+                Status::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+                ))
+            }
+        }
     }
 }
 
@@ -93,6 +149,7 @@ pub(crate) fn for_create(ty: &ResourceType, object: &mut Value, now: &str) {
     {
         metadata.remove(field);
     }
+    drop_empty(metadata);
     metadata.insert("uid".into(), Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".into(), now.into());
     if ty.generation {
@@ -103,6 +160,15 @@ pub(crate) fn for_create(ty: &ResourceType, object: &mut Value, now: &str) {
     {
         map.remove("status");
     }
+}
+
+/// Lists and maps of metadata without anything in them are as good as absent.
+fn drop_empty(metadata: &mut Map) {
+    metadata.retain(|field, value| {
+        let empty =
+            value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+        !(METADATA.contains(&field.as_str()) && (empty || value.is_null()))
+    });
 }
 
 /// Fields of `metadata` that only the server writes.
@@ -141,13 +207,53 @@ pub(crate) fn for_update(op: &Operation, object: &mut Value, live: &Value) {
                 meta::set(object, "resourceVersion", version);
             }
         }
+        Some("ephemeralcontainers") => {
+            let list = object["spec"]["ephemeralContainers"].take();
+            keep_but(object, live, |kept| match list {
+                Value::Null => {}
+                list => kept["spec"]["ephemeralContainers"] = list,
+            });
+        }
+        Some("resize") => {
+            let sent = object["spec"].take();
+            keep_but(object, live, |kept| resized(&mut kept["spec"], &sent));
+        }
         Some(_) => {}
         None if op.ty.has_status() => copy_field(object, live, "status"),
         None => {}
     }
-    if op.ty.generation && changed_outside_metadata(object, live, op.ty.has_status()) {
+    drop_empty(meta::metadata_mut(object));
+    // A binding is no change of the wanted state.
+    let counts = op.ty.generation && op.subresource.as_deref() != Some("binding");
+    if counts && changed_outside_metadata(object, live, op.ty.has_status()) {
         let next = live["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         meta::set(object, "generation", next);
+    }
+}
+
+/// The live object with a change, the managed fields and version of what was sent.
+fn keep_but(object: &mut Value, live: &Value, change: impl FnOnce(&mut Value)) {
+    let mut kept = live.clone();
+    for field in ["managedFields", "resourceVersion"] {
+        copy_field(&mut kept["metadata"], &object["metadata"], field);
+    }
+    change(&mut kept);
+    *object = kept;
+}
+
+/// Takes the resources of containers over, those of one name each.
+fn resized(spec: &mut Value, sent: &Value) {
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let of_name = |other: &&Value| other["name"] == container["name"];
+            let Some(sent) = sent[list].as_array().into_iter().flatten().find(of_name).cloned() else {
+                continue;
+            };
+            for field in ["resources", "resizePolicy"] {
+                copy_field(container, &sent, field);
+            }
+        }
     }
 }
 

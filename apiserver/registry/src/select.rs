@@ -37,7 +37,7 @@ impl Selection {
                 || path == "metadata.namespace"
                 || ty.selectable_fields.iter().any(|f| f == path)
         };
-        fields.check(known).map_err(Status::bad_request)?;
+        fields.check(known).map_err(|label| Status::bad_request(unknown_field(ty, &label)))?;
         let kind = match ty.custom {
             true => Kind::Custom,
             false if ty.storage.group.is_empty() && ty.storage.resource == "events" => Kind::Event,
@@ -86,6 +86,22 @@ impl Selection {
         };
         let other = self.converted.as_ref().is_some_and(|version| entry.field("apiVersion") != version);
         self.labels.matches(|key| entry.label(key)) && (other || self.fields.matches(field))
+    }
+}
+
+/// What is said of a field that is not selectable: kinds without any of their own name those that all have.
+fn unknown_field(ty: &ResourceType, why: &str) -> String {
+    let label = why.rsplit(": ").next().unwrap_or_default();
+    match (ty.group.as_str(), ty.plural.as_str()) {
+        _ if ty.custom => why.to_owned(),
+        ("batch", "jobs") => format!("field label {label:?} not supported for Job"),
+        ("resource.k8s.io", "resourceslices") => {
+            format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
+        }
+        _ if ty.selectable_fields.is_empty() => {
+            format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+        _ => why.to_owned(),
     }
 }
 

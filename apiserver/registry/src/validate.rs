@@ -4,35 +4,19 @@ use crate::{Operation, class, definitions, strategy};
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     apply::FieldSet,
-    crd, meta,
+    crd, go, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
     schema,
     status::{FieldError, FieldErrorKind},
 };
 use std::sync::LazyLock;
 
-/// Refuses values of the wrong JSON type before anything is made of them: built-in kinds fail to decode, custom ones to
-/// validate.
-pub(crate) fn types(ty: &ResourceType, object: &Value) -> Result<()> {
-    if ty.custom {
-        return Ok(());
-    }
-    let Some(schema) = ty.schema.get() else { return Ok(()) };
-    // A null in a built-in kind is a field that is not there, and is dropped with the defaulting.
-    let is_null = |e: &FieldError| e.value.as_ref().is_some_and(|value| value == "null");
-    // No bytes are bytes, in Go.
-    let is_nothing = |e: &FieldError| {
-        e.value.as_ref().is_some_and(|value| value == "") && e.detail.contains("of type byte")
-    };
-    let wrong = |e: &FieldError| e.kind == FieldErrorKind::TypeInvalid && !is_null(e) && !is_nothing(e);
-    match schema::validate(object, schema, None).into_iter().find(wrong) {
-        Some(error) => {
-            let (kind, version) = (&ty.kind, &ty.version);
-            Err(Status::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {kind}: json: {error}"
-            )))
-        }
-        None => Ok(()),
+/// What keeps an object from being read as one of its type: values of the wrong JSON type, of custom resources in their
+/// metadata only; what else is wrong with those is found when they are validated.
+pub(crate) fn unreadable(ty: &ResourceType, object: &Value) -> Option<String> {
+    match ty.custom {
+        true => go::object_meta_mismatch(&object["metadata"]),
+        false => go::mismatch(object, ty.schema.get()?),
     }
 }
 
@@ -78,7 +62,7 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
         Some(old) => {
             let mut errors = validate_metadata_update(object, old);
             errors.retain(|error| error.field != "metadata.resourceVersion");
-            errors
+            repeated(ty, object, errors)
         }
         None => validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced),
     };
@@ -102,7 +86,31 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(&ty.group, &ty.kind, meta::name(object), &errors))
+    let shown = |error: &FieldError| match ty.custom {
+        true => None,
+        false => error
+            .value
+            .as_ref()
+            .filter(|v| v.is_object() || v.is_array())
+            .and_then(|value| freehold_apiserver_catalog::shown(&ty.gvk(), &error.field, value)),
+    };
+    // Events are of core, whoever asks for them.
+    let group = if ty.plural == "events" && !ty.custom { "" } else { ty.group.as_str() };
+    Err(Status::invalid_shown(group, &ty.kind, meta::name(object), &errors, &shown))
+}
+
+/// Errors of metadata as often as kube-apiserver finds them in an update: the rules for all objects and those of the kind
+/// look at them, and most kinds check the whole object once more each time.
+fn repeated(ty: &ResourceType, object: &Value, update: Vec<FieldError>) -> Vec<FieldError> {
+    let whole = || validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced);
+    let once = ty.group == "apps" || (ty.group.is_empty() && ty.plural == "services");
+    let passes: Vec<FieldError> = match (ty.custom, once) {
+        (true, _) => Vec::new(),
+        (false, true) => whole(),
+        (false, false) => whole().into_iter().chain(update.clone()).chain(whole()).collect(),
+    };
+    let again = if ty.custom || once { update.clone() } else { Vec::new() };
+    update.into_iter().chain(again).chain(passes).collect()
 }
 
 /// What a client should know of what it wrote.
@@ -145,10 +153,11 @@ fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldErr
     let mut errors = schema::validate::against(object, schema, old, "");
     let unreadable = [FieldErrorKind::Invalid, FieldErrorKind::TypeInvalid];
     errors.retain(|error| {
-        unreadable.contains(&error.kind) && !special.iter().any(|own| own.field == error.field)
+        unreadable.contains(&error.kind)
+            && !error.field.starts_with("metadata.")
+            && !special.iter().any(|own| own.field == error.field)
     });
-    errors.extend(special);
-    errors
+    special.into_iter().chain(errors).collect()
 }
 
 /// What the main endpoint of a type with a status subresource does not write.

@@ -169,7 +169,9 @@ impl Registry {
         };
         let operations = Value::Array(response.patch);
         let patched = patch::json(object, &operations).map_err(|status| refused(status.message))?;
-        validate::types(seen.ty, &patched).map_err(|status| refused(status.message))?;
+        if let Some(why) = validate::unreadable(seen.ty, &patched) {
+            return Err(refused(why));
+        }
         if patched == *object {
             return Ok(None);
         }

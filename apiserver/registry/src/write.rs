@@ -2,14 +2,14 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, admit::Admitted,
-    convert, delete, prepare, scale, strategy, validate,
+    convert, delete, prepare, prepare::Undecodable, scale, strategy, validate,
 };
 use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::{
     GroupVersionKind, Result, Status, Value,
     apply::{self, Options},
-    meta, patch, schema,
+    go, meta, patch, schema,
     status::FieldError,
 };
 use std::{borrow::Cow, sync::Arc};
@@ -94,6 +94,14 @@ impl Registry {
                 None => None,
             };
             let mut warnings = Vec::new();
+            if live.is_some() && matches!(want, Want::Create(_)) {
+                // What else is wrong with it is told first.
+                if let Some(draft) = self.draft(op, &want, None, options, &mut warnings)? {
+                    let dry = WriteOptions { dry_run: true, ..options.clone() };
+                    self.settle(op, draft, None, own, &path, &dry).await?;
+                }
+                return Err(Status::already_exists(&op.ty.group_resource(), op.name()));
+            }
             let draft = self.draft(op, &want, live.as_ref(), options, &mut warnings)?;
             let Some(draft) = draft else {
                 let live = live.ok_or_else(|| op.not_found())?;
@@ -133,14 +141,13 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<Option<Value>> {
         let now = prepare::now();
-        let (group_resource, name) = (op.ty.group_resource(), op.name());
+        let name = op.name();
         let draft = match (want, live) {
-            (Want::Create(_), Some(_)) => return Err(Status::already_exists(&group_resource, name)),
-            (Want::Create(body), None) => self.decode(op, body, options, warnings)?,
+            (Want::Create(body), _) => self.read(op, body, options, warnings)?,
             (Want::Update(_), None) if !strategy::of(&op.ty).create_on_update || op.subresource.is_some() => {
                 return Err(op.not_found());
             }
-            (Want::Update(body), _) => self.decode(op, body, options, warnings)?,
+            (Want::Update(body), _) => self.read(op, body, options, warnings)?,
             (Want::Patch(Patch::Apply(body)), _) => {
                 if live.is_none() && op.subresource.is_some() {
                     return Err(op.not_found());
@@ -174,7 +181,7 @@ impl Registry {
             {
                 let detail = "must be specified for an update";
                 let error = FieldError::invalid("metadata.resourceVersion", 0.into(), detail);
-                return Err(Status::invalid(&op.ty.group, &op.ty.kind, name, &[error]));
+                return Err(Status::invalid(&op.ty.group, &op.ty.plural, name, &[error]));
             }
             Some(live) => check_precondition(op, &draft, &given, live)?,
             None => {}
@@ -192,7 +199,22 @@ impl Registry {
     fn own(&self, op: &Operation, live: Option<&Live>, draft: &mut Value, options: &WriteOptions, now: &str) {
         let api_version = op.ty.api_version();
         let options = managers(op, options, &api_version, now);
+        // Who binds a pod owns nothing of it.
+        if op.subresource.as_deref() == Some("binding") {
+            return;
+        }
         apply::update(live.map(|live| &live.value), draft, &options);
+    }
+
+    /// An object that the client sent whole.
+    fn read(
+        &self,
+        op: &Operation,
+        body: &Body,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        self.decode(op, body, options, warnings).map_err(|failed| failed.of(&spoken(op)))
     }
 
     fn decode(
@@ -201,19 +223,23 @@ impl Registry {
         body: &Body,
         options: &WriteOptions,
         warnings: &mut Vec<String>,
-    ) -> Result<Value> {
-        let GroupVersionKind { group, version, kind } = match op.subresource.as_deref() {
-            Some("scale") => op.ty.subresource("scale").ok_or_else(Status::no_such_resource)?.kind.clone(),
-            _ => op.ty.gvk(),
-        };
-        let api_version = if group.is_empty() { version } else { format!("{group}/{version}") };
+    ) -> Result<Value, Undecodable> {
         let mut value = body.value.clone();
-        prepare::check_body(op, &mut value, &kind, &api_version)?;
-        if op.subresource.as_deref() != Some("scale") {
+        let kind = spoken(op);
+        prepare::check_kind(op, &mut value, &kind)?;
+        if op.subresource.as_deref() == Some("scale") {
+            let schema = freehold_apiserver_catalog::schema_of_kind(&kind);
+            if let Some(why) = schema.and_then(|schema| go::mismatch(&value, schema)) {
+                return Err(Undecodable::Why(why));
+            }
+        } else {
+            if let Some(why) = validate::unreadable(&op.ty, &value) {
+                return Err(Undecodable::Why(why));
+            }
             self.check_fields(op, &value, &body.duplicates, options.field_validation, warnings)?;
-            validate::types(&op.ty, &value)?;
             validate::prune(&op.ty, &mut value);
         }
+        prepare::check_namespace(op, &mut value)?;
         Ok(value)
     }
 
@@ -225,7 +251,7 @@ impl Registry {
         duplicates: &[String],
         mode: FieldValidation,
         warnings: &mut Vec<String>,
-    ) -> Result<()> {
+    ) -> Result<(), Undecodable> {
         if mode == FieldValidation::Ignore {
             return Ok(());
         }
@@ -234,16 +260,7 @@ impl Registry {
         problems.extend_from_slice(duplicates);
         match mode {
             FieldValidation::Strict if !problems.is_empty() => {
-                let kind = &op.ty.kind;
-                let list = problems.join(", ");
-                Err(Status::bad_request(if op.ty.custom {
-                    format!("strict decoding error: {list}")
-                } else {
-                    format!(
-                        "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {list}",
-                        op.ty.version
-                    )
-                }))
+                Err(Undecodable::Why(format!("strict decoding error: {}", problems.join(", "))))
             }
             _ => {
                 warnings.extend(problems);
@@ -267,6 +284,7 @@ impl Registry {
         } else {
             live
         };
+        let mut shown = None;
         let (value, duplicates) = match patch {
             Patch::Json(patch) => (patch::json(base, patch)?, Vec::new()),
             Patch::Merge(body) => (patch::merge(base, &body.value), body.duplicates.clone()),
@@ -275,19 +293,33 @@ impl Registry {
                     let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
                     Status::unsupported_media_type("application/strategic-merge-patch+json", accepted)
                 })?;
-                (patch::strategic(base, &body.value, schema)?, body.duplicates.clone())
+                let merged = patch::strategic(base, &body.value, schema)?;
+                let text = patch::go_text(&body.value);
+                if let Some(why) = go::unrestorable(&merged, schema) {
+                    return Err(Status::unreadable_patch(&text, &why));
+                }
+                shown = Some(text);
+                (merged, body.duplicates.clone())
             }
             Patch::Apply(_) => return Err(Status::internal("an apply is not merged here")),
         };
+        let body = Body { value, duplicates };
+        let value = self.decode(op, &body, options, warnings).map_err(|failed| match failed {
+            Undecodable::Why(why) | Undecodable::Other { why, .. } => {
+                Status::unreadable_patch(&shown.unwrap_or_else(|| go::json(&body.value)), &why)
+            }
+            failed => failed.of(&spoken(op)),
+        })?;
         if meta::name(&value) != op.name() {
             return Err(misnamed(op, meta::name(&value)));
         }
         let uid = meta::uid(&value);
         if !uid.is_empty() && uid != meta::uid(live) {
+            // The rules for all objects and those for updates both find it.
             let error = FieldError::invalid("metadata.uid", uid.into(), "field is immutable");
-            return Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), &[error]));
+            return Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), &[error.clone(), error]));
         }
-        self.decode(op, &Body { value, duplicates }, options, warnings)
+        Ok(value)
     }
 
     fn apply(
@@ -316,7 +348,6 @@ impl Registry {
                 }
                 (FieldValidation::Warn, found) => warnings.push(found),
             }
-            validate::types(&op.ty, &config)?;
         }
         match meta::name(&config) {
             "" => meta::set(&mut config, "name", op.name()),
@@ -324,7 +355,12 @@ impl Registry {
             _ => {}
         }
         let given = meta::resource_version(&config).to_owned();
+        let uid = meta::uid(&config);
         match live {
+            Some(live) if !uid.is_empty() && uid != meta::uid(&live.value) => {
+                let error = FieldError::invalid("metadata.uid", uid.into(), "field is immutable");
+                return Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), &[error.clone(), error]));
+            }
             Some(live) => check_precondition(op, &config, &given, live)?,
             None if !meta::uid(&config).is_empty() => {
                 let uid = meta::uid(&config);
@@ -506,6 +542,13 @@ fn managers<'a>(
         schema: op.ty.schema.get().map(|schema: &Arc<schema::Schema>| &**schema),
         reset_fields: reset,
     }
+}
+
+/// The kind of the bodies of a request: the resource's own, or that of its scale.
+fn spoken(op: &Operation) -> GroupVersionKind {
+    let scale =
+        op.subresource.as_deref().filter(|name| *name == "scale").and_then(|name| op.ty.subresource(name));
+    scale.map_or_else(|| op.ty.gvk(), |scale| scale.kind.clone())
 }
 
 /// The name in the body is not that of the URL.

@@ -1,43 +1,42 @@
-//! Connections to Pods (`exec`, `attach`, `portforward`, `proxy`): admitted as kube-apiserver admits them. What they lead
-//! to is not there: nodes run Pods without a way into them.
+//! What connects a client with a pod, a service or a node: `exec`, `attach`, `portforward` and `proxy`.
+//!
+//! Pods of a project's plane run nowhere, and what its objects call an address is whatever somebody wrote there: nothing is
+//! ever dialled. Clients get what kube-apiserver says where it reaches nobody: of what they asked wrongly first.
 
-use crate::{call::Call, respond::Reply};
+use crate::{call::Call, info::ResourcePath, logs};
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{ResourceType, Status, Value};
+use freehold_machinery::{Status, Value};
+use http::header;
 use serde_json::json;
+use std::{net::IpAddr, sync::Arc};
 
-/// The kind of a connection's options; `None` for a subresource that is no connection.
-pub(crate) fn options_kind(ty: &ResourceType, subresource: Option<&str>) -> Option<&'static str> {
-    if !ty.group.is_empty() || ty.plural != "pods" {
-        return None;
-    }
-    Some(match subresource? {
-        "attach" => "PodAttachOptions",
-        "exec" => "PodExecOptions",
-        "portforward" => "PodPortForwardOptions",
-        "proxy" => "PodProxyOptions",
-        _ => return None,
-    })
+/// The subresources that connect.
+pub(crate) const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
+/// Refuses a connection, in kube-apiserver's words.
+pub(crate) async fn serve(call: &Call<'_>, op: &Operation) -> Status {
+    let refused = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
+        ("pods", Some("proxy")) => pod_proxy(call, op).await,
+        ("services", Some("proxy")) => service_proxy(call, op).await,
+        ("nodes", Some("proxy")) => node_proxy(call, op).await,
+        ("pods", Some(what)) => stream(call, op, what != "portforward").await,
+        _ => Err(Status::no_such_resource()),
+    };
+    refused.err().unwrap_or_else(|| Status::unavailable("nobody was reached"))
 }
 
-/// Admits a connection, and says that it leads nowhere.
-pub(crate) async fn serve(call: &Call<'_>, op: Operation, kind: &str) -> Result<Reply, Status> {
-    if op.namespace.is_none() {
-        return Err(Status::no_such_resource());
-    }
-    if !matches!(call.info.verb.as_str(), "create" | "get") {
-        return Err(Status::method_not_allowed(&op.ty.group_resource(), &call.info.verb));
-    }
-    let name = op.name.clone().unwrap_or_default();
-    let whole = Operation { subresource: None, ..op.clone() };
-    let pod = call.edge.backend.get(&call.target, whole, "").await?.value();
-    let what = op.subresource.clone().unwrap_or_default();
-    call.edge.backend.admit_connect(&call.target, op, options(call, kind)).await?;
-    if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
-        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
-    }
-    let why = format!("{what}: the node of pod {name} has no way into its Pods");
-    Err(Status::new(501, "NotImplemented", why))
+type Refused = Result<(), Status>;
+
+async fn object(call: &Call<'_>, op: &Operation, name: &str) -> Result<Arc<Value>, Status> {
+    let whole = Operation { subresource: None, name: Some(name.to_owned()), ..op.clone() };
+    Ok(call.edge.backend.get(&call.target, whole, "").await?.value())
+}
+
+/// Asks admission about a connection to a pod.
+async fn admit(call: &Call<'_>, op: &Operation) -> Refused {
+    let sub = op.subresource.as_deref().and_then(|name| op.ty.subresource(name));
+    let kind = sub.map_or("", |sub| sub.kind.kind.as_str());
+    call.edge.backend.admit_connect(&call.target, op.clone(), options(call, kind)).await.map(drop)
 }
 
 fn options(call: &Call<'_>, kind: &str) -> Value {
@@ -61,4 +60,141 @@ fn options(call: &Call<'_>, kind: &str) -> Value {
         options["ports"] = ports.into();
     }
     options
+}
+
+/// A stream into a container, or to a pod's ports, by way of its node.
+async fn stream(call: &Call<'_>, op: &Operation, into_container: bool) -> Refused {
+    let name = op.name.as_deref().unwrap_or_default();
+    let pod = object(call, op, name).await?;
+    admit(call, op).await?;
+    if into_container {
+        logs::container(&pod, name, call.query.text("container"))?;
+    }
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    let found = logs::node_of(call, op, node).await.map_err(|status| match status.code {
+        404 => Status::not_found(&op.ty.group_resource(), node),
+        _ => status,
+    })?;
+    let (host, port) = logs::address(&found)?;
+    if !call.parts.headers.contains_key(header::UPGRADE) {
+        return Err(Status::bad_request("Upgrade request required"));
+    }
+    let why = format!("error dialing backend: dial tcp {host}:{port}: connect: no route to host");
+    Err(Status::new(500, "", why))
+}
+
+/// `[scheme:]name[:port]`; `None` for anything else.
+fn parts(text: &str) -> Option<(&str, &str)> {
+    match text.split(':').collect::<Vec<_>>()[..] {
+        [name] => Some((name, "")),
+        [name, port] => Some((name, port)),
+        ["" | "http" | "https", name, port] => Some((name, port)),
+        _ => None,
+    }
+}
+
+fn unreachable(host: &str, port: &str) -> Status {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let why = format!("error trying to reach service: dial tcp {host}:{port}: connect: no route to host");
+    Status::unavailable(why)
+}
+
+/// An address that could be somebody's.
+fn allowed(address: &str) -> Refused {
+    let usable = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_unspecified(),
+    };
+    match address.parse().is_ok_and(usable) {
+        true => Ok(()),
+        false => Err(Status::bad_request("address not allowed")),
+    }
+}
+
+async fn pod_proxy(call: &Call<'_>, op: &Operation) -> Refused {
+    let given = op.name.as_deref().unwrap_or_default();
+    let Some((name, port)) = parts(given) else {
+        return Err(Status::bad_request(format!("invalid pod request {given:?}")));
+    };
+    let pod = object(call, op, name).await?;
+    admit(call, op).await?;
+    let address = pod["status"]["podIP"].as_str().unwrap_or_default();
+    allowed(address)?;
+    let first = pod["spec"]["containers"][0]["ports"][0]["containerPort"].as_u64().unwrap_or(80).to_string();
+    Err(unreachable(address, if port.is_empty() { &first } else { port }))
+}
+
+async fn service_proxy(call: &Call<'_>, op: &Operation) -> Refused {
+    let given = op.name.as_deref().unwrap_or_default();
+    let Some((name, port)) = parts(given) else {
+        return Err(Status::bad_request(format!("invalid service request {given:?}")));
+    };
+    let service = object(call, op, name).await?;
+    let wanted = |entry: &&Value| {
+        port.is_empty()
+            || entry["name"] == port
+            || entry["port"].as_u64().is_some_and(|n| n.to_string() == port)
+    };
+    let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !ports.iter().any(|entry| wanted(&entry)) {
+        return Err(Status::unavailable(format!("no service port {port:?} found for service {name:?}")));
+    }
+    let ty = op.types.find("", "v1", "endpoints").ok_or_else(Status::no_such_resource)?;
+    let endpoints = Operation { ty: ty.clone(), ..op.clone() };
+    let found = object(call, &endpoints, name).await.map_err(|status| match status.code {
+        404 => Status::not_found(&op.ty.group_resource(), name),
+        _ => status,
+    })?;
+    for subset in found["subsets"].as_array().into_iter().flatten() {
+        let port = subset["ports"][0]["port"].as_u64().unwrap_or(80).to_string();
+        if let Some(address) = subset["addresses"][0]["ip"].as_str() {
+            allowed(address)?;
+            return Err(unreachable(address, &port));
+        }
+    }
+    Err(Status::unavailable(format!("no endpoints available for service {name:?}")))
+}
+
+async fn node_proxy(call: &Call<'_>, op: &Operation) -> Refused {
+    let given = op.name.as_deref().unwrap_or_default();
+    let Some((name, _)) = parts(given) else {
+        return Err(Status::bad_request(format!("invalid node request {given:?}")));
+    };
+    let ty = op.types.find("", "v1", "nodes").ok_or_else(Status::no_such_resource)?;
+    let path = ResourcePath { name: Some(name.to_owned()), named: true, ..ResourcePath::default() };
+    let node = call.edge.backend.get(&call.target, call.operation(&op.types, ty, &path), "").await?.value();
+    let (host, port) = logs::address(&node)?;
+    allowed(&host)?;
+    Err(unreachable(&host, &port.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxied_name_may_have_a_scheme_and_a_port() {
+        let rows = [
+            ("a", Some(("a", ""))),
+            ("a:80", Some(("a", "80"))),
+            ("https:a:web", Some(("a", "web"))),
+            ("ftp:a:80", None),
+            ("a:b:c:d", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(parts(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_the_machine_itself_are_not_allowed() {
+        for (address, good) in
+            [("10.0.0.1", true), ("127.0.0.1", false), ("", false), ("169.254.1.1", false), ("::1", false)]
+        {
+            assert_eq!(allowed(address).is_ok(), good, "{address}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written};
-use freehold_machinery::{ResourceType, Status, Value};
+use freehold_machinery::{ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
 
@@ -40,6 +40,9 @@ pub(crate) async fn dispatch(
         };
     };
     let types = call.types().await?;
+    if types.group(&path.group).is_none() {
+        return Ok(respond::no_page());
+    }
     let at = (path.group.as_str(), path.version.as_str());
     if aggregated::is_remote(&types, at) {
         return aggregated::serve(call, at, upgrade, body).await;
@@ -47,18 +50,17 @@ pub(crate) async fn dispatch(
     let ty = find(&types, path)?.clone();
     *call.known = true;
     let op = call.operation(&types, &ty, path);
-    if let Some(kind) = connect::options_kind(&ty, op.subresource.as_deref()) {
-        return connect::serve(call, op, kind).await;
-    }
     check(&op, path, &call.info.verb)?;
-    let mut reply = match (op.subresource.as_deref(), reviews::find(&ty)) {
-        (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await?,
-        (None, Some(review)) => reviews::serve(call, review, &op, body).await?,
-        _ => verb(call, op, body).await?,
+    let outcome = match (op.subresource.as_deref(), reviews::find(&ty)) {
+        (Some(sub), _) if connect::CONNECT.contains(&sub) => return Err(connect::serve(call, &op).await),
+        (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await,
+        (None, Some(review)) => reviews::serve(call, review, &op, body).await,
+        _ => verb(call, op, body).await,
     };
-    if let Some(deprecation) = &ty.deprecation {
-        respond::warn(&mut reply, std::slice::from_ref(deprecation));
-    }
+    let Some(deprecation) = &ty.deprecation else { return outcome };
+    let mut reply =
+        outcome.unwrap_or_else(|status| respond::failure(&call.parts.headers, call.query, &status));
+    respond::warn(&mut reply, std::slice::from_ref(deprecation));
     Ok(reply)
 }
 
@@ -88,7 +90,7 @@ fn check(op: &Operation, path: &crate::info::ResourcePath, verb: &str) -> Result
         && (verb == "create") == path.named
         && matches!(verb, "create" | "update" | "patch");
     if needs_namespace || needs_name || !verbs.contains(&verb) {
-        return Err(Status::method_not_allowed(&ty.group_resource(), verb));
+        return Err(Status::no_such_method());
     }
     Ok(())
 }
@@ -103,7 +105,7 @@ async fn verb(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, S
         "patch" => patch(call, op, body).await,
         "delete" => delete(call, op, body).await,
         "deletecollection" => delete_collection(call, op, body).await,
-        other => Err(Status::method_not_allowed(&op.ty.group_resource(), other)),
+        _ => Err(Status::no_such_method()),
     }
 }
 
@@ -143,11 +145,19 @@ pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming)
         Some(sub) => &sub.kind.kind,
         None => &op.ty.kind,
     };
-    let body = read::decode(&bytes, format).map_err(|why| read::unrecognized(kind, &why, &bytes))?;
-    match body.value {
-        Value::Object(_) => Ok(body),
-        _ => Err(read::unrecognized(kind, "couldn't get version/kind; the body is no object", &bytes)),
+    let unrecognized = |why: String| Status::bad_request(read::unrecognized(kind, &why, &bytes));
+    let body = read::object(&bytes, format).map_err(unrecognized)?;
+    if op.ty.custom && op.subresource.as_deref() != Some("scale") {
+        for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
+            if body.value[field].as_str().unwrap_or_default().is_empty() {
+                return Err(unrecognized(format!(
+                    "Object '{name}' is missing in '{}'",
+                    String::from_utf8_lossy(&bytes)
+                )));
+            }
+        }
     }
+    Ok(body)
 }
 
 async fn patch(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
@@ -175,6 +185,7 @@ fn check_patch_type(op: &Operation, media_type: &str) -> Result<(), Status> {
     let types: Vec<&str> = PATCHES.iter().filter(served).copied().collect();
     match types.contains(&media_type) {
         true => Ok(()),
+        false if !op.ty.custom => Err(Status::no_such_media_type()),
         false => Err(Status::unsupported_media_type(media_type, &types.join(", "))),
     }
 }
@@ -182,11 +193,44 @@ fn check_patch_type(op: &Operation, media_type: &str) -> Result<(), Status> {
 fn read_patch(media_type: &str, bytes: &[u8]) -> Result<Patch, Status> {
     if media_type == APPLY {
         let body = read::decode(bytes, negotiate::Format::Yaml);
-        let body = body.map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
+        let body = body
+            .map_err(|why| Status::bad_request(format!("error decoding YAML: {}", read::yaml_error(&why))))?;
+        if !body.value.is_object() && !body.value.is_null() {
+            return Err(Status::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go \
+                 value of type map[string]interface {{}}",
+                go::word(&body.value)
+            )));
+        }
         return Ok(Patch::Apply(body));
     }
+    let undecodable = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
+    let strategic = media_type == "application/strategic-merge-patch+json";
     let body = read::decode(bytes, negotiate::Format::Json)
-        .map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))?;
+        .map_err(|why| if strategic { Status::bad_request(why) } else { undecodable(why) })?;
+    let into = |value: &Value, target: &str| {
+        format!("json: cannot unmarshal {} into Go value of type {target}", go::word(value))
+    };
+    const MAP: &str = "map[string]interface {}";
+    match (media_type, &body.value) {
+        ("application/json-patch+json", Value::Array(operations)) => {
+            if let Some(other) =
+                operations.iter().find(|operation| !operation.is_object() && !operation.is_null())
+            {
+                return Err(undecodable(into(other, "handlers.jsonPatchOp")));
+            }
+        }
+        ("application/json-patch+json", Value::Null) => {}
+        ("application/json-patch+json", other) => {
+            return Err(undecodable(into(other, "[]handlers.jsonPatchOp")));
+        }
+        (_, Value::Object(_)) => {}
+        ("application/merge-patch+json", Value::Null) => {
+            return Err(Status::bad_request("Invalid JSON Patch"));
+        }
+        ("application/merge-patch+json", other) => return Err(undecodable(into(other, MAP))),
+        (_, other) => return Err(Status::bad_request(into(other, MAP))),
+    }
     match media_type {
         "application/json-patch+json" => {
             let operations = body.value.as_array().map_or(0, Vec::len);
@@ -228,9 +272,7 @@ async fn delete_options(call: &Call<'_>, body: Incoming) -> Result<DeleteOptions
         return options::delete_from_query(call.query);
     }
     let format = negotiate::body_format(&call.parts.headers)?;
-    let body =
-        read::decode(&bytes, format).map_err(|why| read::unrecognized("DeleteOptions", &why, &bytes))?;
-    options::delete_from_body(&body.value)
+    options::delete_from_body(&read::object(&bytes, format).map_err(Status::bad_request)?.value)
 }
 
 /// Deletes a plane: `DELETE` on a context that names one.

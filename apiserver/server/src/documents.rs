@@ -36,11 +36,11 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     {
         return document(call, &call.edge.backend.encryption(true).await?);
     }
-    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
-        return Err(Status::method_not_allowed(&Default::default(), &call.info.verb));
-    }
     if health::is_health(path) {
         return health::serve(call, path).await;
+    }
+    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::no_such_method());
     }
     let segments: Vec<&str> = path[1..].split('/').collect();
     match segments[..] {
@@ -56,16 +56,22 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
         ["backup"] if call.context == Context::Platform => backup(call).await,
         ["api" | "apis"] => root(call, segments[0] == "api").await,
         ["api", version] => resources(call, "", version).await,
-        ["apis", group] => {
-            let types = call.types().await?;
-            document(call, &discovery::group(&types, group).ok_or_else(Status::no_such_resource)?)
-        }
+        ["apis", group] => match discovery::group(&*call.types().await?, group) {
+            Some(found) => plain_document(call, &found),
+            None => Ok(respond::no_page()),
+        },
         ["apis", group, version] => resources(call, group, version).await,
         ["openapi", ..] => openapi::serve(call, &segments[1..]).await,
         [".well-known", "openid-configuration"] => openid(call, OpenIdDocument::Configuration).await,
         ["openid", "v1", "jwks"] => openid(call, OpenIdDocument::Keys).await,
-        _ => Err(Status::no_such_resource()),
+        ["version", ..] => Err(Status::no_such_resource()),
+        _ => Ok(respond::no_page()),
     }
+}
+
+/// A document that is negotiated without a route's media types.
+fn plain_document(call: &Call<'_>, value: &Value) -> Result<Reply, Status> {
+    respond::value(negotiate::plain(&call.parts.headers, call.query)?, 200, value)
 }
 
 fn document(call: &Call<'_>, value: &Value) -> Result<Reply, Status> {
@@ -92,7 +98,7 @@ async fn root(call: &Call<'_>, core: bool) -> Result<Reply, Status> {
     }
     match core {
         true => document(call, &discovery::api_versions(&types, &server_address(call))),
-        false => document(call, &discovery::group_list(&types)),
+        false => plain_document(call, &discovery::group_list(&types)),
     }
 }
 
@@ -131,6 +137,7 @@ async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply,
     let types = call.types().await?;
     match discovery::resource_list(&types, group, version) {
         Some(list) => document(call, &list),
+        None if types.group(group).is_none() => Ok(respond::no_page()),
         None => Err(Status::no_such_resource()),
     }
 }

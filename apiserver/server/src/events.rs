@@ -133,7 +133,7 @@ impl Encoder {
 
     /// The bytes of a bookmark's object.
     fn bookmark(&mut self, revision: u64, initial_end: bool) -> Result<Bytes, Status> {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

@@ -244,10 +244,18 @@ impl Ask<'_> {
             return proxy::forward(edge, pair, &user, &info.path, parts, body, held).await;
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
-        let user = identity::impersonate(edge, &target, user, &parts.headers).await?;
+        let user = match identity::impersonate(edge, &target, user, &parts.headers).await {
+            Ok(user) => user,
+            Err(status) => return Ok(respond::forbidden(&parts.headers, query, &status)),
+        };
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let mut call = Call { edge, parts, query, context, prefix, target, user, info, known, place };
-        call.authorize().await?;
+        if let Err(status) = call.authorize().await {
+            return match status.code {
+                403 => Ok(respond::forbidden(&call.parts.headers, query, &status)),
+                _ => Err(status),
+            };
+        }
         dispatch::dispatch(&mut call, body, upgrade).await
     }
 }

@@ -31,12 +31,16 @@ pub(crate) async fn serve(call: &Call<'_>, path: &str) -> Result<Reply, Status> 
         return Ok(all(root, &checks, query));
     }
     match checks.iter().find(|(name, _)| *name == single) {
-        Some((_, Ok(()))) => Ok(respond::text(200, "ok")),
+        Some((_, Ok(()))) => {
+            let mut reply = respond::text(200, "ok");
+            reply.headers_mut().remove(http::header::X_CONTENT_TYPE_OPTIONS);
+            Ok(reply)
+        }
         Some((_, Err(why))) if call.context == Context::Platform => {
             Ok(respond::text(500, format!("internal server error: {why}\n")))
         }
         Some((_, Err(_))) => Ok(respond::text(500, "internal server error: reason withheld\n")),
-        None => Err(Status::no_such_resource()),
+        None => Ok(respond::no_page()),
     }
 }
 

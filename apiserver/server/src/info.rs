@@ -102,7 +102,7 @@ fn resource_path(parts: &[&str]) -> ResourcePath {
         name: part(1),
         named: parts.len() > 1,
         subresource: part(2),
-        deeper: parts.len() > 3,
+        deeper: parts.len() > 3 && parts[2] != "proxy",
         ..ResourcePath::default()
     }
 }

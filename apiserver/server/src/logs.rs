@@ -1,18 +1,12 @@
 //! `pods/log`: passed on to the node that runs the pod.
 
 use crate::{
-    call::Call,
-    info::ResourcePath,
-    metrics::Held,
-    path::percent_encode,
-    payload::Payload,
-    proxy,
-    respond::{self, Reply},
-    upstream,
+    call::Call, info::ResourcePath, metrics::Held, path::percent_encode, payload::Payload, proxy,
+    respond::Reply, upstream,
 };
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{PlaneId, Status, Value};
+use freehold_machinery::{PlaneId, Status, Value, status::FieldError};
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -37,13 +31,16 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
     let pod =
         call.edge.backend.get(&call.target, Operation { subresource: None, ..op.clone() }, "").await?.value();
     let name = op.name.as_deref().unwrap_or_default();
+    check_options(call, name)?;
     let container = container(&pod, name, call.query.text("container"))?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
-        return Ok(respond::reply(204, HeaderValue::from_static("text/plain"), Payload::empty()));
+        let mut nothing = http::Response::new(Payload::empty());
+        *nothing.status_mut() = http::StatusCode::NO_CONTENT;
+        return Ok(nothing);
     }
     let found = node_of(call, &op, node).await?;
-    let (host, port) = address(&found, node)?;
+    let (host, port) = address(&found)?;
     // Who may write a project's Nodes could have this server ask any address in its own name.
     if !matches!(&call.target, Target::Local(plane) if plane.is_core() || *plane == PlaneId::infra()) {
         return Err(Status::unavailable("logs are read from nodes of the infra plane alone"));
@@ -64,7 +61,8 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         .header(http::header::HOST, &host_port)
         .body(Payload::empty())
         .map_err(Status::internal)?;
-    let response = nodes.send(request).await.map_err(|e| Status::internal(format!("Get {url:?}: {e}")))?;
+    let response =
+        nodes.send(request).await.map_err(|e| Status::new(500, "", format!("Get {url:?}: {e}")))?;
     if !response.status().is_success() {
         return Err(failed(response, &op).await);
     }
@@ -76,8 +74,24 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
     Ok(reply)
 }
 
+/// 422 for numbers that are out of range.
+fn check_options(call: &Call<'_>, name: &str) -> Result<(), Status> {
+    let numbers = [("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)];
+    let mut errors = Vec::new();
+    for (option, least) in numbers {
+        if let Some(given) = call.query.number(option)?.filter(|given| *given < least) {
+            let why = format!("must be greater than or equal to {least}");
+            errors.push(FieldError::invalid(option, given.into(), why));
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Status::invalid("", "PodLogOptions", name, &errors)),
+    }
+}
+
 /// The container whose log is meant, in Kubernetes' words where it isn't clear.
-fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Status> {
+pub(crate) fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Status> {
     let names = |field: &str| -> Vec<String> {
         let list = pod["spec"][field].as_array().into_iter().flatten();
         list.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
@@ -111,14 +125,35 @@ fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Status> {
     }
 }
 
-async fn node_of(call: &Call<'_>, op: &Operation, name: &str) -> Result<std::sync::Arc<Value>, Status> {
+pub(crate) async fn node_of(
+    call: &Call<'_>,
+    op: &Operation,
+    name: &str,
+) -> Result<std::sync::Arc<Value>, Status> {
     let ty = op.types.find("", "v1", "nodes").ok_or_else(Status::no_such_resource)?;
     let path = ResourcePath { name: Some(name.to_owned()), named: true, ..ResourcePath::default() };
     let node = call.operation(&op.types, ty, &path);
     Ok(call.edge.backend.get(&call.target, node, "").await?.value())
 }
 
-fn address(node: &Value, name: &str) -> Result<(String, u64), Status> {
+/// What is said of a node that can't be reached.
+fn no_address(node: &Value) -> String {
+    let known: Vec<String> = node["status"]["addresses"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|a| {
+            format!(
+                "{{{} {}}}",
+                a["type"].as_str().unwrap_or_default(),
+                a["address"].as_str().unwrap_or_default()
+            )
+        })
+        .collect();
+    format!("no preferred addresses found; known addresses: [{}]", known.join(" "))
+}
+
+pub(crate) fn address(node: &Value) -> Result<(String, u64), Status> {
     let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
     let internal = addresses.filter(|a| a["type"] == "InternalIP").find_map(|a| a["address"].as_str());
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
@@ -127,7 +162,7 @@ fn address(node: &Value, name: &str) -> Result<(String, u64), Status> {
     let ip = internal.filter(|ip| ip.parse::<std::net::IpAddr>().is_ok());
     match (ip, port) {
         (Some(ip), Some(port)) => Ok((ip.to_owned(), port)),
-        _ => Err(Status::internal(format!("no preferred addresses found for node {name:?}"))),
+        _ => Err(Status::new(500, "", no_address(node))),
     }
 }
 
@@ -196,8 +231,8 @@ mod tests {
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
             }})
         };
-        assert_eq!(address(&node("10.0.0.1", 10250), "n").unwrap(), ("10.0.0.1".to_owned(), 10250));
-        assert_eq!(address(&node("evil.example.com", 10250), "n").unwrap_err().code, 500);
-        assert_eq!(address(&node("10.0.0.1", 0), "n").unwrap_err().code, 500);
+        assert_eq!(address(&node("10.0.0.1", 10250)).unwrap(), ("10.0.0.1".to_owned(), 10250));
+        assert_eq!(address(&node("evil.example.com", 10250)).unwrap_err().code, 500);
+        assert_eq!(address(&node("10.0.0.1", 0)).unwrap_err().code, 500);
     }
 }

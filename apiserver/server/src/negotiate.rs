@@ -128,21 +128,50 @@ impl Endpoint {
     }
 }
 
-/// What a client wants of an object or list. 406 in Kubernetes' words where nothing of it can be had.
-pub(crate) fn object(headers: &HeaderMap, query: &Query, custom: bool) -> Result<Accepted, Status> {
-    choose(headers, query, Endpoint::Objects { custom }).ok_or_else(|| Status::not_acceptable(&all_formats()))
+/// What a client wants of an object or list. 406 in Kubernetes' words where nothing of it can be had: routes of built-in
+/// kinds tell what they have, and those of collections (`listed`) streams among it.
+pub(crate) fn object(
+    headers: &HeaderMap,
+    query: &Query,
+    custom: bool,
+    listed: bool,
+) -> Result<Accepted, Status> {
+    let refused = || match routed(headers) || custom {
+        true => Status::not_acceptable(&all_formats()),
+        false if listed => Status::not_represented(&format!("{}, {STREAMS}", all_formats())),
+        false => Status::not_represented(&all_formats()),
+    };
+    choose(headers, query, Endpoint::Objects { custom }).ok_or_else(refused)
 }
 
 /// What a client wants of a document that has one shape (discovery, reviews, errors).
 pub(crate) fn document(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
+    let refused = || match routed(headers) {
+        true => Status::not_acceptable(&all_formats()),
+        false => Status::not_represented(&all_formats()),
+    };
+    choose(headers, query, Endpoint::Documents).ok_or_else(refused)
+}
+
+/// The same of a document behind no route.
+pub(crate) fn plain(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
     choose(headers, query, Endpoint::Documents).ok_or_else(|| Status::not_acceptable(&all_formats()))
+}
+
+/// Whether a media type that there is was asked for, whatever was asked of it.
+fn routed(headers: &HeaderMap) -> bool {
+    clauses(headers).iter().any(|clause| FORMATS.iter().any(|(media_type, _)| clause.covers(media_type)))
 }
 
 /// What a client wants of a watch. YAML has no form for streams.
 pub(crate) fn watch(headers: &HeaderMap, query: &Query, custom: bool) -> Result<Accepted, Status> {
+    let refused = || match routed(headers) || custom {
+        true => Status::not_acceptable(STREAMS),
+        false => Status::not_represented(&format!("{}, {STREAMS}", all_formats())),
+    };
     choose(headers, query, Endpoint::Objects { custom })
         .filter(|accepted| accepted.format != Format::Yaml)
-        .ok_or_else(|| Status::not_acceptable(STREAMS))
+        .ok_or_else(refused)
 }
 
 fn choose(headers: &HeaderMap, query: &Query, endpoint: Endpoint) -> Option<Accepted> {
@@ -277,14 +306,15 @@ mod tests {
         for (accept, expected) in rows {
             let (headers, query) = (headers(header::ACCEPT, accept), Query::default());
             let got = [
-                object(&headers, &query, false),
-                object(&headers, &query, true),
+                object(&headers, &query, false, false),
+                object(&headers, &query, true, false),
                 document(&headers, &query),
                 watch(&headers, &query, false),
             ];
             assert_eq!(got.map(|a| a.ok().map(|a| (a.format, a.shape))), expected, "{accept}");
         }
-        let refused = object(&headers(header::ACCEPT, "text/html"), &Query::default(), true).unwrap_err();
+        let refused =
+            object(&headers(header::ACCEPT, "text/html"), &Query::default(), true, false).unwrap_err();
         let words = "only the following media types are accepted: application/json, application/yaml, \
                      application/vnd.kubernetes.protobuf";
         assert_eq!((refused.code, refused.message.as_str()), (406, words));

@@ -100,7 +100,7 @@ pub(crate) async fn serve(call: &mut Call<'_>, segments: &[&str]) -> Result<Repl
         }
         ["v3", "api", version] => v3(call, types, "", version).await,
         ["v3", "apis", group, version] => v3(call, types, group, version).await,
-        _ => Err(Status::no_such_resource()),
+        _ => Ok(respond::no_page()),
     }
 }
 

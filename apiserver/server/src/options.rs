@@ -3,7 +3,7 @@
 use crate::query::Query;
 use freehold_apiserver_registry::{DeleteOptions, FieldValidation, ListOptions, WatchOptions, WriteOptions};
 use freehold_machinery::{
-    Status, Value,
+    Status, Value, go,
     status::{FieldError, FieldErrorKind},
 };
 use http::{HeaderMap, header};
@@ -74,8 +74,8 @@ fn check_manager(manager: &str, errors: &mut Vec<FieldError>) {
         let detail = format!("may not be more than {LONGEST_MANAGER} bytes");
         errors.push(FieldError::new(FieldErrorKind::TooLong, "fieldManager", detail));
     }
-    if let Some((at, _)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
-        let detail = format!("should only contain printable characters (found at position {at})");
+    if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
         errors.push(FieldError::invalid("fieldManager", json!(manager), detail));
     }
 }
@@ -97,6 +97,7 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, Status> {
         limit: query.number("limit")?.map_or(0, |n| usize::try_from(n).unwrap_or(0)),
         continue_token: query.text("continue").to_owned(),
     };
+    query.number("timeoutSeconds")?;
     let mut errors = Vec::new();
     check_match(&options, false, &mut errors);
     if query.flag("sendInitialEvents").is_some() {
@@ -193,12 +194,13 @@ pub(crate) fn delete_from_query(query: &Query) -> Result<DeleteOptions, Status> 
     )
 }
 
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
 /// `DeleteOptions` from a decoded body. 400 where it is another kind or a field has the wrong type.
 pub(crate) fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
     #[derive(serde::Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct Wire {
-        kind: String,
         dry_run: Option<Vec<String>>,
         grace_period_seconds: Option<i64>,
         propagation_policy: Option<String>,
@@ -211,11 +213,19 @@ pub(crate) fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
         uid: Option<String>,
         resource_version: Option<String>,
     }
+    let text = |field: &str| body[field].as_str().unwrap_or_default();
+    if !matches!(text("kind"), "" | "DeleteOptions") {
+        let (kind, version) = (text("kind"), text("apiVersion"));
+        return Err(Status::bad_request(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        )));
+    }
+    let schema = freehold_apiserver_catalog::schema_of_definition(DELETE_OPTIONS);
+    if let Some(why) = schema.and_then(|schema| go::mismatch(body, schema)) {
+        return Err(Status::bad_request(why));
+    }
     let wire: Wire = serde::Deserialize::deserialize(body)
         .map_err(|e| Status::bad_request(format!("DeleteOptions cannot be read: {e}")))?;
-    if !matches!(wire.kind.as_str(), "" | "DeleteOptions") {
-        return Err(Status::bad_request("decoded object cannot be converted to DeleteOptions"));
-    }
     let preconditions = wire.preconditions.unwrap_or_default();
     let dry = wire.dry_run.unwrap_or_default();
     check_delete(

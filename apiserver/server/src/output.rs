@@ -14,7 +14,7 @@ use bytes::Bytes;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{List, Object, Operation, Written};
 use freehold_machinery::{
-    ResourceType, Status, Value, meta,
+    ResourceType, Status, Value, go, meta,
     resource::{Cell, Column},
     table::{IncludeObject, ListMeta, Printer},
 };
@@ -65,7 +65,10 @@ impl Output {
     pub(crate) fn of(call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
         // A Scale is of a built-in kind, whatever it scales.
         let custom = op.ty.custom && op.subresource.as_deref() != Some("scale");
-        Self::new(negotiate::object(&call.parts.headers, call.query, custom)?, call, op)
+        let listed = call.info.verb == "list";
+        let accepted = negotiate::object(&call.parts.headers, call.query, custom, listed)?;
+        check_list(&accepted, call, op, listed)?;
+        Self::new(accepted, call, op)
     }
 
     /// The same for a watch.
@@ -181,7 +184,7 @@ impl Output {
         let metadata = self.accepted.shape == Shape::Metadata;
         let (kind, version) = self.list_names();
         let mut pieces = Vec::with_capacity(list.items.len() + 2);
-        let meta = list_meta(list);
+        let meta = list_meta(list, self.ty.custom && !metadata);
         pieces.push(
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[")
                 .into(),
@@ -209,7 +212,8 @@ impl Output {
         }
         let (kind, version) = self.list_names();
         let whole = protobuf::Kind::of(&version, kind).ok_or_else(|| no_message(&version, kind))?;
-        let (head, tail) = whole.list(list_meta(list).as_bytes(), items.len()).map_err(Status::internal)?;
+        let (head, tail) =
+            whole.list(list_meta(list, false).as_bytes(), items.len()).map_err(Status::internal)?;
         Ok(vec![head.into(), items.into(), tail.into()])
     }
 
@@ -239,10 +243,10 @@ impl Output {
     }
 }
 
-/// A list's metadata as JSON.
-fn list_meta(list: &List) -> String {
+/// A list's metadata as JSON. Lists of custom resources say that they have no token.
+fn list_meta(list: &List, custom: bool) -> String {
     let mut meta = format!("{{\"resourceVersion\":\"{}\"", list.revision);
-    if !list.continue_token.is_empty() {
+    if custom || !list.continue_token.is_empty() {
         meta.push_str(&format!(",\"continue\":{}", Value::from(list.continue_token.as_str())));
     }
     if let Some(remaining) = list.remaining {
@@ -274,13 +278,42 @@ fn no_message(api_version: &str, kind: &str) -> Status {
     ))
 }
 
+/// 406 for the metadata of a list where there is one object, and the other way round.
+fn check_list(accepted: &Accepted, call: &Call<'_>, op: &Operation, listed: bool) -> Result<(), Status> {
+    let asked =
+        call.parts.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    // What was chosen is the first that can be had; with one clause it is the one that was asked for.
+    if accepted.shape != Shape::Metadata
+        || asked.contains(',')
+        || !matches!(call.info.verb.as_str(), "get" | "list")
+    {
+        return Ok(());
+    }
+    let wants_list = asked.contains("as=PartialObjectMetadataList");
+    let package = freehold_apiserver_catalog::internal_name(&op.ty.gvk()).filter(|_| !op.ty.custom);
+    let kind = package.unwrap_or("unstructured.Unstructured");
+    let said = match (wants_list, listed) {
+        (true, false) => format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{kind})"
+        ),
+        (false, true) => {
+            format!("you requested PartialObjectMetadata, but the requested object is a list (*{kind}List)")
+        }
+        _ => return Ok(()),
+    };
+    Err(Status::new(406, "NotAcceptable", said))
+}
+
 /// `includeObject` of a Table; 400 in Kubernetes' words for an unknown value.
 fn include(accepted: Accepted, query: &Query) -> Result<IncludeObject, Status> {
     let given = query.text("includeObject");
     match IncludeObject::parse(given) {
         Some(include) => Ok(include),
         None if accepted.shape != Shape::Table => Ok(IncludeObject::default()),
-        None => Err(Status::bad_request(format!("unrecognized includeObject value: {given:?}"))),
+        None => Err(Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+            go::quote(given)
+        ))),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::negotiate::Format;
 use bytes::{Bytes, BytesMut};
 use freehold_apiserver_registry::Body;
-use freehold_machinery::{Status, Value, strict};
+use freehold_machinery::{Map, Status, Value, go, strict};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -72,22 +72,58 @@ fn parse_yaml(bytes: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, Err
     serde_saphyr::from_slice_with_options(bytes, options)
 }
 
-/// 400 for a body that is no object of a kind, in Kubernetes' words.
-pub(crate) fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Status {
-    let summary = match body {
-        [] => "<empty>".to_owned(),
-        [b'{', ..] => shorten(&String::from_utf8_lossy(body)),
-        _ => shorten(&body.iter().take(16).map(|b| format!("{b:02x}")).collect::<String>()),
+/// Decodes a body that should be an object, in Kubernetes' words where it says nothing of its version and kind. `null` is
+/// an object without anything.
+pub(crate) fn object(bytes: &[u8], format: Format) -> Result<Body, String> {
+    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let unclear = |why: String| format!("couldn't get version/kind; json parse error: {why}");
+    let mut body = decode(bytes, format).map_err(|why| match format {
+        Format::Json => unclear(why),
+        Format::Yaml => yaml_error(&why).trim_start_matches("error converting YAML to JSON: ").to_owned(),
+        Format::Protobuf => why,
+    })?;
+    if body.value.is_null() {
+        body.value = Value::Object(Map::new());
+    }
+    let Value::Object(map) = &body.value else {
+        let given = go::word(&body.value);
+        return Err(unclear(format!("json: cannot unmarshal {given} into Go value of type {HEAD}")));
     };
-    let message = format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary})");
-    Status::bad_request(message)
+    for field in ["apiVersion", "kind"] {
+        if let Some(given) = map.get(field).filter(|given| !given.is_string() && !given.is_null()) {
+            let given = go::word(given);
+            return Err(unclear(format!(
+                "json: cannot unmarshal {given} into Go struct field .{field} of type string"
+            )));
+        }
+    }
+    Ok(body)
 }
 
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(30) {
-        Some((at, _)) => format!("{} ...", &text[..at]),
-        None => text.to_owned(),
-    }
+/// What is wrong with text that is no YAML, as Kubernetes begins to say it.
+pub(crate) fn yaml_error(why: &str) -> String {
+    let words = why.rsplit_once(" at line ").and_then(|(what, place)| {
+        let line = place.split(',').next()?.trim();
+        let what =
+            if what.starts_with("unclosed bracket") { "did not find expected node content" } else { what };
+        Some(format!("line {line}: {what}"))
+    });
+    format!("error converting YAML to JSON: yaml: {}", words.as_deref().unwrap_or(why))
+}
+
+/// Bytes of a body that a message shows.
+const SHOWN: usize = 30;
+
+/// What to say of a body that is no object of a kind, in Kubernetes' words.
+pub(crate) fn unrecognized(kind: &str, why: &str, body: &[u8]) -> String {
+    let shown = &body[..body.len().min(SHOWN)];
+    let rest = if body.len() > SHOWN { " ..." } else { "" };
+    let summary = match body {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => String::from_utf8_lossy(shown).into_owned(),
+        _ => shown.iter().map(|b| format!("{b:02x}")).collect(),
+    };
+    format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary}{rest})")
 }
 
 #[cfg(test)]
@@ -132,12 +168,12 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_summed_up() {
-        let text = unrecognized("Pod", "no", b"{\"a\": \"0123456789012345678901234567890\"}").message;
+        let text = unrecognized("Pod", "no", b"{\"a\": \"0123456789012345678901234567890\"}");
         assert_eq!(
             text,
             "the object provided is unrecognized (must be of type Pod): no ({\"a\": \"01234567890123456789012 ...)"
         );
-        assert!(unrecognized("Pod", "no", b"").message.ends_with("(<empty>)"));
-        assert!(unrecognized("Pod", "no", b"ab").message.ends_with("(6162)"));
+        assert!(unrecognized("Pod", "no", b"").ends_with("(<empty>)"));
+        assert!(unrecognized("Pod", "no", b"ab").ends_with("(6162)"));
     }
 }

@@ -93,6 +93,18 @@ pub(crate) fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Re
     reply
 }
 
+/// What is at a path at which nothing is served.
+pub(crate) fn no_page() -> Reply {
+    text(404, "404 page not found\n")
+}
+
+/// A refusal of the authorizer, of which browsers are told not to guess the type.
+pub(crate) fn forbidden(headers: &HeaderMap, query: &Query, status: &Status) -> Reply {
+    let mut reply = failure(headers, query, status);
+    reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply
+}
+
 /// Compresses a large answer for a client that takes it.
 pub(crate) fn compressed(headers: &HeaderMap, reply: Reply) -> Reply {
     let large = reply.body().len().is_some_and(|n| n > GZIP_FROM);

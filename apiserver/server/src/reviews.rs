@@ -1,10 +1,16 @@
 //! Reviews: questions about identity and permission, asked by creating an object that is nowhere kept.
 
-use crate::{call::Call, dispatch, identity, negotiate, respond, respond::Reply};
+use crate::{
+    call::Call,
+    dispatch, identity, negotiate,
+    options::{self, Write},
+    respond,
+    respond::Reply,
+};
 use freehold_apiserver_authn::review::user_info;
 use freehold_apiserver_authz::review;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{ResourceType, Status, Value, meta};
+use freehold_machinery::{ResourceType, Status, Value, apply, go, meta};
 use hyper::body::Incoming;
 use serde_json::json;
 
@@ -41,18 +47,43 @@ pub(crate) async fn serve(
     let accepted = negotiate::document(&call.parts.headers, call.query)?;
     let mut object = dispatch::object_body(call, op, body).await?.value;
     check_kind(&op.ty, &object)?;
+    if let Some(why) = op.ty.schema.get().and_then(|schema| go::mismatch(&object, schema)) {
+        let (kind, version) = (&op.ty.kind, &op.ty.version);
+        return Err(Status::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+        )));
+    }
     if let Some(namespace) = &op.namespace {
         meta::set(&mut object, "namespace", namespace.clone());
     }
+    let options = options::write(Write::Create, call.query, &call.parts.headers)?;
     let status = match review {
         Review::SelfSubject => json!({"userInfo": user_info(&call.user)}),
         Review::Token => token(call, &object).await?,
         Review::SelfSubjectRules => rules(call, &object).await?,
         Review::Access(kind) => access(call, kind, &object).await?,
     };
-    meta::metadata_mut(&mut object).entry("creationTimestamp").or_insert(Value::Null);
+    let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
+    if review == Review::SelfSubject {
+        meta::set(&mut object, "creationTimestamp", now.clone());
+    }
     object["kind"] = op.ty.kind.clone().into();
     object["apiVersion"] = op.ty.api_version().into();
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+    let api_version = op.ty.api_version();
+    let manager = apply::Options {
+        manager: &options.field_manager,
+        force: false,
+        api_version: &api_version,
+        kind: &op.ty.kind,
+        subresource: "",
+        now: &now,
+        schema: op.ty.schema.get().map(|schema| &**schema),
+        reset_fields: None,
+    };
+    apply::update(None, &mut object, &manager);
     object["status"] = status;
     respond::value(accepted, 201, &object)
 }

@@ -211,8 +211,16 @@ fn check_owner(owner: &Map, path: &str) -> Vec<FieldError> {
 fn check_finalizers(meta: &Map, path: &str) -> Vec<FieldError> {
     let path = format!("{path}.finalizers");
     let names: Vec<&str> = list(meta, "finalizers").iter().filter_map(Value::as_str).collect();
-    let mut errors: Vec<FieldError> =
-        names.iter().flat_map(|f| invalids(&path, f, qualified_name(f))).collect();
+    let mut errors: Vec<FieldError> = Vec::new();
+    for (index, finalizer) in names.iter().enumerate() {
+        errors.extend(invalids(&path, finalizer, qualified_name(finalizer)));
+        // Those of Kubernetes itself need no domain.
+        let standard = ["kubernetes", "orphan", "foregroundDeletion"].contains(finalizer);
+        if !standard && !finalizer.contains('/') {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("{path}[{index}]"), (*finalizer).into(), detail));
+        }
+    }
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(path, names.into(), detail));

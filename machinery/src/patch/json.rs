@@ -68,6 +68,7 @@ impl Session {
         {
             return Ok(());
         }
+        let operation = added_where_absent(operation, &self.result);
         let at = operation.path().count();
         patch_unsafe(&mut self.result, &[operation]).map_err(|_| rejected())?;
         let Some(placed) = placed else { return Ok(()) };
@@ -91,6 +92,20 @@ fn is_missing(value: &Value, path: &Pointer) -> bool {
     let Some((parent, last)) = path.split_back() else { return false };
     let parent = value.pointer(parent.as_str()).and_then(Value::as_object);
     parent.is_some_and(|map| !map.contains_key(last.decoded().as_ref()))
+}
+
+/// A replacement of a key that is not there adds it, as in the library that Kubernetes uses.
+fn added_where_absent(operation: PatchOperation, target: &Value) -> PatchOperation {
+    let PatchOperation::Replace(replace) = &operation else { return operation };
+    let parent = replace.path.parent().and_then(|parent| target.pointer(parent.as_str()));
+    let absent = target.pointer(replace.path.as_str()).is_none();
+    match absent && parent.is_some_and(Value::is_object) {
+        true => PatchOperation::Add(json_patch::AddOperation {
+            path: replace.path.clone(),
+            value: replace.value.clone(),
+        }),
+        false => operation,
+    }
 }
 
 /// How many maps and lists are within each other.

@@ -22,7 +22,7 @@ fn rejected() -> Status {
 }
 
 /// A value as Go prints it with `%v`, which some of Kubernetes' messages do: `map[name:web ports:[80]]`.
-pub(crate) fn go_text(value: &Value) -> String {
+pub fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

@@ -31,7 +31,7 @@ pub(super) fn complete(schema: &mut Schema) {
 }
 
 const OBJECT_META_JSON: &str = r#"{
-  "type": "object",
+  "type": "object", "x-freehold-go": "v1.ObjectMeta",
   "properties": {
     "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
     "creationTimestamp": {"type": "string", "format": "date-time"},
@@ -47,13 +47,13 @@ const OBJECT_META_JSON: &str = r#"{
     "managedFields": {
       "type": "array", "x-kubernetes-list-type": "atomic",
       "items": {
-        "type": "object",
+        "type": "object", "x-freehold-go": "v1.ManagedFieldsEntry",
         "properties": {
           "apiVersion": {"type": "string"},
           "fieldsType": {"type": "string"},
           "fieldsV1": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
           "manager": {"type": "string"},
-          "operation": {"type": "string"},
+          "operation": {"type": "string", "x-freehold-go": "v1.ManagedFieldsOperationType"},
           "subresource": {"type": "string"},
           "time": {"type": "string", "format": "date-time"}
         }
@@ -66,19 +66,19 @@ const OBJECT_META_JSON: &str = r#"{
       "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
       "x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": "uid",
       "items": {
-        "type": "object", "x-kubernetes-map-type": "atomic",
+        "type": "object", "x-kubernetes-map-type": "atomic", "x-freehold-go": "v1.OwnerReference",
         "properties": {
           "apiVersion": {"type": "string"},
           "blockOwnerDeletion": {"type": "boolean"},
           "controller": {"type": "boolean"},
           "kind": {"type": "string"},
           "name": {"type": "string"},
-          "uid": {"type": "string"}
+          "uid": {"type": "string", "x-freehold-go": "types.UID"}
         }
       }
     },
     "resourceVersion": {"type": "string"},
     "selfLink": {"type": "string"},
-    "uid": {"type": "string"}
+    "uid": {"type": "string", "x-freehold-go": "types.UID"}
   }
 }"#;

@@ -65,6 +65,8 @@ pub struct Schema {
     pub patch_merge_key: Option<Box<str>>,
     /// `x-kubernetes-validations`: CEL rules, in order.
     pub rules: Vec<Rule>,
+    /// The Go type behind it, as kube-apiserver's messages name it (`v1.PodSpec`), where the rest doesn't tell.
+    pub go: Option<Box<str>>,
     /// What an object of a built-in kind always has here, with its zero value ([`ZEROS`]).
     pub zeros: Vec<(Box<str>, Value)>,
     /// Of a Go struct: its strings, numbers and flags that may be zero without being absent ([`POINTERS`]).
@@ -78,6 +80,8 @@ pub const ZEROS: &str = "x-freehold-zeros";
 /// The word of a definition under which it names the strings, numbers and flags that are pointers in Go. It is our own, as
 /// [`ZEROS`] is.
 pub const POINTERS: &str = "x-freehold-pointers";
+/// The word under which a definition, or a field of one, names its Go type; ours as well.
+pub const GO: &str = "x-freehold-go";
 
 /// JSON types as OpenAPI names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

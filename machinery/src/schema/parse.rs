@@ -4,7 +4,7 @@
 //! the schemas of built-in kinds, which refer to each other. In the latter an object without declared fields is free
 //! (Kubernetes writes `RawExtension` so), and a definition that contains itself is cut off where it does.
 
-use super::{Checks, Kind, ListType, POINTERS, PatchStrategies, Rule, Schema, ZEROS, meta};
+use super::{Checks, GO, Kind, ListType, POINTERS, PatchStrategies, Rule, Schema, ZEROS, meta};
 use crate::{Map, Value, status::FieldError};
 use parking_lot::Mutex;
 use std::{
@@ -145,6 +145,9 @@ impl Parser<'_> {
         self.open.push(name.to_owned());
         let mut schema = self.node(source);
         self.open.pop();
+        let (rest, last) = name.rsplit_once('.').unwrap_or(("", name));
+        let package = rest.rsplit('.').next().unwrap_or_default();
+        Arc::make_mut(&mut schema).go = Some(format!("{package}.{last}").into());
         if name.ends_with(".resource.Quantity") {
             Arc::make_mut(&mut schema).format = Some("quantity".into());
         }
@@ -200,6 +203,7 @@ impl Parser<'_> {
             schema.patch_strategies.merge |= over.patch_strategies.merge;
             schema.patch_strategies.retain_keys |= over.patch_strategies.retain_keys;
             schema.patch_merge_key = over.patch_merge_key.or(schema.patch_merge_key.take());
+            schema.go = over.go.or(schema.go.take());
         }
         Some(base)
     }
@@ -223,6 +227,7 @@ impl Parser<'_> {
             patch_strategies: patch_strategies(map),
             patch_merge_key: self.text(map, "x-kubernetes-patch-merge-key"),
             rules: self.rules(map),
+            go: self.text(map, GO),
             zeros: zeros(map),
             pointers: map.contains_key(POINTERS).then(|| self.names(map, POINTERS)),
             ..Schema::default()

@@ -79,6 +79,16 @@ pub(super) const fn posted(
     Sub { name, kind: Some((group, version, kind)), verbs: &["create"], scale: None }
 }
 
+/// A subresource that connects with what runs somewhere.
+pub(super) const fn connects(name: &'static str, kind: &'static str) -> Sub {
+    Sub { name, kind: Some(("", "v1", kind)), verbs: &["create", "get"], scale: None }
+}
+
+/// The subresource `proxy`.
+pub(super) const fn proxy(kind: &'static str) -> Sub {
+    Sub { verbs: &["create", "delete", "get", "patch", "update"], ..connects("proxy", kind) }
+}
+
 /// The subresource `scale`.
 pub(super) const fn scale(selector: &'static str) -> Sub {
     Sub {

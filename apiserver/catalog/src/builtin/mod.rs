@@ -5,6 +5,7 @@
 
 mod columns;
 mod kind;
+mod printed;
 mod table;
 
 use crate::{
@@ -42,8 +43,10 @@ pub fn builtin() -> &'static BuiltIn {
 fn build() -> BuiltIn {
     let mut groups: Vec<Group> = Vec::new();
     let mut digest = Sha256::new_with_prefix(HASH.as_bytes());
+    let printed = printed::Printed::unpack();
     for data in table::GROUPS {
-        let mut types: Vec<_> = data.kinds.iter().map(|kind| Arc::new(resource_type(data, kind))).collect();
+        let mut types: Vec<_> =
+            data.kinds.iter().map(|kind| Arc::new(resource_type(data, kind, &printed))).collect();
         types.sort_by(|a, b| a.plural.cmp(&b.plural));
         types.iter().for_each(|ty| digest.update(&ty.hash));
         let version = ServedVersion {
@@ -65,7 +68,7 @@ fn build() -> BuiltIn {
     BuiltIn { types: Arc::new(TypeSet::of_groups(groups, hash)) }
 }
 
-fn resource_type(group: &GroupData, data: &KindData) -> ResourceType {
+fn resource_type(group: &GroupData, data: &KindData, printed: &printed::Printed) -> ResourceType {
     let owned = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<String>>();
     let definition = format!("{}.{}.{}", group.package(), group.version, data.kind);
     let mut ty = ResourceType {
@@ -83,7 +86,11 @@ fn resource_type(group: &GroupData, data: &KindData) -> ResourceType {
         storage: storage(group, data),
         schema: lazy_schema(definition.clone()),
         openapi: Documentation::BuiltIn(definition),
-        columns: data.columns.iter().map(columns::Col::column).collect(),
+        columns: data
+            .columns
+            .iter()
+            .map(|column| column.column(|name| printed.description(group, data, name)))
+            .collect(),
         selectable_fields: owned(data.selectable_fields),
         generation: data.generation,
         custom: false,

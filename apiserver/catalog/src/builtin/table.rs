@@ -5,7 +5,7 @@
 
 use super::{
     columns::*,
-    kind::{GroupData, KindData, Sub, cluster, namespaced, posted, scale, verbs, view},
+    kind::{GroupData, KindData, Sub, cluster, connects, namespaced, posted, proxy, scale, verbs, view},
 };
 
 /// What definitions of a group's kinds are named after.
@@ -125,7 +125,10 @@ const CORE: &[KindData] = &[
         .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
         .subs(&[verbs("finalize", &["update"]), view("status")])
         .fields(&["status.phase"]),
-    cluster("Node", "nodes", NODES).short(&["no"]).subs(STATUS).fields(&["spec.unschedulable"]),
+    cluster("Node", "nodes", NODES)
+        .short(&["no"])
+        .subs(&[proxy("NodeProxyOptions"), view("status")])
+        .fields(&["spec.unschedulable"]),
     namespaced("PersistentVolumeClaim", "persistentvolumeclaims", PERSISTENT_VOLUME_CLAIM)
         .short(&["pvc"])
         .subs(STATUS),
@@ -134,10 +137,15 @@ const CORE: &[KindData] = &[
         .short(&["po"])
         .category(IN_ALL)
         .subs(&[
+            connects("attach", "PodAttachOptions"),
             posted("binding", "", "v1", "Binding"),
             view("ephemeralcontainers"),
             posted("eviction", "policy", "v1", "Eviction"),
+            connects("exec", "PodExecOptions"),
             verbs("log", &["get"]),
+            connects("portforward", "PodPortForwardOptions"),
+            proxy("PodProxyOptions"),
+            view("resize"),
             view("status"),
         ])
         .fields(POD_FIELDS)
@@ -160,7 +168,7 @@ const CORE: &[KindData] = &[
     namespaced("Service", "services", SERVICE)
         .short(&["svc"])
         .category(IN_ALL)
-        .subs(STATUS)
+        .subs(&[proxy("ServiceProxyOptions"), view("status")])
         .fields(&["spec.clusterIP", "spec.type"]),
 ];
 
@@ -183,7 +191,6 @@ const APPS: &[KindData] = &[
         .short(&["rs"])
         .category(IN_ALL)
         .subs(SCALED)
-        .fields(&["status.replicas"])
         .generation(),
     namespaced("StatefulSet", "statefulsets", STATEFUL_SET)
         .short(&["sts"])
@@ -233,9 +240,9 @@ const CERTIFICATES: &[KindData] =
 const NETWORKING: &[KindData] = &[
     cluster("IngressClass", "ingressclasses", INGRESS_CLASS).generation(),
     namespaced("Ingress", "ingresses", INGRESS).short(&["ing"]).subs(STATUS).generation(),
-    cluster("IPAddress", "ipaddresses", IP_ADDRESS).short(&["ip"]).generation(),
+    cluster("IPAddress", "ipaddresses", IP_ADDRESS).short(&["ip"]),
     namespaced("NetworkPolicy", "networkpolicies", NETWORK_POLICY).short(&["netpol"]).generation(),
-    cluster("ServiceCIDR", "servicecidrs", SERVICE_CIDR).subs(STATUS).generation(),
+    cluster("ServiceCIDR", "servicecidrs", SERVICE_CIDR).subs(STATUS),
 ];
 
 const POLICY: &[KindData] = &[namespaced("PodDisruptionBudget", "poddisruptionbudgets", DISRUPTION_BUDGET)
@@ -251,7 +258,7 @@ const RBAC: &[KindData] = &[
 ];
 
 const STORAGE: &[KindData] = &[
-    cluster("CSIDriver", "csidrivers", CSI_DRIVER).generation(),
+    cluster("CSIDriver", "csidrivers", CSI_DRIVER),
     cluster("CSINode", "csinodes", CSI_NODE),
     namespaced("CSIStorageCapacity", "csistoragecapacities", CSI_CAPACITY),
     cluster("StorageClass", "storageclasses", STORAGE_CLASS).short(&["sc"]),

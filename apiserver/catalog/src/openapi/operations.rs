@@ -189,8 +189,10 @@ fn operation(ty: &ResourceType, verb: &Verb, sub: Option<&Subresource>) -> Opera
     let kind = sub.map_or_else(|| ty.gvk(), |sub| sub.kind.clone());
     let own = names::kind_definition(ty, &kind);
     let is_log = sub.is_some_and(|sub| sub.name == "log");
+    let connects = sub.is_some_and(connects);
     let status = || format!("{META}Status");
     let body = match verb.method {
+        _ if connects => None,
         "post" | "put" => Some((own.clone(), true)),
         "patch" => Some((format!("{META}Patch"), true)),
         "delete" => Some((format!("{META}DeleteOptions"), false)),
@@ -202,34 +204,48 @@ fn operation(ty: &ResourceType, verb: &Verb, sub: Option<&Subresource>) -> Opera
         _ => own,
     };
     let mut parameters: Vec<_> = verb.parameters.iter().flat_map(|list| list.iter()).collect();
+    if connects {
+        parameters.clear();
+    }
     if is_log {
         parameters.extend(LOG);
     }
     Operation {
         id: id(ty, verb, sub),
-        action: verb.action,
+        action: if connects { "connect" } else { verb.action },
         description: describe(ty, verb, sub),
         tag: names::tag(ty),
         kind,
         parameters,
         body,
         consumes: match verb.method {
+            _ if connects => ANY,
             "patch" if ty.custom => CUSTOM_PATCHES,
             "patch" => PATCHES,
             _ => ANY,
         },
         produces: match verb.action {
+            _ if connects => ANY,
             "list" => STREAM,
             _ if is_log => PLAIN,
             _ => JSON,
         },
-        answer: (!is_log).then_some(answer),
-        codes: verb.codes,
+        answer: (!is_log && !connects).then_some(answer),
+        codes: if connects { &[OK] } else { verb.codes },
     }
 }
 
-/// `readCoreV1NamespacedPodStatus`.
+/// Whether a subresource connects with something that is not kept here.
+fn connects(sub: &Subresource) -> bool {
+    sub.kind.kind.ends_with("Options")
+}
+
+/// `readCoreV1NamespacedPodStatus`, `connectCoreV1GetNamespacedPodExec`.
 fn id(ty: &ResourceType, verb: &Verb, sub: Option<&Subresource>) -> String {
+    if let Some(sub) = sub.filter(|sub| connects(sub)) {
+        let (scope, method) = (if ty.namespaced { "Namespaced" } else { "" }, capital(verb.method));
+        return format!("connect{}{method}{scope}{}{}", names::title(ty), ty.kind, capital(&sub.name));
+    }
     let (verb, collection) = match verb.id {
         "deleteCollection" => ("delete", "Collection"),
         id => (id, ""),
@@ -242,6 +258,9 @@ fn id(ty: &ResourceType, verb: &Verb, sub: Option<&Subresource>) -> String {
 fn describe(ty: &ResourceType, verb: &Verb, sub: Option<&Subresource>) -> String {
     let kind = &ty.kind;
     let of = sub.map(|sub| format!("{} of ", sub.name)).unwrap_or_default();
+    if let Some(sub) = sub.filter(|sub| connects(sub)) {
+        return format!("connect {} requests to {} of {kind}", verb.method.to_uppercase(), sub.name);
+    }
     match verb.action {
         "list" => format!("list or watch objects of kind {kind}"),
         "post" => format!("create {of}a {kind}"),

@@ -1,14 +1,15 @@
 //! Namespaces, pods, secrets, config maps, volumes.
 
 use super::pod;
-use crate::Operation;
+use crate::{Operation, prepare};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::{Map, Value, meta};
 use serde_json::json;
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-fn label_with_name(object: &mut Value) {
+/// A namespace is labelled with its name.
+pub(super) fn label_with_name(object: &mut Value) {
     let name = meta::name(object).to_owned();
     let labels = meta::metadata_mut(object).entry("labels").or_insert_with(|| Value::Object(Map::new()));
     labels[NAME_LABEL] = name.into();
@@ -32,7 +33,7 @@ pub(super) fn terminate_namespace(object: &mut Value) {
 }
 
 /// Quality of service class (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
-fn qos(pod: &Value) -> &'static str {
+pub(crate) fn qos(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let lists = ["containers", "initContainers"];
     let whole = spec["resources"].as_object().is_some_and(|resources| !resources.is_empty());
@@ -83,7 +84,7 @@ pub(super) fn pod_grace(pod: &Value) -> i64 {
 }
 
 /// `stringData` is written into `data`.
-pub(super) fn merge_string_data(_: &Operation, object: &mut Value) {
+pub(super) fn merge_string_data(object: &mut Value) {
     let Some(map) = object.as_object_mut() else { return };
     let text = map.remove("stringData");
     let Some(Value::Object(text)) = text else { return };
@@ -93,17 +94,26 @@ pub(super) fn merge_string_data(_: &Operation, object: &mut Value) {
     }
 }
 
-pub(super) fn update_secret(op: &Operation, object: &mut Value, _: &Value) {
-    merge_string_data(op, object);
-}
-
 pub(super) fn create_claim(_: &Operation, object: &mut Value) {
     claim_sources(object);
     object["status"] = json!({"phase": "Pending"});
 }
 
 pub(super) fn create_volume(_: &Operation, object: &mut Value) {
-    object["status"] = json!({"phase": "Pending"});
+    object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": prepare::now()});
+}
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// A new node takes no pods before somebody finds it ready.
+pub(super) fn create_node(_: &Operation, object: &mut Value) {
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    let taints = spec.entry("taints").or_insert_with(|| json!([]));
+    let Some(list) = taints.as_array_mut() else { return };
+    let has = list.iter().any(|taint| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule");
+    if !has {
+        list.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    }
 }
 
 /// Coordinated election is off: leases have none of its fields.

@@ -46,6 +46,8 @@ static TABLE: &[Row] = &[
     row("", "services", service),
     row("", "limitranges", limit_range),
     row("", "nodes", node),
+    row("", "namespaces", super::core::label_with_name),
+    row("", "secrets", super::core::merge_string_data),
     row("autoscaling", "horizontalpodautoscalers", autoscaler),
     row("networking.k8s.io", "networkpolicies", network_policy),
     row(RBAC, "rolebindings", binding),
@@ -220,6 +222,13 @@ fn limit_range(object: &mut Value) {
 }
 
 fn node(object: &mut Value) {
+    // The first of its networks stands in a field of its own as well.
+    let (one, all) = (at(object, "spec.podCIDR").clone(), at(object, "spec.podCIDRs").clone());
+    match (one.as_str().is_some_and(|one| !one.is_empty()), all.as_array().and_then(|all| all.first())) {
+        (true, None) => object["spec"]["podCIDRs"] = json!([one]),
+        (false, Some(first)) => object["spec"]["podCIDR"] = first.clone(),
+        _ => {}
+    }
     let capacity = at(object, "status.capacity").clone();
     if capacity.is_object() {
         fill(object, "status", "allocatable", capacity);

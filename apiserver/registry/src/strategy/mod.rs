@@ -16,6 +16,7 @@ mod status;
 use crate::Operation;
 use freehold_machinery::{ResourceType, Value, api_service};
 
+pub(crate) use core::qos;
 pub use service::ServiceRanges;
 
 /// The special parts of a kind.
@@ -95,8 +96,8 @@ static TABLE: &[Strategy] = &[
         status_metadata: StatusMetadata::AllBut(&["ownerReferences"]),
         ..row("", "pods")
     },
-    Strategy { create: core::merge_string_data, update: core::update_secret, ..row("", "secrets") },
     Strategy { create: core::create_claim, returns_deleted: true, ..row("", "persistentvolumeclaims") },
+    Strategy { create: core::create_node, ..row("", "nodes") },
     Strategy { create: core::create_volume, returns_deleted: true, ..row("", "persistentvolumes") },
     Strategy { update: service::update, returns_deleted: true, ..row("", "services") },
     Strategy { returns_deleted: true, ..row("", "serviceaccounts") },
@@ -172,6 +173,11 @@ pub(crate) fn of(ty: &ResourceType) -> &'static Strategy {
 }
 
 impl Strategy {
+    /// Whether deletes of the kind have a grace period at all.
+    pub(crate) fn is_graceful(&self) -> bool {
+        self.group.is_empty() && self.resource == "pods"
+    }
+
     /// Seconds that a delete of this object waits for somebody to confirm it.
     pub(crate) fn grace(&self, object: &Value) -> i64 {
         (self.grace)(object)

@@ -110,9 +110,12 @@ impl Registry {
                 self.services.address(used).ok_or_else(|| Status::internal("no service address is free"))?
             }
             ("None", _) => wanted,
-            (ip, _) => {
+            // Whether it may change is for the rules to say.
+            (_, Some(_)) => wanted,
+            (ip, None) if ip.parse::<std::net::IpAddr>().is_err() => wanted,
+            (ip, None) => {
                 let problem = if !self.services.contains(ip) {
-                    Some("the provided IP is not in the valid range".to_owned())
+                    Some("the provided network does not match the current range".to_owned())
                 } else {
                     used.contains(ip).then(|| "provided IP is already allocated".to_owned())
                 };
@@ -125,10 +128,18 @@ impl Registry {
             }
         };
         let spec = &mut object["spec"];
+        // A service that nothing is behind, as far as is known, may have addresses of both families.
+        let both = address == "None" && spec["selector"].as_object().is_none_or(|s| s.is_empty());
+        let single = spec["ipFamilyPolicy"] == "SingleStack";
         spec["clusterIPs"] = json!([address]);
         spec["clusterIP"] = address.into();
-        spec["ipFamilies"] = json!(["IPv4"]);
-        spec["ipFamilyPolicy"] = "SingleStack".into();
+        if both && !single {
+            spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
+            spec["ipFamilyPolicy"] = "RequireDualStack".into();
+        } else {
+            spec["ipFamilies"] = json!(["IPv4"]);
+            spec["ipFamilyPolicy"] = "SingleStack".into();
+        }
         Ok(())
     }
 
@@ -149,6 +160,15 @@ impl Registry {
                     let field = format!("spec.ports[{index}].nodePort");
                     let error =
                         FieldError::invalid(field, taken.into(), "provided port is already allocated");
+                    return Err(Status::invalid("", "Service", op.name(), &[error]));
+                }
+                Some(other) if !self.services.ports.contains(&(other as u32)) => {
+                    let (first, last) = (self.services.ports.start, self.services.ports.end - 1);
+                    let why = format!(
+                        "provided port is not in the valid range. The range of valid ports is {first}-{last}"
+                    );
+                    let field = format!("spec.ports[{index}].nodePort");
+                    let error = FieldError::invalid(field, other.into(), why);
                     return Err(Status::invalid("", "Service", op.name(), &[error]));
                 }
                 Some(free) => free,

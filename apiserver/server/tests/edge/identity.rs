@@ -29,7 +29,6 @@ async fn each_identity_reaches_what_it_may() {
         (&admin, "/planes/core/api/v1/configmaps", 200, String::new()),
         (&bound, "/projects/web/api/v1/configmaps", 200, String::new()),
         (&bound, "/projects/web/api", 200, String::new()),
-        (&bound, "/projects/web/metrics", 404, "the server could not find the requested resource".into()),
         (&bound, MAPS, 401, "Unauthorized".into()),
         (&bound, "/api", 401, "Unauthorized".into()),
         (&bound, "/version", 401, "Unauthorized".into()),

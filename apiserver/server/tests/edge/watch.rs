@@ -56,7 +56,8 @@ async fn a_watch_has_the_shape_that_was_asked_for() {
         (
             406,
             "NotAcceptable".into(),
-            "only the following media types are accepted: application/json;stream=watch, \
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf, application/json;stream=watch, \
              application/vnd.kubernetes.protobuf;stream=watch"
                 .into()
         )

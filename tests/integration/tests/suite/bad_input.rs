@@ -38,7 +38,7 @@ fn requests_that_cannot_be_read_are_refused(world: &World) {
             "{\"kind\":\"Secret\",\"apiVersion\":\"v1\"}",
             400,
             "BadRequest",
-            "does not match the expected kind",
+            "converting (v1.Secret) to (core.ConfigMap): unknown conversion",
         ),
         (Method::POST, MAPS, json, "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v2\"}", 400, "BadRequest", ""),
         (
@@ -80,7 +80,7 @@ fn requests_that_cannot_be_read_are_refused(world: &World) {
         (Method::PATCH, "/api/v1/namespaces/default", json, "{}", 415, "UnsupportedMediaType", ""),
         (
             Method::GET,
-            "/apis/nothing.example/v1/things",
+            "/api/v1/things",
             "",
             "",
             404,

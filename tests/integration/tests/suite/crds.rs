@@ -367,8 +367,10 @@ fn a_crd_waits_for_objects_with_finalizers(world: &World) {
     kubectl.ok(&["delete", "crd", "pots.waits.example", "--wait=false"]);
     let crd = kubectl.json(&["get", "crd", "pots.waits.example"]);
     assert_eq!(crd["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
-    let ending =
-        items_of(&crd, "/status/conditions").into_iter().find(|c| c["type"] == "Terminating").expect("the condition");
+    let ending = items_of(&crd, "/status/conditions")
+        .into_iter()
+        .find(|c| c["type"] == "Terminating")
+        .expect("the condition");
     assert_eq!(ending["reason"], "InstanceDeletionInProgress");
     assert_eq!(names(&kubectl.json(&["get", "pots"])), ["held"], "the other one went");
     contains_all(

@@ -15,6 +15,7 @@ mod job_status;
 mod jobs;
 mod networking;
 mod placement;
+mod pod_actions;
 mod pod_update;
 mod pods;
 mod probes;
@@ -56,6 +57,7 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("", "events", cluster::event),
     ("events.k8s.io", "events", cluster::event),
     ("apps", "deployments", workloads::deployment),
+    ("apps", "controllerrevisions", workloads::controller_revision),
     ("apps", "replicasets", workloads::replica_set),
     ("apps", "statefulsets", workloads::stateful_set),
     ("apps", "daemonsets", workloads::daemon_set),
@@ -106,7 +108,7 @@ fn policies(resource: &str, object: &Field<'_>, errors: &mut Errors) {
 }
 
 /// Subresources that write the whole object, whose updates follow rules of their own: it is held against itself.
-const ACTIONS: [&str; 4] = ["binding", "ephemeralcontainers", "approval", "resize"];
+const ACTIONS: [&str; 2] = ["binding", "approval"];
 
 /// Checks an object of a built-in kind, as it is about to be stored.
 pub(crate) fn run(
@@ -119,14 +121,22 @@ pub(crate) fn run(
     if ty.custom {
         return errors;
     }
-    let old = match subresource {
-        None | Some("scale") => old,
-        Some(action) if ACTIONS.contains(&action) => Some(object),
-        Some("status") => {
+    let old = match (subresource, old) {
+        (Some("ephemeralcontainers"), Some(old)) => {
+            pod_actions::ephemeral(&Field::root(object), old, &mut errors);
+            return errors;
+        }
+        (Some("resize"), Some(old)) => {
+            pod_actions::resize(&Field::root(object), old, &mut errors);
+            return errors;
+        }
+        (None | Some("scale"), old) => old,
+        (Some(action), _) if ACTIONS.contains(&action) => Some(object),
+        (Some("status"), old) => {
             status::run(ty, &Field::root(object), old, &mut errors);
             return errors;
         }
-        Some(_) => return errors,
+        (Some(_), _) => return errors,
     };
     if let Some((.., check)) = TABLE.iter().find(|(group, name, _)| *group == ty.group && *name == ty.plural)
     {

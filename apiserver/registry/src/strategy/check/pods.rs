@@ -121,7 +121,7 @@ fn special_annotations(noted: &Field<'_>, spec: &Field<'_>, errors: &mut Errors)
 }
 
 /// The spec of a pod of that name (empty where it has none yet), or of a template's pods.
-fn pod_spec(spec: &Field<'_>, name: &str, mirror: bool, errors: &mut Errors) {
+pub(super) fn pod_spec(spec: &Field<'_>, name: &str, mirror: bool, errors: &mut Errors) {
     let pod = volumes::volumes(&spec.get("volumes"), name, errors);
     claims(&spec.get("resourceClaims"), mirror, errors);
     containers(spec, &pod, errors);

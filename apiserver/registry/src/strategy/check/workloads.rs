@@ -76,6 +76,18 @@ fn unsupported(strategy: &Field<'_>, shape: Shape, supported: &[&str]) -> FieldE
     FieldError { kind: FieldErrorKind::NotSupported, ..strategy.invalid_struct(shape, &detail) }
 }
 
+/// A ControllerRevision.
+pub(super) fn controller_revision(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    rules::nonnegative(&object.get("revision"), errors);
+    let data = object.get("data");
+    if !data.is_set() {
+        errors.push(data.required("data is mandatory"));
+    }
+    if let Some(old) = old {
+        rules::immutable(&data, &old["data"], errors);
+    }
+}
+
 /// A ReplicaSet.
 pub(super) fn replica_set(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     // Kubernetes calls it a deployment here, too.

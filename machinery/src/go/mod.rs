@@ -1,0 +1,82 @@
+//! What Go says: the words of its standard library that kube-apiserver passes on to clients.
+//!
+//! [`syntax_error`] is what `encoding/json` says of text that is no JSON, [`mismatch`] what it says of JSON that doesn't fit a
+//! struct, [`Structs`] prints a part of an object as messages of validation do, which know the structs inside the
+//! server and not the served JSON.
+
+mod decode;
+mod print;
+mod restore;
+mod syntax;
+mod time;
+
+pub use decode::{mismatch, object_meta_mismatch, word};
+pub use print::{Structs, unified_diff};
+pub use restore::unrestorable;
+pub use syntax::syntax_error;
+
+use crate::Value;
+use std::fmt::Write;
+
+/// A string as `%q` writes it.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    text.chars().for_each(|c| escape(c, &mut out));
+    out.push('"');
+    out
+}
+
+fn escape(c: char, out: &mut String) {
+    let short = match c {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\u{b}' => "\\v",
+        _ => "",
+    };
+    let code = u32::from(c);
+    // Writing to a string does not fail.
+    let _ = match (short, c) {
+        ("", _) if code < 0x20 || code == 0x7f => write!(out, "\\x{code:02x}"),
+        ("", _) if c.is_control() || (c.is_whitespace() && c != ' ') || c == '\u{feff}' => {
+            write!(out, "\\u{code:04x}")
+        }
+        ("", _) => write!(out, "{c}"),
+        (short, _) => write!(out, "{short}"),
+    };
+}
+
+/// JSON as `json.Marshal` writes it, where `<`, `>` and `&` are escaped.
+pub fn json(value: &Value) -> String {
+    escape_html(&value.to_string())
+}
+
+fn escape_html(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_quoted_as_go_quotes_them() {
+        assert_eq!(quote("a\u{7}b\"\\\n\u{1}é\u{a0}"), r#""a\ab\"\\\n\x01é\u00a0""#);
+        assert_eq!(json(&serde_json::json!({"a": "<&>"})), r#"{"a":"\u003c\u0026\u003e"}"#);
+    }
+}
