@@ -40,7 +40,7 @@ impl fmt::Display for Difference {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meant {
-    /// `scenario/request`, `scenario/*`, or `*` for all.
+    /// `scenario/request`, as a regular expression, or `*` for all.
     pub request: String,
     /// A regular expression for its place, from its beginning.
     pub at: String,
@@ -73,15 +73,14 @@ pub fn unexplained<'a>(
     found: &'a [Difference],
     meant: &'a [Meant],
 ) -> Result<(Vec<&'a Difference>, Vec<&'a Meant>)> {
-    let rules: Result<Vec<(&Meant, Regex)>, regex::Error> =
-        meant.iter().map(|m| Ok((m, Regex::new(&format!("^{}", m.at))?))).collect();
-    let rules = rules?;
-    let covers = |(meant, at): &(&Meant, Regex), difference: &Difference| {
-        let scenario = meant.request.strip_suffix("/*").and_then(|s| difference.request.strip_prefix(s));
-        let applies = scenario.is_some_and(|rest| rest.starts_with('/'))
-            || meant.request == "*"
-            || meant.request == difference.request;
-        applies && at.is_match(&difference.at)
+    let rule = |meant: &Meant| -> Result<[Regex; 2], regex::Error> {
+        let request = if meant.request == "*" { ".*" } else { &meant.request };
+        Ok([Regex::new(&format!("^(?:{request})$"))?, Regex::new(&format!("^{}", meant.at))?])
+    };
+    let rules: Vec<(&Meant, [Regex; 2])> =
+        meant.iter().map(|m| Ok((m, rule(m)?))).collect::<Result<_, regex::Error>>()?;
+    let covers = |(_, [request, at]): &(&Meant, [Regex; 2]), difference: &Difference| {
+        request.is_match(&difference.request) && at.is_match(&difference.at)
     };
     let unmeant = found.iter().filter(|difference| !rules.iter().any(|rule| covers(rule, difference)));
     let idle = rules.iter().filter(|rule| !found.iter().any(|difference| covers(rule, difference)));
@@ -94,8 +93,29 @@ pub fn compare(scenario: &str, theirs: &Answer, ours: &Answer) -> Vec<Difference
     let request = format!("{scenario}/{}", theirs.name);
     let whole =
         |answer: &Answer| json!({"status": answer.status, "headers": answer.headers, "body": answer.body});
-    walk(&request, String::new(), Some(&whole(theirs)), Some(&whole(ours)), &mut found);
+    let (mut theirs, mut ours) = (whole(theirs), whole(ours));
+    by_manager(&mut theirs);
+    by_manager(&mut ours);
+    walk(&request, String::new(), Some(&theirs), Some(&ours), &mut found);
     found
+}
+
+/// Managed fields in the order of their managers: otherwise it follows from the seconds in which they were written.
+fn by_manager(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(by_manager),
+        Value::Object(fields) => {
+            if let Some(Value::Array(entries)) = fields.get_mut("managedFields") {
+                let key = |entry: &Value| {
+                    ["manager", "operation", "subresource", "apiVersion"]
+                        .map(|field| entry[field].to_string())
+                };
+                entries.sort_by_key(key);
+            }
+            fields.values_mut().for_each(by_manager);
+        }
+        _ => {}
+    }
 }
 
 /// Goes through two values at once and collects where they differ.

@@ -15,10 +15,12 @@ pub struct Normal {
 const UID: &str = r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b";
 
 /// Replaced in every text, in this order.
-const RULES: [(&str, &str); 10] = [
+const RULES: [(&str, &str); 12] = [
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b", "<time>"),
     (r"resource version: \d+, current: \d+", "resource version: <n>, current: <n>"),
     (r"too old resource version: \d+ \(\d+\)", "too old resource version: <n> (<n>)"),
+    (r"precondition \(\d+\)", "precondition (<n>)"),
+    (r"record \(\d+\)", "record (<n>)"),
     (r#""resourceVersion":"\d+""#, r#""resourceVersion":"<revision>""#),
     (r"\b10\.\d{1,3}\.\d{1,3}\.\d{1,3}\b", "<address>"),
     (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "<token>"),

@@ -114,12 +114,16 @@ fn read(name: &str, answer: &RawResponse, normal: &mut Normal) -> Answer {
             headers.insert(name.to_owned(), values);
         }
     }
-    Answer {
-        name: name.to_owned(),
-        status: answer.status.as_u16(),
-        headers,
-        body: body(&answer.body, normal),
-    }
+    let is_yaml = headers.get("content-type").is_some_and(|types| types[0] == "application/yaml");
+    let body = if is_yaml { yaml(&answer.body, normal) } else { body(&answer.body, normal) };
+    Answer { name: name.to_owned(), status: answer.status.as_u16(), headers, body }
+}
+
+/// What a YAML document says: how it is quoted is a matter of taste.
+fn yaml(bytes: &[u8], normal: &mut Normal) -> Value {
+    let Ok(mut value) = serde_saphyr::from_slice::<Value>(bytes) else { return body(bytes, normal) };
+    normal.value(&mut value);
+    json!({"yaml": value})
 }
 
 /// One JSON document as it is, several as a list, anything else as text.
