@@ -57,6 +57,8 @@ fn deployments() -> ResourceType {
         generation: true,
         custom: false,
         deprecation: None,
+        terminating: false,
+        contexts: Vec::new(),
         openapi: Default::default(),
         hash: String::new(),
     }

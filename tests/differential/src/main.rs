@@ -42,7 +42,7 @@ async fn record_requests(client: &Client) -> Result<()> {
         println!("{}: {} answers", scenario.name, answers.len());
     }
     if examples::folders().1.is_dir() {
-        let verdicts = examples::run(&client).await?;
+        let verdicts = examples::run(client).await?;
         std::fs::write(path("examples.json"), format!("{}\n", serde_json::to_string_pretty(&verdicts)?))?;
         println!("examples: {} verdicts", verdicts.len());
     }
