@@ -382,7 +382,7 @@ mod tests {
     async fn an_http_probe_takes_every_status_below_400() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(async move {
+        let server = tokio::spawn(async move {
             for status in [200, 302, 404, 500] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = [0; 1024];
@@ -398,6 +398,7 @@ mod tests {
         for well in [true, true, false, false] {
             assert_eq!(probe.ask(&target).await.is_ok(), well);
         }
+        server.await.unwrap();
         assert!(probe.ask(&target).await.unwrap_err().starts_with("dial tcp 127.0.0.1:"));
     }
 }

@@ -47,8 +47,12 @@ impl Registry {
             false => vec![Change::Put(Key::object(&op.plane, path), stored(op, &marked)?)],
         };
         let is_gone = !others && !objects.iter().any(|entry| is_held(entry));
+        let also = match is_gone {
+            true => self.registrations(op, None, Some(live)).await?,
+            false => Vec::new(),
+        };
         if is_new || is_gone {
-            match self.commit(op, path, own, change, Vec::new()).await? {
+            match self.commit(op, path, own, change, also).await? {
                 Committed::Done(revision) => {
                     meta::set(&mut marked, "resourceVersion", revision.to_string());
                     if is_gone {
@@ -89,6 +93,7 @@ impl Registry {
                 return Ok(());
             }
             let is_empty = self.objects_of(&op.plane, &live).await?.is_empty();
+            let mut also = Vec::new();
             let change = if is_empty {
                 let rest: Vec<String> = meta::finalizers(&live)
                     .into_iter()
@@ -96,6 +101,9 @@ impl Registry {
                     .map(str::to_owned)
                     .collect();
                 if rest.is_empty() {
+                    if let Some(one) = about(op, &path.name) {
+                        also = self.registrations(&one, None, Some(&live)).await?;
+                    }
                     self.removal_of_definition(op, path, &live, own.below).await?
                 } else {
                     meta::set(&mut live, "finalizers", rest);
@@ -106,7 +114,7 @@ impl Registry {
             } else {
                 return Ok(());
             };
-            if let Committed::Done(revision) = self.commit(op, path, own, change, Vec::new()).await? {
+            if let Committed::Done(revision) = self.commit(op, path, own, change, also).await? {
                 return if is_empty { self.free_names(op, &live, revision).await } else { Ok(()) };
             }
         }
@@ -116,15 +124,13 @@ impl Registry {
     /// Names that a definition no longer has go to those that wanted them.
     async fn free_names(&self, op: &Operation, gone: &Value, revision: u64) -> Result<()> {
         self.cache.wait_for(revision).await?;
-        let Some(ty) = op.types.find(GROUP, "v1", RESOURCE) else { return Ok(()) };
         let request = ListRequest { plane: &op.plane, group: GROUP, resource: RESOURCE, namespace: None };
         for entry in self.cache.list(request).await?.objects {
             let waiting = entry.value();
             if waiting["spec"]["group"] != gone["spec"]["group"] || crd::has_its_names(&waiting) {
                 continue;
             }
-            let name = Some(meta::name(&waiting).to_owned());
-            let one = Operation { ty: ty.clone(), namespace: None, name, subresource: None, ..op.clone() };
+            let Some(one) = about(op, meta::name(&waiting)) else { return Ok(()) };
             let options = WriteOptions { field_manager: "freehold".to_owned(), ..WriteOptions::default() };
             // Whoever writes it meanwhile gives it its names as well.
             match Box::pin(self.replace(&one, waiting, &options)).await {
@@ -169,6 +175,12 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// An operation on a definition, for the sake of another one in the same plane.
+fn about(op: &Operation, name: &str) -> Option<Operation> {
+    let ty = op.types.find(GROUP, "v1", RESOURCE)?.clone();
+    Some(Operation { ty, namespace: None, name: Some(name.to_owned()), subresource: None, ..op.clone() })
 }
 
 fn stored(op: &Operation, marked: &Value) -> Result<bytes::Bytes> {

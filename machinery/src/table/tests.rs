@@ -110,7 +110,7 @@ fn a_type_without_columns_shows_its_age() {
         Options { include: IncludeObject::None, with_headers: false, ..with_headers(IncludeObject::None) };
     let table = render(&ty, [object], &later, &ListMeta::default());
     assert_eq!(table["columnDefinitions"], Value::Null);
-    assert_eq!(table["rows"], json!([{"cells": ["one", "3h"]}]));
+    assert_eq!(table["rows"], json!([{"cells": ["one", "3h"], "object": null}]));
 }
 
 #[test]

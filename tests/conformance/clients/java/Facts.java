@@ -119,6 +119,7 @@ class Facts {
         };
         configMap(namespace, "before", Map.of("w", "yes"));
         try (var watch = client.configMaps().inNamespace(namespace).withLabel("w", "yes").watch(watcher)) {
+            until(() -> seen.size() == 1);
             configMap(namespace, "after", Map.of("w", "yes"));
             client.configMaps().inNamespace(namespace).withName("before").delete();
             until(() -> seen.size() == 3);
