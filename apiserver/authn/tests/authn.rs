@@ -294,7 +294,9 @@ fn a_token_review_tells_audiences_and_errors() {
     for spec in [json!({"token": token, "audiences": ["other"]}), json!({"token": "x"}), json!({})] {
         let status = review(spec);
         assert_eq!(status.get("authenticated"), None);
-        assert!(status["error"].as_str().unwrap().trim_start_matches('[').starts_with("invalid bearer token"));
+        assert!(
+            status["error"].as_str().unwrap().trim_start_matches('[').starts_with("invalid bearer token")
+        );
     }
 }
 

@@ -14,11 +14,16 @@ facts!(engine:
     rogue_servers_harm_requests_that_match_them_alone,
     a_server_is_told_who_asks_and_where_and_upgrades_pass,
     a_dedicated_control_plane_has_servers_of_its_own,
+    addresses_that_only_the_server_reaches_are_not_asked,
 );
 
 /// A server that lets its control planes reach loopback addresses, with a project.
 fn server(engine: Engine) -> (Server, Kubectl) {
-    let args = ["--outbound-networks", "127.0.0.0/8,::1/128"].map(str::to_owned).into();
+    server_reaching(engine, "127.0.0.0/8,::1/128")
+}
+
+fn server_reaching(engine: Engine, networks: &str) -> (Server, Kubectl) {
+    let args = ["--outbound-networks", networks].map(str::to_owned).into();
     let server = Server::start(Options { engine, args, ..Options::default() });
     let manifests = "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Organization\nmetadata: {name: acme}\n\
         spec: {type: Standard}\n---\napiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\n\
@@ -313,4 +318,15 @@ fn a_dedicated_control_plane_has_servers_of_its_own(engine: Engine) {
     assert_eq!(Http::of(&kubectl).get(&format!("/apis/{GROUP}/v1/things")).code, 200);
     let heads = rogue.heads();
     assert!(heads.iter().any(|head| head.contains(&format!("/apis/{GROUP}/v1/things "))), "{heads:?}");
+}
+
+fn addresses_that_only_the_server_reaches_are_not_asked(engine: Engine) {
+    let (_server, kubectl) = server_reaching(engine, "public");
+    let rogue = Rogue::start("inward.default.svc", |_| Way::Json(json!({})));
+    expose(&kubectl, "inward", "localhost");
+    let service = json!({"namespace": "default", "name": "inward", "port": rogue.port()});
+    kubectl.apply(&registration("v1", &service, &json!({"insecureSkipTLSVerify": true})).to_string());
+    let message = reason(&kubectl, "v1", "FailedDiscoveryCheck");
+    contains_all(&message, &["failing or missing response from https://inward.default.svc"]);
+    assert!(rogue.heads().is_empty(), "{message}");
 }

@@ -2,7 +2,7 @@
 
 use crate::{PATIENCE, contains_all, names, row, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use freehold_tests_integration::{Http, Kubectl, Output, Rogue, Way, World, facts, until};
+use freehold_tests_integration::{Http, Kubectl, Output, World, facts, until};
 use serde_json::{Value, json};
 
 facts!(world:
@@ -10,7 +10,6 @@ facts!(world:
     a_crd_brings_its_registration_and_takes_it_away,
     a_registration_that_can_not_be_is_refused,
     a_server_that_is_not_there_is_unavailable,
-    addresses_that_only_the_server_reaches_are_not_asked,
     each_plane_publishes_how_its_servers_know_its_users,
 );
 pub(crate) const GROUP: &str = "rogue.example.com";
@@ -156,17 +155,6 @@ fn a_server_that_is_not_there_is_unavailable(world: &World) {
     reason(&kubectl, "v1", "FailedDiscoveryCheck");
     kubectl.ok(&["delete", "apiservice", &format!("v1.{GROUP}")]);
     assert_eq!(http.get(&format!("/apis/{GROUP}/v1")).code, 404);
-}
-
-fn addresses_that_only_the_server_reaches_are_not_asked(world: &World) {
-    let kubectl = world.project("inward");
-    let rogue = Rogue::start("inward.default.svc", |_| Way::Json(json!({})));
-    expose(&kubectl, "inward", "localhost");
-    let service = json!({"namespace": "default", "name": "inward", "port": rogue.port()});
-    kubectl.apply(&registration("v1", &service, &json!({"insecureSkipTLSVerify": true})).to_string());
-    let message = reason(&kubectl, "v1", "FailedDiscoveryCheck");
-    contains_all(&message, &["failing or missing response from https://inward.default.svc"]);
-    assert!(rogue.heads().is_empty(), "{message}");
 }
 
 fn each_plane_publishes_how_its_servers_know_its_users(world: &World) {
