@@ -127,6 +127,10 @@ fn forbidden_match(why: &str) -> Status {
     Status::bad_request(format!("resourceVersionMatch: Forbidden: {why}"))
 }
 
+/// Up to so many objects behind a page of the past are counted for `remainingItemCount`, which may be left out
+/// (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/list-meta/>).
+const COUNTED: usize = 5_000;
+
 /// Entries in order, with what is needed to go on behind them.
 struct Entries {
     items: Vec<Arc<Entry>>,
@@ -271,6 +275,10 @@ impl Registry {
         if limit > 0 && entries.items.len() > limit {
             entries.items.truncate(limit);
             entries.more = true;
+        }
+        if let Some(last) = entries.items.last().filter(|_| entries.more && selection.is_everything()) {
+            let rest = self.cache.page(Self::request(op), at, last.place(), COUNTED).await?;
+            entries.remaining = rest.next.is_none().then_some(rest.objects.len() as u64).filter(|n| *n > 0);
         }
         Ok(entries)
     }
