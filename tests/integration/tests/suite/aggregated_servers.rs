@@ -118,7 +118,8 @@ fn somebody_elses_extension_server_serves_a_project(engine: Engine) {
     assert_eq!(names(&found), ["one"]);
     contains_all(&kubectl.ok(&["explain", "flunder.spec"]), &["Flunder", "reference"]);
     let noted = "jsonpath={.metadata.annotations.noted}{\"\\n\"}";
-    let watch = kubectl.background(&["get", "flunder", "one", "--watch", "-o", noted]);
+    let one = "--field-selector=metadata.name=one";
+    let watch = kubectl.background(&["get", "flunders", one, "--watch", "-o", noted]);
     kubectl.ok(&["annotate", "flunder", "one", "noted=seen"]);
     watch.wait_for("seen");
     drop(watch);
