@@ -63,7 +63,7 @@ impl Connector {
         stream.set_nodelay(true)?;
         let handshake = TlsConnector::from(self.tls).connect(self.name, stream);
         match timeout(CONNECT, handshake).await {
-            Ok(Ok(stream)) => Ok(Secure(TokioIo::new(stream))),
+            Ok(Ok(stream)) => Ok(Secure::new(stream)),
             Ok(Err(error)) => Err(match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
                 Some(error) => io::Error::other(tls::describe(error)),
                 None => error,
@@ -109,8 +109,15 @@ fn plain(error: &io::Error) -> String {
     text.to_lowercase()
 }
 
-/// A connection over TLS.
-pub(crate) struct Secure(TokioIo<TlsStream<TcpStream>>);
+/// A connection over TLS, as HTTP clients take it.
+pub struct Secure(TokioIo<TlsStream<TcpStream>>);
+
+impl Secure {
+    /// Of a stream whose handshake is done.
+    pub fn new(stream: TlsStream<TcpStream>) -> Self {
+        Self(TokioIo::new(stream))
+    }
+}
 
 impl Connection for Secure {
     fn connected(&self) -> Connected {

@@ -19,6 +19,7 @@ mod service;
 mod tls;
 
 pub use call::{Answer, CallError, Limits};
+pub use connect::Secure;
 pub use destination::{Destination, Host, Identity, Trust};
 pub use networks::Networks;
 pub use pool::{Body, Outbound, SendError};

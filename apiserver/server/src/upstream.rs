@@ -4,28 +4,22 @@
 //! requests of others need, and an upgrade needs no second way.
 
 use crate::{payload::Payload, tls::ClientTls};
+use freehold_apiserver_outbound::Secure;
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri};
-use hyper::{
-    body::Incoming,
-    rt::{Read, ReadBufCursor, Write},
-};
+use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{Connected, Connection},
-    },
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioTimer},
 };
 use rustls_pki_types::ServerName;
 use std::{
     io,
-    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 use tokio::{net::TcpStream, time::timeout};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::TlsConnector;
 
 /// Longest time to connect, and again for the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -107,38 +101,5 @@ async fn connect(tls: ClientTls, uri: Uri) -> io::Result<Secure> {
     let stream = timeout(CONNECT, TcpStream::connect(endpoint)).await??;
     stream.set_nodelay(true)?;
     let stream = timeout(CONNECT, TlsConnector::from(tls.load()).connect(name, stream)).await??;
-    Ok(Secure(TokioIo::new(stream)))
-}
-
-/// A connection over TLS.
-pub(crate) struct Secure(TokioIo<TlsStream<TcpStream>>);
-
-impl Connection for Secure {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl Read for Secure {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl Write for Secure {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
+    Ok(Secure::new(stream))
 }
