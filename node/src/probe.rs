@@ -385,8 +385,11 @@ mod tests {
         let server = tokio::spawn(async move {
             for status in [200, 302, 404, 500] {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = [0; 1024];
-                let _ = stream.read(&mut request).await.unwrap();
+                // All of the request: a connection that is closed on unread bytes is reset, and its answer lost.
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+                }
                 let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
@@ -394,7 +397,8 @@ mod tests {
         let command =
             Command { program: "/".into(), args: vec![], variables: HashMap::new(), directory: "/".into() };
         let target = Target { address: [127, 0, 0, 1].into(), command, home: "/".into(), mounts: vec![] };
-        let probe = parse(json!({"httpGet": {"port": port, "path": "/x"}})).unwrap();
+        let http = json!({"httpGet": {"port": port, "path": "/x"}, "timeoutSeconds": 60});
+        let probe = parse(http).unwrap();
         for well in [true, true, false, false] {
             assert_eq!(probe.ask(&target).await.is_ok(), well);
         }

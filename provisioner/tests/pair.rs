@@ -3,7 +3,7 @@
 use freehold_tests_harness::{Engine, Kubectl, Server, until};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const MANIFESTS: &str = "
 apiVersion: resourcemanager.freehold.dev/v1alpha1
 kind: Organization

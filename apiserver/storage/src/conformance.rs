@@ -91,7 +91,7 @@ macro_rules! conformance {
 }
 
 /// How long a watch may take to yield what it must.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Shared = Arc<dyn Store>;
 

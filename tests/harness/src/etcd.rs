@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 /// How long etcd may take to start.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An etcd with one member. It ends when this is dropped.
 pub struct Etcd {

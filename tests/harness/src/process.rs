@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 /// How long a process may take to end once it was killed.
-const KILLED: Duration = Duration::from_secs(10);
+const KILLED: Duration = Duration::from_secs(60);
 
 /// Asks a process to end, as Ctrl-C or a service manager does.
 pub(crate) fn terminate(child: &Child) {

@@ -18,9 +18,9 @@ use tempfile::TempDir;
 /// How long a server may take to be ready; tests of start-up times measure for themselves.
 const READY: Duration = Duration::from_secs(60);
 /// How long a project may take to have a kubeconfig.
-const PROJECT_READY: Duration = Duration::from_secs(30);
+const PROJECT_READY: Duration = Duration::from_secs(120);
 /// How long a server may take to stop.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(30);
 
 /// What keeps a server's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

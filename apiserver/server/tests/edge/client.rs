@@ -19,7 +19,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here takes longer, or it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86400);
 
 /// The name in the server's certificate, besides its address.
@@ -113,7 +113,7 @@ impl Running {
 
     /// Waits for the end of a stop.
     pub(crate) async fn stopped(self) {
-        timeout(Duration::from_secs(5), self.task).await.expect("stops within 5 s").unwrap();
+        timeout(PATIENCE, self.task).await.expect("it stops").unwrap();
     }
 }
 

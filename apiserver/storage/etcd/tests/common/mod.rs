@@ -17,7 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 /// How long etcd may take to start.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running etcd. Dropping it stops it and removes its data.
 pub(crate) struct Server {
