@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use freehold_client::{Client, Config, Error, Identity, RawRequest};
+use freehold_pki::Pair;
 use freehold_tests_harness::Kubectl;
 use http::Method;
 use serde_json::Value;
@@ -39,6 +40,13 @@ impl Http {
         Self::new(&Config { server: url.to_owned(), identity, ..config(kubectl) })
     }
 
+    /// The same with a client certificate.
+    pub fn with_certificate(kubectl: &Kubectl, url: &str, pair: &Pair) -> Self {
+        let (cert_pem, key_pem) = (pair.cert_pem.clone(), pair.key_pem.clone());
+        let identity = Identity::ClientCert { cert_pem, key_pem };
+        Self::new(&Config { server: url.to_owned(), identity, ..config(kubectl) })
+    }
+
     /// Asks a server that speaks plain HTTP.
     pub fn plain(url: &str) -> Self {
         Self::new(&Config::new(url, "", Identity::None))
@@ -53,6 +61,11 @@ impl Http {
     /// A request without a body.
     pub fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, "", Bytes::new())
+    }
+
+    /// The same where no answer may come: `None` then.
+    pub fn try_get(&self, path: &str) -> Option<Answer> {
+        self.try_send(Method::GET, path, "", Bytes::new()).ok()
     }
 
     /// A request with a JSON body.

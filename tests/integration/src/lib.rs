@@ -17,6 +17,7 @@ mod hooks;
 mod http;
 mod processes;
 mod rogue;
+mod wire;
 mod world;
 
 pub use freehold_tests_harness::{
@@ -28,6 +29,7 @@ pub use hooks::{ADDRESS as HOOK_ADDRESS, HookServer, Reply, patching};
 pub use http::{Answer, Http};
 pub use processes::{end_with_kill, processes_with};
 pub use rogue::{Rogue, Way};
+pub use wire::{Frame, Wire, fields, frame};
 pub use world::{Shared, World, world};
 
 /// Makes each function that is named a test on each engine: those of a `world` take the server that tests share, those of

@@ -2,6 +2,8 @@
 
 mod aggregated_servers;
 mod aggregation;
+mod attacks;
+mod attacks_wire;
 mod backup;
 mod bad_input;
 mod crds;
