@@ -1,7 +1,7 @@
 //! One watch over all projects, that says when each is ready or gone.
 
 use anyhow::{Context, Result, bail};
-use freehold_client::{Client, Resource, WatchEvent, WatchOptions};
+use freehold_client::{Client, ListOptions, Resource, WatchEvent, WatchOptions};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,10 @@ impl ProjectWatch {
     /// Opens the watch.
     pub(crate) async fn open(client: &Client) -> Result<Self> {
         let waiting = Waiting::default();
-        let options = WatchOptions { timeout_seconds: 3600, ..WatchOptions::default() };
+        // What happens from now on: a watch that began with all that is there would fall behind what happens meanwhile.
+        let page = client.list(&PROJECTS, None, &ListOptions { limit: 1, ..ListOptions::default() }).await?;
+        let resource_version = page.resource_version;
+        let options = WatchOptions { resource_version, timeout_seconds: 3600, ..WatchOptions::default() };
         let mut events = client.watch(&PROJECTS, None, &options).await?;
         let told = waiting.clone();
         let task = tokio::spawn(async move {
