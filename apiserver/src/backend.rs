@@ -4,6 +4,7 @@ use crate::{host::Host, lookup::Lookup, organization, view};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_aggregation::Aggregator;
+use freehold_apiserver_audit::{Trail, TrailError};
 use freehold_apiserver_authn::{Authenticator, Headers, Peer, Request, TokenIssuer};
 use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
 use freehold_apiserver_catalog::TypeSet;
@@ -14,9 +15,10 @@ use freehold_apiserver_registry::{
     WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
 };
 use freehold_apiserver_server::{
-    Aggregated, ArchiveStream, Backend, OpenIdDocument, PlaneAction, RequestHeaders,
+    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, OpenIdDocument, Owner, PlaneAction,
+    RequestHeaders,
 };
-use freehold_apiserver_storage::Store;
+use freehold_apiserver_storage::{Store, StoreError};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{StreamExt, stream::BoxStream};
@@ -36,6 +38,7 @@ pub struct LocalBackend {
     pub outbound: Arc<Outbound>,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) host: Option<Arc<Host>>,
+    pub(crate) trail: Option<Arc<Trail>>,
 }
 
 /// The policies of planes, for the registry.
@@ -101,6 +104,14 @@ impl LocalBackend {
             let _ = self.planes.types_of(&op.plane).await;
         }
         written
+    }
+
+    /// The audit trail, and the organization that a target is.
+    fn trail_of<'a>(&'a self, target: &'a Target) -> Result<(&'a Trail, &'a str)> {
+        match (&self.trail, target) {
+            (Some(trail), Target::Organization(scope)) => Ok((trail, &scope.name)),
+            _ => Err(Status::no_such_resource()),
+        }
     }
 
     /// Tokens are checked against objects in memory: those of the plane must be there, and current.
@@ -394,6 +405,33 @@ impl Backend for LocalBackend {
         [("etcd", store), ("informer-sync", cache)].into_iter().chain(host).collect()
     }
 
+    fn owner(&self, target: &Target) -> Owner {
+        let plane = match target {
+            Target::Local(plane) => plane,
+            Target::Dedicated(pair) => &pair.plane,
+            Target::Organization(scope) => {
+                return Owner { organization: Some(scope.name.clone()), project: None };
+            }
+            Target::User(_) | Target::AllPlanes => return Owner::default(),
+        };
+        self.planes.directory().by_plane(plane).map_or_else(Owner::default, |info| Owner {
+            organization: Some(info.organization.clone()),
+            project: Some(info.name.clone()),
+        })
+    }
+
+    async fn audit_page(&self, target: &Target, from: &str, since: i64) -> Result<AuditPage> {
+        let (trail, organization) = self.trail_of(target)?;
+        let page = trail.page(organization, from, since).await.map_err(trail_error)?;
+        Ok(AuditPage { events: page.events, next: page.next, revision: page.revision })
+    }
+
+    async fn audit_watch(&self, target: &Target, after: u64) -> Result<AuditStream> {
+        let (trail, organization) = self.trail_of(target)?;
+        let events = trail.watch(organization, after).await.map_err(trail_error)?;
+        Ok(events.map(|bundle| bundle.map(|bundle| bundle.events).map_err(trail_error)).boxed())
+    }
+
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value> {
         let plane = match target {
             Target::Local(plane) => plane,
@@ -406,6 +444,18 @@ impl Backend for LocalBackend {
             }
             OpenIdDocument::Keys => self.tokens.keys().jwks(),
         })
+    }
+}
+
+/// What is said where audit events can't be read.
+fn trail_error(error: TrailError) -> Status {
+    match error {
+        TrailError::NoSuchPlace => Status::bad_request(error.to_string()),
+        TrailError::Store(StoreError::Compacted { .. }) => {
+            Status::expired("the resource version is too old; list the events again")
+        }
+        TrailError::Store(StoreError::Future { asked, current }) => Status::version_too_large(asked, current),
+        TrailError::Store(_) | TrailError::Broken(_) => Status::internal(error),
     }
 }
 

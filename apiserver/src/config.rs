@@ -2,6 +2,7 @@
 
 use crate::{
     aggregation::{AggregatorIdentity, Certificates, Conditions},
+    audit::AuditConfig,
     backend::{LocalBackend, Policies},
     host::Host,
     lookup::Lookup,
@@ -10,13 +11,14 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver_aggregation::Aggregator;
+use freehold_apiserver_audit::{Auditor, Trail};
 use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Layers, Planes};
 use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{
-    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Server,
+    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Origins, Server,
 };
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::{Embedded, Retention};
@@ -24,6 +26,7 @@ use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_apiserver_storage_sealed::{EncryptionKeys, Options, Sealed};
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
+use prometheus_client::registry::Registry as MetricsRegistry;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -34,6 +37,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a store that can't be reached at start is tried.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long audit events that were not delivered hold up the end.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(5);
 /// What `/version` says of the Kubernetes API that is served.
 const KUBERNETES_VERSION: &str = "v1.36.0";
 
@@ -88,8 +93,23 @@ pub struct Config {
     /// How much history is kept of a store that others use too, an etcd: the core servers see to that. One that is this
     /// server's own looks after it itself.
     pub history: Option<Retention>,
+    /// What is recorded of requests, and where.
+    pub audit: AuditConfig,
+    /// What browsers and clients without certificates may do.
+    pub transport: Transport,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
     pub replace_authorities: bool,
+}
+
+/// What the edge asks of connections, and tells browsers.
+#[derive(Clone, Default)]
+pub struct Transport {
+    /// The pages of which browsers may send requests here.
+    pub origins: Origins,
+    /// `Strict-Transport-Security`; empty for none.
+    pub strict_transport: String,
+    /// Whether clients without a certificate are refused in the handshake.
+    pub certificates_only: bool,
 }
 
 /// A server that listens.
@@ -98,6 +118,7 @@ pub struct ApiServer {
     cache: Arc<Cache>,
     /// Ends what goes on beside it.
     following: DropGuard,
+    auditor: Option<Arc<Auditor>>,
 }
 
 /// The keys of one plane: all that the apiserver of a dedicated pair may reach.
@@ -201,7 +222,12 @@ impl Config {
         let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
         let tokens = Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys));
         let host = self.host.as_deref().map(Host::open).transpose()?;
+        let following = CancellationToken::new();
+        let mut metrics = crate::metrics::registry(&cache);
+        let trail = (is_core && self.audit.trail).then(|| Trail::new(self.store.clone()));
+        let auditor = self.audit.build(trail.as_ref(), &mut metrics, &following)?;
         let backend = LocalBackend {
+            trail,
             host: host.clone(),
             authenticator: Authenticator::new(tokens.clone()),
             lookup: Lookup::new(cache.clone()),
@@ -213,14 +239,13 @@ impl Config {
             aggregator,
             tokens,
         };
-        let edge = self.edge(&cache)?;
+        let edge = self.edge(metrics, auditor.clone())?;
         let authorities = edge.authorities.clone();
         let server = Server::bind(edge, Arc::new(backend)).await?;
-        let following = CancellationToken::new();
         if let Some(host) = host {
             tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
         }
-        Ok(ApiServer { server, cache, following: following.drop_guard() })
+        Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
     }
 
     /// What it has in common with the other servers on its store.
@@ -232,7 +257,11 @@ impl Config {
         ]
     }
 
-    fn edge(&self, cache: &Arc<Cache>) -> Result<freehold_apiserver_server::Config> {
+    fn edge(
+        &self,
+        registry: MetricsRegistry,
+        audit: Option<Arc<Auditor>>,
+    ) -> Result<freehold_apiserver_server::Config> {
         let front_proxy = |ca: &String| FrontProxy {
             ca_pem: ca.clone(),
             allowed_names: self.front_proxy_names.clone(),
@@ -255,7 +284,11 @@ impl Config {
             nodes: tls(&self.node_client)?,
             version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
             limits: self.limits.clone(),
-            registry: crate::metrics::registry(cache),
+            registry,
+            audit,
+            origins: self.transport.origins.clone(),
+            strict_transport: self.transport.strict_transport.clone(),
+            certificates_only: self.transport.certificates_only,
             // To pairs, which have neither keys nor dictionaries.
             etcd: self.sealed.is_some().then(|| self.etcd_handler()),
         })
@@ -280,8 +313,11 @@ impl ApiServer {
 
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { server, following, .. } = self;
+        let Self { server, following, auditor, .. } = self;
         server.run(stop).await;
         drop(following);
+        if let Some(auditor) = auditor {
+            auditor.close(AUDIT_PATIENCE).await;
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! A core server and the apiserver of a dedicated pair are the same thing with another root plane and another store.
 
 mod aggregation;
+mod audit;
 mod backend;
 pub mod backup;
 mod compaction;
@@ -20,11 +21,13 @@ mod view;
 mod webhooks;
 
 pub use aggregation::AggregatorIdentity;
+pub use audit::{AuditConfig, AuditLog, AuditWebhook};
 pub use backend::LocalBackend;
-pub use config::{ApiServer, Config, StoreConfig, open_store, plane_keys, seal};
+pub use config::{ApiServer, Config, StoreConfig, Transport, open_store, plane_keys, seal};
+pub use freehold_apiserver_audit::{Batch as AuditBatch, Mode as AuditMode, Rotation as AuditRotation};
 pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_outbound::Networks;
-pub use freehold_apiserver_server::Limits;
+pub use freehold_apiserver_server::{Limits, Origins};
 pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_embedded::Retention;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;

@@ -30,6 +30,10 @@ pub(crate) struct Args {
     #[arg(long, requires = "pki_dir")]
     external_url: Option<String>,
     #[command(flatten)]
+    audit: crate::audit::AuditArgs,
+    #[command(flatten)]
+    transport: crate::transport::TransportArgs,
+    #[command(flatten)]
     host: crate::host::HostArgs,
     /// Give each project a host name besides its path: PROJECT.DOMAIN.
     #[arg(long, requires = "pki_dir", value_parser = crate::core::domain)]
@@ -112,6 +116,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 cache: args.cache.options(),
                 networks: args.outbound.networks.clone(),
                 history: args.history.retention(),
+                audit: args.audit.config()?,
+                transport: args.transport.config()?,
             };
             core.build().await?
         }
@@ -166,6 +172,8 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         networks: args.outbound.networks.clone(),
         limits: Limits::default(),
         history: None,
+        audit: args.audit.config()?,
+        transport: args.transport.config()?,
         replace_authorities: false,
     };
     config.build().await

@@ -50,6 +50,10 @@ pub(crate) struct Core<'a> {
     pub(crate) cache: freehold_apiserver::CacheOptions,
     /// Where webhooks and aggregated servers may be.
     pub(crate) networks: freehold_apiserver::Networks,
+    /// What is recorded of requests, and where.
+    pub(crate) audit: freehold_apiserver::AuditConfig,
+    /// What connections have to show, and what browsers may do.
+    pub(crate) transport: freehold_apiserver::Transport,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -130,6 +134,8 @@ impl Core<'_> {
             cache: self.cache,
             limits: Limits::default(),
             networks: self.networks,
+            audit: self.audit,
+            transport: self.transport,
             history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
         };

@@ -1,6 +1,7 @@
 //! `freehold`: one program for everything. Each command parses its flags, builds, and runs.
 
 mod apiserver;
+mod audit;
 mod backup;
 mod components;
 mod core;
@@ -16,6 +17,7 @@ mod pki;
 mod project;
 mod stop;
 mod store;
+mod transport;
 mod up;
 
 use clap::{Parser, Subcommand};

@@ -46,6 +46,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pki_dir: Option<PathBuf>,
     #[command(flatten)]
+    audit: crate::audit::AuditArgs,
+    #[command(flatten)]
+    transport: crate::transport::TransportArgs,
+    #[command(flatten)]
     host: crate::host::HostArgs,
     /// Make this server's authorities those of the objects in etcd, in place of others.
     #[arg(long)]
@@ -90,6 +94,8 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
         history: args.history.retention(),
+        audit: args.audit.config()?,
+        transport: args.transport.config()?,
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;

@@ -5,7 +5,7 @@
 //!
 //! It must not know: HTTP, media types, how planes are kept.
 
-use crate::{aggregated::Aggregated, identity::RequestHeaders};
+use crate::{aggregated::Aggregated, identity::RequestHeaders, trail::AuditPage};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_authn::Peer;
@@ -160,8 +160,38 @@ pub trait Backend: Send + Sync + 'static {
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;
 
+    /// The organization and project that a target is of, for the audit log.
+    fn owner(&self, target: &Target) -> Owner {
+        let _ = target;
+        Owner::default()
+    }
+
+    /// Audit events of an organization, from a place or from a time (microseconds since 1970) on. 404 where none are kept.
+    async fn audit_page(&self, target: &Target, from: &str, since: i64) -> Result<AuditPage, Status> {
+        let _ = (target, from, since);
+        Err(Status::no_such_resource())
+    }
+
+    /// Audit events of an organization as they come, after a revision (0: from now on).
+    async fn audit_watch(&self, target: &Target, after: u64) -> Result<AuditStream, Status> {
+        let _ = (target, after);
+        Err(Status::no_such_resource())
+    }
+
     /// A document of the plane's token issuer.
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value, Status>;
+}
+
+/// Audit events as they come, JSON each.
+pub type AuditStream = BoxStream<'static, Result<Vec<Bytes>, Status>>;
+
+/// Whose a target is.
+#[derive(Clone, Debug, Default)]
+pub struct Owner {
+    /// The organization, if it is one's.
+    pub organization: Option<Arc<str>>,
+    /// The project, if it is one.
+    pub project: Option<Arc<str>>,
 }
 
 /// ArchiveStream of an archive, in order.

@@ -1,6 +1,7 @@
 //! One request on its way to a handler: who asks, where, and for what.
 
 use crate::{
+    audit::Recording,
     filters::{Admitted, Edge},
     info::{RequestInfo, ResourcePath},
     query::Query,
@@ -8,7 +9,7 @@ use crate::{
 use freehold_apiserver_authz::{Attributes, forbidden};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};
-use freehold_apiserver_registry::{Annotations, Operation};
+use freehold_apiserver_registry::Operation;
 use freehold_machinery::{PlaneId, ResourceType, Status, User};
 use http::request::Parts;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(crate) struct Call<'a> {
     pub(crate) known: &'a mut bool,
     /// The place among all requests; given back when another server answers.
     pub(crate) place: Option<Admitted<'a>>,
+    /// What the audit log is told.
+    pub(crate) recording: &'a Recording,
 }
 
 impl Call<'_> {
@@ -46,6 +49,7 @@ impl Call<'_> {
             path: if self.info.resource.is_some() { "" } else { &self.info.path },
         };
         let decision = self.edge.backend.authorize(&self.target, &attributes).await?;
+        self.recording.decided(&decision);
         if decision.allowed { Ok(()) } else { Err(forbidden(&attributes, &decision.reason)) }
     }
 
@@ -76,7 +80,7 @@ impl Call<'_> {
             namespace: path.namespace.clone().filter(|_| ty.namespaced),
             name: path.name.clone().filter(|_| path.named),
             subresource: path.subresource.clone(),
-            annotations: Annotations::default(),
+            annotations: self.recording.annotations.clone(),
         }
     }
 }

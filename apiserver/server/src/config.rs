@@ -1,9 +1,11 @@
 //! What a server is made from.
 
 use crate::{
+    browser::Origins,
     payload::Payload,
     tls::{Certificate, ClientTls, TlsError},
 };
+use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
 use freehold_machinery::User;
 use futures_util::future::BoxFuture;
@@ -34,6 +36,14 @@ pub struct Config {
     pub registry: Registry,
     /// Who answers gRPC requests for etcd's services.
     pub etcd: Option<EtcdHandler>,
+    /// Where events of requests go.
+    pub audit: Option<Arc<Auditor>>,
+    /// The pages of which browsers may send requests here.
+    pub origins: Origins,
+    /// `Strict-Transport-Security` for browsers (RFC 6797); empty for none.
+    pub strict_transport: String,
+    /// Whether a client without a certificate is refused in the handshake.
+    pub certificates_only: bool,
 }
 
 /// Whose client certificates are accepted. Without any, none is asked for.

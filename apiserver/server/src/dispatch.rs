@@ -8,7 +8,7 @@ use crate::{
     output::{self, Output},
     planes, read,
     respond::{self, Reply},
-    reviews, watch,
+    reviews, trail, watch,
 };
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written};
@@ -39,6 +39,9 @@ pub(crate) async fn dispatch(
             None => documents::serve(call).await,
         };
     };
+    if trail::is_asked(call) {
+        return trail::serve(call).await;
+    }
     let types = call.types().await?;
     if types.group(&path.group).is_none() {
         return Ok(respond::no_page());
@@ -147,6 +150,7 @@ pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming)
     };
     let unrecognized = |why: String| Status::bad_request(read::unrecognized(kind, &why, &bytes));
     let body = read::object(&bytes, format).map_err(unrecognized)?;
+    call.recording.request(&body.value, bytes.len());
     if op.ty.custom && op.subresource.as_deref() != Some("scale") {
         for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
             if body.value[field].as_str().unwrap_or_default().is_empty() {
@@ -168,6 +172,7 @@ async fn patch(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, 
     let options = options::write(write, call.query, &call.parts.headers)?;
     let bytes = read::whole(body, call.edge.limits.body).await?;
     let patch = read_patch(&media_type, &bytes)?;
+    call.recording.patch(&patch, bytes.len());
     let written = call.edge.backend.patch(&call.target, op, patch, options).await?;
     output.written(written)
 }
@@ -272,7 +277,9 @@ async fn delete_options(call: &Call<'_>, body: Incoming) -> Result<DeleteOptions
         return options::delete_from_query(call.query);
     }
     let format = negotiate::body_format(&call.parts.headers)?;
-    options::delete_from_body(&read::object(&bytes, format).map_err(Status::bad_request)?.value)
+    let body = read::object(&bytes, format).map_err(Status::bad_request)?;
+    call.recording.patch_value(&body.value, bytes.len());
+    options::delete_from_body(&body.value)
 }
 
 /// Deletes a plane: `DELETE` on a context that names one.

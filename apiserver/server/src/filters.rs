@@ -3,7 +3,9 @@
 //! [`handle`] is the outermost; [`chain`] lists the rest with a reason for each place.
 
 use crate::{
+    audit::{self, Asked, Recording},
     backend::Backend,
+    browser::{self, Origins},
     call::Call,
     config::{Config, EtcdHandler, Limits},
     dispatch, health,
@@ -21,6 +23,7 @@ use crate::{
     upstream::Upstream,
 };
 use bytes::Bytes;
+use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_planes::{
     Target,
     context::{self, Context},
@@ -60,6 +63,9 @@ pub(crate) struct Edge {
     /// What stands behind a project's name in its host name.
     pub(crate) domain: Option<String>,
     etcd: Option<EtcdHandler>,
+    pub(crate) auditor: Option<Arc<Auditor>>,
+    pub(crate) origins: Origins,
+    pub(crate) strict_transport: Option<HeaderValue>,
     mutating: AtomicUsize,
     read_only: AtomicUsize,
 }
@@ -77,6 +83,9 @@ impl Edge {
             documents: Documents::new(),
             domain: config.domain,
             etcd: config.etcd,
+            auditor: config.audit,
+            origins: config.origins,
+            strict_transport: HeaderValue::from_str(&config.strict_transport).ok().filter(|v| !v.is_empty()),
             mutating: AtomicUsize::new(0),
             read_only: AtomicUsize::new(0),
         }
@@ -89,6 +98,7 @@ pub(crate) struct Trace {
     pub(crate) info: Option<RequestInfo>,
     /// Whether the resource is one that is served.
     pub(crate) known: bool,
+    pub(crate) recording: Recording,
 }
 
 /// Answers a request, whatever happens.
@@ -108,17 +118,23 @@ pub(crate) async fn handle(
     let mut trace = Trace::default();
     let span =
         tracing::debug_span!("request", audit_id = ?audit, method = %parts.method, path = parts.uri.path());
+    let mut has_panicked = false;
     let outcome = match query_error {
+        _ if browser::is_preflight(&edge.origins, &parts) => Ok(browser::preflight()),
         Some(status) => Err(status),
         None => {
             let chain = chain(&edge, &connection, &mut parts, body, &query, &mut trace);
             // Rescue is outermost: a bug in one request is a 500 for its client and nothing to anyone else.
             let rescued = AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await;
-            rescued.unwrap_or_else(|_| Err(panicked(&audit, parts.uri.path())))
+            rescued.unwrap_or_else(|_| {
+                has_panicked = true;
+                Err(panicked(&audit, parts.uri.path()))
+            })
         }
     };
     let reply = outcome.unwrap_or_else(|status| respond::failure(&parts.headers, &query, &status));
-    let reply = finish(&parts, reply, audit);
+    let reply = audit::finish(&mut trace, has_panicked, reply).await;
+    let reply = browser::protect(&edge, &parts, finish(&parts, reply, audit));
     record(&edge, &parts, &query, trace, &reply, started);
     span.in_scope(|| {
         tracing::debug!(
@@ -200,8 +216,17 @@ async fn chain(
     }
     // Before any work, authentication too: a flood must be cheap to refuse.
     let place = admit(edge, info, rest)?;
-    let ask =
-        Ask { edge, peer: &connection.peer, query, context, prefix, info, known: &mut trace.known, place };
+    let ask = Ask {
+        edge,
+        connection,
+        query,
+        context,
+        prefix,
+        info,
+        known: &mut trace.known,
+        place,
+        recording: &trace.recording,
+    };
     // All that follows has a deadline, unless the client is meant to stay.
     if info.is_long_running() {
         return ask.answer(parts, body).await;
@@ -213,23 +238,33 @@ async fn chain(
 /// A request whose meaning is known and whose author is not.
 struct Ask<'a> {
     edge: &'a Arc<Edge>,
-    peer: &'a Identity,
+    connection: &'a Connection,
     query: &'a Query,
     context: Context,
     prefix: String,
     info: &'a RequestInfo,
     known: &'a mut bool,
     place: Option<Admitted<'a>>,
+    recording: &'a Recording,
 }
 
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, body: Incoming) -> Result<Reply, Status> {
-        let Self { edge, peer, query, context, prefix, info, known, place } = self;
+        let Self { edge, connection, query, context, prefix, info, known, place, recording } = self;
+        let asked = Asked { edge, info, remote: connection.remote };
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
         let believed = resolved.as_ref().unwrap_or(&Target::AllPlanes);
-        let user = identity::authenticate(edge, Some(believed), peer, &parts.headers).await?;
+        let peer = &connection.peer;
+        let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers).await {
+            Ok(user) => user,
+            Err(status) => {
+                recording.unauthenticated(&asked, believed, parts, peer).await;
+                return Err(status);
+            }
+        };
+        recording.begin(&asked, believed, parts, &user).await?;
         let target = match resolved {
             Ok(target) => target,
             Err(_) if user.name == freehold_machinery::user::ANONYMOUS => return Err(Status::unauthorized()),
@@ -244,17 +279,26 @@ impl Ask<'_> {
             return proxy::forward(edge, pair, &user, &info.path, parts, body, held).await;
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
+        let asker = user.clone();
         let user = match identity::impersonate(edge, &target, user, &parts.headers).await {
             Ok(user) => user,
-            Err(status) => return Ok(respond::forbidden(&parts.headers, query, &status)),
+            Err(status) => {
+                recording.refused(&asked, &target, parts, &asker);
+                return Ok(respond::forbidden(&parts.headers, query, &status));
+            }
         };
+        recording.impersonated(&asker, &user);
         let upgrade = parts.extensions.remove::<OnUpgrade>();
-        let mut call = Call { edge, parts, query, context, prefix, target, user, info, known, place };
+        let parts = &*parts;
+        let mut call =
+            Call { edge, parts, query, context, prefix, target, user, info, known, place, recording };
         if let Err(status) = call.authorize().await {
-            return match status.code {
-                403 => Ok(respond::forbidden(&call.parts.headers, query, &status)),
-                _ => Err(status),
-            };
+            if status.code != 403 {
+                return Err(status);
+            }
+            let reply = respond::forbidden(&call.parts.headers, query, &status);
+            recording.refused(&asked, &call.target, parts, &call.user);
+            return Ok(reply);
         }
         dispatch::dispatch(&mut call, body, upgrade).await
     }

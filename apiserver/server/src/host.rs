@@ -8,11 +8,14 @@
 use crate::identity::Identity;
 use freehold_machinery::Status;
 use http::{header, request::Parts};
+use std::net::SocketAddr;
 
 /// What a connection is: settled when it begins, the same for each of its requests.
 pub(crate) struct Connection {
     /// Who is at its other end.
     pub(crate) peer: Identity,
+    /// Its address.
+    pub(crate) remote: SocketAddr,
     /// The project whose host name was asked for.
     pub(crate) project: Option<String>,
 }
@@ -71,7 +74,8 @@ mod tests {
     #[test]
     fn a_host_of_another_project_than_the_connections_is_misdirected() {
         let code = |project: Option<&str>, uri: &str, host: &str| {
-            let connection = Connection { peer: Ok(None), project: project.map(str::to_owned) };
+            let remote = SocketAddr::from(([127, 0, 0, 1], 1));
+            let connection = Connection { peer: Ok(None), remote, project: project.map(str::to_owned) };
             let (parts, ()) = Request::get(uri).header("host", host).body(()).unwrap().into_parts();
             agree(Some("example.com"), &connection, &parts).map_err(|status| status.code)
         };

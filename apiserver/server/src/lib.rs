@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! TLS -> rescue, audit id, span, metrics -> path, context, request info -> limits -> deadline
-//!     -> target -> authenticate -> confine -> impersonate -> authorize -> dispatch
+//!     -> target -> authenticate -> confine -> audit -> impersonate -> authorize -> dispatch
 //! ```
 //! What a request means is decided here, what it does behind the [`Backend`]. Each failure is a Kubernetes `Status`;
 //! each size, count and time that a client chooses has a limit ([`Limits`]).
@@ -11,7 +11,9 @@
 //! This crate must not know: how objects are kept, what rules allow, which planes there are.
 
 mod aggregated;
+mod audit;
 mod backend;
+mod browser;
 mod call;
 mod coalesce;
 mod config;
@@ -40,13 +42,16 @@ mod read;
 mod respond;
 mod reviews;
 mod tls;
+mod trail;
 mod upstream;
 mod watch;
 
 pub use aggregated::Aggregated;
-pub use backend::{ArchiveStream, Backend, OpenIdDocument, PlaneAction};
+pub use backend::{ArchiveStream, AuditStream, Backend, OpenIdDocument, Owner, PlaneAction};
+pub use browser::{Origins, OriginsError};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits};
 pub use identity::RequestHeaders;
 pub use listen::{Reload, Server};
 pub use payload::{BoxError, Data, Gzip, Payload, Pieces};
 pub use tls::{Certificate, ClientMaterial, ClientTls, TlsError};
+pub use trail::AuditPage;

@@ -67,12 +67,17 @@ struct Secure {
 pub struct Reload {
     certificate: Arc<Certificate>,
     secure: Arc<ArcSwap<Secure>>,
+    certificates_only: bool,
 }
 
 impl Reload {
-    fn new(certificate: Arc<Certificate>, authorities: &Authorities) -> Result<Self, BindError> {
-        let secure = Arc::new(ArcSwap::from_pointee(secure(&certificate, authorities)?));
-        Ok(Self { certificate, secure })
+    fn new(
+        certificate: Arc<Certificate>,
+        authorities: &Authorities,
+        certificates_only: bool,
+    ) -> Result<Self, BindError> {
+        let secure = Arc::new(ArcSwap::from_pointee(secure(&certificate, authorities, certificates_only)?));
+        Ok(Self { certificate, secure, certificates_only })
     }
 
     /// A new serving certificate, as PEM. On an error the old one stays.
@@ -82,15 +87,19 @@ impl Reload {
 
     /// New authorities for client certificates. On an error the old ones stay.
     pub fn authorities(&self, authorities: &Authorities) -> Result<(), BindError> {
-        self.secure.store(Arc::new(secure(&self.certificate, authorities)?));
+        self.secure.store(Arc::new(secure(&self.certificate, authorities, self.certificates_only)?));
         Ok(())
     }
 }
 
-fn secure(certificate: &Arc<Certificate>, authorities: &Authorities) -> Result<Secure, BindError> {
+fn secure(
+    certificate: &Arc<Certificate>,
+    authorities: &Authorities,
+    certificates_only: bool,
+) -> Result<Secure, BindError> {
     let proxies = authorities.front_proxies.iter().map(|proxy| proxy.ca_pem.as_str());
     let bundles: Vec<&str> = [authorities.clients.as_str()].into_iter().chain(proxies).collect();
-    let config = tls::server_config(certificate.clone(), &bundles)?;
+    let config = tls::server_config(certificate.clone(), &bundles, certificates_only)?;
     let roots = Roots::new(&authorities.clients, &authorities.front_proxies)?;
     Ok(Secure { acceptor: TlsAcceptor::from(Arc::new(config)), roots })
 }
@@ -100,7 +109,7 @@ impl Server {
     pub async fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, BindError> {
         let address = config.listen;
         let listen = |source| BindError::Listen { address, source };
-        let reload = Reload::new(config.certificate.clone(), &config.authorities)?;
+        let reload = Reload::new(config.certificate.clone(), &config.authorities, config.certificates_only)?;
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let limits = config.limits.clone();
@@ -130,7 +139,7 @@ impl Server {
             };
             match accepted {
                 Ok((stream, remote)) if connections.len() < self.limits.connections => {
-                    let connection = self.connection(stream, cut.clone());
+                    let connection = self.connection(stream, remote, cut.clone());
                     connections.spawn(connection.instrument(tracing::debug_span!("connection", %remote)));
                 }
                 Ok((_, remote)) => tracing::warn!(%remote, "too many connections"),
@@ -153,6 +162,7 @@ impl Server {
     fn connection(
         &self,
         stream: TcpStream,
+        remote: SocketAddr,
         cut: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
         let secure = self.reload.secure.load_full();
@@ -175,7 +185,7 @@ impl Server {
                         let asked = session.server_name();
                         let project = asked.and_then(|name| host::project(edge.domain.as_deref(), name));
                         let peer = identity::peer(session, &secure.roots);
-                        serve(edge, builders, limits, stream, Connection { peer, project }).await;
+                        serve(edge, builders, limits, stream, Connection { peer, remote, project }).await;
                     }
                     Err(error) => tracing::debug!(%error, "no TLS"),
                 }

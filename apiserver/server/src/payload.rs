@@ -65,6 +65,30 @@ impl Payload {
         }
     }
 
+    /// All of it, where it is here and has at most so many bytes.
+    pub(crate) fn whole(&self, max: usize) -> Option<Bytes> {
+        let fits = self.len().is_some_and(|length| length <= max);
+        match self {
+            Self::Full(bytes) if fits => Some(bytes.clone()),
+            Self::Pieces(pieces) if fits => Some(pieces.pieces.as_slice().concat().into()),
+            _ => None,
+        }
+    }
+
+    /// Whether it comes as it comes.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Boxed(_))
+    }
+
+    /// The same, which keeps something until it has ended or is given up.
+    pub(crate) fn keeping(self, guard: impl Send + 'static) -> Self {
+        match self {
+            Self::Stream(inner) => Self::Stream(Box::pin(Keeping { inner, _guard: Box::new(guard) })),
+            Self::Boxed(inner) => Self::Boxed(Keeping { inner, _guard: Box::new(guard) }.boxed_unsync()),
+            other => other,
+        }
+    }
+
     /// Whether it is known to be empty.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
@@ -77,6 +101,40 @@ impl Payload {
             Self::Pieces(pieces) => Self::Gzip(Box::new(Gzip::new(pieces))),
             other => other,
         }
+    }
+}
+
+/// A stream with something that lives as long.
+struct Keeping<T> {
+    inner: T,
+    _guard: Box<dyn Send>,
+}
+
+impl Stream for Keeping<Pin<Box<dyn Stream<Item = Bytes> + Send>>> {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.inner.as_mut().poll_next(cx)
+    }
+}
+
+impl Body for Keeping<UnsyncBoxBody<Bytes, BoxError>> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 

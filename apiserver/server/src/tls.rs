@@ -93,21 +93,23 @@ impl ClientTls {
 }
 
 /// The configuration of the server: client certificates are optional, but those that are shown must be signed by one
-/// of `client_cas` (PEM bundles, empty ones left out).
+/// of `client_cas` (PEM bundles, empty ones left out). With `certificates_only` there is no connection without one.
 pub(crate) fn server_config(
     certificate: Arc<dyn ResolvesServerCert>,
     client_cas: &[&str],
+    certificates_only: bool,
 ) -> Result<ServerConfig, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let mut roots = RootCertStore::empty();
     for ca in client_cas.iter().filter(|ca| !ca.is_empty()) {
         add_roots(&mut roots, ca.as_bytes(), "the client certificate authority")?;
     }
-    let builder = if roots.is_empty() {
+    let builder = if roots.is_empty() && !certificates_only {
         builder.with_no_client_auth()
     } else {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-        builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+        let verifier = if certificates_only { verifier } else { verifier.allow_unauthenticated() };
+        builder.with_client_cert_verifier(verifier.build()?)
     };
     let mut config = builder.with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -11,7 +11,7 @@ async fn pair(holds: usize) -> (TlsStream<DuplexStream>, client::TlsStream<Duple
     let authority = freehold_pki::Authority::generate("test").unwrap();
     let leaf = authority.issue_server(&["localhost"], Duration::from_secs(3600)).unwrap();
     let certificate = tls::Certificate::from_pem(leaf.cert_pem.as_bytes(), leaf.key_pem.as_bytes()).unwrap();
-    let config = tls::server_config(certificate, &[authority.cert_pem()]).unwrap();
+    let config = tls::server_config(certificate, &[authority.cert_pem()], false).unwrap();
     let mut roots = RootCertStore::empty();
     for der in freehold_pki::certificates_der(authority.cert_pem()).unwrap() {
         roots.add(CertificateDer::from(der)).unwrap();

@@ -76,6 +76,10 @@ impl Running {
             limits: Limits::default(),
             registry: Default::default(),
             etcd: None,
+            audit: None,
+            origins: Default::default(),
+            strict_transport: String::new(),
+            certificates_only: false,
         };
         change(&mut config);
         let memory = Memory::new();

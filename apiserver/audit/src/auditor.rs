@@ -1,0 +1,184 @@
+//! The policies, and the sinks of each.
+
+use crate::{
+    Counters, Policy, Record, Sink, Subject, Written, annotations,
+    event::{Event, Micros, ObjectReference, Stage},
+    policy::{Level, Wanted},
+    secret,
+};
+use freehold_machinery::PlaneId;
+use std::{sync::Arc, time::Duration};
+
+/// Characters of a user agent that are kept (kube-apiserver's number).
+const MAX_USER_AGENT: usize = 1024;
+
+/// Where the events of one policy go.
+struct Output {
+    policy: Policy,
+    sinks: Vec<Arc<Sink>>,
+    /// Whether only requests for an organization are meant.
+    of_organizations: bool,
+}
+
+/// Makes events of requests.
+pub struct Auditor {
+    outputs: Vec<Output>,
+    counters: Counters,
+    legacy: bool,
+}
+
+/// What is known of a request when its author is.
+pub struct Begin<'a> {
+    /// Its identifier.
+    pub audit_id: &'a str,
+    /// Path and query as they were sent.
+    pub uri: &'a str,
+    /// Where it came from, as the headers of proxies and the connection say, the connection last.
+    pub source_ips: Vec<String>,
+    /// `User-Agent`.
+    pub user_agent: &'a str,
+    /// Who wants what.
+    pub subject: Subject<'a>,
+    /// The plane that it is for; `None` where that is none or several.
+    pub plane: Option<&'a PlaneId>,
+    /// The organization that it is for.
+    pub organization: Option<&'a str>,
+    /// The project that it is for.
+    pub project: Option<&'a str>,
+    /// When it came, in microseconds since 1970.
+    pub received: i64,
+    /// Whether it was refused already: organizations are told of all such requests.
+    pub refused: bool,
+}
+
+impl Auditor {
+    /// Without policies, nothing is recorded.
+    pub fn new(counters: Counters) -> Self {
+        Self { outputs: Vec::new(), counters, legacy: false }
+    }
+
+    /// Adds a policy and where its events go.
+    pub fn with(mut self, policy: Policy, sinks: Vec<Arc<Sink>>) -> Self {
+        self.legacy |= sinks.iter().any(|sink| sink.wants_lines());
+        self.outputs.push(Output { policy, sinks, of_organizations: false });
+        self
+    }
+
+    /// Adds a policy for requests that are for an organization, and where their events go.
+    pub fn with_organizations(mut self, policy: Policy, sink: Arc<Sink>) -> Self {
+        self.outputs.push(Output { policy, sinks: vec![sink], of_organizations: true });
+        self
+    }
+
+    /// Begins to record a request; `None` where no policy wants that.
+    pub fn begin(self: &Arc<Self>, begin: Begin<'_>) -> Option<Arc<Record>> {
+        let wants = |output: &Output| {
+            if output.of_organizations && begin.organization.is_none() {
+                return None;
+            }
+            let mut wanted = output.policy.wanted(&begin.subject);
+            if output.of_organizations && begin.refused {
+                wanted.level = wanted.level.max(Level::Metadata);
+            }
+            (wanted.level > Level::None).then_some(wanted)
+        };
+        let wanted: Vec<Option<Wanted>> = self.outputs.iter().map(wants).collect();
+        let level = wanted.iter().flatten().map(|wanted| wanted.level).max()?;
+        let subject = &begin.subject;
+        let sensitive = secret::sensitive(subject.group, subject.resource, subject.subresource);
+        Some(Arc::new(Record::new(self.clone(), wanted, sensitive, event(begin, level))))
+    }
+
+    /// Hands an event of a stage to the sinks that want it. False where one that must have it has not.
+    pub(crate) async fn emit(&self, wanted: &[Option<Wanted>], event: &Event) -> bool {
+        let mut all = true;
+        for (output, wanted) in self.outputs.iter().zip(wanted) {
+            let Some(wanted) = wanted.filter(|wanted| wanted.has(event.stage)) else { continue };
+            let written = at_level(event, &wanted, self.legacy);
+            self.counters.event();
+            for sink in &output.sinks {
+                all &= sink.process(&written).await;
+            }
+        }
+        if !all && event.stage == Stage::RequestReceived {
+            self.counters.rejected();
+        }
+        all
+    }
+
+    /// Delivers what is still in the sinks, for at most that long.
+    pub async fn close(&self, patience: Duration) {
+        let sinks = self.outputs.iter().flat_map(|output| &output.sinks);
+        futures_util::future::join_all(sinks.map(|sink| sink.close(patience))).await;
+    }
+}
+
+/// The event as one of several policies wants it.
+fn at_level(event: &Event, wanted: &Wanted, legacy: bool) -> Written {
+    let cut = |has: bool, level: Level| has && wanted.level < level;
+    let less = cut(event.request_object.is_some(), Level::Request)
+        || cut(event.response_object.is_some(), Level::RequestResponse);
+    if event.level == wanted.level && !less && !wanted.omit_managed_fields {
+        return event.written(legacy);
+    }
+    let mut event = event.clone();
+    event.level = wanted.level;
+    if wanted.level < Level::Request {
+        event.request_object = None;
+    }
+    if wanted.level < Level::RequestResponse {
+        event.response_object = None;
+    }
+    if wanted.omit_managed_fields {
+        for object in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
+            crate::record::drop_managed_fields(Arc::make_mut(object));
+        }
+    }
+    event.written(legacy)
+}
+
+fn event(begin: Begin<'_>, level: Level) -> Event {
+    let subject = &begin.subject;
+    let object = || ObjectReference {
+        resource: subject.resource.to_owned(),
+        namespace: subject.namespace.to_owned(),
+        name: subject.name.to_owned(),
+        api_group: subject.group.to_owned(),
+        api_version: subject.version.to_owned(),
+        subresource: subject.subresource.to_owned(),
+        ..ObjectReference::default()
+    };
+    let named = [
+        (annotations::PLANE, begin.plane.map(PlaneId::as_str)),
+        (annotations::ORGANIZATION, begin.organization),
+        (annotations::PROJECT, begin.project),
+    ];
+    let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+    Event {
+        kind: "Event",
+        api_version: "audit.k8s.io/v1",
+        level,
+        audit_id: begin.audit_id.to_owned(),
+        stage: Stage::RequestReceived,
+        request_uri: begin.uri.to_owned(),
+        verb: subject.verb.to_owned(),
+        user: subject.user.map(Into::into).unwrap_or_default(),
+        impersonated_user: None,
+        source_ips: begin.source_ips,
+        user_agent: agent(begin.user_agent),
+        object_ref: (!subject.resource.is_empty()).then(object),
+        response_status: None,
+        request_object: None,
+        response_object: None,
+        request_received_timestamp: Micros(begin.received),
+        stage_timestamp: Micros(begin.received),
+        annotations: named.collect(),
+    }
+}
+
+fn agent(text: &str) -> String {
+    match text.char_indices().find(|(at, c)| at + c.len_utf8() > MAX_USER_AGENT) {
+        Some((end, _)) => format!("{}...TRUNCATED", &text[..end]),
+        None => text.to_owned(),
+    }
+}

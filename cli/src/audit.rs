@@ -1,0 +1,127 @@
+//! Flags of the audit log, under kube-apiserver's names.
+
+use anyhow::{Result, ensure};
+use freehold_apiserver::{AuditBatch, AuditConfig, AuditLog, AuditMode, AuditRotation, AuditWebhook};
+use std::{path::PathBuf, time::Duration};
+
+/// What is recorded of requests, and where.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Audit")]
+pub(crate) struct AuditArgs {
+    /// Which requests are recorded: a Policy of audit.k8s.io/v1.
+    #[arg(long, value_name = "FILE")]
+    audit_policy_file: Option<PathBuf>,
+    /// Where events are written, a line each; `-` is standard output.
+    #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
+    audit_log_path: Option<PathBuf>,
+    /// MiB after which the file is replaced; 0: never.
+    #[arg(long, default_value_t = 100, value_name = "MIB")]
+    audit_log_maxsize: u64,
+    /// Days for which earlier files are kept; 0: whatever their age.
+    #[arg(long, default_value_t = 366, value_name = "DAYS")]
+    audit_log_maxage: u64,
+    /// Earlier files that are kept; 0: all.
+    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    audit_log_maxbackup: usize,
+    /// Compress earlier files with gzip.
+    #[arg(long)]
+    audit_log_compress: bool,
+    /// `json`, or `legacy` for lines of text.
+    #[arg(long, default_value = "json", value_parser = ["json", "legacy"])]
+    audit_log_format: String,
+    /// Whether requests wait for the file: `batch`, `blocking` or `blocking-strict`.
+    #[arg(long, default_value = "blocking", value_name = "MODE")]
+    audit_log_mode: AuditMode,
+    /// Events that may wait for the file.
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    audit_log_batch_buffer_size: usize,
+    /// The kubeconfig of a server that is sent lists of events.
+    #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
+    audit_webhook_config_file: Option<PathBuf>,
+    /// Whether requests wait for the webhook: `batch`, `blocking` or `blocking-strict`.
+    #[arg(long, default_value = "batch", value_name = "MODE")]
+    audit_webhook_mode: AuditMode,
+    /// Events that may wait for the webhook; what comes when there are more is dropped and counted.
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    audit_webhook_batch_buffer_size: usize,
+    /// Most events of a list.
+    #[arg(long, default_value_t = 400, value_name = "COUNT")]
+    audit_webhook_batch_max_size: usize,
+    /// How long an event may wait for others.
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
+    audit_webhook_batch_max_wait: Duration,
+    /// Whether lists a second are limited.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    audit_webhook_batch_throttle_enable: bool,
+    /// Lists a second.
+    #[arg(long, default_value_t = 10.0, value_name = "RATE")]
+    audit_webhook_batch_throttle_qps: f64,
+    /// Lists at once after a pause.
+    #[arg(long, default_value_t = 15, value_name = "COUNT")]
+    audit_webhook_batch_throttle_burst: u32,
+    /// The pause after the first list that was not taken; of five tries each waits half as long again.
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    audit_webhook_initial_backoff: Duration,
+    /// Don't keep the events of each organization for its owner.
+    #[arg(long)]
+    no_audit_trail: bool,
+}
+
+/// `500ms`, `30s`, `5m` or `1h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let wrong = || format!("{text:?} is no duration like 500ms, 30s, 5m or 1h");
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+impl AuditArgs {
+    /// Settings of the server. Fails for numbers that mean nothing.
+    pub(crate) fn config(&self) -> Result<AuditConfig> {
+        for (flag, count) in [
+            ("--audit-log-batch-buffer-size", self.audit_log_batch_buffer_size),
+            ("--audit-webhook-batch-buffer-size", self.audit_webhook_batch_buffer_size),
+            ("--audit-webhook-batch-max-size", self.audit_webhook_batch_max_size),
+        ] {
+            ensure!(count > 0, "{flag} must be positive");
+        }
+        let throttle = (self.audit_webhook_batch_throttle_qps, self.audit_webhook_batch_throttle_burst);
+        ensure!(
+            throttle.0 > 0.0 && throttle.1 > 0,
+            "--audit-webhook-batch-throttle-qps and -burst must be positive"
+        );
+        let log = self.audit_log_path.clone().map(|path| AuditLog {
+            path,
+            rotation: AuditRotation {
+                max_size: self.audit_log_maxsize,
+                max_age: self.audit_log_maxage,
+                max_backups: self.audit_log_maxbackup,
+                compress: self.audit_log_compress,
+            },
+            legacy: self.audit_log_format == "legacy",
+            mode: self.audit_log_mode,
+            batch: AuditBatch { buffer: self.audit_log_batch_buffer_size, ..AuditBatch::file() },
+        });
+        let webhook = self.audit_webhook_config_file.clone().map(|config| AuditWebhook {
+            config,
+            mode: self.audit_webhook_mode,
+            batch: AuditBatch {
+                buffer: self.audit_webhook_batch_buffer_size,
+                max_size: self.audit_webhook_batch_max_size,
+                max_wait: self.audit_webhook_batch_max_wait,
+                throttle: self.audit_webhook_batch_throttle_enable.then_some(throttle),
+                retry: Some(self.audit_webhook_initial_backoff),
+                ..AuditBatch::webhook()
+            },
+        });
+        Ok(AuditConfig { policy: self.audit_policy_file.clone(), log, webhook, trail: !self.no_audit_trail })
+    }
+}
