@@ -3,8 +3,8 @@
 //! A plane takes the space of its name here and eight bytes for each collection in it. Counted once, by a scan of the
 //! store's keys when it is first asked for, and kept current by the feed.
 
-use crate::{Cache, CacheEvent, event, feed::unavailable, layer::collection};
-use freehold_apiserver_storage::{Key, KeyRange, Range};
+use crate::{Cache, CacheEvent, event, layer::collection};
+use freehold_apiserver_storage::{Key, Range};
 use freehold_machinery::{PlaneId, Result};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Keys that one read of the store asks for.
-const CHUNK: usize = 10_000;
+const CHUNK: usize = 2_000;
 /// How long a plane that has become empty is remembered, for lists as of a revision at which it was not.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
@@ -141,12 +141,12 @@ impl Cache {
         let mut keys = self.keys().clone();
         loop {
             let range = Range { keys: keys.clone(), at, limit: CHUNK, keys_only: true };
-            let page = self.stores.system().range(range).await.map_err(|error| unavailable(&error))?;
+            let page = self.stores.system().range(range).await?;
             census.counted = Some(*at.get_or_insert(page.revision));
             page.items.iter().for_each(|item| census.count(&item.key));
-            match page.items.last() {
-                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
-                _ => return Ok(census),
+            match page.rest(&keys) {
+                Some(rest) => keys = rest,
+                None => return Ok(census),
             }
         }
     }

@@ -210,9 +210,11 @@ impl CacheEvent {
 
     /// The plane's own value after the event.
     pub(crate) fn own(&self) -> Own {
-        match (&self.raw.value, self.change()) {
-            (Some(_), Some(change)) if change.kind != EventKind::Deleted => Own::Object(change.entry.clone()),
-            (value, _) => read(&self.raw.key, value.as_ref(), self.raw.created, self.revision),
+        // A deletion need not be decoded for it.
+        let change = self.raw.value.as_ref().and_then(|_| self.change());
+        match change.filter(|change| change.kind != EventKind::Deleted) {
+            Some(change) => Own::Object(change.entry.clone()),
+            None => read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision),
         }
     }
 
@@ -228,9 +230,13 @@ impl CacheEvent {
             Own::Object(entry) => Some(entry),
         };
         let previous = self.raw.previous.as_ref();
-        let before = above(previous.map_or(Own::Absent, |p| read_own(p, self.layer.record())));
-        let after = above(read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision));
-        Change::between(before, after, self.revision)
+        let before = previous.map_or(Own::Absent, |p| read_own(p, self.layer.record()));
+        let after = read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision);
+        if let (Own::Buried, Own::Absent) = (&before, &after) {
+            // It was absent for every reader before it was taken away.
+            return None;
+        }
+        Change::between(above(before), above(after), self.revision)
     }
 
     /// Bytes that it takes, about: its values as they came, decoded, and encoded once.

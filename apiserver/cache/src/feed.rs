@@ -29,6 +29,8 @@ pub(crate) const CATCH_UP: Duration = Duration::from_secs(10);
 const ASKED: Duration = Duration::from_secs(3);
 /// How long the store may be silent before it is asked for its progress.
 pub(crate) const NUDGE: Duration = Duration::from_millis(20);
+/// Planes of so many bytes are freed on a thread of their own.
+const LARGE: usize = 1 << 20;
 /// How often idle planes are looked for.
 const SWEEP: Duration = Duration::from_secs(2);
 
@@ -115,22 +117,6 @@ pub struct Seen {
     pub below: Below,
 }
 
-/// What a client sees of a store that failed.
-pub(crate) fn unavailable(error: &StoreError) -> Status {
-    match error {
-        StoreError::Compacted { .. } => {
-            Status::expired("The resourceVersion for the provided list is too old.")
-        }
-        StoreError::Future { asked, current } => Status::version_too_large(*asked, *current),
-        StoreError::TooLarge(_) => {
-            Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}"))
-        }
-        StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
-        StoreError::Unavailable(_) => Status::unavailable(error.to_string()).retry_after(1),
-        StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Unreadable(_) => Status::internal(error),
-    }
-}
-
 impl Cache {
     /// Starts the feed. It runs as long as the cache is there.
     pub async fn start(
@@ -178,7 +164,7 @@ impl Cache {
             let load = || async {
                 // The feed must be past the point from which it sends this plane its events.
                 self.counts.loads.fetch_add(1, Ordering::Relaxed);
-                plane.load(&**self.stores.of(id), &*self.layers).await.map_err(|error| unavailable(&error))
+                plane.load(&**self.stores.of(id), &*self.layers).await.map_err(Status::from)
             };
             loaded.get_or_try_init(load).await?;
             if self.is_current(plane) {
@@ -194,7 +180,7 @@ impl Cache {
 
     /// Waits until everything that was committed before this call is visible here.
     pub async fn catch_up(&self) -> Result<u64> {
-        let revision = self.stores.system().revision().await.map_err(|error| unavailable(&error))?;
+        let revision = self.stores.system().revision().await?;
         self.wait_for(revision).await?;
         Ok(revision)
     }
@@ -254,8 +240,7 @@ impl Cache {
             return Ok(found);
         }
         let key = Key::object(&plane.id, path);
-        let Some(item) = self.stores.of(&plane.id).get(&key).await.map_err(|error| unavailable(&error))?
-        else {
+        let Some(item) = self.stores.of(&plane.id).get(&key).await? else {
             return Ok((plane.below(&collection, &name), 0));
         };
         match event::read_own(&item, plane.stack().map_or(0, |stack| stack.record())) {
@@ -322,7 +307,8 @@ impl Cache {
 
     /// Drops a plane from memory.
     pub fn forget(&self, plane: &PlaneId) {
-        self.planes.write().remove(plane);
+        let left = self.planes.write().remove(plane);
+        let_go(left.into_iter().collect());
     }
 
     /// How many planes are loaded and how many bytes their objects take, about.
@@ -378,7 +364,8 @@ impl Cache {
         let revision = self.stores.system().revision().await?;
         self.layers.refresh().await?;
         let _nobody_counts = self.counting.lock().await;
-        self.planes.write().clear();
+        let left = std::mem::take(&mut *self.planes.write());
+        let_go(left.into_values().collect());
         *self.census.lock() = Census::default();
         self.hub.lock().reset(revision);
         self.applied.send_modify(|applied| *applied = revision.max(*applied));
@@ -392,9 +379,10 @@ impl Cache {
         let before = planes.len();
         let idle = self.options.idle.as_secs();
         let age = |slot: &Slot| now.saturating_sub(slot.0.used.load(Ordering::Relaxed));
-        planes.retain(|_, slot| {
-            slot.0.is_pinned() || age(slot) < idle && !(slot.0.is_empty() && age(slot) > 1)
-        });
+        let unused = |_: &PlaneId, slot: &mut Slot| {
+            !slot.0.is_pinned() && (age(slot) >= idle || slot.0.is_empty() && age(slot) > 1)
+        };
+        let mut left: Vec<Slot> = planes.extract_if(unused).map(|(_, slot)| slot).collect();
         let mut bytes: usize =
             planes.values().map(|slot| slot.0.bytes()).sum::<usize>() + self.layers.bytes();
         if bytes > self.options.memory {
@@ -408,12 +396,11 @@ impl Cache {
                 if bytes <= self.options.memory {
                     break;
                 }
-                planes.remove(&id);
+                left.extend(planes.remove(&id));
                 bytes = bytes.saturating_sub(size);
             }
         }
-        let dropped = before - planes.len();
-        self.counts.evictions.fetch_add(dropped as u64, Ordering::Relaxed);
+        self.counts.evictions.fetch_add(left.len() as u64, Ordering::Relaxed);
         // One plane alone may not take everything either.
         for slot in planes.values().filter(|slot| slot.0.bytes() > self.options.memory / 2) {
             slot.0.shed();
@@ -421,6 +408,15 @@ impl Cache {
         if before > 4 * planes.len() {
             planes.shrink_to_fit();
         }
+        drop(planes);
+        let_go(left);
+    }
+}
+
+/// Frees planes where nobody waits for it: one can have a hundred thousand objects.
+pub(crate) fn let_go(planes: Vec<Slot>) {
+    if planes.iter().any(|slot| slot.0.bytes() > LARGE) {
+        tokio::task::spawn_blocking(move || drop(planes));
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::{
     Cache, Entry,
     event::{self, Own},
-    feed::unavailable,
     layer::collection,
     merge::Span,
     plane::Snapshot,
@@ -15,7 +14,9 @@ use futures_util::StreamExt;
 use std::{collections::VecDeque, sync::Arc};
 
 /// Keys that one read of the store asks for.
-const CHUNK: usize = 2_000;
+const CHUNK: usize = 500;
+/// Keys that one read asks for that looks for finalizers.
+const HELD_CHUNK: usize = 2_000;
 /// Collections whose objects go with what is in them.
 const CONTAINERS: [&str; 2] = ["core/namespaces", "apiextensions.k8s.io/customresourcedefinitions"];
 /// Planes that are read at the same time for a list over many.
@@ -164,10 +165,10 @@ impl Cache {
             after => KeyRange::one(&key_of(request.plane, name, after)).end,
         };
         let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
-        let read = self.stores.of(request.plane).range(range).await.map_err(|error| unavailable(&error))?;
-        let stack = self.layers.following(request.plane).await.map_err(|error| unavailable(&error))?;
+        let read = self.stores.of(request.plane).range(range).await?;
+        let stack = self.layers.following(request.plane).await?;
         if at < stack.revision() && (layers || stack.has_snapshot()) {
-            return Err(unavailable(&StoreError::Compacted { asked: at, oldest: stack.revision() }));
+            return Err(StoreError::Compacted { asked: at, oldest: stack.revision() }.into());
         }
         let own = OwnPage::new(&read.items, read.more, prefix, stack.record());
         let span = Span { collection: name, namespace: request.namespace, after };
@@ -201,12 +202,13 @@ impl Cache {
     /// An own object of a plane that has finalizers (its collection and place), if there is one. What only contains others
     /// (namespaces, definitions) does not count. The plane is not loaded.
     pub async fn held(&self, plane: &PlaneId) -> Result<Option<String>> {
-        let stack = self.layers.following(plane).await.map_err(|error| unavailable(&error))?;
+        let stack = self.layers.following(plane).await?;
         let mut keys = KeyRange::plane(plane);
         loop {
-            let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
-            let page = self.stores.of(plane).range(range).await.map_err(|error| unavailable(&error))?;
-            for item in &page.items {
+            let range = Range { limit: HELD_CHUNK, ..Range::all(keys.clone()) };
+            let page = self.stores.of(plane).range(range).await?;
+            // Most have none, and then they need not be read.
+            for item in page.items.iter().filter(|item| mentions_finalizers(&item.value)) {
                 let Some((_, span)) = event::split(&item.key) else { continue };
                 if CONTAINERS.contains(&event::names(&item.key, span.clone()).0) {
                     continue;
@@ -217,9 +219,9 @@ impl Cache {
                     return Ok(Some(format!("{}/{}", event::names(&item.key, span).0, entry.place())));
                 }
             }
-            match page.items.last() {
-                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
-                _ => break,
+            match page.rest(&keys) {
+                Some(rest) => keys = rest,
+                None => break,
             }
         }
         for (collection, name) in stack.held() {
@@ -231,12 +233,7 @@ impl Cache {
             let group = if group == "core" { "" } else { group };
             let (group, resource) = (group.to_owned(), resource.to_owned());
             let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
-            let own = self
-                .stores
-                .of(plane)
-                .get(&Key::object(plane, &path))
-                .await
-                .map_err(|error| unavailable(&error))?;
+            let own = self.stores.of(plane).get(&Key::object(plane, &path)).await?;
             if own.is_none_or(|own| own.modified < stack.record()) && !CONTAINERS.contains(&collection) {
                 return Ok(Some(format!("{collection}/{}", path.name)));
             }
@@ -323,6 +320,11 @@ impl Cache {
         pages.planes.drain(..done);
         Ok(Some(found))
     }
+}
+
+/// Whether an object may have finalizers, as its bytes are.
+fn mentions_finalizers(value: &[u8]) -> bool {
+    std::str::from_utf8(value).map_or(true, |text| text.contains("\"finalizers\""))
 }
 
 fn part(shot: Snapshot<'_>, limit: usize, wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)>) -> ListedPart {

@@ -5,10 +5,18 @@
 //! memory then, its watches end, and no watch begins from before: clients list again. Watches over all planes are told
 //! that it moved, and make of it the events that are the difference for what they look at.
 
-use crate::{Cache, CacheEvent, Stack, Switch, hub::Hub, telling::Moved};
+use crate::{
+    Cache, CacheEvent, Stack, Switch,
+    feed::{Slot, let_go},
+    hub::Hub,
+    telling::Moved,
+};
 use freehold_apiserver_storage::{Event, StoreError};
 use freehold_machinery::PlaneId;
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, iter::Peekable, sync::Arc, vec::IntoIter};
+
+/// Events that are taken in before others get their turn and their look at the hub, give or take one revision.
+const AT_ONCE: usize = 256;
 
 impl Cache {
     /// Takes in events of one or several revisions.
@@ -29,7 +37,6 @@ impl Cache {
     }
 
     async fn take_objects(&self, events: Vec<Event>) -> Result<(), StoreError> {
-        let Some(revision) = events.last().map(|event| event.revision) else { return Ok(()) };
         // What lies below planes that nobody reads here may have to be loaded, to tell what their events mean.
         let mut loaded: HashMap<PlaneId, Arc<Stack>> = HashMap::new();
         for event in &events {
@@ -38,14 +45,36 @@ impl Cache {
                 loaded.insert(plane.clone(), self.layers.following(&plane).await?);
             }
         }
+        let mut events = events.into_iter().peekable();
+        // Events of one plane mostly come together, and nothing but another plane's can change what lies below it.
+        let mut last: Option<(PlaneId, Arc<Stack>)> = None;
+        let mut stack = |plane: &PlaneId| {
+            if last.as_ref().is_none_or(|(known, _)| known != plane) {
+                let stack = self.layers.known(plane).or_else(|| loaded.get(plane).cloned());
+                last = stack.map(|stack| (plane.clone(), stack));
+            }
+            last.as_ref().map(|(_, stack)| stack.clone())
+        };
+        while self.take_some(&mut events, &mut stack) {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Takes in the events of a few revisions; whether there are more.
+    fn take_some(
+        &self,
+        events: &mut Peekable<IntoIter<Event>>,
+        mut stack: impl FnMut(&PlaneId) -> Option<Arc<Stack>>,
+    ) -> bool {
+        let (mut revision, mut taken) = (0, 0);
         let mut hub = self.hub.lock();
-        for raw in events {
-            self.publish(&mut hub, raw, |plane| {
-                self.layers.known(plane).or_else(|| loaded.get(plane).cloned())
-            });
+        while let Some(raw) = events.next_if(|raw| taken < AT_ONCE || raw.revision == revision) {
+            (revision, taken) = (raw.revision, taken + 1);
+            self.publish(&mut hub, raw, &mut stack);
         }
         self.advance(&mut hub, revision);
-        Ok(())
+        events.peek().is_some()
     }
 
     fn publish(&self, hub: &mut Hub, raw: Event, stack: impl FnOnce(&PlaneId) -> Option<Arc<Stack>>) {
@@ -89,9 +118,10 @@ impl Cache {
                 None => others.push(event),
             }
         }
+        let mut left: Vec<Slot> = Vec::new();
         let mut hub = self.hub.lock();
         for (plane, old, new) in moved {
-            self.planes.write().remove(&plane);
+            left.extend(self.planes.write().remove(&plane));
             hub.end(&plane);
             let own = own.remove(&plane).unwrap_or_default();
             for event in own.iter().filter_map(|raw| CacheEvent::new(raw.clone(), |_| Some(new.clone()))) {
@@ -101,18 +131,18 @@ impl Cache {
             hub.moved(&Arc::new(Moved { plane, store, revision, old, new, own }));
         }
         for class in &classes {
-            self.planes.write().retain(|plane, _| {
-                let stays = !self.layers.is_of_class(plane, class);
-                if !stays {
-                    hub.end(plane);
-                }
-                stays
-            });
+            let of_class = |plane: &PlaneId, _: &mut Slot| self.layers.is_of_class(plane, class);
+            for (plane, slot) in self.planes.write().extract_if(of_class) {
+                hub.end(&plane);
+                left.push(slot);
+            }
         }
         for raw in others {
             self.publish(&mut hub, raw, |plane| self.layers.known(plane));
         }
         self.advance(&mut hub, revision);
+        drop(hub);
+        let_go(left);
         Ok(())
     }
 }

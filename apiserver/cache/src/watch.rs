@@ -2,7 +2,7 @@
 
 use crate::{
     Cache, CacheEvent, Entry,
-    feed::{CATCH_UP, NUDGE, unavailable},
+    feed::{CATCH_UP, NUDGE},
     hub::{Interest, Reader},
     layer::collection,
     merge::Span,
@@ -125,7 +125,7 @@ impl Cache {
         let asked = subscription.revision;
         let failed = |error: StoreError| match error {
             StoreError::Compacted { oldest, .. } => too_old(asked, oldest),
-            other => unavailable(&other),
+            other => other.into(),
         };
         let (group, resource) = name.split_once('/').unwrap_or_default();
         let keys = KeyRange::resource(&plane.id, group, resource, None);

@@ -1,7 +1,7 @@
 //! A plane as a file: written as of one revision, read into a layer that a new plane is put above.
 
 use crate::{
-    Planes, failed, is_own,
+    Planes, is_own,
     stored::{Merged, Writer},
 };
 use bytes::Bytes;
@@ -25,7 +25,7 @@ const MAX_ARCHIVE: u64 = 4 << 30;
 /// What a client sees of an archive that can't be read.
 fn refused(error: ArchiveError) -> Status {
     match error {
-        ArchiveError::Store(error) => failed(error),
+        ArchiveError::Store(error) => error.into(),
         other => Status::bad_request(format!("the archive is refused: {other}")),
     }
 }
@@ -44,7 +44,7 @@ impl Outgoing {
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
         let mut size = 0;
         while size < PIECE {
-            let Some((path, item)) = self.from.next().await.map_err(failed)? else {
+            let Some((path, item)) = self.from.next().await? else {
                 let Some(mut encoder) = self.encoder.take() else { return Ok(None) };
                 let mut last = encoder.take().to_vec();
                 last.extend_from_slice(&encoder.finish());
@@ -68,14 +68,14 @@ impl Planes {
         if is_own(plane) {
             return Err(Status::no_such_resource());
         }
-        let hold = self.stores.of(plane).hold().await.map_err(failed)?;
+        let hold = self.stores.of(plane).hold().await?;
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let mut header = Header::new(Kind::Plane, hold.revision, now);
         if let Some(info) = self.directory.by_plane(plane) {
             header.attributes.insert("project".into(), info.name.to_string());
         }
         let outgoing = Outgoing {
-            from: Merged::new(self.stores.of(plane), plane, hold.revision, "").await.map_err(failed)?,
+            from: Merged::new(self.stores.of(plane), plane, hold.revision, "").await?,
             encoder: Some(Encoder::new(&header).map_err(refused)?),
             plane: plane.clone(),
             _hold: hold,
@@ -103,7 +103,7 @@ impl Planes {
         }
         self.check_empty(plane).await?;
         let layer: LayerId = format!("import-{}", Uuid::new_v4()).parse().map_err(Status::internal)?;
-        let revision = self.stores.of(plane).revision().await.map_err(failed)?;
+        let revision = self.stores.of(plane).revision().await?;
         let source = format!("an archive for {plane}");
         let mut writer =
             Writer::begin(self.stores.of(plane).clone(), layer.clone(), source, revision).await?;

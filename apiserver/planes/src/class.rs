@@ -3,7 +3,6 @@
 use crate::{
     Planes,
     base::{custom_registrations, finish, namespace_objects, path_of},
-    failed,
     layers::ClassRecord,
     stored::{self, Writer},
 };
@@ -69,9 +68,9 @@ impl Planes {
             return Ok(String::new());
         }
         let layer = identify(class, &placed)?;
-        if !stored::is_sealed(&**self.stores.of_layer(&layer), &layer).await.map_err(failed)? {
+        if !stored::is_sealed(&**self.stores.of_layer(&layer), &layer).await? {
             let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-            let revision = self.stores.system().revision().await.map_err(failed)?;
+            let revision = self.stores.system().revision().await?;
             let source = format!("class {class}");
             let mut writer =
                 Writer::begin(self.stores.of_layer(&layer).clone(), layer.clone(), source, revision).await?;
@@ -89,7 +88,7 @@ impl Planes {
     async fn point(&self, class: &str, to: Option<(LayerId, bool)>) -> Result<()> {
         let key = Key::class(class);
         for _ in 0..ATTEMPTS {
-            let found = self.stores.system().get(&key).await.map_err(failed)?;
+            let found = self.stores.system().get(&key).await?;
             let before: Option<ClassRecord> =
                 found.as_ref().and_then(|found| serde_json::from_slice(&found.value).ok());
             let modified = found.as_ref().map_or(0, |found| found.modified);
@@ -105,8 +104,7 @@ impl Planes {
                     let sealed =
                         stored::record(&**self.stores.system(), &layer.parse().map_err(Status::internal)?)
                             .await;
-                    let Some((_, sealed)) = sealed.map_err(failed)?.filter(|(r, _)| r.sealed && !r.released)
-                    else {
+                    let Some((_, sealed)) = sealed?.filter(|(r, _)| r.sealed && !r.released) else {
                         return Err(Status::modified(&resource(), class));
                     };
                     let id: LayerId = layer.parse().map_err(Status::internal)?;
@@ -121,7 +119,7 @@ impl Planes {
                 }
             };
             let commit = Commit { expect, changes: vec![change] };
-            if let Committed::Done(revision) = self.stores.system().commit(commit).await.map_err(failed)? {
+            if let Committed::Done(revision) = self.stores.system().commit(commit).await? {
                 self.cache.wait_for(revision).await?;
                 self.upkeep.notify_one();
                 return self.drop_layers(before, &kept).await;

@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 /// What the class of its one plane is called in a pair.
 const OWN: &str = "";
 /// Keys that one read of a layer asks for.
-const CHUNK: usize = 2_000;
+const CHUNK: usize = 500;
 
 /// What a plane stands on: the value of [`Key::stack`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,16 +157,16 @@ impl Layers {
         let mut layer = Layer::default();
         let mut keys = KeyRange::layer_objects(id);
         loop {
-            let range = Range { keys: keys.clone(), at: None, limit: CHUNK, keys_only: false };
+            let range = Range { limit: CHUNK, ..Range::all(keys.clone()) };
             let page = self.stores.of_layer(id).range(range).await?;
             for item in &page.items {
                 if let Some(path) = item.key.layer_path() {
                     layer.add(&path, item);
                 }
             }
-            match page.items.last() {
-                Some(last) if page.more => keys = keys.from_key(KeyRange::one(&last.key).end),
-                _ => return Ok(Arc::new(layer)),
+            match page.rest(&keys) {
+                Some(rest) => keys = rest,
+                None => return Ok(Arc::new(layer)),
             }
         }
     }

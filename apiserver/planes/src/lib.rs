@@ -29,7 +29,7 @@ use context::Context;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_storage::{ObjectPath, Placement, StoreError};
+use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
@@ -250,15 +250,5 @@ impl Planes {
         let theirs = memberships.filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == *user);
         let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
         Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())
-    }
-}
-
-/// What a client sees of a store that failed.
-pub(crate) fn failed(error: StoreError) -> Status {
-    match error {
-        StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
-        StoreError::Compacted { .. } => Status::expired(error.to_string()),
-        StoreError::Unavailable(_) => Status::unavailable(error.to_string()).retry_after(1),
-        other => Status::internal(other),
     }
 }

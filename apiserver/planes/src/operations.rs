@@ -4,7 +4,7 @@
 //! it was, and a plane is put above other layers, and rid of its own objects, in one small commit.
 
 use crate::{
-    Planes, burial, directory, failed, is_own,
+    Planes, burial, directory, is_own,
     layers::{StackRecord, read_stack},
     stored::{self, LayerRecord, Merged, Released, Writer},
 };
@@ -48,7 +48,7 @@ fn gone(error: StoreError) -> Status {
         StoreError::Compacted { asked, oldest } => Status::expired(format!(
             "revision {asked} is not kept any more; the oldest that can be read is {oldest}"
         )),
-        other => failed(other),
+        other => other.into(),
     }
 }
 
@@ -78,7 +78,7 @@ impl Planes {
         layer: &LayerId,
         at: Option<u64>,
     ) -> Result<LayerRecord> {
-        if let Some((record, _)) = stored::record(&**self.stores.of(plane), layer).await.map_err(failed)?
+        if let Some((record, _)) = stored::record(&**self.stores.of(plane), layer).await?
             && record.sealed
         {
             if record.source != plane.as_str() || at.is_some_and(|at| at != record.revision) {
@@ -106,14 +106,13 @@ impl Planes {
     }
 
     async fn make_snapshot(&self, plane: &PlaneId, layer: &LayerId, at: Option<u64>) -> Result<LayerRecord> {
-        let hold = self.stores.of(plane).hold().await.map_err(failed)?;
+        let hold = self.stores.of(plane).hold().await?;
         let revision = at.unwrap_or(hold.revision);
         if revision > hold.revision {
             let why = format!("revision {revision} is yet to come; the latest is {}", hold.revision);
             return Err(Status::bad_request(why));
         }
-        let unfinished =
-            Writer::unfinished(self.stores.of(plane), layer, plane.as_str()).await.map_err(failed)?;
+        let unfinished = Writer::unfinished(self.stores.of(plane), layer, plane.as_str()).await?;
         if let Some(writer) = unfinished.filter(|writer| at.is_none_or(|at| at == writer.revision())) {
             match self.go_on(plane, writer).await {
                 // What it was begun as of is not kept any more: then it is begun as of now.
@@ -147,14 +146,14 @@ impl Planes {
         // Loaded before, so that the switch takes no time.
         let loaded = self.layers.layer(layer).await;
         for _ in 0..ATTEMPTS {
-            let before = self.stores.of(plane).get(&Key::stack(plane)).await.map_err(failed)?;
+            let before = self.stores.of(plane).get(&Key::stack(plane)).await?;
             let record = StackRecord { layer: layer.to_string(), operation: operation.to_owned() };
             if let Some(before) = before.as_ref().filter(|before| read_stack(before) == Some(record.clone()))
             {
                 self.cache.wait_for(before.modified).await?;
                 return Ok(before.modified);
             }
-            let found = stored::record(&**self.stores.of(plane), layer).await.map_err(failed)?;
+            let found = stored::record(&**self.stores.of(plane), layer).await?;
             let Some((_, sealed)) = found.filter(|(record, _)| record.sealed && !record.released) else {
                 return Err(Status::not_found(&stored::resource(), layer.as_str()));
             };
@@ -172,7 +171,7 @@ impl Planes {
             let left = layer_of(before.as_ref()).filter(|left| left != layer);
             changes.extend(left.iter().map(|left| Change::Delete(Key::layer_plane(left, plane))));
             if let Committed::Done(revision) =
-                self.stores.of(plane).commit(Commit { expect, changes }).await.map_err(failed)?
+                self.stores.of(plane).commit(Commit { expect, changes }).await?
             {
                 self.cache.wait_for(revision).await?;
                 drop(loaded);
@@ -191,7 +190,7 @@ impl Planes {
     /// Whether a plane has nothing of its own and stands on no snapshot.
     pub(crate) async fn is_empty(&self, plane: &PlaneId) -> Result<bool> {
         let range = Range { limit: 1, keys_only: true, ..Range::all(KeyRange::plane(plane)) };
-        Ok(self.stores.of(plane).range(range).await.map_err(failed)?.items.is_empty())
+        Ok(self.stores.of(plane).range(range).await?.items.is_empty())
     }
 
     /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
@@ -223,11 +222,11 @@ impl Planes {
 
     /// Takes a plane from above its layers, and then its keys, in steps between which others get their turn.
     async fn delete_keys(&self, plane: &PlaneId) -> Result<()> {
-        burial::finish(&**self.stores.of(plane), plane).await.map_err(failed)?;
+        self.bury(plane).await?;
         for _ in 0..ATTEMPTS {
-            let record = self.stores.of(plane).get(&Key::stack(plane)).await.map_err(failed)?;
+            let record = self.stores.of(plane).get(&Key::stack(plane)).await?;
             let Some(left) = layer_of(record.as_ref()) else {
-                return self.stores.of(plane).clear(KeyRange::plane(plane)).await.map_err(failed);
+                return self.clear(plane).await;
             };
             // In memory until the plane is off it, or those who follow the store would have to wait for it to be read.
             let loaded = self.layers.layer(&left).await;
@@ -239,7 +238,7 @@ impl Planes {
             ];
             let expect = vec![Expect { key: Key::stack(plane), modified }];
             if let Committed::Done(revision) =
-                self.stores.of(plane).commit(Commit { expect, changes }).await.map_err(failed)?
+                self.stores.of(plane).commit(Commit { expect, changes }).await?
             {
                 self.cache.wait_for(revision).await?;
                 drop(loaded);
@@ -247,6 +246,23 @@ impl Planes {
             }
         }
         Err(Status::modified(&planes(), plane.as_str()))
+    }
+
+    /// Removes a plane's keys, no faster than the cache follows: who asks it for something else meanwhile waits for one
+    /// step, however many there are.
+    async fn clear(&self, plane: &PlaneId) -> Result<()> {
+        let mut rest = Some(KeyRange::plane(plane));
+        while let Some(keys) = rest {
+            let cleared = self.stores.of(plane).clear_some(keys).await?;
+            burial::pace(&self.cache, cleared.revision).await;
+            rest = cleared.rest;
+        }
+        Ok(())
+    }
+
+    /// Takes away what is buried in a plane.
+    async fn bury(&self, plane: &PlaneId) -> Result<()> {
+        burial::finish(&**self.stores.of(plane), &self.cache, plane).await.map_err(Status::from)
     }
 
     /// 503 for a project that is to be a fork and is not one yet.

@@ -1,7 +1,7 @@
 //! What dedicated pairs have to know of classes: a pair sees the keys of its plane alone, so the layer of the plane's class
 //! is named by a record there, which the core server keeps current, and marked as one that the plane stands on.
 
-use crate::{Planes, directory::ProjectInfo, failed, layers::ClassRecord, stored};
+use crate::{Planes, directory::ProjectInfo, layers::ClassRecord, stored};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, LayerId, Range};
 use freehold_machinery::{PlaneId, Result, Status};
 use std::{collections::BTreeMap, sync::Arc};
@@ -19,7 +19,7 @@ impl Planes {
     pub(crate) async fn hand_out_classes(&self) -> Result<()> {
         let store = self.stores.system();
         let mut all: BTreeMap<PlaneId, Option<Arc<ProjectInfo>>> = BTreeMap::new();
-        for item in store.range(Range::all(KeyRange::system(LISTED))).await.map_err(failed)?.items {
+        for item in store.range(Range::all(KeyRange::system(LISTED))).await?.items {
             let name = std::str::from_utf8(item.key.as_bytes()).ok().and_then(|text| text.rsplit('/').next());
             if let Some(Ok(plane)) = name.map(str::parse) {
                 all.insert(plane, None);
@@ -36,7 +36,7 @@ impl Planes {
 
     async fn hand_out(&self, plane: &PlaneId, info: Option<&ProjectInfo>) -> Result<()> {
         let store = self.stores.of(plane);
-        let read = async |key: &Key| store.get(key).await.map_err(failed);
+        let read = async |key: &Key| store.get(key).await.map_err(Status::from);
         let parse = |value: &[u8]| serde_json::from_slice::<ClassRecord>(value).ok();
         let wanted = match info {
             Some(info) => read(&Key::class(&info.class)).await?.and_then(|found| parse(&found.value)),
@@ -55,7 +55,7 @@ impl Planes {
         let layer_of = |record: &ClassRecord| record.layer.parse::<LayerId>().map_err(Status::internal);
         if let Some(wanted) = &wanted {
             let layer = layer_of(wanted)?;
-            let Some((found, modified)) = stored::record(&**store, &layer).await.map_err(failed)? else {
+            let Some((found, modified)) = stored::record(&**store, &layer).await? else {
                 return Ok(());
             };
             if !found.sealed || found.released {
@@ -72,7 +72,7 @@ impl Planes {
         let left = before.filter(|before| wanted.as_ref().is_none_or(|wanted| wanted.layer != before.layer));
         let left = left.as_ref().map(layer_of).transpose()?;
         changes.extend(left.iter().map(|left| Change::Delete(Key::layer_plane(left, plane))));
-        let done = store.commit(Commit { expect, changes }).await.map_err(failed)?;
+        let done = store.commit(Commit { expect, changes }).await?;
         match (done, left) {
             (Committed::Done(_), Some(left)) => stored::collect(store, &left).await,
             _ => Ok(()),

@@ -3,7 +3,6 @@
 //! A layer that is not sealed is nothing: a writer that finds one (its predecessor was killed) goes on with it, or takes it
 //! away and begins again. A sealed one never changes. One that was released goes with the last plane that stands on it.
 
-use crate::failed;
 use bytes::Bytes;
 use freehold_apiserver_cache::codec::{self, Stored};
 use freehold_apiserver_storage::{
@@ -100,7 +99,7 @@ impl Writer {
         source: String,
         revision: u64,
     ) -> Result<Self> {
-        let before = record(&*store, &layer).await.map_err(failed)?;
+        let before = record(&*store, &layer).await?;
         if before.as_ref().is_some_and(|(record, _)| record.sealed) {
             return Err(Status::conflict(&resource(), layer.as_str(), "it is sealed"));
         }
@@ -108,7 +107,7 @@ impl Writer {
         let record = LayerRecord { source, revision, ..LayerRecord::default() };
         let mut writer = Self { store, layer, record, modified, batch: Vec::new(), batch_bytes: 0 };
         writer.commit(Vec::new()).await?;
-        writer.store.clear(KeyRange::layer_objects(&writer.layer)).await.map_err(failed)?;
+        writer.store.clear(KeyRange::layer_objects(&writer.layer)).await?;
         Ok(writer)
     }
 
@@ -171,7 +170,7 @@ impl Writer {
     async fn commit(&mut self, mut changes: Vec<Change>) -> Result<()> {
         let expect = vec![Expect { key: Key::layer(&self.layer), modified: self.modified }];
         changes.push(put_record(&self.layer, &self.record));
-        match self.store.commit(Commit { expect, changes }).await.map_err(failed)? {
+        match self.store.commit(Commit { expect, changes }).await? {
             Committed::Done(revision) => self.modified = revision,
             Committed::Refused(_) => {
                 let why = "somebody else writes or deletes it at the same time";
@@ -185,7 +184,7 @@ impl Writer {
 /// Lets a layer go: at once, or with the last plane that stands on it.
 pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<Released> {
     loop {
-        let Some((mut found, modified)) = record(&**store, layer).await.map_err(failed)? else {
+        let Some((mut found, modified)) = record(&**store, layer).await? else {
             return Ok(Released::default());
         };
         if !found.released {
@@ -193,11 +192,11 @@ pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<R
             let expect = vec![Expect { key: Key::layer(layer), modified }];
             let note = Change::Put(released_key(layer), Bytes::from_static(b"{}"));
             let changes = vec![put_record(layer, &found), note];
-            store.commit(Commit { expect, changes }).await.map_err(failed)?;
+            store.commit(Commit { expect, changes }).await?;
             continue;
         }
         let range = Range { limit: NAMED, keys_only: true, ..Range::all(KeyRange::layer_planes(layer)) };
-        let above = store.range(range).await.map_err(failed)?;
+        let above = store.range(range).await?;
         if !above.items.is_empty() {
             let plane = |item: &KeyValue| {
                 let text = std::str::from_utf8(item.key.as_bytes()).ok()?;
@@ -206,10 +205,10 @@ pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<R
             return Ok(Released { planes: above.items.iter().filter_map(plane).collect() });
         }
         // Nobody can be put above it any more: that expects that it was not released.
-        store.clear(KeyRange::layer_objects(layer)).await.map_err(failed)?;
+        store.clear(KeyRange::layer_objects(layer)).await?;
         let expect = vec![Expect { key: Key::layer(layer), modified }];
         let changes = vec![Change::DeleteRange(KeyRange::layer(layer)), Change::Delete(released_key(layer))];
-        if let Committed::Done(_) = store.commit(Commit { expect, changes }).await.map_err(failed)? {
+        if let Committed::Done(_) = store.commit(Commit { expect, changes }).await? {
             return Ok(Released::default());
         }
     }
@@ -217,7 +216,7 @@ pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<R
 
 /// Takes a layer away that was released, if nobody needs it any more.
 pub(crate) async fn collect(store: &Arc<dyn Store>, layer: &LayerId) -> Result<()> {
-    match record(&**store, layer).await.map_err(failed)? {
+    match record(&**store, layer).await? {
         Some((found, _)) if found.released => release(store, layer).await.map(drop),
         _ => Ok(()),
     }
@@ -225,7 +224,7 @@ pub(crate) async fn collect(store: &Arc<dyn Store>, layer: &LayerId) -> Result<(
 
 /// Takes away all layers that were released and that nobody needs: what a server that was killed did not get to.
 pub(crate) async fn collect_all(store: &Arc<dyn Store>) -> Result<()> {
-    let notes = store.range(Range::all(KeyRange::system("released"))).await.map_err(failed)?;
+    let notes = store.range(Range::all(KeyRange::system("released"))).await?;
     for note in notes.items {
         let name = std::str::from_utf8(note.key.as_bytes()).ok().and_then(|text| text.rsplit('/').next());
         if let Some(Ok(layer)) = name.map(str::parse) {
@@ -251,13 +250,9 @@ impl Pages {
         while self.items.is_empty()
             && let Some(keys) = self.rest.take()
         {
-            let range = Range { keys: keys.clone(), at: Some(self.at), limit: CHUNK, keys_only: false };
+            let range = Range { at: Some(self.at), limit: CHUNK, ..Range::all(keys.clone()) };
             let page = self.store.range(range).await?;
-            if page.more
-                && let Some(last) = page.items.last()
-            {
-                self.rest = Some(keys.from_key(KeyRange::one(&last.key).end));
-            }
+            self.rest = page.rest(&keys);
             self.items = page.items.into_iter().filter(|item| item.modified >= self.since).collect();
         }
         Ok(self.items.front())

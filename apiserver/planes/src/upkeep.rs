@@ -1,8 +1,8 @@
 //! What is left to be done after operations on planes, and after a server was killed in one: done in the background, again
 //! and again until it is done.
 
-use crate::{Planes, burial, failed, stored};
-use freehold_machinery::Result;
+use crate::{Planes, burial, stored};
+use freehold_machinery::{Result, Status};
 use std::{sync::Weak, time::Duration};
 
 /// How often it is looked for what other servers have left.
@@ -33,7 +33,7 @@ impl Planes {
         // One that can't be done holds up no other.
         let mut done = vec![self.hand_out_classes().await];
         for store in self.stores.all() {
-            done.push(burial::finish_all(&**store).await.map_err(failed));
+            done.push(burial::finish_all(&**store, &self.cache).await.map_err(Status::from));
             done.push(stored::collect_all(store).await);
         }
         done.into_iter().collect()

@@ -8,7 +8,7 @@ use common::{World, id, path};
 use freehold_apiserver_cache::codec;
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Key, KeyRange, LayerId, Range, RangeResult, Revision, Store, StoreError,
-    Usage, WatchStream,
+    Usage, Watched,
 };
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_machinery::PlaneId;
@@ -55,12 +55,7 @@ impl Store for Cut {
         self.inner.commit(commit).await
     }
 
-    async fn watch(
-        &self,
-        keys: KeyRange,
-        after: Revision,
-        previous: bool,
-    ) -> Result<WatchStream, StoreError> {
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched {
         self.inner.watch(keys, after, previous).await
     }
 

@@ -85,7 +85,17 @@ async fn a_restore_is_one_step_for_its_plane_and_none_for_others() {
     assert_eq!(watch(&a, WatchStart::After(before)).await.err().unwrap().code, 410);
     assert!(watch(&a, WatchStart::After(at)).await.is_ok());
     assert_eq!(world.planes.switch(&a, &layer, "restore-1").await.unwrap(), at, "once");
+    while world.keys(KeyRange::system("buried")).await > 0 {
+        tokio::task::yield_now().await;
+    }
     let later = world.put(&b, "x", "c").await;
+    let next = loop {
+        let event = everywhere.next().await.unwrap();
+        if event.change().is_some() {
+            break event;
+        }
+    };
+    assert_eq!((&next.plane, next.revision), (&b, later), "what is taken away is no change for anybody");
     assert_eq!(others.next().await.unwrap().revision, later, "watches of others go on");
     world.put(&a, "x", "5").await;
     assert!(world.planes.switch(&a, &layer, "restore-2").await.unwrap() > later);
@@ -243,4 +253,39 @@ async fn a_watch_goes_on_at_a_server_that_started_since() {
     let world = world.restarted().await;
     let late = world.cache.watch(Scope::Plane(a), "", "configmaps", WatchStart::After(seen)).await;
     assert_eq!(late.err().unwrap().code, 410);
+}
+
+#[tokio::test]
+async fn an_upgraded_base_is_in_all_planes_at_once_and_watches_from_before_are_too_old() {
+    let world = World::new().await;
+    let planes: [PlaneId; 2] = [id("a"), id("b")];
+    for plane in &planes {
+        world.put(plane, "own", "1").await;
+    }
+    let published = async |world: &World, plane: &PlaneId| {
+        let found = world.cache.get(plane, &path("kube-root-ca.crt")).await.unwrap().unwrap();
+        (found.value()["data"]["ca.crt"].as_str().unwrap().to_owned(), found.modified)
+    };
+    let before = world.cache.catch_up().await.unwrap();
+    let (ca, installed) = published(&world, &planes[0]).await;
+    assert!(ca == "ca" && installed <= before);
+    let same = world.restarted().await;
+    assert_eq!(
+        published(&same, &planes[0]).await,
+        ("ca".to_owned(), installed),
+        "the same base is no upgrade"
+    );
+    let world = same.upgraded().await;
+    for plane in &planes {
+        let (ca, at) = published(&world, plane).await;
+        assert!(ca == "ca-2" && at > before, "{plane}: {ca} at {at}");
+        let watch = |start| {
+            world.cache.watch(Scope::Plane(plane.clone()), "", "configmaps", WatchStart::After(start))
+        };
+        assert_eq!(watch(before).await.err().unwrap().code, 410);
+        assert!(watch(at).await.is_ok());
+        let request = ListRequest { plane, group: "", resource: "configmaps", namespace: None };
+        assert_eq!(world.cache.page(request, before, "", 10).await.err().unwrap().code, 410);
+        assert_eq!(world.contents(plane).await, ["own=1"]);
+    }
 }

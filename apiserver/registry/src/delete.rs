@@ -4,7 +4,9 @@ use crate::{
     DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, definitions, strategy, write,
 };
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath};
+use freehold_apiserver_storage::{
+    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath, StoreError,
+};
 use freehold_machinery::{GroupResource, Result, Status, Value, crd, meta, status::FieldError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -223,12 +225,7 @@ impl Registry {
                 commit.expect = vec![Expect { key: Key::stack(&op.plane), modified: seen.record }];
                 commit.changes.push(gone(Key::object(&op.plane, &path), seen.below));
             }
-            let done = self
-                .stores
-                .of(&op.plane)
-                .commit(commit)
-                .await
-                .map_err(|error| write::store_failed(&error))?;
+            let done = self.stores.of(&op.plane).commit(commit).await.map_err(StoreError::of_commit)?;
             if let Committed::Refused(_) = done {
                 return Err(Status::modified(&op.ty.group_resource(), op.name()));
             }

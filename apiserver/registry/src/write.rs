@@ -464,11 +464,7 @@ impl Registry {
             expect.push(condition);
             changes.push(change);
         }
-        self.stores
-            .of(&op.plane)
-            .commit(Commit { expect, changes })
-            .await
-            .map_err(|error| store_failed(&error))
+        self.stores.of(&op.plane).commit(Commit { expect, changes }).await.map_err(StoreError::of_commit)
     }
 
     /// The last finalizer went: the object goes with it.
@@ -506,18 +502,6 @@ enum Outcome {
 impl Outcome {
     fn raced(now: &[Option<KeyValue>]) -> Self {
         Self::Raced(delete::newest(now))
-    }
-}
-
-/// What a client sees of a commit that failed.
-pub(crate) fn store_failed(error: &StoreError) -> Status {
-    match error {
-        StoreError::TooLarge(why) => {
-            Status::new(413, "RequestEntityTooLarge", format!("etcdserver: request is too large: {why}"))
-        }
-        StoreError::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
-        StoreError::Unavailable(_) => Status::timeout(error.to_string()).retry_after(1),
-        other => Status::internal(other),
     }
 }
 

@@ -3,7 +3,11 @@
 use crate::{Key, KeyRange};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use freehold_machinery::Status;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 
 /// A point in the store's history. Each commit makes the next one; 0 is before all.
 pub type Revision = u64;
@@ -50,6 +54,14 @@ pub struct RangeResult {
     pub revision: Revision,
     /// Whether keys were left out because of the limit. How many is not known: counting costs as much as reading.
     pub more: bool,
+}
+
+impl RangeResult {
+    /// What is left of the keys that were asked for; `None` where nothing is.
+    pub fn rest(&self, keys: &KeyRange) -> Option<KeyRange> {
+        let last = self.items.last().filter(|_| self.more)?;
+        Some(keys.from_key(KeyRange::one(&last.key).end))
+    }
 }
 
 /// A condition of a [`Commit`].
@@ -201,6 +213,55 @@ pub enum StoreError {
     Unreadable(String),
 }
 
+/// What [`Store::watch`] gives.
+pub type Watched = Result<WatchStream, StoreError>;
+
+/// What a client of the API sees of a store that failed. A commit that may have happened is told otherwise
+/// ([`StoreError::of_commit`]).
+impl From<StoreError> for Status {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::Compacted { .. } => {
+                Self::expired("The resourceVersion for the provided list is too old.")
+            }
+            StoreError::Future { asked, current } => Self::version_too_large(*asked, *current),
+            StoreError::TooLarge(why) => {
+                let message = format!("etcdserver: request is too large: {why}");
+                Self::new(413, "RequestEntityTooLarge", message)
+            }
+            StoreError::Full(_) => Self::new(507, "InsufficientStorage", error.to_string()),
+            StoreError::Unavailable(_) => Self::unavailable(error.to_string()).retry_after(1),
+            StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Unreadable(_) => {
+                Self::internal(error)
+            }
+        }
+    }
+}
+
+impl StoreError {
+    /// What a client sees of a commit that failed: one that got no answer may have happened.
+    pub fn of_commit(self) -> Status {
+        match self {
+            Self::Unavailable(_) => Status::timeout(self.to_string()).retry_after(1),
+            other => other.into(),
+        }
+    }
+}
+
+/// A watch that is made of steps. It ends after an error.
+pub fn stepwise<W, F>(watch: W, step: impl Fn(W) -> F + Send + 'static) -> WatchStream
+where
+    W: Send + 'static,
+    F: Future<Output = Option<(Result<WatchItem, StoreError>, W)>> + Send + 'static,
+{
+    let steps = stream::unfold((Some(watch), step), |(watch, step)| async move {
+        let (item, watch) = step(watch?).await?;
+        let rest = item.is_ok().then_some(watch);
+        Some((item, (rest, step)))
+    });
+    steps.boxed()
+}
+
 /// An engine.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -216,8 +277,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `after` can't be below the compacted revision ([`StoreError::Compacted`], here or as the stream's end) nor above
     /// the current one ([`StoreError::Future`]).
-    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool)
-    -> Result<WatchStream, StoreError>;
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched;
 
     /// Asks all watches to yield their progress soon.
     async fn request_progress(&self) -> Result<(), StoreError>;
@@ -242,18 +302,27 @@ pub trait Store: Send + Sync + 'static {
     /// Removes all keys of a range, however many, in steps that each have a revision of their own: other writes go on in
     /// between, and watches are not handed all of it at once. It is not atomic: after an error some keys may be gone, and
     /// calling it again removes the rest. Keys that are made meanwhile may stay.
-    async fn clear(&self, mut keys: KeyRange) -> Result<(), StoreError> {
-        loop {
-            let ask = Range { limit: CLEAR_STEP, keys_only: true, ..Range::all(keys.clone()) };
-            let page = self.range(ask).await?;
-            let Some(last) = page.items.last() else { return Ok(()) };
-            let rest = keys.from_key(KeyRange::one(&last.key).end);
-            let step = KeyRange { start: keys.start, end: rest.start.clone() };
-            self.commit(Commit { expect: Vec::new(), changes: vec![Change::DeleteRange(step)] }).await?;
-            if !page.more {
-                return Ok(());
-            }
-            keys = rest;
+    async fn clear(&self, keys: KeyRange) -> Result<(), StoreError> {
+        let mut rest = Some(keys);
+        while let Some(keys) = rest {
+            rest = self.clear_some(keys).await?.rest;
+        }
+        Ok(())
+    }
+
+    /// One step of [`Store::clear`], for those who wait in between until others have taken in what it did.
+    async fn clear_some(&self, keys: KeyRange) -> Result<Cleared, StoreError> {
+        let ask = Range { limit: CLEAR_STEP, keys_only: true, ..Range::all(keys.clone()) };
+        let page = self.range(ask).await?;
+        if page.items.is_empty() {
+            return Ok(Cleared { revision: page.revision, rest: None });
+        }
+        let rest = page.rest(&keys);
+        let end = rest.as_ref().map_or(keys.end, |rest| rest.start.clone());
+        let changes = vec![Change::DeleteRange(KeyRange { start: keys.start, end })];
+        match self.commit(Commit { expect: Vec::new(), changes }).await? {
+            Committed::Done(revision) => Ok(Cleared { revision, rest }),
+            Committed::Refused(_) => Err(StoreError::Corrupt("it refused what expects nothing".into())),
         }
     }
 
@@ -262,6 +331,15 @@ pub trait Store: Send + Sync + 'static {
         let mut found = self.range(Range { limit: 1, ..Range::all(KeyRange::one(key)) }).await?;
         Ok(found.items.pop())
     }
+}
+
+/// What one step of a [`Store::clear`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleared {
+    /// The revision at which keys were removed; the latest where there were none.
+    pub revision: Revision,
+    /// What is still to be looked at.
+    pub rest: Option<KeyRange>,
 }
 
 /// A revision that is kept readable. See [`Store::hold`].

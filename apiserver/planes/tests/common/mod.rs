@@ -34,8 +34,12 @@ impl World {
     }
 
     pub(crate) async fn over(store: Arc<dyn Store>, folder: tempfile::TempDir) -> Self {
+        Self::with_authority(store, folder, "ca").await
+    }
+
+    async fn with_authority(store: Arc<dyn Store>, folder: tempfile::TempDir, serving: &str) -> Self {
         let core = PlaneId::core();
-        let authorities = Authorities { serving: "ca", front_proxy: Some("proxies") };
+        let authorities = Authorities { serving, front_proxy: Some("proxies") };
         let layers =
             Layers::install(store.clone(), core.clone(), &authorities, "2026-01-01T00:00:00Z").await.unwrap();
         let layers = Arc::new(layers);
@@ -49,6 +53,11 @@ impl World {
     /// Another server over the same store, as after a restart.
     pub(crate) async fn restarted(self) -> Self {
         Self::over(self.store, self._folder).await
+    }
+
+    /// The same with a base of other content: another authority is published in each plane.
+    pub(crate) async fn upgraded(self) -> Self {
+        Self::with_authority(self.store, self._folder, "ca-2").await
     }
 
     pub(crate) async fn put(&self, plane: &PlaneId, name: &str, data: &str) -> u64 {

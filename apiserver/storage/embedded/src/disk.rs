@@ -93,6 +93,16 @@ pub(crate) fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt(what.to_owned())
 }
 
+/// What everyone is told once the store is closed.
+pub(crate) fn closed() -> StoreError {
+    StoreError::Unavailable("the database is closed".into())
+}
+
+/// What a reader is told whose thread was ended.
+pub(crate) fn cut_off() -> StoreError {
+    StoreError::Unavailable("a read was cut off".into())
+}
+
 /// Whether the system said that there is no room.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)

@@ -1,6 +1,7 @@
 //! The engine as its users see it.
 
 use crate::{
+    disk::{closed, cut_off},
     inner::Inner,
     options::{OpenError, Options},
     restore::{RestoreError, restore},
@@ -10,7 +11,7 @@ use crate::{
 use async_trait::async_trait;
 use freehold_apiserver_storage::{
     Commit, Committed, Hold, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store, StoreError, Usage,
-    WatchStream, archive::Reader,
+    Watched, archive::Reader,
 };
 use parking_lot::Mutex;
 use std::{
@@ -70,7 +71,6 @@ impl Embedded {
         &self,
         make: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Request,
     ) -> Result<T, StoreError> {
-        let closed = || StoreError::Unavailable("the database is closed".into());
         let (answer, answered) = oneshot::channel();
         self.queue.send(make(answer)).map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
@@ -98,9 +98,7 @@ impl Embedded {
         run: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || run(&inner))
-            .await
-            .map_err(|_| StoreError::Unavailable("a read was cut off".into()))?
+        tokio::task::spawn_blocking(move || run(&inner)).await.map_err(|_| cut_off())?
     }
 }
 
@@ -119,7 +117,7 @@ impl Store for Embedded {
             Some(found) => Ok(found),
             None => {
                 let read = self.read(move |inner| inner.range(&range, usize::MAX)).await?;
-                read.ok_or_else(|| StoreError::Unavailable("a read was cut off".into()))
+                read.ok_or_else(cut_off)
             }
         }
     }
@@ -129,12 +127,7 @@ impl Store for Embedded {
         self.ask(|answer| Request::Commit(commit, answer)).await
     }
 
-    async fn watch(
-        &self,
-        keys: KeyRange,
-        after: Revision,
-        previous: bool,
-    ) -> Result<WatchStream, StoreError> {
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched {
         watch(self.inner.clone(), keys, after, previous)
     }
 

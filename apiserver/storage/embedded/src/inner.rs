@@ -1,7 +1,7 @@
 //! What readers, watches and the writer share.
 
 use crate::{
-    disk::{Disk, FIRST, io_error, store_error},
+    disk::{Disk, FIRST, closed, io_error, store_error},
     options::{OpenError, Options},
     recent::{Changes, Recent},
 };
@@ -106,7 +106,7 @@ impl Inner {
     ) -> Result<T, StoreError> {
         match &*self.disk.read() {
             Some(disk) => run(disk),
-            None => Err(StoreError::Unavailable("the database is closed".into())),
+            None => Err(closed()),
         }
     }
 

@@ -3,11 +3,10 @@
 //! slow one costs no more than a fast one. It costs no task.
 
 use crate::{
-    disk::Replay,
+    disk::{Replay, closed, cut_off},
     inner::{Head, Inner},
 };
-use freehold_apiserver_storage::{Event, KeyRange, Revision, StoreError, WatchItem, WatchStream};
-use futures_util::{StreamExt, stream};
+use freehold_apiserver_storage::{Event, KeyRange, Revision, StoreError, WatchItem, Watched, stepwise};
 use std::sync::Arc;
 use tokio::sync::watch::Receiver;
 
@@ -28,23 +27,12 @@ struct Watch {
 }
 
 /// Begins a watch.
-pub(crate) fn watch(
-    inner: Arc<Inner>,
-    keys: KeyRange,
-    after: Revision,
-    previous: bool,
-) -> Result<WatchStream, StoreError> {
+pub(crate) fn watch(inner: Arc<Inner>, keys: KeyRange, after: Revision, previous: bool) -> Watched {
     inner.check_watch(after)?;
     let head = inner.head.subscribe();
     let progress = head.borrow().progress;
     let watch = Watch { inner, keys, previous, next: after + 1, progress, head };
-    let steps = stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
-        let item = watch.step().await;
-        let rest = item.is_ok().then_some(watch);
-        Some((item, rest))
-    });
-    Ok(steps.boxed())
+    Ok(stepwise(watch, |mut watch| async move { Some((watch.step().await, watch)) }))
 }
 
 impl Watch {
@@ -60,7 +48,7 @@ impl Watch {
                 self.progress = head.progress;
                 return Ok(WatchItem::Progress(head.revision));
             } else if head.closed || self.head.changed().await.is_err() {
-                return Err(StoreError::Unavailable("the database is closed".into()));
+                return Err(closed());
             }
         }
     }
@@ -94,9 +82,7 @@ impl Watch {
                 disk.replay(&ask, || inner.check_watch(next - 1))
             })
         };
-        let replayed = tokio::task::spawn_blocking(read)
-            .await
-            .map_err(|_| StoreError::Unavailable("reading the log was cut off".into()))??;
+        let replayed = tokio::task::spawn_blocking(read).await.map_err(|_| cut_off())??;
         self.next = replayed.upto + 1;
         Ok(replayed.events)
     }

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, KeyRange, KeyValue, Range, RangeResult, Revision, Store, StoreError,
-    Usage, WatchStream,
+    Usage, Watched,
 };
 use std::sync::Arc;
 use tokio::sync::watch::Sender;
@@ -116,10 +116,10 @@ impl Shared {
         loop {
             let page = self.page(&range, self.page).await?;
             range.at = range.at.or(Some(page.revision));
-            let next = page.items.last().filter(|_| page.more).map(|last| KeyRange::one(&last.key).end);
+            let rest = page.rest(&range.keys);
             take(page);
-            match next {
-                Some(next) => range.keys = range.keys.from_key(next),
+            match rest {
+                Some(rest) => range.keys = rest,
                 None => return Ok(()),
             }
         }
@@ -198,12 +198,7 @@ impl Store for Etcd {
         Ok(Committed::Refused(found.collect::<Result<_, _>>()?))
     }
 
-    async fn watch(
-        &self,
-        keys: KeyRange,
-        after: Revision,
-        previous: bool,
-    ) -> Result<WatchStream, StoreError> {
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched {
         watch::watch(self.shared.clone(), keys, after, previous).await
     }
 

@@ -18,8 +18,7 @@ use crate::{
         signed, unsigned,
     },
 };
-use freehold_apiserver_storage::{Event, KeyRange, Revision, StoreError, WatchItem, WatchStream};
-use futures_util::{StreamExt, stream};
+use freehold_apiserver_storage::{Event, KeyRange, Revision, StoreError, WatchItem, Watched, stepwise};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch::Receiver,
@@ -60,12 +59,7 @@ enum Outcome {
 }
 
 /// Begins a watch.
-pub(crate) async fn watch(
-    shared: Arc<Shared>,
-    keys: KeyRange,
-    after: Revision,
-    previous: bool,
-) -> Result<WatchStream, StoreError> {
+pub(crate) async fn watch(shared: Arc<Shared>, keys: KeyRange, after: Revision, previous: bool) -> Watched {
     let asked = shared.progress.subscribe();
     let mut watch = Watch {
         shared,
@@ -90,13 +84,7 @@ pub(crate) async fn watch(
             return Err(StoreError::Future { asked: after, current });
         }
     }
-    let steps = stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
-        let item = watch.step().await;
-        let rest = item.is_ok().then_some(watch);
-        Some((item, rest))
-    });
-    Ok(steps.boxed())
+    Ok(stepwise(watch, |mut watch| async move { Some((watch.step().await, watch)) }))
 }
 
 impl Watch {

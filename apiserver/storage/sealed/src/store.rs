@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Event, Hold, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store,
-    StoreError, Usage, WatchItem, WatchStream,
+    StoreError, Usage, WatchItem, Watched, stepwise,
 };
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::{Mutex, Notify};
@@ -366,25 +366,16 @@ impl Store for Sealed {
         }
     }
 
-    async fn watch(
-        &self,
-        keys: KeyRange,
-        after: Revision,
-        previous: bool,
-    ) -> Result<WatchStream, StoreError> {
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched {
         let inner = self.core.inner.watch(keys, after, previous).await?;
         let core = self.core.clone();
-        let opened = stream::unfold((Some(inner), core), |(inner, core)| async move {
-            let mut inner = inner?;
+        Ok(stepwise((inner, core), |(mut inner, core)| async move {
             let item = match inner.next().await? {
                 Ok(item) => core.open_watched(item).await,
                 Err(error) => Err(error),
             };
-            // A watch ends after an error.
-            let rest = item.is_ok().then_some(inner);
-            Some((item, (rest, core)))
-        });
-        Ok(opened.boxed())
+            Some((item, (inner, core)))
+        }))
     }
 
     async fn request_progress(&self) -> Result<(), StoreError> {
