@@ -41,7 +41,7 @@ impl Default for Retention {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            block_cache: 8 << 20,
+            block_cache: 4 << 20,
             write_buffer: 8 << 20,
             recent_changes: 1 << 20,
             progress_every: Duration::from_secs(5),
