@@ -151,6 +151,9 @@ pub struct WatchOptions {
     pub timeout_seconds: u64,
     /// Only `metadata` of each object.
     pub metadata_only: bool,
+    /// Only objects that have owners or finalizers or are being deleted, and each deletion. Freehold alone knows it;
+    /// other servers send everything.
+    pub related_only: bool,
 }
 
 impl WatchOptions {
@@ -165,6 +168,7 @@ impl WatchOptions {
         if self.send_initial_events {
             query = query.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
         }
+        let query = query.flag("relatedOnly", self.related_only);
         let request = RawRequest::get(resource.collection_path(namespace)).query(query);
         if self.metadata_only { request.accept(METADATA_ONLY) } else { request }
     }
@@ -303,6 +307,7 @@ mod tests {
         let watch = WatchOptions {
             send_initial_events: true,
             label_selector: "a=b".into(),
+            related_only: true,
             ..WatchOptions::default()
         };
         let list = ListOptions { limit: 5, continue_token: "x/=".into(), ..ListOptions::default() };
@@ -310,7 +315,7 @@ mod tests {
             (
                 watch.request(&PODS, None).path,
                 "/api/v1/pods?watch=true&allowWatchBookmarks=true&labelSelector=a%3Db&sendInitialEvents=true\
-                 &resourceVersionMatch=NotOlderThan",
+                 &resourceVersionMatch=NotOlderThan&relatedOnly=true",
             ),
             (list.request(&PODS, Some("n")).path, "/api/v1/namespaces/n/pods?limit=5&continue=x%2F%3D"),
             (ListOptions::default().request(&PODS, None).path, "/api/v1/pods"),

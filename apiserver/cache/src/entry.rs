@@ -30,6 +30,7 @@ pub struct Entry {
     version_len: u8,
     deleting: bool,
     finalizers: bool,
+    owned: bool,
     /// Keys and values, by key.
     labels: Box<[(Range<u32>, Range<u32>)]>,
     fields: OnceLock<Box<Field>>,
@@ -70,6 +71,8 @@ struct Header<'a> {
     deletion_timestamp: Option<&'a str>,
     #[serde(borrow, default)]
     finalizers: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    owner_references: Option<&'a RawValue>,
 }
 
 /// What can't be an entry.
@@ -133,6 +136,7 @@ impl Entry {
             place: short(place)?,
             deleting: header.deletion_timestamp.is_some(),
             finalizers: header.finalizers.is_some_and(|list| list.get().contains('"')),
+            owned: header.owner_references.is_some_and(|list| list.get().contains('{')),
             labels,
             fields: OnceLock::new(),
             text: Bytes::from(text),
@@ -231,6 +235,11 @@ impl Entry {
         self.finalizers
     }
 
+    /// Whether it may be someone else's to delete it or to let it go: it has owners or finalizers, or is being deleted.
+    pub fn is_related(&self) -> bool {
+        self.owned || self.finalizers || self.deleting
+    }
+
     /// Bytes that this entry takes, about.
     pub fn cost(&self) -> usize {
         self.text.len() + size_of_val(&*self.labels) + size_of::<Self>() + OVERHEAD
@@ -261,6 +270,7 @@ impl Entry {
             version_len: version.len() as u8,
             deleting: self.deleting,
             finalizers: self.finalizers,
+            owned: self.owned,
             labels: self.labels.iter().map(|(key, value)| (span(key), span(value))).collect(),
             fields: OnceLock::new(),
             created: self.created,
@@ -399,6 +409,26 @@ mod tests {
         ];
         for (path, text) in rows.into_iter().chain(rows) {
             assert_eq!(entry.field(path), text, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_object_with_owners_or_finalizers_or_one_that_is_being_deleted_is_related() {
+        for (field, value, related) in [
+            ("uid", json!("u"), false),
+            ("ownerReferences", json!([]), false),
+            ("ownerReferences", json!([{"uid": "o"}]), true),
+            ("finalizers", json!([]), false),
+            ("finalizers", json!(["f"]), true),
+            ("deletionTimestamp", json!("2026-01-01T00:00:00Z"), true),
+        ] {
+            let object = json!({"metadata": {"name": "a", field: value}});
+            let entry = entry(&object, 1);
+            assert_eq!(
+                (entry.is_related(), entry.at_revision(2).is_related()),
+                (related, related),
+                "{object}"
+            );
         }
     }
 

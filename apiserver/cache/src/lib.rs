@@ -22,7 +22,7 @@ mod telling;
 mod watch;
 
 pub use entry::Entry;
-pub use event::{CacheEvent, EventKind};
+pub use event::{CacheEvent, Change, EventKind};
 pub use feed::{Cache, CacheOptions, CacheState, Seen};
 pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch,

@@ -6,7 +6,7 @@ pub use freehold_apiserver_cache::EventKind;
 use freehold_apiserver_cache::{CacheEvent, Entry};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_machinery::{PlaneId, ResourceType, Status, User, Value};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// One operation on one resource of one plane, by someone who is already authorized.
 #[derive(Clone)]
@@ -119,6 +119,11 @@ pub struct WatchOptions {
     pub bookmarks: bool,
     /// `sendInitialEvents`, where given.
     pub send_initial_events: Option<bool>,
+    /// `relatedOnly`: only objects that have owners or finalizers or are being deleted, and each deletion. It is what a
+    /// garbage collector has to know. kube-apiserver has no such option.
+    pub related_only: bool,
+    /// How long the watch goes on; zero where that is not known.
+    pub time: Duration,
 }
 
 /// An object on its way out, in the version that was asked for.

@@ -12,7 +12,7 @@ use crate::{
     select::Selection,
 };
 use freehold_apiserver_cache::{
-    Cache, CacheEvent, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchStart,
+    Cache, CacheEvent, Change, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchStart,
 };
 use freehold_machinery::{PlaneId, ResourceType, Result, Status};
 use futures_util::{Stream, stream};
@@ -21,6 +21,8 @@ use tokio::time::{Instant, Interval, interval_at};
 
 /// How often an idle watch that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(60);
+/// How long before its end a watch gets the last one, so that the next begins where it ended.
+const BEFORE_END: Duration = Duration::from_secs(2);
 
 struct Watch {
     cache: Arc<Cache>,
@@ -37,6 +39,7 @@ struct Watch {
     /// When bookmarks are due, for who wants them. One timer for the whole watch: setting one for each event costs as
     /// much as the event.
     bookmarks: Option<Interval>,
+    related_only: bool,
     done: bool,
 }
 
@@ -119,7 +122,10 @@ impl Registry {
             converter: is_one.then(|| (op.plane.clone(), self.converter.clone())),
             ready: VecDeque::new(),
             ty: op.ty.clone(),
-            bookmarks: options.bookmarks.then(|| interval_at(Instant::now() + BOOKMARK, BOOKMARK)),
+            bookmarks: options
+                .bookmarks
+                .then(|| interval_at(Instant::now() + first_bookmark(options.time), BOOKMARK)),
+            related_only: options.related_only,
             done: false,
             view: across.view.clone(),
             subscription,
@@ -131,6 +137,12 @@ impl Registry {
     }
 }
 
+/// Whether a change is one for those who want to know of related objects only.
+fn is_related(change: &Change) -> bool {
+    let before = change.previous.as_ref().is_some_and(|entry| entry.is_related());
+    change.kind == EventKind::Deleted || before || change.entry.is_related()
+}
+
 /// The present objects that a watch has yet to send.
 enum Initial {
     /// Of one plane, as they were in memory.
@@ -139,6 +151,13 @@ enum Initial {
     Store(Box<PagesOfPlanes>),
     /// None.
     Done,
+}
+
+/// When a watch gets its first bookmark, so that the last one comes shortly before its end.
+fn first_bookmark(time: Duration) -> Duration {
+    let last = time.saturating_sub(BEFORE_END).as_millis();
+    let first = u64::try_from(last % BOOKMARK.as_millis()).unwrap_or_default();
+    if first == 0 { BOOKMARK } else { Duration::from_millis(first) }
 }
 
 /// Waits for the next bookmark, for ever where there is none.
@@ -199,7 +218,9 @@ impl Watch {
                 self.ready.push_back(WatchEvent::Bookmark(self.subscription.revision, true));
             }
         }
-        let chosen: Vec<_> = page.into_iter().filter(|(_, entry)| self.selection.matches(entry)).collect();
+        let wanted =
+            |entry: &Entry| (!self.related_only || entry.is_related()) && self.selection.matches(entry);
+        let chosen: Vec<_> = page.into_iter().filter(|(_, entry)| wanted(entry)).collect();
         if let (Some((plane, converter)), false) = (&self.converter, chosen.is_empty()) {
             let (plane, since) = (plane.clone(), schema_since(&self.cache, plane, &self.ty));
             let entries = chosen.into_iter().map(|(_, entry)| entry).collect();
@@ -259,6 +280,9 @@ impl Watch {
     }
 
     async fn take(&mut self, event: Arc<CacheEvent>) {
+        if self.related_only && !event.change().is_some_and(is_related) {
+            return;
+        }
         if let (true, Some(of)) = (self.selection.needs_conversion(), self.converter.clone()) {
             if let Err(status) = self.take_converted(event, of.clone()).await {
                 self.show(EventKind::Added, &of.0, Err(status), None);
@@ -305,5 +329,19 @@ impl Watch {
             }
         };
         self.ready.push_back(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bookmark_comes_two_seconds_before_the_end() {
+        for (seconds, first) in [(0, 60), (1, 60), (2, 60), (3, 1), (62, 60), (63, 1), (1800, 58), (3600, 58)]
+        {
+            let found = first_bookmark(Duration::from_secs(seconds));
+            assert_eq!(found, Duration::from_secs(first), "{seconds}");
+        }
     }
 }

@@ -126,6 +126,8 @@ pub(crate) fn watch(query: &Query) -> Result<WatchOptions, Status> {
         list,
         bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
         send_initial_events,
+        related_only: query.flag("relatedOnly").unwrap_or(false),
+        ..WatchOptions::default()
     })
 }
 

@@ -29,6 +29,7 @@ pub struct Interest<T> {
     label_selector: String,
     field_selector: String,
     metadata_only: bool,
+    related_only: bool,
     project: Project<T>,
     index: Option<IndexFn<T>>,
 }
@@ -51,6 +52,7 @@ impl<T> Interest<T> {
             label_selector: String::new(),
             field_selector: String::new(),
             metadata_only: false,
+            related_only: false,
             project: Arc::new(project),
             index: None,
         }
@@ -74,6 +76,13 @@ impl<T> Interest<T> {
         self
     }
 
+    /// Only objects that have owners or finalizers or are being deleted, and each deletion. For observers alone: a store
+    /// of the others would not be complete. Servers other than Freehold send everything.
+    pub fn related_only(mut self) -> Self {
+        self.related_only = true;
+        self
+    }
+
     /// Makes [`Store::by_index`] answer with these entries.
     pub fn index(mut self, entries: impl Fn(&Key, &T) -> Vec<String> + Send + Sync + 'static) -> Self {
         self.index = Some(Arc::new(entries));
@@ -88,6 +97,7 @@ impl<T> Interest<T> {
             send_initial_events: resource_version.is_empty(),
             timeout_seconds: WATCH_SECONDS,
             metadata_only: self.metadata_only,
+            related_only: self.related_only,
         }
     }
 

@@ -150,8 +150,8 @@ impl Types {
     fn watch_type(&mut self, resource: Resource) -> Store<()> {
         let token = self.token.child_token();
         self.running.insert(resource.clone(), token.clone());
-        // The graph keeps what is needed, so the store keeps nothing.
-        let interest = Interest::projected(resource.clone(), |_| None).metadata_only();
+        // The graph keeps what is needed, so the store keeps nothing; what has to do with no other object is not even sent.
+        let interest = Interest::projected(resource.clone(), |_| None).metadata_only().related_only();
         let mut informer = Informer::new(&self.planes, interest);
         let (resource, graph, queue) = (Arc::new(resource), self.graph.clone(), self.queue.clone());
         informer.on_object(move |key: &Key, object, seen| {
