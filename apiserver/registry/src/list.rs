@@ -152,20 +152,22 @@ impl Registry {
     pub async fn list(&self, op: &Operation, options: &ListOptions) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
         let at = options.at()?;
+        // kube-apiserver's cache takes no notice of a limit where anything will do, however old.
+        let limit = if options.resource_version == "0" { 0 } else { options.limit };
         let found = if options.continue_token.is_empty() {
             match at {
-                At::Exact(revision) => self.past(op, &selection, revision, "", options.limit).await?,
+                At::Exact(revision) => self.past(op, &selection, revision, "", limit).await?,
                 At::NotOlderThan(revision) => {
                     self.cache.wait_for_asked(revision).await?;
-                    self.present(op, &selection, "", options.limit).await?
+                    self.present(op, &selection, "", limit).await?
                 }
                 At::Latest => {
                     self.cache.catch_up().await?;
-                    self.present(op, &selection, "", options.limit).await?
+                    self.present(op, &selection, "", limit).await?
                 }
             }
         } else {
-            self.next_page(op, &selection, &options.continue_token, options.limit).await?
+            self.next_page(op, &selection, &options.continue_token, limit).await?
         };
         let last = found.items.last().filter(|_| found.more);
         let token = last.map_or_else(String::new, |last| Token::encode(found.revision, last.place()));

@@ -12,6 +12,7 @@ facts!(world:
     a_list_is_as_of_what_it_names,
     a_page_is_as_of_what_it_names,
     a_watch_begins_with_what_there_is_or_after_what_it_names,
+    a_watch_of_related_objects_alone_has_all_deletions,
     what_contradicts_itself_is_refused_in_the_words_of_kubernetes,
 );
 
@@ -126,6 +127,9 @@ fn a_list_is_as_of_what_it_names(world: &World) {
         &format!("resourceVersion={first}"),
         &format!("resourceVersion={last}"),
         "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        // A list that may be of any age comes whole.
+        "resourceVersion=0&limit=2",
+        "resourceVersion=0&limit=2&resourceVersionMatch=NotOlderThan",
         &format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"),
     ] {
         let (names, at, more) = place.list(query);
@@ -191,6 +195,24 @@ fn a_watch_begins_with_what_there_is_or_after_what_it_names(world: &World) {
     let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     assert_eq!(place.watch(&format!("{none}&resourceVersion={first}")), all[1..]);
     assert!(place.watch("resourceVersion=1")[0].contains("too old resource version: 1"));
+}
+
+fn a_watch_of_related_objects_alone_has_all_deletions(world: &World) {
+    let place = Place::new(world, "related");
+    let last = place.versions[3];
+    let owner = place.http.get(&format!("{}/m1", place.maps)).body;
+    let reference =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "m1", "uid": text(&owner, "/metadata/uid")});
+    let metadata = json!({"name": "owned", "labels": {"of": "test"}, "ownerReferences": [reference]});
+    assert_eq!(place.http.json(Method::POST, &place.maps, &json!({"metadata": metadata})).code, 201);
+    let unrelated = json!({"metadata": {"name": "m5", "labels": {"of": "test"}}});
+    assert_eq!(place.http.json(Method::POST, &place.maps, &unrelated).code, 201);
+    assert_eq!(place.http.json(Method::DELETE, &format!("{}/m2", place.maps), &json!({})).code, 200);
+    assert_eq!(
+        place.watch(&format!("relatedOnly=true&resourceVersion={last}")),
+        ["ADDED owned", "DELETED m2"]
+    );
+    assert_eq!(place.watch("relatedOnly=true"), ["ADDED owned"]);
 }
 
 fn what_contradicts_itself_is_refused_in_the_words_of_kubernetes(world: &World) {
