@@ -41,6 +41,7 @@ mod query;
 mod read;
 mod respond;
 mod reviews;
+mod streams;
 mod tls;
 mod trail;
 mod upstream;

@@ -8,6 +8,7 @@ use crate::{
     host::{self, Connection},
     identity,
     metrics::Held,
+    streams::{self, Requests, Watches},
     tls::{self, Certificate, TlsError},
 };
 use arc_swap::ArcSwap;
@@ -15,7 +16,7 @@ use freehold_apiserver_authn::Roots;
 use futures_util::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
 };
 use std::{
@@ -52,7 +53,6 @@ pub struct Server {
     address: SocketAddr,
     edge: Arc<Edge>,
     reload: Reload,
-    builders: Builders,
     limits: Limits,
 }
 
@@ -113,8 +113,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let limits = config.limits.clone();
-        let builders = Builders::new(&limits);
-        Ok(Self { listener, address, edge: Arc::new(Edge::new(config, backend)), reload, builders, limits })
+        Ok(Self { listener, address, edge: Arc::new(Edge::new(config, backend)), reload, limits })
     }
 
     /// Where it listens.
@@ -166,7 +165,7 @@ impl Server {
         cut: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
         let secure = self.reload.secure.load_full();
-        let (edge, builders, limits) = (self.edge.clone(), self.builders.clone(), self.limits.clone());
+        let (edge, limits) = (self.edge.clone(), self.limits.clone());
         async move {
             let held = Held::new(&edge.metrics.connections);
             let stop = edge.stop.clone();
@@ -185,7 +184,7 @@ impl Server {
                         let asked = session.server_name();
                         let project = asked.and_then(|name| host::project(edge.domain.as_deref(), name));
                         let peer = identity::peer(session, &secure.roots);
-                        serve(edge, builders, limits, stream, Connection { peer, remote, project }).await;
+                        serve(edge, limits, stream, Connection { peer, remote, project }).await;
                     }
                     Err(error) => tracing::debug!(%error, "no TLS"),
                 }
@@ -199,43 +198,33 @@ impl Server {
     }
 }
 
-/// One builder for each protocol, because which one it is was settled in the handshake.
-#[derive(Clone)]
-struct Builders {
-    http1: auto::Builder<TokioExecutor>,
-    http2: auto::Builder<TokioExecutor>,
-}
-
-impl Builders {
-    fn new(limits: &Limits) -> Self {
-        let mut http1 = auto::Builder::new(TokioExecutor::new()).http1_only();
+/// How a connection is served. Which protocol it has was settled in the handshake.
+fn builder(http2: bool, requests: Requests, limits: &Limits) -> auto::Builder<Requests> {
+    let builder = auto::Builder::new(requests);
+    if !http2 {
+        let mut http1 = builder.http1_only();
         http1
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_time)
             .max_buf_size(limits.head as usize);
-        let mut http2 = auto::Builder::new(TokioExecutor::new()).http2_only();
-        http2
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .max_header_list_size(limits.head)
-            .initial_stream_window_size(256 * 1024)
-            .initial_connection_window_size(1024 * 1024)
-            .max_send_buf_size(64 * 1024)
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PING);
-        Self { http1, http2 }
+        return http1;
     }
+    let mut http2 = builder.http2_only();
+    http2
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(limits.head)
+        .initial_stream_window_size(256 * 1024)
+        .initial_connection_window_size(1024 * 1024)
+        .max_send_buf_size(64 * 1024)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    http2
 }
 
-async fn serve(
-    edge: Arc<Edge>,
-    builders: Builders,
-    limits: Limits,
-    stream: TlsStream<TcpStream>,
-    about: Connection,
-) {
+async fn serve(edge: Arc<Edge>, limits: Limits, stream: TlsStream<TcpStream>, about: Connection) {
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let about = Arc::new(about);
     let asked = Arc::new(AtomicBool::new(false));
@@ -249,7 +238,8 @@ async fn serve(
         })
     };
     let (io, turns) = coalesce::gather(stream);
-    let builder = if http2 { &builders.http2 } else { &builders.http1 };
+    let (requests, watches) = streams::of_connection();
+    let builder = builder(http2, requests, &limits);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     let silent = async {
         sleep(limits.head_time).await;
@@ -258,14 +248,14 @@ async fn serve(
         }
     };
     tokio::select! {
-        () = drive(connection, turns, &edge.stop) => {}
+        () = drive(connection, watches, turns, &edge.stop) => {}
         // A client that finished the handshake and never asked anything.
         () = silent => tracing::debug!("silent connection closed"),
     }
 }
 
 /// Serves a connection; on `stop` it takes no further request and ends with those that it has.
-async fn drive<C>(connection: C, mut turns: Turns<TcpStream>, stop: &CancellationToken)
+async fn drive<C>(connection: C, mut watches: Watches, mut turns: Turns<TcpStream>, stop: &CancellationToken)
 where
     C: GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -275,6 +265,7 @@ where
         if stopped.as_mut().poll(cx).is_ready() {
             connection.as_mut().graceful_shutdown();
         }
+        watches.poll(cx);
         match connection.as_mut().poll(cx) {
             Poll::Ready(outcome) => Poll::Ready(outcome),
             Poll::Pending => turns.poll_end(cx).map_err(Into::into),

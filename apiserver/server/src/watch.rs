@@ -11,6 +11,7 @@ use crate::{
     output::Output,
     payload::Payload,
     respond::{self, Reply},
+    streams,
 };
 use bytes::{Bytes, BytesMut};
 use freehold_apiserver_registry::{Operation, WatchEvent};
@@ -39,6 +40,7 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         options.list.field_selector = format!("metadata.name={name}");
     }
     let time = time_of(call)?;
+    options.time = time;
     let op = Operation { name: None, ..op };
     let labels = call.edge.metrics.labels(call.info, true, false, false);
     let events = call.edge.backend.watch(&call.target, op, options).await?;
@@ -58,6 +60,7 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         done: false,
         _held: call.edge.metrics.long_running(&labels),
     };
+    streams::is_watch();
     Ok(respond::reply(200, content_type, Payload::stream(frames)))
 }
 
