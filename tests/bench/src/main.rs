@@ -13,6 +13,7 @@ mod document;
 mod fanout;
 mod goals;
 mod idle;
+mod large;
 mod lists;
 mod load;
 mod machine;
@@ -78,6 +79,9 @@ pub(crate) struct Options {
     /// How many tenants send a mixture of requests.
     #[arg(long, default_value_t = 1000)]
     tenants: usize,
+    /// How many objects the large plane has.
+    #[arg(long, default_value_t = 100_000)]
+    large: usize,
     /// How many planes to make, fill and delete.
     #[arg(long, default_value_t = PLANES)]
     planes: usize,
@@ -137,6 +141,8 @@ pub(crate) enum Part {
     Mixed,
     /// Custom resource definitions by the thousand.
     Crds,
+    /// One plane of very many objects.
+    Large,
     /// Planes by the thousand.
     Planes,
     /// Dedicated pairs.
@@ -147,7 +153,7 @@ impl Part {
     /// The servers that a part makes sense for.
     fn kinds(self) -> &'static [Kind] {
         match self {
-            Self::Planes | Self::Dedicated => &Kind::FREEHOLD,
+            Self::Large | Self::Planes | Self::Dedicated => &Kind::FREEHOLD,
             _ => &Kind::ALL,
         }
     }
@@ -170,6 +176,7 @@ impl Part {
             Self::Watches => fanout::measure(kind, options, report).await,
             Self::Mixed => mixed::measure(kind, options, report).await,
             Self::Crds => crds::measure(kind, options, report).await,
+            Self::Large => large::measure(kind, options, report).await,
             Self::Planes => planes::measure(kind, options, report).await,
             Self::Dedicated => dedicated::measure(kind, options, report).await,
         }

@@ -12,7 +12,7 @@ const API: &str = "resourcemanager.freehold.dev/v1alpha1";
 const ORGANIZATIONS: Resource =
     Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "organizations");
 /// The organization of all projects.
-const ORGANIZATION: &str = "bench";
+pub(crate) const ORGANIZATION: &str = "bench";
 
 /// How many projects took how long.
 pub(crate) struct Outcome {
@@ -53,8 +53,13 @@ impl Projects {
 
     /// Makes a project; the time from the request until the watch says that it is ready.
     pub(crate) async fn make(&self, name: &str, mode: &str) -> Result<Duration> {
+        self.make_as(name, json!({"mode": mode})).await
+    }
+
+    /// The same with any `spec.controlPlane`.
+    pub(crate) async fn make_as(&self, name: &str, control_plane: Value) -> Result<Duration> {
         let ready = self.watch.expect(name, Fact::Ready);
-        let object = project(name, mode);
+        let object = project(name, &control_plane);
         let begun = Instant::now();
         self.client.create(&PROJECTS, &object).await.with_context(|| format!("project {name}"))?;
         Ok(seen(ready, name).await?.duration_since(begun))
@@ -79,12 +84,12 @@ impl Projects {
     }
 }
 
-fn project(name: &str, mode: &str) -> Value {
+fn project(name: &str, control_plane: &Value) -> Value {
     json!({
         "apiVersion": API, "kind": "Project", "metadata": {"name": name},
         "spec": {
             "ownerRef": {"kind": "Organization", "name": ORGANIZATION},
-            "controlPlane": {"mode": mode},
+            "controlPlane": control_plane,
         },
     })
 }
