@@ -27,5 +27,5 @@ pub use feed::{Cache, CacheOptions, CacheState, Seen};
 pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch,
 };
-pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes};
+pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey};
 pub use watch::{Scope, Subscription, WatchStart};

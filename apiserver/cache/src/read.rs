@@ -8,7 +8,7 @@ use crate::{
     plane::Snapshot,
     telling::{OwnPage, key_of},
 };
-use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Range, StoreError};
+use freehold_apiserver_storage::{CLEAR_STEP, Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::{PlaneId, Result};
 use futures_util::StreamExt;
 use std::{collections::VecDeque, sync::Arc};
@@ -75,6 +75,15 @@ pub struct PagesOfPlanes {
     /// Behind which place the first of the planes goes on.
     after: Box<str>,
     layers: bool,
+}
+
+/// What stands in the way of a plane's end.
+pub struct Survey {
+    /// An own object that has finalizers (its collection and place), if there is one. What only contains others
+    /// (namespaces, definitions) does not count.
+    pub held: Option<String>,
+    /// Whether the plane stands on no snapshot and has so little that it can go in one commit.
+    pub is_small: bool,
 }
 
 /// One object of such a list.
@@ -199,14 +208,17 @@ impl Cache {
         Ok(at)
     }
 
-    /// An own object of a plane that has finalizers (its collection and place), if there is one. What only contains others
-    /// (namespaces, definitions) does not count. The plane is not loaded.
-    pub async fn held(&self, plane: &PlaneId) -> Result<Option<String>> {
+    /// Looks through a plane's own objects, for who wants to remove it. The plane is not loaded.
+    pub async fn survey(&self, plane: &PlaneId) -> Result<Survey> {
         let stack = self.layers.following(plane).await?;
         let mut keys = KeyRange::plane(plane);
+        let (mut pages, mut plain) = (0, true);
+        let found = |held| Ok(Survey { held: Some(held), is_small: false });
         loop {
             let range = Range { limit: HELD_CHUNK, ..Range::all(keys.clone()) };
             let page = self.stores.of(plane).range(range).await?;
+            pages += 1;
+            plain &= page.items.len() <= CLEAR_STEP && !page.items.iter().any(|item| item.key.is_record());
             // Most have none, and then they need not be read.
             for item in page.items.iter().filter(|item| mentions_finalizers(&item.value)) {
                 let Some((_, span)) = event::split(&item.key) else { continue };
@@ -216,7 +228,7 @@ impl Cache {
                 if let Own::Object(entry) = event::read_own(item, stack.record())
                     && entry.has_finalizers()
                 {
-                    return Ok(Some(format!("{}/{}", event::names(&item.key, span).0, entry.place())));
+                    return found(format!("{}/{}", event::names(&item.key, span).0, entry.place()));
                 }
             }
             match page.rest(&keys) {
@@ -235,10 +247,10 @@ impl Cache {
             let path = ObjectPath { group, resource, namespace, name: name.to_owned() };
             let own = self.stores.of(plane).get(&Key::object(plane, &path)).await?;
             if own.is_none_or(|own| own.modified < stack.record()) && !CONTAINERS.contains(&collection) {
-                return Ok(Some(format!("{collection}/{}", path.name)));
+                return found(format!("{collection}/{}", path.name));
             }
         }
-        Ok(None)
+        Ok(Survey { held: None, is_small: plain && pages == 1 })
     }
 
     /// Begins to read the objects of a resource (group, plural, namespace) in several planes, as of one revision. `planes`

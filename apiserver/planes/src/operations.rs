@@ -206,18 +206,32 @@ impl Planes {
             let why = "it is in use: delete its project instead";
             return Err(Status::conflict(&planes(), plane.as_str(), why));
         }
-        if let Some(object) = self.cache.held(plane).await? {
+        let found = self.cache.survey(plane).await?;
+        if let Some(object) = found.held {
             let why = format!("{object} has finalizers: delete it first");
             return Err(Status::conflict(&planes(), plane.as_str(), &why));
         }
-        self.delete_keys(plane).await?;
         // A fork that was not finished.
-        self.release(&format!("fork-{plane}").parse().map_err(Status::internal)?).await?;
+        let fork = format!("fork-{plane}").parse().map_err(Status::internal)?;
+        if !found.is_small || !self.delete_at_once(plane, &fork).await? {
+            self.delete_keys(plane).await?;
+            self.release(&fork).await?;
+        }
         self.cache.forget(plane);
         self.types.forget(plane);
         self.policies.forget(plane);
         self.endpoints.lock().remove(plane);
         Ok(())
+    }
+
+    /// Removes the few keys of a plane that stands on nothing, as most do; `false` if it does, or has a fork that was not
+    /// finished.
+    async fn delete_at_once(&self, plane: &PlaneId, fork: &LayerId) -> Result<bool> {
+        let absent = |key| Expect { key, modified: 0 };
+        let expect = vec![absent(Key::stack(plane)), absent(Key::layer(fork))];
+        let changes = vec![Change::DeleteRange(KeyRange::plane(plane))];
+        let done = self.stores.of(plane).commit(Commit { expect, changes }).await?;
+        Ok(matches!(done, Committed::Done(_)))
     }
 
     /// Takes a plane from above its layers, and then its keys, in steps between which others get their turn.

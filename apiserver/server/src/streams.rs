@@ -128,7 +128,7 @@ mod tests {
                 watches.poll(cx);
                 turns += 1;
                 if !watches.all.is_empty() {
-                    drop(go.take().map(|go| go.send(())));
+                    let _ = go.take().map(|go| go.send(()));
                 }
                 Poll::<()>::Pending
             });

@@ -172,8 +172,8 @@ fn a_page_is_as_of_what_it_names(world: &World) {
         &place.maps,
         &json!({"metadata": {"name": "m35", "labels": {"of": "test"}}}),
     );
-    for more in ["", "&resourceVersion=0"] {
-        let (names, at, more) = place.list(&format!("limit=2&continue={token}{more}"));
+    for query in ["limit=2", "limit=2&resourceVersion=0", "limit=1&resourceVersion=0"] {
+        let (names, at, more) = place.list(&format!("{query}&continue={token}"));
         assert_eq!((names, at, more), (["m3", "m4"].map(str::to_owned).to_vec(), version(&first), false));
     }
 }
