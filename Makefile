@@ -14,6 +14,8 @@ CRDS        ?=
 
 export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
 export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
+# The same cases of property tests at each run; PROPTEST_RNG_SEED= and a number tries others.
+export PROPTEST_RNG_SEED ?= 1
 export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 
 .PHONY: up test test-long lint fmt bench conformance differential tools test-tools build-tools clean

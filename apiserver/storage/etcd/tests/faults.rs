@@ -160,7 +160,10 @@ async fn watch(run: Arc<Run>, nth: usize, end: tokio::sync::watch::Receiver<Opti
             },
             _ = end.changed() => {}
         }
-        if end.borrow().is_some_and(|last| run.seen[nth].load(Ordering::Relaxed) >= last) {
+        let end = *end.borrow();
+        if let Some(last) = end.filter(|last| run.seen[nth].load(Ordering::Relaxed) >= *last) {
+            // A write of which nobody knows whether it happened may happen after the end.
+            seen.retain(|seen| seen.revision <= last);
             return History { watchers: vec![(after, seen)], ..History::default() };
         }
     }
@@ -240,6 +243,18 @@ fn inject(cluster: &mut Cluster, random: &mut Random, progress: &dyn Fn(u64)) {
     cluster.wait_until_healthy();
 }
 
+/// Writes once more, until that is acknowledged; gives its revision.
+async fn mark_end(store: &Etcd, run: &Run, history: &mut History) -> Revision {
+    for nth in 0..100 {
+        let change = Change::Put(key(KEYS), format!("end-{nth}").into());
+        commit(store, run, Commit { expect: vec![], changes: vec![change] }, history).await;
+        if let Some(Outcome::Acknowledged(last)) = history.writes.last().map(|write| write.outcome) {
+            return last;
+        }
+    }
+    panic!("{:?}", history.writes.last());
+}
+
 /// Lets everything run at once and checks what came of it.
 fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -251,13 +266,13 @@ fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
         seen: (0..watchers).map(|_| AtomicU64::new(0)).collect(),
     });
     let (end, ended) = tokio::sync::watch::channel(None);
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut writers) = (JoinSet::new(), JoinSet::new());
     let mut random = Random::new(seed);
     tasks.spawn_on(watch(run.clone(), 0, ended.clone()), runtime.handle());
     // It begins before the first write.
     wait(|| run.seen[0].load(Ordering::Relaxed) > 0, "a watch begins");
     for writer in 0..WRITERS {
-        tasks.spawn_on(write(run.clone(), writer, seed), runtime.handle());
+        writers.spawn_on(write(run.clone(), writer, seed), runtime.handle());
     }
     let progress = |more: u64| {
         let wanted = run.writes() + more;
@@ -276,11 +291,11 @@ fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
     progress(WRITES);
     run.over.store(true, Ordering::Relaxed);
     let mut history = runtime.block_on(async {
-        let store = run.store().await;
         let mut history = History::default();
-        let mark = Commit { expect: vec![], changes: vec![Change::Put(key(KEYS), "end".into())] };
-        commit(&store, &run, mark, &mut history).await;
-        let Outcome::Acknowledged(last) = history.writes[0].outcome else { panic!("{history:?}") };
+        let written = tokio::time::timeout(PATIENCE, writers.join_all()).await.expect("writers end");
+        written.into_iter().for_each(|part| history.merge(part));
+        let store = run.store().await;
+        let last = mark_end(&store, &run, &mut history).await;
         let there = store.range(Range { at: Some(last), ..Range::all(range()) }).await.unwrap();
         history.last = there.items.iter().map(|kv| (name(&kv.key), (text(&kv.value), kv.modified))).collect();
         end.send_replace(Some(last));

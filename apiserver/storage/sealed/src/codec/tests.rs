@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_gives_no_object(compress: bool, encrypt: bool, value in values(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+    fn a_flipped_bit_gives_no_other_object(compress: bool, encrypt: bool, value in values(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
         let codec = codec(compress, encrypt);
         prop_assume!(value.first() == Some(&1));
         let key = key("configmaps", "a");
@@ -57,9 +57,10 @@ proptest! {
         prop_assume!(sealed != value);
         let mut flipped = sealed.to_vec();
         flipped[at.index(sealed.len())] ^= 1 << bit;
-        // A first byte that became another format's is refused by whoever reads objects: theirs are 0 and 1.
+        // A first byte that became another format's is refused by whoever reads objects: theirs are 0 and 1. A frame of zstd
+        // has bits that mean nothing.
         if let Ok(opened) = codec.open(&key, &flipped.into()) {
-            prop_assert!(opened[0] > 1);
+            prop_assert!(opened[0] > 1 || opened == value);
         }
     }
 
