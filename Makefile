@@ -2,7 +2,7 @@
 #
 #   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
 #   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
-#   make test-long                          the fault tests at length
+#   make test-long                          the fault tests at length, and Keycloak
 #   make conformance ARGS="--suite api"      Kubernetes' own conformance tests against a project plane
 #   make lint | fmt | bench | tools | clean
 
@@ -32,12 +32,16 @@ test: test-tools
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
-# The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes.
+# The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. A real
+# identity provider, Keycloak.
 test-long: tools
 	cargo build -p freehold-cli
 	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
 	FREEHOLD_FAULT_ROUNDS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-integration storm_of_writes -- --nocapture $(ARGS)
+	tools/get keycloak
+	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tests-integration keycloak -- --ignored --nocapture $(ARGS)
 
 lint: build-tools
 	@tools/get lints

@@ -3,6 +3,7 @@
 //! schemars describes a type in JSON Schema; a CRD wants a structural schema: no references, no `null` among the
 //! types, no `title`. [`structural`] is that step.
 
+use crate::identity::IdentityProviderSpec;
 use crate::infrastructure::ProjectControlPlaneSpec;
 use crate::object::{Definition, KindSpec, PrinterColumn};
 use crate::resourcemanager::{
@@ -22,6 +23,7 @@ pub fn core_crds() -> Vec<Value> {
         crd::<ControlPlaneClassSpec>(),
         crd::<ProjectSnapshotSpec>(),
         crd::<ProjectRestoreSpec>(),
+        crd::<IdentityProviderSpec>(),
     ]
 }
 

@@ -7,6 +7,7 @@
 //! This crate must not know how the kinds are stored, served or reconciled.
 
 mod crd;
+pub mod identity;
 pub mod infrastructure;
 pub mod keys;
 mod object;
@@ -15,6 +16,7 @@ pub mod resourcemanager;
 pub mod urls;
 
 pub use crd::{core_crds, infra_crds};
+pub use identity::{IdentityProvider, IdentityProviderSpec};
 pub use infrastructure::{
     ProjectControlPlane, ProjectControlPlaneSpec, ProjectControlPlaneStatus, ProjectRef,
 };

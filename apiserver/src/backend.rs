@@ -1,11 +1,16 @@
 //! The server's port over the real planes and registry.
 
-use crate::{host::Host, lookup::Lookup, organization, view};
+use crate::{
+    authentication::{Authentication, Place},
+    host::Host,
+    lookup::Lookup,
+    organization, view,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Trail, TrailError};
-use freehold_apiserver_authn::{Authenticator, Headers, Peer, Request, TokenIssuer};
+use freehold_apiserver_authn::{Peer, TokenIssuer};
 use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
@@ -29,7 +34,7 @@ use std::sync::Arc;
 pub struct LocalBackend {
     pub(crate) planes: Arc<Planes>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) authenticator: Authenticator,
+    pub(crate) authentication: Authentication,
     pub(crate) tokens: Arc<TokenIssuer>,
     pub(crate) lookup: Lookup,
     pub(crate) store: Arc<dyn Store>,
@@ -113,12 +118,6 @@ impl LocalBackend {
             _ => Err(Status::no_such_resource()),
         }
     }
-
-    /// Tokens are checked against objects in memory: those of the plane must be there, and current.
-    async fn load(&self, plane: &PlaneId) -> Result<()> {
-        self.registry.cache().catch_up().await?;
-        self.registry.cache().load(plane).await
-    }
 }
 
 #[async_trait]
@@ -134,20 +133,28 @@ impl Backend for LocalBackend {
     async fn authenticate(
         &self,
         plane: &PlaneId,
+        target: Option<&Target>,
         peer: Option<&Peer>,
         headers: &RequestHeaders<'_>,
     ) -> Result<Option<User>> {
-        if headers.get("authorization").is_some() {
-            self.load(plane).await?;
-        }
-        let now = jiff::Timestamp::now().as_second();
-        let request = Request { plane, peer, headers, now };
-        self.authenticator.authenticate(&request, &self.lookup)
+        let owner = target.map(|target| self.owner(target)).unwrap_or_default();
+        let place = Place { plane, organization: owner.organization.as_deref() };
+        self.authentication.authenticate(place, peer, headers).await
     }
 
-    async fn review_token(&self, plane: &PlaneId, spec: &Value) -> Result<Value> {
-        self.load(plane).await?;
-        Ok(self.tokens.review(plane, spec, jiff::Timestamp::now().as_second(), &self.lookup))
+    fn allows_anonymous(&self, path: &str) -> bool {
+        self.authentication.anonymous(path)
+    }
+
+    async fn review_token(&self, target: &Target, spec: &Value) -> Result<Value> {
+        let plane = match target {
+            Target::Local(plane) => plane.clone(),
+            Target::Dedicated(pair) => pair.plane.clone(),
+            _ => PlaneId::core(),
+        };
+        let owner = self.owner(target);
+        let place = Place { plane: &plane, organization: owner.organization.as_deref() };
+        self.authentication.review(place, spec).await
     }
 
     async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {

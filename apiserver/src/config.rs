@@ -3,16 +3,18 @@
 use crate::{
     aggregation::{AggregatorIdentity, Certificates, Conditions},
     audit::AuditConfig,
+    authentication::{Authentication, AuthenticationConfig},
     backend::{LocalBackend, Policies},
     host::Host,
     lookup::Lookup,
+    reload::{Follower, Material, Source},
     services::CachedServices,
     webhooks::Hooks,
 };
 use anyhow::{Context, Result};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Auditor, Trail};
-use freehold_apiserver_authn::{Authenticator, FrontProxy, KeySet, TokenIssuer};
+use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Layers, Planes};
@@ -66,6 +68,8 @@ pub struct Config {
     pub domain: Option<String>,
     /// The serving certificate.
     pub serving: Pair,
+    /// Reads the certificates and keys anew, where they are followed.
+    pub source: Option<Source>,
     /// The authority of client certificates, PEM.
     pub client_ca: String,
     /// The authority of serving certificates, PEM: what planes publish as `kube-root-ca.crt`.
@@ -93,6 +97,8 @@ pub struct Config {
     /// How much history is kept of a store that others use too, an etcd: the core servers see to that. One that is this
     /// server's own looks after it itself.
     pub history: Option<Retention>,
+    /// Who is believed besides those whom the authorities and the key vouch for.
+    pub authentication: AuthenticationConfig,
     /// What is recorded of requests, and where.
     pub audit: AuditConfig,
     /// What browsers and clients without certificates may do.
@@ -208,7 +214,8 @@ impl Config {
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
         let policies = Arc::new(Policies(planes.clone()));
         let services = Arc::new(CachedServices(cache.clone()));
-        let outbound = Arc::new(Outbound::new(self.networks.clone(), services, OutboundLimits::default()));
+        let outbound =
+            Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()));
         let webhooks = Arc::new(Hooks(outbound.clone()));
         let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies, webhooks));
         let aggregator = Aggregator::start(
@@ -218,18 +225,26 @@ impl Config {
             Arc::new(Conditions(registry.clone())),
         );
         planes.aggregate(aggregator.clone());
-        let keys = KeySet::from_pem(&self.service_account_key, &[])?;
+        let keys = KeySet::from_bundle(&self.service_account_key)?;
         let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
         let tokens = Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys));
         let host = self.host.as_deref().map(Host::open).transpose()?;
         let following = CancellationToken::new();
+        let authentication = Authentication::start(
+            &self.authentication,
+            tokens.clone(),
+            cache.clone(),
+            outbound.clone(),
+            services,
+            &following,
+        )?;
         let mut metrics = crate::metrics::registry(&cache);
         let trail = (is_core && self.audit.trail).then(|| Trail::new(self.store.clone()));
         let auditor = self.audit.build(trail.as_ref(), &mut metrics, &following)?;
         let backend = LocalBackend {
             trail,
             host: host.clone(),
-            authenticator: Authenticator::new(tokens.clone()),
+            authentication,
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
             sealed: self.sealed.clone(),
@@ -237,15 +252,35 @@ impl Config {
             registry,
             outbound,
             aggregator,
-            tokens,
+            tokens: tokens.clone(),
         };
         let edge = self.edge(metrics, auditor.clone())?;
         let authorities = edge.authorities.clone();
         let server = Server::bind(edge, Arc::new(backend)).await?;
+        if let Some(source) = &self.source {
+            let follower = Follower {
+                source: source.clone(),
+                now: self.material(),
+                reload: server.reload(),
+                authorities: host.is_none().then(|| authorities.clone()),
+                tokens,
+            };
+            tokio::spawn(follower.run(following.clone()));
+        }
         if let Some(host) = host {
             tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
         }
         Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
+    }
+
+    /// What the server is secured with at its start.
+    fn material(&self) -> Material {
+        Material {
+            serving: self.serving.clone(),
+            client_ca: self.client_ca.clone(),
+            front_proxy_ca: self.front_proxy_ca.clone(),
+            service_account_key: self.service_account_key.clone(),
+        }
     }
 
     /// What it has in common with the other servers on its store.

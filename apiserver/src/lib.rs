@@ -5,6 +5,7 @@
 
 mod aggregation;
 mod audit;
+mod authentication;
 mod backend;
 pub mod backup;
 mod compaction;
@@ -14,6 +15,7 @@ mod host;
 mod lookup;
 mod metrics;
 mod organization;
+mod reload;
 mod services;
 mod shared;
 mod tokens;
@@ -22,6 +24,7 @@ mod webhooks;
 
 pub use aggregation::AggregatorIdentity;
 pub use audit::{AuditConfig, AuditLog, AuditWebhook};
+pub use authentication::{AuthenticationConfig, TokenWebhookConfig};
 pub use backend::LocalBackend;
 pub use config::{ApiServer, Config, StoreConfig, Transport, open_store, plane_keys, seal};
 pub use freehold_apiserver_audit::{Batch as AuditBatch, Mode as AuditMode, Rotation as AuditRotation};
@@ -32,3 +35,4 @@ pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_embedded::Retention;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;
 pub use freehold_apiserver_storage_sealed::Sealed;
+pub use reload::{Material, Source};

@@ -18,13 +18,16 @@ pub(crate) fn is_core(op: &Operation, scope: &OrganizationScope) -> bool {
     op.ty.group == GROUP || op.namespace.as_deref() == Some(&*scope.namespace)
 }
 
+/// What owners alone may change: who is somebody in the organization.
+const OWNERS_ALONE: [&str; 2] = ["organizationmemberships", "identityproviders"];
+
 /// What a member may do. Owners do everything, editors all but memberships, viewers read.
 /// What was done in the organization is for owners to read.
 pub(crate) fn decide(roles: &[String], asked: &Attributes<'_>) -> Decision {
     let may = |role: &str| match role {
         "owner" => true,
         _ if asked.group == "audit.k8s.io" => false,
-        "editor" => is_read(asked.verb) || asked.resource != "organizationmemberships",
+        "editor" => is_read(asked.verb) || !OWNERS_ALONE.contains(&asked.resource),
         "viewer" => is_read(asked.verb) && asked.resource != "secrets",
         _ => false,
     };

@@ -9,11 +9,11 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{
-    AggregatorIdentity, ApiServer, Config, EtcdOptions, Limits, StoreConfig, open_store,
+    AggregatorIdentity, ApiServer, Config, EtcdOptions, Limits, Material, StoreConfig, open_store,
 };
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
-use std::{io::Write, net::SocketAddr, path::PathBuf};
+use std::{io::Write, net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Flags of `freehold apiserver`.
 #[derive(clap::Args)]
@@ -29,6 +29,8 @@ pub(crate) struct Args {
     /// The URL under which clients reach the servers of all planes.
     #[arg(long, requires = "pki_dir")]
     external_url: Option<String>,
+    #[command(flatten)]
+    authentication: crate::authentication::AuthenticationArgs,
     #[command(flatten)]
     audit: crate::audit::AuditArgs,
     #[command(flatten)]
@@ -88,14 +90,37 @@ pub(crate) struct Args {
     service_account_key: Option<PathBuf>,
 }
 
-/// A file that a flag names, where it names one.
-fn read_some(path: Option<&PathBuf>) -> Result<Option<String>> {
-    path.map(|path| read(path)).transpose()
+/// The files of certificates and keys of one plane's server.
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: PathBuf,
+    front_proxy_ca: Option<PathBuf>,
+    service_account_key: PathBuf,
 }
 
-/// A file that a flag must name, which the parser sees to.
-fn read_needed(path: Option<&PathBuf>, flag: &str) -> Result<String> {
-    read(path.with_context(|| format!("{flag} is missing"))?)
+impl Files {
+    /// Those that flags must name, which the parser sees to.
+    fn of(args: &Args) -> Result<Self> {
+        let needed =
+            |path: &Option<PathBuf>, flag: &str| path.clone().with_context(|| format!("{flag} is missing"));
+        Ok(Self {
+            cert: needed(&args.tls_cert, "--tls-cert")?,
+            key: needed(&args.tls_key, "--tls-key")?,
+            client_ca: needed(&args.client_ca, "--client-ca")?,
+            front_proxy_ca: args.front_proxy_ca.clone(),
+            service_account_key: needed(&args.service_account_key, "--service-account-key")?,
+        })
+    }
+
+    fn read(&self) -> Result<Material> {
+        Ok(Material {
+            serving: Pair { cert_pem: read(&self.cert)?, key_pem: read(&self.key)? },
+            client_ca: read(&self.client_ca)?,
+            front_proxy_ca: self.front_proxy_ca.as_ref().map(|path| read(path)).transpose()?,
+            service_account_key: read(&self.service_account_key)?,
+        })
+    }
 }
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -116,6 +141,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 cache: args.cache.options(),
                 networks: args.outbound.networks.clone(),
                 history: args.history.retention(),
+                authentication: args.authentication.config(),
                 audit: args.audit.config()?,
                 transport: args.transport.config()?,
             };
@@ -148,30 +174,30 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         "--encryption-keys is for servers of all planes: the apiserver of one plane gets its objects from them"
     );
     let options = EtcdOptions { home: freehold_apiserver::plane_keys(&plane), ..options };
-    let client_ca = read_needed(args.client_ca.as_ref(), "--client-ca")?;
+    let files = Files::of(args)?;
+    let Material { serving, client_ca, front_proxy_ca, service_account_key } = files.read()?;
     let config = Config {
         listen: args.listen,
         domain: None,
         plane,
         store: open_store(&StoreConfig::Etcd(Box::new(options))).await?,
         sealed: None,
-        serving: Pair {
-            cert_pem: read_needed(args.tls_cert.as_ref(), "--tls-cert")?,
-            key_pem: read_needed(args.tls_key.as_ref(), "--tls-key")?,
-        },
+        serving,
+        source: Some(Arc::new(move || files.read())),
         serving_ca: client_ca.clone(),
         client_ca,
-        front_proxy_ca: read_some(args.front_proxy_ca.as_ref())?,
+        front_proxy_ca,
         front_proxy_names: args.front_proxy_names.clone(),
         front_proxy: None,
         host: None,
         aggregator: aggregator(args)?,
         node_client: None,
-        service_account_key: read_needed(args.service_account_key.as_ref(), "--service-account-key")?,
+        service_account_key,
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
         limits: Limits::default(),
         history: None,
+        authentication: args.authentication.config(),
         audit: args.audit.config()?,
         transport: args.transport.config()?,
         replace_authorities: false,

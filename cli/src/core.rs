@@ -7,11 +7,16 @@ use crate::{
     store::SealArgs,
 };
 use anyhow::{Context, Result};
-use freehold_apiserver::{AggregatorIdentity, ApiServer, Config, Limits, Retention, StoreConfig};
+use freehold_apiserver::{
+    AggregatorIdentity, ApiServer, Config, Limits, Material, Retention, Source, StoreConfig,
+};
 use freehold_machinery::PlaneId;
+use freehold_pki::Pair;
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 /// Names that a server has wherever it runs: those of a plane's own `kubernetes` service among them.
@@ -50,6 +55,8 @@ pub(crate) struct Core<'a> {
     pub(crate) cache: freehold_apiserver::CacheOptions,
     /// Where webhooks and aggregated servers may be.
     pub(crate) networks: freehold_apiserver::Networks,
+    /// Who is believed.
+    pub(crate) authentication: freehold_apiserver::AuthenticationConfig,
     /// What is recorded of requests, and where.
     pub(crate) audit: freehold_apiserver::AuditConfig,
     /// What connections have to show, and what browsers may do.
@@ -101,6 +108,25 @@ pub(crate) fn local_url(mut address: SocketAddr) -> String {
     format!("https://{address}")
 }
 
+/// Reads the files of a directory anew. The serving certificate is made anew when the authority has changed, and half-way
+/// through its time.
+fn source(dir: PathBuf, names: Vec<String>, serving: Pair, ca: String) -> Source {
+    let issued = Mutex::new((Instant::now(), ca, serving));
+    Arc::new(move || {
+        let pki = Pki::open(&dir)?;
+        let mut issued = issued.lock().unwrap_or_else(PoisonError::into_inner);
+        if issued.1 != pki.client_ca || issued.0.elapsed() > VALIDITY / 2 {
+            *issued = (Instant::now(), pki.client_ca.clone(), pki.ca.issue_server(&names, VALIDITY)?);
+        }
+        Ok(Material {
+            serving: issued.2.clone(),
+            client_ca: pki.client_ca,
+            front_proxy_ca: Some(pki.front_proxies),
+            service_account_key: pki.service_account_key,
+        })
+    })
+}
+
 impl Core<'_> {
     /// A server that listens.
     pub(crate) async fn build(self) -> Result<ApiServer> {
@@ -115,16 +141,18 @@ impl Core<'_> {
         let front_proxy =
             freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
         let pki = self.pki;
+        let serving = pki.ca.issue_server(&names, VALIDITY)?;
         let config = Config {
             listen: self.listen,
             domain: self.domain.map(str::to_owned),
             plane: PlaneId::core(),
             store: Arc::new(sealed.clone()),
             sealed: Some(sealed),
-            serving: pki.ca.issue_server(&names, VALIDITY)?,
-            client_ca: pki.ca.cert_pem().to_owned(),
-            serving_ca: pki.ca.cert_pem().to_owned(),
-            front_proxy_ca: Some(pki.front_proxy_ca.cert_pem().to_owned()),
+            source: Some(source(pki.dir.clone(), names, serving.clone(), pki.client_ca.clone())),
+            serving,
+            client_ca: pki.client_ca.clone(),
+            serving_ca: pki.client_ca.clone(),
+            front_proxy_ca: Some(pki.front_proxies.clone()),
             front_proxy_names: vec![front_proxy.user.to_owned()],
             front_proxy: Some(pki.front_proxy_ca.issue_client(&front_proxy, VALIDITY)?),
             host: self.host.kubeconfig.clone(),
@@ -134,6 +162,7 @@ impl Core<'_> {
             cache: self.cache,
             limits: Limits::default(),
             networks: self.networks,
+            authentication: self.authentication,
             audit: self.audit,
             transport: self.transport,
             history: (!own_store).then_some(self.history),

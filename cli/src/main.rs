@@ -2,6 +2,7 @@
 
 mod apiserver;
 mod audit;
+mod authentication;
 mod backup;
 mod components;
 mod core;

@@ -27,6 +27,12 @@ pub(crate) const VALIDITY: Duration = DAY.saturating_mul(365);
 
 /// Authorities and keys.
 pub(crate) struct Pki {
+    /// Where they are.
+    pub(crate) dir: PathBuf,
+    /// What is believed of clients: `ca.crt`, which may have further authorities behind the first.
+    pub(crate) client_ca: String,
+    /// What is believed of front proxies, likewise.
+    pub(crate) front_proxies: String,
     /// Vouches for serving certificates and clients.
     pub(crate) ca: Authority,
     /// Vouches for front proxies.
@@ -39,8 +45,9 @@ impl Pki {
     /// Reads a directory, making what is missing.
     pub(crate) fn open_or_make(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("directory {} can't be made", dir.display()))?;
-        let ca = authority(dir, "ca", "freehold-ca")?;
-        let front_proxy_ca = Arc::new(authority(dir, "front-proxy-ca", "freehold-front-proxy-ca")?);
+        let (ca, client_ca) = authority(dir, "ca", "freehold-ca")?;
+        let (front_proxy_ca, front_proxies) = authority(dir, "front-proxy-ca", "freehold-front-proxy-ca")?;
+        let front_proxy_ca = Arc::new(front_proxy_ca);
         let key = dir.join("service-account.key");
         let service_account_key = match read(&key)? {
             Some(text) => text,
@@ -50,7 +57,8 @@ impl Pki {
                 fresh
             }
         };
-        Ok(Self { ca, front_proxy_ca, service_account_key })
+        let dir = dir.to_owned();
+        Ok(Self { dir, client_ca, front_proxies, ca, front_proxy_ca, service_account_key })
     }
 
     /// Reads a directory that must have everything: a server that made its own would share nothing with the others.
@@ -122,16 +130,20 @@ fn write(path: &Path, text: &str) -> Result<()> {
     write_private(path, text.as_bytes()).with_context(|| format!("{} can't be written", path.display()))
 }
 
-fn authority(dir: &Path, file: &str, name: &str) -> Result<Authority> {
+/// An authority, and its file of certificates.
+fn authority(dir: &Path, file: &str, name: &str) -> Result<(Authority, String)> {
     let (cert, key) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
     match (read(&cert)?, read(&key)?) {
-        (Some(cert_pem), Some(key_pem)) => Authority::from_pem(&cert_pem, &key_pem)
-            .with_context(|| format!("{} and its key can't be used", cert.display())),
+        (Some(cert_pem), Some(key_pem)) => {
+            let read = Authority::from_pem(&cert_pem, &key_pem);
+            Ok((read.with_context(|| format!("{} and its key can't be used", cert.display()))?, cert_pem))
+        }
         (None, None) => {
             let fresh = Authority::generate(name)?;
             write(&key, fresh.key_pem())?;
             write(&cert, fresh.cert_pem())?;
-            Ok(fresh)
+            let text = fresh.cert_pem().to_owned();
+            Ok((fresh, text))
         }
         (Some(_), None) => anyhow::bail!(
             "{} is missing; restore it, or remove {} as well to start with a new authority",

@@ -46,6 +46,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pki_dir: Option<PathBuf>,
     #[command(flatten)]
+    authentication: crate::authentication::AuthenticationArgs,
+    #[command(flatten)]
     audit: crate::audit::AuditArgs,
     #[command(flatten)]
     transport: crate::transport::TransportArgs,
@@ -94,6 +96,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
         history: args.history.retention(),
+        authentication: args.authentication.config(),
         audit: args.audit.config()?,
         transport: args.transport.config()?,
     };

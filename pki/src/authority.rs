@@ -31,7 +31,7 @@ pub const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 360
 pub const BACKDATE: Duration = Duration::from_secs(5 * 60);
 
 /// A certificate with its key, both PEM.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
     /// The certificate.
     pub cert_pem: String,

@@ -164,6 +164,7 @@ fn event(begin: Begin<'_>, level: Level) -> Event {
         verb: subject.verb.to_owned(),
         user: subject.user.map(Into::into).unwrap_or_default(),
         impersonated_user: None,
+        authentication_metadata: None,
         source_ips: begin.source_ips,
         user_agent: agent(begin.user_agent),
         object_ref: (!subject.resource.is_empty()).then(object),

@@ -53,6 +53,13 @@ impl From<&User> for UserInfo {
     }
 }
 
+/// How the request's identity was found out.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AuthenticationMetadata {
+    pub(crate) impersonation_constraint: String,
+}
+
 /// What a request was about.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -157,6 +164,8 @@ pub struct Event {
     pub(crate) user: UserInfo,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) impersonated_user: Option<UserInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub(crate) source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -2,7 +2,7 @@
 
 use crate::{
     Auditor, Level, Stage, annotations,
-    event::{Event, Micros, ResponseStatus},
+    event::{AuthenticationMetadata, Event, Micros, ResponseStatus},
     policy::Wanted,
     secret::{REDACTED, Sensitive},
 };
@@ -67,9 +67,12 @@ impl Record {
         self.annotate(annotations::REASON, reason);
     }
 
-    /// Who the request is treated as.
-    pub fn impersonated(&self, user: &User) {
-        self.event.lock().impersonated_user = Some(user.into());
+    /// Who the request is treated as, and the verb that constrained that (empty for none).
+    pub fn impersonated(&self, user: &User, constraint: &str) {
+        let mut event = self.event.lock();
+        event.impersonated_user = Some(user.into());
+        event.authentication_metadata = (!constraint.is_empty())
+            .then(|| AuthenticationMetadata { impersonation_constraint: constraint.to_owned() });
     }
 
     /// The object that was sent, which takes so many bytes. What the URL did not say is read from it.

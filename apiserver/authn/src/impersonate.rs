@@ -6,8 +6,8 @@ use crate::{
     token,
 };
 use freehold_machinery::{
-    PlaneId, Status, User, go,
-    user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
+    PlaneId, Status, User, go, names,
+    user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED},
 };
 use std::collections::BTreeMap;
 
@@ -15,6 +15,9 @@ const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
+
+/// The group of what is impersonated beside users and groups, and of all of it where it is constrained.
+const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// How many parts the identity may have: each costs one authorization.
 pub const MAX_PARTS: usize = 256;
@@ -28,8 +31,55 @@ pub struct ImpersonationRequest {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// One question to authorization, with the verb `impersonate`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A way to be allowed to impersonate: the general one, or for a kind of identity and a kind of request (KEP-5284).
+///
+/// Whoever asks in a constrained way must be allowed both the identity ([`Mode::verb`] of each part) and what they do with it
+/// ([`Mode::on`] of the request).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// The verb for each part of the identity.
+    pub verb: &'static str,
+    /// What stands before the request's verb; empty for the general way, which looks at no request.
+    pub on: &'static str,
+}
+
+/// The general way.
+const LEGACY: Mode = Mode { verb: "impersonate", on: "" };
+/// The node that a service account's Pod is on.
+const ASSOCIATED_NODE: Mode =
+    Mode { verb: "impersonate:associated-node", on: "impersonate-on:associated-node:" };
+/// Any node.
+const ARBITRARY_NODE: Mode =
+    Mode { verb: "impersonate:arbitrary-node", on: "impersonate-on:arbitrary-node:" };
+/// A service account.
+const SERVICE_ACCOUNT: Mode =
+    Mode { verb: "impersonate:serviceaccount", on: "impersonate-on:serviceaccount:" };
+/// Anybody else.
+const USER_INFO: Mode = Mode { verb: "impersonate:user-info", on: "impersonate-on:user-info:" };
+
+/// The group of nodes.
+const NODES: &str = "system:nodes";
+/// The extra key with the node of a service account's Pod.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+impl Mode {
+    fn is_constrained(self) -> bool {
+        self != LEGACY
+    }
+
+    /// What the audit log says of an identity that was taken on in this way; empty for the general one.
+    pub fn constraint(self) -> &'static str {
+        if self.is_constrained() { self.verb } else { "" }
+    }
+}
+
+/// The node behind a user's name.
+fn node(user: &str) -> Option<&str> {
+    user.strip_prefix("system:node:").filter(|name| names::dns1123_subdomain(name).is_empty())
+}
+
+/// One question to authorization, with the verb of a [`Mode`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part<'a> {
     /// API group.
     pub group: &'static str,
@@ -56,7 +106,7 @@ impl ImpersonationRequest {
         // The plane of an identity follows from where the request is made, and can't be chosen.
         extra.remove(PLANE_EXTRA);
         let request = Self { name: text(USER), groups, uid: text(UID), extra };
-        let parts = request.parts().len();
+        let parts = request.parts(LEGACY).len();
         match (request.name.is_empty(), parts) {
             (true, 0) => Ok(None),
             (true, _) => Err(Status::bad_request(request.nobody())),
@@ -85,17 +135,64 @@ impl ImpersonationRequest {
         )
     }
 
-    /// What the requester must be allowed to impersonate: all of it.
-    pub fn parts(&self) -> Vec<Part<'_>> {
-        let user = match token::split_subject(&self.name) {
-            _ if self.name.is_empty() => None,
-            Some((namespace, name)) => {
-                Some(Part { version: "v1", resource: "serviceaccounts", namespace, name, ..Part::default() })
+    /// The ways in which this identity may be taken on by `requester`, the narrow ones first: one that allows it is enough.
+    pub fn modes(&self, requester: &User) -> Vec<Mode> {
+        let plain = self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty();
+        let mut modes = Vec::with_capacity(3);
+        match (node(&self.name), token::split_subject(&self.name)) {
+            (Some(node), _) => {
+                let own = requester.extra.get(NODE_NAME).is_some_and(|nodes| *nodes == [node]);
+                if plain && own && token::split_subject(&requester.name).is_some() {
+                    modes.push(ASSOCIATED_NODE);
+                }
+                modes.extend(plain.then_some(ARBITRARY_NODE));
             }
-            None => Some(Part { resource: "users", name: &self.name, ..Part::default() }),
+            (None, Some(_)) => modes.extend(plain.then_some(SERVICE_ACCOUNT)),
+            (None, None) => modes.push(USER_INFO),
+        }
+        modes.push(LEGACY);
+        modes
+    }
+
+    /// Why nobody may take on this identity in a way, where that is so, and about which part.
+    pub fn refused(&self, mode: Mode) -> Option<(Part<'_>, String)> {
+        if !mode.is_constrained() {
+            return None;
+        }
+        let part =
+            |resource, name| Part { group: AUTHENTICATION, version: "v1", resource, name, ..Part::default() };
+        if self.groups.iter().any(String::is_empty) {
+            return Some((
+                part("groups", ""),
+                "impersonating the empty string group is not allowed".to_owned(),
+            ));
+        }
+        if self.groups.iter().any(|group| group == MASTERS) {
+            let why = "impersonating the system:masters group is not allowed".to_owned();
+            return Some((part("groups", MASTERS), why));
+        }
+        let wrong = self.extra.iter().find_map(|(key, values)| extra_error(key, values));
+        wrong.map(|why| (part("userextras", ""), why))
+    }
+
+    /// What the requester must be allowed to impersonate in a way: all of it.
+    pub fn parts(&self, mode: Mode) -> Vec<Part<'_>> {
+        let authentication = Part { group: AUTHENTICATION, version: "v1", ..Part::default() };
+        let (base, account) = match mode.is_constrained() {
+            true => (authentication, authentication),
+            false => (Part::default(), Part { version: "v1", ..Part::default() }),
         };
-        let group = |name| Part { resource: "groups", name, ..Part::default() };
-        let authentication = Part { group: "authentication.k8s.io", version: "v1", ..Part::default() };
+        let user = match (token::split_subject(&self.name), node(&self.name)) {
+            _ if self.name.is_empty() => None,
+            (Some((namespace, name)), _) => {
+                Some(Part { resource: "serviceaccounts", namespace, name, ..account })
+            }
+            // Which of its nodes it is on does not matter.
+            (None, Some(_)) if mode == ASSOCIATED_NODE => Some(Part { resource: "nodes", name: "*", ..base }),
+            (None, Some(name)) if mode.is_constrained() => Some(Part { resource: "nodes", name, ..base }),
+            (None, _) => Some(Part { resource: "users", name: &self.name, ..base }),
+        };
+        let group = |name| Part { resource: "groups", name, ..base };
         let extras = self.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
         let extras = extras.map(|(key, name)| Part {
             resource: "userextras",
@@ -112,8 +209,11 @@ impl ImpersonationRequest {
     ///
     /// It means nothing outside of the plane in which that was allowed. In the core plane it reaches as far as the
     /// requester's own.
-    pub fn user(self, requester: &User, plane: &PlaneId) -> User {
+    pub fn user(self, requester: &User, plane: &PlaneId, mode: Mode) -> User {
         let mut groups = self.groups;
+        if mode.is_constrained() && node(&self.name).is_some() {
+            groups = vec![NODES.to_owned()];
+        }
         if let Some((namespace, _)) = token::split_subject(&self.name).filter(|_| groups.is_empty()) {
             groups = token::groups(namespace);
         }
@@ -132,5 +232,23 @@ impl ImpersonationRequest {
             plane,
             from_host: requester.from_host,
         }
+    }
+}
+
+/// What is wrong with an extra attribute that is to be taken on in a constrained way.
+fn extra_error(key: &str, values: &[String]) -> Option<String> {
+    let is_path = key
+        .split_once('/')
+        .is_some_and(|(domain, path)| names::dns1123_subdomain(domain).is_empty() && !path.is_empty());
+    let not_allowed = |what: &str| Some(format!("impersonating {what} is not allowed"));
+    match key {
+        "" => not_allowed("the empty string key in extra"),
+        _ if !is_path => Some(format!(
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {key:?}: must be a \
+             domain-prefixed path (such as \"acme.io/foo\")"
+        )),
+        _ if values.is_empty() => not_allowed("empty values in extra"),
+        _ if values.iter().any(String::is_empty) => not_allowed("the empty string value in extra"),
+        _ => None,
     }
 }

@@ -46,6 +46,18 @@ impl KeySet {
         Ok(Self { signing: EncodingKey::from_ec_pem(key.pem().as_bytes())?, public })
     }
 
+    /// All keys of a PEM text: the first signs, the others are believed still.
+    pub fn from_bundle(text: &str) -> Result<Self, KeyError> {
+        const BEGIN: &str = "-----BEGIN";
+        let starts: Vec<usize> = text.match_indices(BEGIN).map(|(at, _)| at).collect();
+        let ends = starts.iter().skip(1).copied().chain([text.len()]);
+        let keys: Vec<&str> = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect();
+        match keys.split_first() {
+            Some((signing, retired)) => Self::from_pem(signing, retired),
+            None => Self::from_pem(text, &[]),
+        }
+    }
+
     /// The JSON Web Key Set that others verify tokens with (RFC 7517).
     pub fn jwks(&self) -> Value {
         let key = |k: &PublicKey| json!({"use": "sig", "kty": "EC", "kid": k.id, "crv": "P-256", "alg": "ES256", "x": k.x, "y": k.y});

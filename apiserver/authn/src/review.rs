@@ -20,15 +20,9 @@ impl TokenIssuer {
         let audiences = if wanted.is_empty() { self.api_audiences(plane) } else { wanted };
         let token = spec["token"].as_str().unwrap_or_default();
         match self.verify_for(plane, token, &audiences, now, lookup) {
-            Ok(verified) => json!({
-                "authenticated": true,
-                "user": user_info(&verified.user),
-                "audiences": verified.audiences,
-            }),
-            Err(error) => json!({"user": {}, "error": match error {
-                TokenError::Unverifiable => "invalid bearer token".to_owned(),
-                error => format!("[invalid bearer token, {error}]"),
-            }}),
+            Ok(verified) => answer(Ok((verified.user, verified.audiences))),
+            Err(TokenError::Unverifiable) => answer(Err(&[])),
+            Err(error) => answer(Err(&[error.to_string()])),
         }
     }
 
@@ -41,6 +35,17 @@ impl TokenIssuer {
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         })
+    }
+}
+
+/// The status of a TokenReview: who bears the token and for which audiences, or what is wrong with it.
+pub fn answer(found: Result<(User, Vec<String>), &[String]>) -> Value {
+    match found {
+        Ok((user, audiences)) => {
+            json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
+        }
+        Err([]) => json!({"user": {}, "error": "invalid bearer token"}),
+        Err(errors) => json!({"user": {}, "error": format!("[invalid bearer token, {}]", errors.join(", "))}),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Service account tokens: bound JSON Web Tokens as Kubernetes issues them (KEP-1205), each of one plane.
 
 use crate::keys::KeySet;
+use arc_swap::ArcSwap;
 use freehold_machinery::{PlaneId, User, user::AUTHENTICATED};
 use jsonwebtoken::{Algorithm, Validation};
 use parking_lot::Mutex;
@@ -136,7 +137,7 @@ pub struct Verified {
 pub struct TokenIssuer {
     base: String,
     audiences: Vec<String>,
-    keys: KeySet,
+    keys: ArcSwap<KeySet>,
     /// Claims of tokens whose signature was verified, by the token's hash. All else is checked each time.
     remembered: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
@@ -147,7 +148,7 @@ impl TokenIssuer {
         Self {
             base: base.trim_end_matches('/').to_owned(),
             audiences: audiences.iter().map(ToString::to_string).collect(),
-            keys,
+            keys: ArcSwap::from_pointee(keys),
             remembered: Mutex::default(),
         }
     }
@@ -162,9 +163,25 @@ impl TokenIssuer {
         std::iter::once(self.issuer(plane)).chain(self.audiences.iter().cloned()).collect()
     }
 
+    /// What all its issuers begin with.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     /// The keys.
-    pub fn keys(&self) -> &KeySet {
-        &self.keys
+    pub fn keys(&self) -> Arc<KeySet> {
+        self.keys.load_full()
+    }
+
+    /// Replaces the keys. Tokens of keys that are no longer among them are not believed from now on.
+    pub fn replace_keys(&self, keys: KeySet) {
+        self.keys.store(Arc::new(keys));
+        self.remembered.lock().clear();
+    }
+
+    /// Whether one of the keys signed a token, of whatever plane and time.
+    pub fn signed(&self, token: &str) -> bool {
+        self.signed_claims(token).is_ok()
     }
 
     /// Whose token this is, for requests to the plane's own API.
@@ -224,7 +241,8 @@ impl TokenIssuer {
         if header.alg != Algorithm::ES256 || header.crit.is_some() {
             return None;
         }
-        let key = self.keys.find(header.kid.as_deref())?;
+        let keys = self.keys.load();
+        let key = keys.find(header.kid.as_deref())?;
         // Times, issuer and audience are checked on each use of the token, not only when its signature is.
         let mut validation = Validation::new(Algorithm::ES256);
         validation.required_spec_claims = HashSet::new();
@@ -238,7 +256,7 @@ impl std::fmt::Debug for TokenIssuer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TokenIssuer")
             .field("base", &self.base)
-            .field("keys", &self.keys)
+            .field("keys", &self.keys.load())
             .finish_non_exhaustive()
     }
 }

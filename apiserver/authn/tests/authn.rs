@@ -449,8 +449,9 @@ fn impersonation_asks_for_each_part() {
         ("impersonate-uid", "7"),
     ];
     let request = parse(&all).unwrap().unwrap();
+    let general = *request.modes(&User::default()).last().unwrap();
     let parts: Vec<_> = request
-        .parts()
+        .parts(general)
         .iter()
         .map(|p| format!("{}/{}/{} {}", p.group, p.resource, p.subresource, p.name))
         .collect();
@@ -477,7 +478,9 @@ fn an_impersonated_user_stays_in_its_plane() {
     let requester = User { name: "admin".into(), ..User::default() };
     let bound = User { plane: Some(plane("core")), ..requester.clone() };
     let become_ = |list: &[(&str, &str)], requester: &User, in_plane: &str| {
-        ImpersonationRequest::parse(&headers(list)).unwrap().unwrap().user(requester, &plane(in_plane))
+        let wanted = ImpersonationRequest::parse(&headers(list)).unwrap().unwrap();
+        let general = *wanted.modes(requester).last().unwrap();
+        wanted.user(requester, &plane(in_plane), general)
     };
     let jane = [("impersonate-user", "jane")];
     assert_eq!(become_(&jane, &requester, "a").plane, Some(plane("a")));
@@ -500,6 +503,62 @@ fn an_impersonated_user_stays_in_its_plane() {
     for (list, groups) in rows {
         assert_eq!(become_(list, &requester, "a").groups, groups);
     }
+}
+
+#[test]
+fn constrained_impersonation_is_by_the_kind_of_identity() {
+    let agent = User {
+        name: "system:serviceaccount:ns:agent".into(),
+        extra: [("authentication.kubernetes.io/node-name".to_owned(), vec!["n1".to_owned()])].into(),
+        ..User::default()
+    };
+    type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let rows: [Row<'_>; 6] = [
+        (&[("impersonate-user", "jane")], &["impersonate:user-info users jane", "impersonate users jane"]),
+        (
+            &[("impersonate-user", "system:serviceaccount:ns:x")],
+            &["impersonate:serviceaccount serviceaccounts x", "impersonate serviceaccounts x"],
+        ),
+        (
+            &[("impersonate-user", "system:node:n1")],
+            &[
+                "impersonate:associated-node nodes *",
+                "impersonate:arbitrary-node nodes n1",
+                "impersonate users system:node:n1",
+            ],
+        ),
+        (
+            &[("impersonate-user", "system:node:n2")],
+            &["impersonate:arbitrary-node nodes n2", "impersonate users system:node:n2"],
+        ),
+        (
+            &[("impersonate-user", "system:node:n2"), ("impersonate-group", "g")],
+            &["impersonate users system:node:n2"],
+        ),
+        (
+            &[("impersonate-user", "jane"), ("impersonate-group", "system:masters")],
+            &["impersonate:user-info refused", "impersonate users jane"],
+        ),
+    ];
+    for (list, expected) in rows {
+        let wanted = ImpersonationRequest::parse(&headers(list)).unwrap().unwrap();
+        let asked: Vec<String> = wanted
+            .modes(&agent)
+            .into_iter()
+            .map(|mode| match wanted.refused(mode) {
+                Some(_) => format!("{} refused", mode.verb),
+                None => {
+                    let first = wanted.parts(mode)[0];
+                    format!("{} {} {}", mode.verb, first.resource, first.name)
+                }
+            })
+            .collect();
+        assert_eq!(asked, expected);
+    }
+    let node =
+        ImpersonationRequest::parse(&headers(&[("impersonate-user", "system:node:n1")])).unwrap().unwrap();
+    let mode = node.modes(&agent)[0];
+    assert_eq!(node.user(&agent, &plane("a"), mode).groups, ["system:nodes", "system:authenticated"]);
 }
 
 #[test]

@@ -73,6 +73,36 @@ impl Outbound {
             .body(Body::new(Full::new(body).map_err(|never| match never {})))
             .map_err(|error| CallError::Failed(error.to_string()))?;
         request.headers_mut().extend(extra.clone());
+        self.bounded(destination, request, time, max).await
+    }
+
+    /// Gets a path and gives the whole answer, within a time and a size.
+    ///
+    /// # Errors
+    /// No answer in that time and size; any status code is an answer.
+    pub async fn fetch(
+        &self,
+        destination: &Destination,
+        path: &str,
+        time: Duration,
+        max: usize,
+    ) -> Result<Answer, CallError> {
+        let request = Request::builder()
+            .uri(path)
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::USER_AGENT, "freehold-apiserver")
+            .body(Body::new(Full::new(Bytes::new()).map_err(|never| match never {})))
+            .map_err(|error| CallError::Failed(error.to_string()))?;
+        self.bounded(destination, request, time, max).await
+    }
+
+    async fn bounded(
+        &self,
+        destination: &Destination,
+        request: Request<Body>,
+        time: Duration,
+        max: usize,
+    ) -> Result<Answer, CallError> {
         let plane = self.plane(&destination.plane);
         let _place = plane.try_acquire().map_err(|_| CallError::TooMany)?;
         let answered = timeout_at(Instant::now() + time, self.ask(destination, request, max));

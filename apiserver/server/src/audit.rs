@@ -145,9 +145,9 @@ impl Recording {
     }
 
     /// Who the request is treated as, where that is somebody else.
-    pub(crate) fn impersonated(&self, asker: &Arc<User>, user: &Arc<User>) {
+    pub(crate) fn impersonated(&self, asker: &Arc<User>, user: &Arc<User>, constraint: &str) {
         if let Some(record) = self.record.get().filter(|_| !Arc::ptr_eq(asker, user)) {
-            record.impersonated(user);
+            record.impersonated(user, constraint);
         }
     }
 

@@ -33,18 +33,24 @@ pub trait Backend: Send + Sync + 'static {
     /// What is served there, for discovery, OpenAPI and finding the type of a request.
     async fn types(&self, target: &Target) -> Result<Arc<TypeSet>, Status>;
 
-    /// Who is asking at a plane (core for organizations, users and all planes), with
-    /// [`Authenticator::authenticate`](freehold_apiserver_authn::Authenticator::authenticate). `None` where the request
+    /// Who is asking at a plane (core for organizations, users and all planes), through a target. `None` where the request
     /// does not say; 401 where it is not to be believed.
     async fn authenticate(
         &self,
         plane: &PlaneId,
+        target: Option<&Target>,
         peer: Option<&Peer>,
         headers: &RequestHeaders<'_>,
     ) -> Result<Option<User>, Status>;
 
-    /// The `status` of a `TokenReview` at a plane.
-    async fn review_token(&self, plane: &PlaneId, spec: &Value) -> Result<Value, Status>;
+    /// Whether requests for a path need not say who asks.
+    fn allows_anonymous(&self, path: &str) -> bool {
+        let _ = path;
+        true
+    }
+
+    /// The `status` of a `TokenReview` at a target.
+    async fn review_token(&self, target: &Target, spec: &Value) -> Result<Value, Status>;
 
     /// Whether the user of `attributes` may do it. An error is a failure to find out, not a denial.
     async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision, Status>;

@@ -6,7 +6,7 @@ use crate::{
     info::{RequestInfo, ResourcePath},
     query::Query,
 };
-use freehold_apiserver_authz::{Attributes, forbidden};
+use freehold_apiserver_authz::forbidden;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_apiserver_registry::Operation;
@@ -35,19 +35,7 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     /// 403 in Kubernetes' words unless the user may do this.
     pub(crate) async fn authorize(&self) -> Result<(), Status> {
-        let empty = ResourcePath::default();
-        let resource = self.info.resource.as_ref().unwrap_or(&empty);
-        let attributes = Attributes {
-            user: &self.user,
-            verb: &self.info.verb,
-            group: &resource.group,
-            version: &resource.version,
-            resource: &resource.resource,
-            subresource: resource.subresource.as_deref().unwrap_or(""),
-            namespace: resource.namespace.as_deref().unwrap_or(""),
-            name: resource.name.as_deref().unwrap_or(""),
-            path: if self.info.resource.is_some() { "" } else { &self.info.path },
-        };
+        let attributes = self.info.attributes(&self.user);
         let decision = self.edge.backend.authorize(&self.target, &attributes).await?;
         self.recording.decided(&decision);
         if decision.allowed { Ok(()) } else { Err(forbidden(&attributes, &decision.reason)) }

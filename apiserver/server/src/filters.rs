@@ -257,7 +257,8 @@ impl Ask<'_> {
         let resolved = edge.backend.resolve(&context).await;
         let believed = resolved.as_ref().unwrap_or(&Target::AllPlanes);
         let peer = &connection.peer;
-        let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers).await {
+        let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers, &info.path).await
+        {
             Ok(user) => user,
             Err(status) => {
                 recording.unauthenticated(&asked, believed, parts, peer).await;
@@ -280,14 +281,16 @@ impl Ask<'_> {
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
         let asker = user.clone();
-        let user = match identity::impersonate(edge, &target, user, &parts.headers).await {
-            Ok(user) => user,
+        let user = match identity::impersonate(edge, &target, user, &parts.headers, info).await {
+            Ok((user, constraint)) => {
+                recording.impersonated(&asker, &user, constraint);
+                user
+            }
             Err(status) => {
                 recording.refused(&asked, &target, parts, &asker);
                 return Ok(respond::forbidden(&parts.headers, query, &status));
             }
         };
-        recording.impersonated(&asker, &user);
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let parts = &*parts;
         let mut call =
@@ -368,7 +371,7 @@ async fn etcd(
     parts: &mut Parts,
     body: Incoming,
 ) -> Result<Reply, Status> {
-    let user = identity::authenticate(edge, None, peer, &parts.headers).await?;
+    let user = identity::authenticate(edge, None, peer, &parts.headers, parts.uri.path()).await?;
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = parts.uri.clone();

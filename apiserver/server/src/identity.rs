@@ -1,7 +1,10 @@
 //! Who is asking: the peer of a connection, the user of a request, and who that user wants to be.
 
-use crate::filters::Edge;
-use freehold_apiserver_authn::{Headers, ImpersonationRequest, Peer, Roots};
+use crate::{filters::Edge, info::RequestInfo};
+use freehold_apiserver_authn::{
+    Headers, ImpersonationRequest, Peer, Roots,
+    impersonate::{Mode, Part},
+};
 use freehold_apiserver_authz::{Attributes, forbidden};
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
@@ -47,12 +50,13 @@ pub(crate) fn plane_of(target: Option<&Target>) -> PlaneId {
     }
 }
 
-/// Who sent a request: somebody, or the anonymous. 401 for who claims what can't be believed.
+/// Who sent a request for a path: somebody, or the anonymous where they may. 401 for who claims what can't be believed.
 pub(crate) async fn authenticate(
     edge: &Edge,
     target: Option<&Target>,
     peer: &Identity,
     headers: &HeaderMap,
+    path: &str,
 ) -> Result<Arc<User>, Status> {
     let peer = peer.as_ref().map_err(Status::clone)?.as_ref();
     let plane = match target {
@@ -60,8 +64,11 @@ pub(crate) async fn authenticate(
         // Where nothing says which plane a request is for, it is for the one that its author belongs to.
         None => peer.and_then(Peer::plane).cloned().unwrap_or_else(PlaneId::core),
     };
-    let user = edge.backend.authenticate(&plane, peer, &RequestHeaders(headers)).await?;
-    Ok(Arc::new(user.unwrap_or_else(User::anonymous)))
+    match edge.backend.authenticate(&plane, target, peer, &RequestHeaders(headers)).await? {
+        Some(user) => Ok(Arc::new(user)),
+        None if edge.backend.allows_anonymous(path) => Ok(Arc::new(User::anonymous())),
+        None => Err(Status::unauthorized()),
+    }
 }
 
 /// A user of the cluster that this server extends, as a plane sees it: whoever may do this with `control-plane` (or `proxy`)
@@ -110,33 +117,72 @@ pub(crate) async fn admit_from_host(
     Ok(Arc::new(user))
 }
 
-/// Who a request is to be treated as. 403 unless its user may impersonate each part of that identity.
+/// Who a request is to be treated as, and by which constraint. 403 unless its user may impersonate each part of that identity,
+/// in general or for what is asked for; the first refusal is told.
 pub(crate) async fn impersonate(
     edge: &Edge,
     target: &Target,
     user: Arc<User>,
     headers: &HeaderMap,
-) -> Result<Arc<User>, Status> {
+    info: &RequestInfo,
+) -> Result<(Arc<User>, &'static str), Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        return Ok(user);
+        return Ok((user, ""));
     }
-    let Some(wanted) = ImpersonationRequest::parse(&RequestHeaders(headers))? else { return Ok(user) };
-    for part in wanted.parts() {
-        let attributes = Attributes {
-            user: &user,
-            verb: "impersonate",
-            group: part.group,
-            version: part.version,
-            resource: part.resource,
-            subresource: part.subresource,
-            namespace: part.namespace,
-            name: part.name,
-            path: "",
-        };
-        let decision = edge.backend.authorize(target, &attributes).await?;
-        if !decision.allowed {
-            return Err(forbidden(&attributes, &decision.reason));
+    let Some(wanted) = ImpersonationRequest::parse(&RequestHeaders(headers))? else { return Ok((user, "")) };
+    let mut refusal = None;
+    for mode in wanted.modes(&user) {
+        match may_impersonate(edge, target, &user, (&wanted, mode), info).await? {
+            None => {
+                let user = wanted.user(&user, &plane_of(Some(target)), mode);
+                return Ok((Arc::new(user), mode.constraint()));
+            }
+            Some(status) => refusal = refusal.or(Some(status)),
         }
     }
-    Ok(Arc::new(wanted.user(&user, &plane_of(Some(target)))))
+    Err(refusal.unwrap_or_else(Status::unauthorized))
+}
+
+/// Why a user may not take on an identity in a way; `None` where they may.
+async fn may_impersonate(
+    edge: &Edge,
+    target: &Target,
+    user: &User,
+    (wanted, mode): (&ImpersonationRequest, Mode),
+    info: &RequestInfo,
+) -> Result<Option<Status>, Status> {
+    let ask = async |attributes: Attributes<'_>| {
+        let decision = edge.backend.authorize(target, &attributes).await?;
+        Ok::<_, Status>((!decision.allowed).then(|| forbidden(&attributes, &decision.reason)))
+    };
+    if !mode.on.is_empty() {
+        let verb = format!("{}{}", mode.on, info.verb);
+        let asked = Attributes { verb: &verb, ..info.attributes(user) };
+        if let Some(refusal) = ask(asked).await? {
+            return Ok(Some(refusal));
+        }
+    }
+    if let Some((part, why)) = wanted.refused(mode) {
+        return Ok(Some(forbidden(&part_attributes(user, mode, part), &why)));
+    }
+    for part in wanted.parts(mode) {
+        if let Some(refusal) = ask(part_attributes(user, mode, part)).await? {
+            return Ok(Some(refusal));
+        }
+    }
+    Ok(None)
+}
+
+fn part_attributes<'a>(user: &'a User, mode: Mode, part: Part<'a>) -> Attributes<'a> {
+    Attributes {
+        user,
+        verb: mode.verb,
+        group: part.group,
+        version: part.version,
+        resource: part.resource,
+        subresource: part.subresource,
+        namespace: part.namespace,
+        name: part.name,
+        path: "",
+    }
 }

@@ -3,7 +3,8 @@
 //! The same reading as kube-apiserver's request info, because authorization rules are written against it.
 
 use crate::query::Query;
-use freehold_machinery::Status;
+use freehold_apiserver_authz::Attributes;
+use freehold_machinery::{Status, User};
 use http::Method;
 
 /// A request, read. For paths that are no resource's, `resource` is `None` and the verb is the method's name.
@@ -71,6 +72,22 @@ impl RequestInfo {
             if watch_prefix { "watch".to_owned() } else { verb(method, &mut found, query).to_owned() };
         info.resource = Some(found);
         Ok(info)
+    }
+
+    /// What authorization is asked about it.
+    pub(crate) fn attributes<'a>(&'a self, user: &'a User) -> Attributes<'a> {
+        let none = || Attributes { path: &self.path, ..Attributes::resource(user, &self.verb, "", "") };
+        self.resource.as_ref().map_or_else(none, |resource| Attributes {
+            user,
+            verb: &self.verb,
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.resource,
+            subresource: resource.subresource.as_deref().unwrap_or(""),
+            namespace: resource.namespace.as_deref().unwrap_or(""),
+            name: resource.name.as_deref().unwrap_or(""),
+            path: "",
+        })
     }
 
     /// Whether it may go on for as long as the client wants.

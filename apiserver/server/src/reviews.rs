@@ -2,7 +2,7 @@
 
 use crate::{
     call::Call,
-    dispatch, identity, negotiate,
+    dispatch, negotiate,
     options::{self, Write},
     respond,
     respond::Reply,
@@ -124,5 +124,5 @@ async fn token(call: &Call<'_>, object: &Value) -> Result<Value, Status> {
     if object["spec"]["token"].as_str().unwrap_or("").is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    call.edge.backend.review_token(&identity::plane_of(Some(&call.target)), &object["spec"]).await
+    call.edge.backend.review_token(&call.target, &object["spec"]).await
 }

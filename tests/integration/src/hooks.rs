@@ -95,6 +95,27 @@ impl HookServer {
         json!({"service": service, "caBundle": self.ca_bundle()})
     }
 
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    /// The authority of its certificate, PEM.
+    pub fn ca_pem(&self) -> &str {
+        self.ca.cert_pem()
+    }
+
+    /// A kubeconfig whose server is a path.
+    pub fn kubeconfig(&self, path: &str) -> String {
+        let cluster = json!({"server": self.url(path), "certificate-authority-data": self.ca_bundle()});
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": {}}],
+        })
+        .to_string()
+    }
+
     /// The port.
     pub fn port(&self) -> u16 {
         self.address.port()

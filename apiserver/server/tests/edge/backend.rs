@@ -156,6 +156,7 @@ impl Backend for Memory {
     async fn authenticate(
         &self,
         plane: &PlaneId,
+        _: Option<&Target>,
         peer: Option<&Peer>,
         headers: &RequestHeaders<'_>,
     ) -> Result<Option<User>, Status> {
@@ -164,7 +165,7 @@ impl Backend for Memory {
         self.authenticator.authenticate(&Request { plane, peer, headers, now }, &NoAccounts)
     }
 
-    async fn review_token(&self, _: &PlaneId, spec: &Value) -> Result<Value, Status> {
+    async fn review_token(&self, _: &Target, spec: &Value) -> Result<Value, Status> {
         Ok(
             json!({"user": {}, "error": format!("unknown token of {} bytes", spec["token"].as_str().unwrap().len())}),
         )

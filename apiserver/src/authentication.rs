@@ -1,0 +1,213 @@
+//! Who is asking, by everything that this server believes: certificates and front proxies, service account tokens,
+//! bootstrap tokens, the issuers that the operator configures and those of the organization that a request is for, and a
+//! webhook.
+
+mod documents;
+mod organizations;
+mod settings;
+mod webhook;
+
+pub use settings::{AuthenticationConfig, TokenWebhookConfig};
+
+use crate::lookup::Lookup;
+use anyhow::Result as AnyResult;
+use documents::Documents;
+use freehold_apiserver_authn::{
+    BootstrapToken, Peer, Request, TokenIssuer, bearer, bootstrap, certified, oidc::untrusted_issuer, review,
+};
+use freehold_apiserver_cache::Cache;
+use freehold_apiserver_outbound::{Networks, Outbound};
+use freehold_apiserver_server::RequestHeaders;
+use freehold_apiserver_storage::ObjectPath;
+use freehold_machinery::{PlaneId, Result, Status, User, Value};
+use organizations::Organizations;
+use settings::Settings;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use webhook::TokenWebhook;
+
+/// Where a request is, as far as that says who may ask.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The plane.
+    pub(crate) plane: &'a PlaneId,
+    /// The organization that the plane or view is of.
+    pub(crate) organization: Option<&'a str>,
+}
+
+/// Who is asking.
+pub(crate) struct Authentication {
+    tokens: Arc<TokenIssuer>,
+    cache: Arc<Cache>,
+    lookup: Lookup,
+    settings: Arc<Settings>,
+    organizations: Organizations,
+    webhook: Option<TokenWebhook>,
+    bootstrap: bool,
+}
+
+impl Authentication {
+    /// Reads the settings, and follows their file until `stop`.
+    pub(crate) fn start(
+        config: &AuthenticationConfig,
+        tokens: Arc<TokenIssuer>,
+        cache: Arc<Cache>,
+        outbound: Arc<Outbound>,
+        services: Arc<dyn freehold_apiserver_outbound::Services>,
+        stop: &CancellationToken,
+    ) -> AnyResult<Self> {
+        // What the operator names may be anywhere; what organizations name, where all that planes name may be.
+        let anywhere: Networks = "any".parse().map_err(anyhow::Error::msg)?;
+        let own = Arc::new(Outbound::new(anywhere, services, Default::default()));
+        let fetch = Arc::new(Documents::new(own, PlaneId::core()));
+        let settings = Settings::start(config, fetch, tokens.base(), stop)?;
+        Ok(Self {
+            lookup: Lookup::new(cache.clone()),
+            organizations: Organizations::new(cache.clone(), outbound),
+            webhook: config.webhook.as_ref().map(TokenWebhook::open).transpose()?,
+            bootstrap: config.bootstrap_tokens,
+            tokens,
+            cache,
+            settings,
+        })
+    }
+
+    /// Who is asking; `None` where the request does not say, 401 where it is not to be believed.
+    pub(crate) async fn authenticate(
+        &self,
+        place: Place<'_>,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<User>> {
+        let user = certified(&Request { plane: place.plane, peer, headers, now: now() })?;
+        if user.is_some() {
+            return Ok(user);
+        }
+        let Some(token) = bearer(headers) else { return Ok(None) };
+        let audiences = self.tokens.api_audiences(place.plane);
+        match self.token(place, token, &audiences).await? {
+            Ok((user, _)) => Ok(Some(user)),
+            Err(errors) => {
+                tracing::debug!(plane = %place.plane, ?errors, "bearer token refused");
+                Err(Status::unauthorized())
+            }
+        }
+    }
+
+    /// Whether the anonymous may ask for a path.
+    pub(crate) fn anonymous(&self, path: &str) -> bool {
+        self.settings.anonymous(path)
+    }
+
+    /// The status of a TokenReview with that spec.
+    pub(crate) async fn review(&self, place: Place<'_>, spec: &Value) -> Result<Value> {
+        let wanted = spec["audiences"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let wanted: Vec<String> = wanted.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let audiences = if wanted.is_empty() { self.tokens.api_audiences(place.plane) } else { wanted };
+        let token = spec["token"].as_str().unwrap_or_default();
+        let found = self.token(place, token, &audiences).await?;
+        Ok(review::answer(found.as_ref().map(Clone::clone).map_err(Vec::as_slice)))
+    }
+
+    /// Whose token this is, for whoever answers to one of `audiences`; otherwise what is wrong with it.
+    async fn token(
+        &self,
+        place: Place<'_>,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<std::result::Result<(User, Vec<String>), Vec<String>>> {
+        let mut errors = Vec::new();
+        // Only the last of these asks another server about a token that it has not seen.
+        match self.of_service_account(place.plane, token, audiences).await? {
+            Some(Ok(found)) => return Ok(Ok(found)),
+            // It is one of our own that is not good here, and nobody else's.
+            Some(Err(error)) => return Ok(Err(vec![error])),
+            None => {}
+        }
+        let api: Vec<String> = self
+            .tokens
+            .api_audiences(place.plane)
+            .into_iter()
+            .filter(|own| audiences.contains(own))
+            .collect();
+        if !api.is_empty() {
+            let found = match self.of_bootstrap(place.plane, token).await? {
+                Some(user) => Some(user),
+                None => self.of_issuer(place, token, &mut errors).await?,
+            };
+            if let Some(user) = found {
+                return Ok(Ok((user, api)));
+            }
+        }
+        if let Some(webhook) = &self.webhook {
+            match webhook.ask(token, audiences).await {
+                Ok(Some(found)) => return Ok(Ok(found)),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Ok(Err(errors))
+    }
+
+    /// `None` for a token that is none of this server's service accounts.
+    async fn of_service_account(
+        &self,
+        plane: &PlaneId,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<std::result::Result<(User, Vec<String>), String>>> {
+        if !self.tokens.signed(token) {
+            return Ok(None);
+        }
+        self.load(plane).await?;
+        let verified = self.tokens.verify_for(plane, token, audiences, now(), &self.lookup);
+        Ok(Some(verified.map(|v| (v.user, v.audiences)).map_err(|error| error.to_string())))
+    }
+
+    async fn of_bootstrap(&self, plane: &PlaneId, token: &str) -> Result<Option<User>> {
+        let Some(parsed) = BootstrapToken::parse(token).filter(|_| self.bootstrap) else { return Ok(None) };
+        self.load(plane).await?;
+        let path = ObjectPath {
+            group: String::new(),
+            resource: "secrets".to_owned(),
+            namespace: Some(bootstrap::NAMESPACE.to_owned()),
+            name: parsed.secret_name(),
+        };
+        let secret = self.cache.peek(plane, &path);
+        Ok(secret.and_then(|secret| parsed.user(plane, &secret.value(), now())))
+    }
+
+    async fn of_issuer(
+        &self,
+        place: Place<'_>,
+        token: &str,
+        errors: &mut Vec<String>,
+    ) -> Result<Option<User>> {
+        let Some(name) = untrusted_issuer(token) else { return Ok(None) };
+        if let Some(issuer) = self.settings.issuer(&name) {
+            match issuer.authenticate(token, now()).await {
+                Ok(user) => return Ok(Some(user)),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        let Some(organization) = place.organization else { return Ok(None) };
+        match self.organizations.authenticate(organization, &name, token, now()).await? {
+            Some(Ok(user)) => Ok(Some(user)),
+            Some(Err(error)) => {
+                errors.push(error);
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Tokens are checked against objects in memory: those of the plane must be there, and current.
+    async fn load(&self, plane: &PlaneId) -> Result<()> {
+        self.cache.catch_up().await?;
+        self.cache.load(plane).await
+    }
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
