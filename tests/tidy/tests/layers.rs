@@ -6,6 +6,7 @@ use freehold_tests_tidy::workspace::{Package, array, metadata, packages, text, t
 const LAYERS: &[(&str, &[&str])] = &[
     ("machinery", &[]),
     ("machinery-cel", &["machinery"]),
+    ("machinery-cron", &["machinery"]),
     ("machinery-protobuf", &["machinery"]),
     ("pki", &[]),
     ("api", &["machinery"]),
@@ -26,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "machinery",
             "machinery-cel",
+            "machinery-cron",
             "apiserver-storage",
             "apiserver-cache",
             "apiserver-catalog",
@@ -104,7 +106,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Clients of the apiserver: through its API alone.
     ("controller-manager-runtime", &["machinery", "client"]),
-    ("controller-manager", &["machinery", "api", "client", "pki", "controller-manager-runtime"]),
+    (
+        "controller-manager",
+        &["machinery", "machinery-cron", "api", "client", "pki", "controller-manager-runtime"],
+    ),
     ("provisioner", &["machinery", "api", "client", "pki", "controller-manager-runtime"]),
     ("node", &["machinery", "client", "pki", "controller-manager-runtime"]),
     // The program: the one crate that knows both sides.
@@ -200,6 +205,7 @@ fn clients_of_the_apiserver_know_nothing_of_its_inside() {
 const PURE: &[&str] = &[
     "machinery",
     "machinery-cel",
+    "machinery-cron",
     "machinery-protobuf",
     "api",
     "pki",

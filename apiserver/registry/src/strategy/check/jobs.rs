@@ -1,12 +1,11 @@
 //! Jobs and cron jobs.
 
 use super::{
-    cron,
     field::{Errors, Field, Part, Shape, same},
     job_status, pods, rules, workloads,
 };
-use chrono_tz::Tz;
 use freehold_machinery::{Value, meta, names};
+use freehold_machinery_cron::{Schedule, Zone};
 
 const COUNTS: [&str; 7] = [
     "parallelism",
@@ -280,7 +279,7 @@ fn schedule(schedule: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     if text.is_empty() {
         return errors.push(schedule.required(""));
     }
-    if let Err(why) = cron::check(text) {
+    if let Err(why) = Schedule::parse(text) {
         errors.push(schedule.invalid(why));
     }
     let had = old.is_some_and(|old| old["spec"]["schedule"].as_str().is_some_and(|s| s.contains("TZ")));
@@ -301,7 +300,7 @@ fn time_zone(zone: &Field<'_>, errors: &mut Errors) {
             ),
         );
     }
-    if name.parse::<Tz>().is_err() {
+    if Zone::named(name).is_none() {
         errors.push(zone.invalid(format!("unknown time zone {name}")));
     }
 }

@@ -6,7 +6,6 @@
 
 mod cluster;
 mod containers;
-mod cron;
 mod data;
 mod drivers;
 mod extensions;

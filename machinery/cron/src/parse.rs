@@ -1,7 +1,6 @@
-//! Cron schedules in their standard form: five fields, or a macro (`@hourly`).
-//!
-//! Only whether a schedule can be read is said here, in the words of the parser that Kubernetes uses.
+//! Reading schedules.
 
+use crate::{Due, Schedule, Zone};
 use freehold_machinery::time::parse_duration;
 
 /// A field: its least and greatest number, and names for the numbers from the least on.
@@ -22,45 +21,77 @@ const PARTS: [Part; 5] = [
     },
     Part { low: 0, high: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] },
 ];
-const MACROS: [&str; 7] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
-/// Reads a schedule.
-///
-/// # Errors
-/// What is wrong with it.
-pub(super) fn check(schedule: &str) -> Result<(), String> {
-    let prefixed = ["TZ=", "CRON_TZ="].iter().any(|prefix| schedule.starts_with(prefix));
-    let spec = if prefixed { schedule.split_once(' ').map_or("", |(_, rest)| rest) } else { schedule }.trim();
-    if spec.starts_with('@') {
-        return descriptor(spec);
-    }
+/// Names of schedules, and what they stand for.
+const MACROS: [(&str, &str); 7] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+
+/// What a field or a part of one stands for: its numbers as bits, and whether it is a `*` that leaves nothing out.
+#[derive(Clone, Copy, Default)]
+struct Numbers {
+    bits: u64,
+    any: bool,
+}
+
+pub(super) fn schedule(schedule: &str) -> Result<Schedule, String> {
+    let prefixed = ["TZ=", "CRON_TZ="].iter().find_map(|prefix| schedule.strip_prefix(prefix));
+    let (zone, spec) = match prefixed {
+        None => (None, schedule),
+        Some(rest) => {
+            let (name, spec) = rest.split_once(' ').unwrap_or((rest, ""));
+            let zone = Zone::named(name)
+                .ok_or_else(|| format!("provided bad location {name}: unknown time zone {name}"))?;
+            (Some(zone), spec)
+        }
+    };
+    let spec = spec.trim();
+    let due = if spec.starts_with('@') { descriptor(spec)? } else { fields(spec)? };
+    Ok(Schedule { due, zone })
+}
+
+fn fields(spec: &str) -> Result<Due, String> {
     let fields: Vec<&str> = spec.split_whitespace().collect();
     if fields.len() != PARTS.len() {
         return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
     }
-    fields.iter().zip(&PARTS).try_for_each(|(field, part)| {
-        field.split(',').filter(|range| !range.is_empty()).try_for_each(|range| part.range(range))
-    })
+    let mut read = [Numbers::default(); 5];
+    for ((field, part), numbers) in fields.iter().zip(&PARTS).zip(&mut read) {
+        for range in field.split(',').filter(|range| !range.is_empty()) {
+            let more = part.range(range)?;
+            *numbers = Numbers { bits: numbers.bits | more.bits, any: numbers.any || more.any };
+        }
+    }
+    Ok(Due::Fields { fields: read.map(|numbers| numbers.bits), any_day: read[2].any || read[4].any })
 }
 
-fn descriptor(spec: &str) -> Result<(), String> {
-    if MACROS.contains(&spec) {
-        return Ok(());
+fn descriptor(spec: &str) -> Result<Due, String> {
+    if let Some((_, meaning)) = MACROS.iter().find(|(name, _)| *name == spec) {
+        return fields(meaning);
     }
     match spec.strip_prefix("@every ") {
-        Some(period) if parse_duration(period).is_some() => Ok(()),
-        Some(period) => Err(format!("failed to parse duration {spec}: time: invalid duration \"{period}\"")),
+        Some(period) => match parse_duration(period) {
+            Some(nanos) => Ok(Due::Every((nanos / 1_000_000_000).max(1))),
+            None => Err(format!("failed to parse duration {spec}: time: invalid duration \"{period}\"")),
+        },
         None => Err(format!("unrecognized descriptor: {spec}")),
     }
 }
 
 impl Part {
     /// `*`, `1`, `1-5`, each with or without a step (`/2`).
-    fn range(&self, text: &str) -> Result<(), String> {
+    fn range(&self, text: &str) -> Result<Numbers, String> {
         let (bounds, steps) =
             text.split_once('/').map_or((text, None), |(bounds, step)| (bounds, Some(step)));
         let (first, last) = bounds.split_once('-').map_or((bounds, None), |(a, b)| (a, Some(b)));
-        let (start, mut end) = if matches!(first, "*" | "?") {
+        let star = matches!(first, "*" | "?");
+        let (start, mut end) = if star {
             (self.low, self.high)
         } else {
             let start = self.number(first)?;
@@ -90,7 +121,8 @@ impl Part {
         if step == 0 {
             return Err(format!("step of range should be a positive number: {text}"));
         }
-        Ok(())
+        let bits = (start..=end).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+        Ok(Numbers { bits: bits.fold(0, |bits, number| bits | 1 << number), any: star && step == 1 })
     }
 
     fn number(&self, text: &str) -> Result<u32, String> {
@@ -110,7 +142,7 @@ fn number(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use crate::Schedule;
 
     #[test]
     fn schedules_are_read_as_kubernetes_reads_them() {
@@ -122,7 +154,7 @@ mod tests {
             "0 0 * * SUN",
             "5/15 * * * *",
         ] {
-            assert_eq!(check(good), Ok(()), "{good}");
+            assert!(Schedule::parse(good).is_ok(), "{good}");
         }
         for (bad, why) in [
             ("nonsense", "expected exactly 5 fields, found 1: [nonsense]"),
@@ -132,9 +164,10 @@ mod tests {
             ("*/0 * * * *", "step of range should be a positive number: */0"),
             ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
             ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
+            ("TZ=Mars/Base * * * * *", "provided bad location Mars/Base: unknown time zone Mars/Base"),
             ("@sometimes", "unrecognized descriptor: @sometimes"),
         ] {
-            assert_eq!(check(bad), Err(why.to_owned()), "{bad}");
+            assert_eq!(Schedule::parse(bad), Err(why.to_owned()), "{bad}");
         }
     }
 }
