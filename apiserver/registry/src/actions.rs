@@ -1,7 +1,7 @@
 //! Subresources that act rather than write their object: binding, eviction, token.
 
-use crate::{Body, DeleteOptions, Object, Operation, Registry, WriteOptions, Written, prepare};
-use freehold_machinery::{GroupResource, Result, Status, Value, meta};
+use crate::{Body, Object, Operation, Registry, WriteOptions, Written, prepare};
+use freehold_machinery::{GroupResource, Result, Status, Value};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -47,55 +47,9 @@ impl Registry {
         self.replace(&whole, pod, options).await?;
         Ok(success(true))
     }
-
-    async fn evict(&self, op: &Operation, eviction: &Value, options: &WriteOptions) -> Result<Written> {
-        if ![op.name(), ""].contains(&meta::name(eviction)) {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let given = &eviction["deleteOptions"];
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let delete = DeleteOptions {
-            dry_run: options.dry_run,
-            grace_period: given["gracePeriodSeconds"].as_i64(),
-            uid: text(&given["preconditions"]["uid"]),
-            resource_version: text(&given["preconditions"]["resourceVersion"]),
-            propagation: text(&given["propagationPolicy"]),
-            orphan_dependents: None,
-        };
-        let mut whole = op.clone();
-        whole.subresource = None;
-        let pod = self.get(&whole, "").await?.value();
-        self.check_budgets(&whole, &pod).await?;
-        self.delete(&whole, &delete).await?;
-        Ok(success(true))
-    }
-
-    /// A disruption budget that allows nothing refuses the eviction.
-    async fn check_budgets(&self, op: &Operation, pod: &Value) -> Result<()> {
-        let request = freehold_apiserver_cache::ListRequest {
-            plane: &op.plane,
-            group: "policy",
-            resource: "poddisruptionbudgets",
-            namespace: op.namespace.as_deref(),
-        };
-        for entry in self.cache.list(request).await?.objects {
-            let budget = entry.value();
-            let Ok(selector) = freehold_machinery::selector::Labels::from_value(&budget["spec"]["selector"])
-            else {
-                continue;
-            };
-            let chosen =
-                budget["spec"].get("selector").is_some() && selector.matches(|key| meta::label(pod, key));
-            if chosen && budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0 {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                return Err(Status::too_many_requests(message, 10));
-            }
-        }
-        Ok(())
-    }
 }
 
-fn success(created: bool) -> Written {
+pub(crate) fn success(created: bool) -> Written {
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Written { object: Object::Value(Arc::new(status)), created, pending: false, warnings: Vec::new() }

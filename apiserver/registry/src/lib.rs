@@ -15,6 +15,7 @@ mod conversion;
 mod convert;
 mod definitions;
 mod delete;
+mod eviction;
 mod list;
 mod op;
 mod policies;
