@@ -52,6 +52,7 @@ impl<K: QueueKey> Controller<K> {
     /// Where it counts.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.counters = metrics.counters(self.name);
+        metrics.follow(self.name, self.queue.clone());
         self
     }
 
@@ -128,7 +129,7 @@ pub async fn resync<T>(store: Store<T>, queue: Arc<Queue<Key>>, period: Duration
             let mut hasher = DefaultHasher::new();
             key.hash(&mut hasher);
             if hasher.finish() % RESYNC_STEPS == step % RESYNC_STEPS {
-                queue.add(key);
+                queue.add_routine(key);
             }
         }
         step += 1;

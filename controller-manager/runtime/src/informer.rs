@@ -119,6 +119,8 @@ pub struct Change<T> {
     pub old: Option<Arc<T>>,
     /// What is known of it; `None` if it is gone.
     pub new: Option<Arc<T>>,
+    /// It was there before anybody looked.
+    pub initial: bool,
 }
 
 /// What the server said of an object.
@@ -200,7 +202,10 @@ impl<T: Send + Sync + 'static> Informer<T> {
     /// Adds the key of each changed object to a queue.
     pub fn enqueue_into(&mut self, queue: &Arc<Queue<Key>>) {
         let queue = queue.clone();
-        self.on_change(move |change| queue.add(change.key.clone()));
+        self.on_change(move |change| match change.initial {
+            true => queue.add_routine(change.key.clone()),
+            false => queue.add(change.key.clone()),
+        });
     }
 
     /// Watches until the token is cancelled. Breaks are bridged: it resumes where it was, or lists again and tells of
@@ -398,7 +403,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         if old.is_none() && new.is_none() {
             return;
         }
-        let change = Change { key, old, new };
+        let change = Change { key, old, new, initial: self.unseen.is_some() };
         for handler in &self.handlers {
             handler(&change);
         }

@@ -63,7 +63,7 @@ pub use key::{Key, QueueKey};
 pub use leader::{Election, Times};
 pub use metrics::Metrics;
 pub use planes::{Planes, Presence};
-pub use queue::Queue;
+pub use queue::{Counts, Queue};
 pub use store::Store;
 
 /// Why a reconcile failed: anything that can be shown. The key comes again after its backoff.

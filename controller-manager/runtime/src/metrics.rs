@@ -1,5 +1,8 @@
 //! What controllers count.
 
+use crate::queue::Counts;
+use crate::{Queue, QueueKey};
+use freehold_machinery::PlaneId;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,15 +28,50 @@ impl Counters {
     }
 }
 
+/// Planes that a metric names at once; the others are not told apart.
+const MAX_PLANES: usize = 10;
+
+/// What a queue says of itself.
+pub(crate) trait Gauge: Send + Sync {
+    fn counts(&self) -> Counts;
+    fn depth(&self) -> usize;
+    fn deepest(&self, limit: usize) -> Vec<(PlaneId, usize)>;
+}
+
+impl<K: QueueKey> Gauge for Queue<K> {
+    fn counts(&self) -> Counts {
+        Queue::counts(self)
+    }
+
+    fn depth(&self) -> usize {
+        self.len()
+    }
+
+    fn deepest(&self, limit: usize) -> Vec<(PlaneId, usize)> {
+        Queue::deepest(self, limit)
+    }
+}
+
 /// The counters of all controllers of a process. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Metrics {
     controllers: Arc<RwLock<BTreeMap<String, Arc<Counters>>>>,
+    queues: Arc<RwLock<BTreeMap<String, Arc<dyn Gauge>>>>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").field("controllers", &self.controllers).finish_non_exhaustive()
+    }
 }
 
 impl Metrics {
     pub(crate) fn counters(&self, controller: &str) -> Arc<Counters> {
         self.controllers.write().entry(controller.to_owned()).or_default().clone()
+    }
+
+    pub(crate) fn follow(&self, controller: &str, queue: Arc<dyn Gauge>) {
+        self.queues.write().insert(controller.to_owned(), queue);
     }
 
     /// How often a controller has reconciled, and how often without success.
@@ -65,6 +103,45 @@ impl Metrics {
                 );
             }
         }
+        drop(controllers);
+        self.render_queues(&mut text);
         text
+    }
+
+    /// The queues under the names that Kubernetes' dashboards use. Of the planes that wait only the deepest are named.
+    fn render_queues(&self, text: &mut String) {
+        let queues = self.queues.read();
+        let controllers = self.controllers.read();
+        let work = |name: &str| {
+            let counters = controllers.get(name);
+            let count =
+                |of: fn(&Counters) -> &AtomicU64| counters.map_or(0, |c| of(c).load(Ordering::Relaxed));
+            (count(|c| &c.reconciled), count(|c| &c.micros) as f64 / 1e6)
+        };
+        type Column<'a> = (&'static str, &'static str, &'a dyn Fn(&str, &dyn Gauge) -> f64);
+        let columns: [Column<'_>; 7] = [
+            ("depth", "gauge", &|_, queue| queue.depth() as f64),
+            ("adds_total", "counter", &|_, queue| queue.counts().adds as f64),
+            ("retries_total", "counter", &|_, queue| queue.counts().retries as f64),
+            ("queue_duration_seconds_sum", "counter", &|_, queue| queue.counts().waited.as_secs_f64()),
+            ("queue_duration_seconds_count", "counter", &|_, queue| queue.counts().taken as f64),
+            ("work_duration_seconds_sum", "counter", &|name, _| work(name).1),
+            ("work_duration_seconds_count", "counter", &|name, _| work(name).0 as f64),
+        ];
+        for (column, kind, value) in columns {
+            let _ = writeln!(text, "# TYPE workqueue_{column} {kind}");
+            for (name, queue) in queues.iter() {
+                let _ = writeln!(text, "workqueue_{column}{{name=\"{name}\"}} {}", value(name, &**queue));
+            }
+        }
+        let _ = writeln!(text, "# TYPE freehold_workqueue_plane_depth gauge");
+        for (name, queue) in queues.iter() {
+            for (plane, depth) in queue.deepest(MAX_PLANES) {
+                let _ = writeln!(
+                    text,
+                    "freehold_workqueue_plane_depth{{name=\"{name}\",plane=\"{plane}\"}} {depth}"
+                );
+            }
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! A work queue over many planes.
 //!
 //! A key is in at most one of three places: waiting, being worked on, or delayed. A key that is added while it is
-//! worked on waits again as soon as that is done. Planes take turns, each with one key. Failures are delayed by
-//! 5 ms, doubled each time, up to 1000 s, as client-go's queues do.
+//! worked on waits again as soon as that is done. Planes take turns, each with one key. Keys that nothing happened to (a
+//! resync, the first list) wait behind those that something did, but for one turn in [`SHARE`].
+//!
+//! Failures are delayed by 5 ms, doubled each time, up to 1000 s, as client-go's queues do; and of each plane 10 a second
+//! come again, beyond the first 100: a plane whose objects make a controller fail backs off alone.
 
 use crate::QueueKey;
 use freehold_machinery::PlaneId;
@@ -18,6 +21,12 @@ use tokio::time::Instant;
 const FIRST_DELAY: Duration = Duration::from_millis(5);
 /// The longest delay after a failure.
 const LONGEST_DELAY: Duration = Duration::from_secs(1000);
+/// The time between two failures of one plane that come again, in the long run.
+const FAILURE_INTERVAL: Duration = Duration::from_millis(100);
+/// Failures of one plane that come again without that wait.
+const FAILURE_BURST: u32 = 100;
+/// One of so many turns is that of keys that nothing happened to.
+const SHARE: u64 = 8;
 
 /// A work queue. Cheap to share.
 pub struct Queue<K> {
@@ -25,15 +34,47 @@ pub struct Queue<K> {
     changed: Notify,
 }
 
+/// Why a key waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Priority {
+    Changed,
+    Routine,
+}
+
 struct State<K> {
-    turns: VecDeque<PlaneId>,
-    waiting: HashMap<PlaneId, VecDeque<K>>,
-    dirty: HashSet<K>,
+    changed: Level<K>,
+    routine: Level<K>,
+    /// What waits or is to wait again, with when and why.
+    dirty: HashMap<K, (Instant, Priority)>,
     working: HashSet<K>,
     delayed: BinaryHeap<Reverse<Delayed<K>>>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    /// Until when the failures of a plane have used up what comes again.
+    failing: HashMap<PlaneId, Instant>,
     sequence: u64,
+    /// Keys in `dirty` that are worked on.
+    again: usize,
+    counts: Counts,
+}
+
+/// Keys of one priority by their planes. One whose priority rose meanwhile is skipped.
+struct Level<K> {
+    turns: VecDeque<PlaneId>,
+    waiting: HashMap<PlaneId, VecDeque<K>>,
+}
+
+/// What a queue has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Keys that were added and did not wait already.
+    pub adds: u64,
+    /// Failures that came again.
+    pub retries: u64,
+    /// Keys that were taken.
+    pub taken: u64,
+    /// How long these had waited, together.
+    pub waited: Duration,
 }
 
 struct Delayed<K> {
@@ -62,25 +103,40 @@ impl<K> Ord for Delayed<K> {
     }
 }
 
+impl<K> Default for Level<K> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), waiting: HashMap::new() }
+    }
+}
+
 impl<K: QueueKey> Queue<K> {
     /// An empty queue.
     pub fn new() -> Arc<Self> {
         let state = State {
-            turns: VecDeque::new(),
-            waiting: HashMap::new(),
-            dirty: HashSet::new(),
+            changed: Level::default(),
+            routine: Level::default(),
+            dirty: HashMap::new(),
             working: HashSet::new(),
             delayed: BinaryHeap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
+            failing: HashMap::new(),
             sequence: 0,
+            again: 0,
+            counts: Counts::default(),
         };
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new() })
     }
 
     /// Adds a key, unless it waits already.
     pub fn add(&self, key: K) {
-        self.state.lock().add(key);
+        self.state.lock().add(key, Priority::Changed);
+        self.changed.notify_one();
+    }
+
+    /// Adds a key that nothing happened to: it waits until there is time.
+    pub fn add_routine(&self, key: K) {
+        self.state.lock().add(key, Priority::Routine);
         self.changed.notify_one();
     }
 
@@ -99,8 +155,9 @@ impl<K: QueueKey> Queue<K> {
         loop {
             let next_due = {
                 let mut state = self.state.lock();
-                state.promote(Instant::now());
-                if let Some(key) = state.take() {
+                let now = Instant::now();
+                state.promote(now);
+                if let Some(key) = state.take(now) {
                     return key;
                 }
                 state.delayed.peek().map(|Reverse(d)| d.at)
@@ -130,7 +187,10 @@ impl<K: QueueKey> Queue<K> {
         *failures = failures.saturating_add(1);
         let count = *failures;
         let delay = FIRST_DELAY.saturating_mul(1 << (count - 1).min(20)).min(LONGEST_DELAY);
-        state.delay(key, Instant::now() + delay);
+        let now = Instant::now();
+        let at = (now + delay).max(state.next_failure(key.plane(), now));
+        state.counts.retries += 1;
+        state.delay(key, at);
         drop(state);
         self.changed.notify_one();
         count
@@ -143,23 +203,38 @@ impl<K: QueueKey> Queue<K> {
 
     /// How many keys wait, delayed ones aside.
     pub fn len(&self) -> usize {
-        self.state.lock().waiting.values().map(VecDeque::len).sum()
+        let state = self.state.lock();
+        state.dirty.len() - state.again
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
 
-impl<K: QueueKey> State<K> {
-    fn add(&mut self, key: K) {
-        if !self.dirty.insert(key.clone()) || self.working.contains(&key) {
-            return;
-        }
-        self.push(key);
+    /// What it has counted.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
     }
 
+    /// The planes with most keys waiting, at most `limit` of them.
+    pub fn deepest(&self, limit: usize) -> Vec<(PlaneId, usize)> {
+        let mut depths: HashMap<PlaneId, usize> = HashMap::new();
+        let state = self.state.lock();
+        for level in [&state.changed, &state.routine] {
+            for (plane, keys) in &level.waiting {
+                *depths.entry(plane.clone()).or_default() += keys.len();
+            }
+        }
+        drop(state);
+        let mut depths: Vec<_> = depths.into_iter().collect();
+        depths.sort_by(|(a_plane, a), (b_plane, b)| b.cmp(a).then_with(|| a_plane.cmp(b_plane)));
+        depths.truncate(limit);
+        depths
+    }
+}
+
+impl<K: QueueKey> Level<K> {
     fn push(&mut self, key: K) {
         let plane = key.plane().clone();
         let waiting = self.waiting.entry(plane.clone()).or_default();
@@ -169,7 +244,7 @@ impl<K: QueueKey> State<K> {
         waiting.push_back(key);
     }
 
-    fn take(&mut self) -> Option<K> {
+    fn pop(&mut self) -> Option<K> {
         let plane = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&plane)?;
         let key = waiting.pop_front()?;
@@ -178,16 +253,76 @@ impl<K: QueueKey> State<K> {
         } else {
             self.turns.push_back(plane);
         }
-        self.dirty.remove(&key);
-        self.working.insert(key.clone());
         Some(key)
+    }
+}
+
+impl<K: QueueKey> State<K> {
+    fn add(&mut self, key: K, priority: Priority) {
+        let worked_on = self.working.contains(&key);
+        match self.dirty.get_mut(&key) {
+            Some((_, known)) if *known == priority || priority == Priority::Routine => return,
+            Some((_, known)) => *known = priority,
+            None => {
+                self.dirty.insert(key.clone(), (Instant::now(), priority));
+                self.counts.adds += 1;
+                self.again += usize::from(worked_on);
+            }
+        }
+        if !worked_on {
+            self.level(priority).push(key);
+        }
+    }
+
+    fn level(&mut self, priority: Priority) -> &mut Level<K> {
+        match priority {
+            Priority::Changed => &mut self.changed,
+            Priority::Routine => &mut self.routine,
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> Option<K> {
+        let order = match self.counts.taken % SHARE {
+            0 => [Priority::Routine, Priority::Changed],
+            _ => [Priority::Changed, Priority::Routine],
+        };
+        for priority in order {
+            while let Some(key) = self.level(priority).pop() {
+                if self.dirty.get(&key).is_none_or(|(_, waits_as)| *waits_as != priority)
+                    || self.working.contains(&key)
+                {
+                    continue;
+                }
+                if let Some((since, _)) = self.dirty.remove(&key) {
+                    self.counts.waited += now.saturating_duration_since(since);
+                }
+                self.counts.taken += 1;
+                self.working.insert(key.clone());
+                return Some(key);
+            }
+        }
+        None
     }
 
     fn done(&mut self, key: &K) {
-        self.working.remove(key);
-        if self.dirty.contains(key) {
-            self.push(key.clone());
+        if !self.working.remove(key) {
+            return;
         }
+        if let Some((_, priority)) = self.dirty.get(key).copied() {
+            self.again -= 1;
+            self.level(priority).push(key.clone());
+        }
+    }
+
+    /// When a failure of a plane may come again: those are let through at a rate.
+    fn next_failure(&mut self, plane: &PlaneId, now: Instant) -> Instant {
+        if self.failing.len() > 1024 {
+            self.failing.retain(|_, until| *until > now);
+        }
+        let used = self.failing.entry(plane.clone()).or_insert(now);
+        *used = (*used).max(now) + FAILURE_INTERVAL;
+        let burst = FAILURE_INTERVAL * FAILURE_BURST;
+        now + used.saturating_duration_since(now).saturating_sub(burst)
     }
 
     fn delay(&mut self, key: K, at: Instant) {
@@ -205,7 +340,7 @@ impl<K: QueueKey> State<K> {
             let Some(Reverse(Delayed { at, key, .. })) = self.delayed.pop() else { return };
             if self.due.get(&key) == Some(&at) {
                 self.due.remove(&key);
-                self.add(key);
+                self.add(key, Priority::Changed);
             }
         }
     }
@@ -263,6 +398,49 @@ mod tests {
         assert_eq!(waits[19], 1_000_000);
         queue.forget(&key("a", "1"));
         assert_eq!(queue.retry(key("a", "1")), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changed_goes_before_what_did_not_and_neither_waits_forever() {
+        let queue = Queue::new();
+        for name in ["r1", "r2", "both"] {
+            queue.add_routine(key("a", name));
+        }
+        for number in 0..10 {
+            queue.add(key("a", &format!("c{number}")));
+        }
+        queue.add(key("a", "both"));
+        assert_eq!(queue.len(), 13);
+        let mut order = Vec::new();
+        for _ in 0..13 {
+            let key = queue.take().await;
+            order.push(key.name.to_string());
+            queue.done(&key);
+        }
+        assert!(queue.is_empty());
+        assert_eq!(order.join(" "), "r1 c0 c1 c2 c3 c4 c5 c6 r2 c7 c8 c9 both");
+        assert_eq!((queue.counts().adds, queue.counts().taken), (13, 13));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plane_that_fails_much_backs_off_alone() {
+        let queue = Queue::new();
+        let begin = Instant::now();
+        for number in 0..200 {
+            queue.retry(key("bad", &number.to_string()));
+        }
+        queue.retry(key("good", "1"));
+        let mut good = None;
+        for _ in 0..201 {
+            let key = queue.take().await;
+            if key.plane.as_str() == "good" {
+                good = Some(begin.elapsed());
+            }
+            queue.done(&key);
+        }
+        assert_eq!(good, Some(Duration::from_millis(5)));
+        assert_eq!(begin.elapsed().as_secs(), 10, "100 at once, and 10 a second from then on");
+        assert_eq!(queue.deepest(3), []);
     }
 
     #[tokio::test(start_paused = true)]
