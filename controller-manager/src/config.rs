@@ -18,8 +18,13 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "deployment",
     "replica-set",
     "job",
+    "cron-job",
+    "ttl-after-finished",
+    "disruption",
+    "pod-garbage-collector",
     "endpoints",
     "certificate-signing",
+    "certificate-cleaner",
 ];
 
 /// The controllers of Freehold itself, which work in the core plane.

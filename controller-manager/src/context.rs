@@ -67,6 +67,8 @@ struct Shared {
     namespaces: Option<Informer<NamespaceView>>,
     pods: Option<Informer<PodView>>,
     replica_sets: Option<Informer<Value>>,
+    jobs: Option<Informer<Value>>,
+    deployments: Option<Informer<Value>>,
     organizations: Option<Informer<Value>>,
     projects: Option<Informer<ProjectView>>,
 }
@@ -97,7 +99,9 @@ macro_rules! shared {
 shared! {
     namespaces: NamespaceView = planes, Interest::projected(kinds::NAMESPACES, NamespaceView::of);
     pods: PodView = planes, Interest::projected(kinds::PODS, PodView::of).index(PodView::index);
-    replica_sets: Value = planes, Interest::objects(kinds::REPLICA_SETS).index(crate::object::owner_index);
+    replica_sets: Value = planes, Interest::objects(kinds::REPLICA_SETS).index(crate::object::owner_and_own);
+    deployments: Value = planes, Interest::objects(kinds::DEPLOYMENTS);
+    jobs: Value = planes, Interest::objects(kinds::JOBS).index(crate::object::uid_and_owner);
     organizations: Value = core, Interest::objects(kinds::ORGANIZATIONS);
     projects: ProjectView = core,
         Interest::projected(kinds::PROJECTS, ProjectView::of).index(crate::project::organization_index);

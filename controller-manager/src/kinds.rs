@@ -13,6 +13,9 @@ pub(crate) const RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "res
 pub(crate) const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments");
 pub(crate) const REPLICA_SETS: Resource = Resource::namespaced("apps", "v1", "replicasets");
 pub(crate) const JOBS: Resource = Resource::namespaced("batch", "v1", "jobs");
+pub(crate) const CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs");
+pub(crate) const NODES: Resource = Resource::cluster("", "v1", "nodes");
+pub(crate) const DISRUPTION_BUDGETS: Resource = Resource::namespaced("policy", "v1", "poddisruptionbudgets");
 pub(crate) const ENDPOINT_SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices");
 pub(crate) const CLUSTER_ROLES: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");

@@ -11,11 +11,15 @@
 
 mod aggregation;
 mod certificates;
+mod claims;
 mod class;
+mod cleaner;
 mod config;
 mod context;
+mod cronjob;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoints;
 mod expectations;
 mod garbage;
@@ -28,6 +32,7 @@ mod namespace;
 mod object;
 mod organization;
 mod plane;
+mod podgc;
 mod pods;
 mod project;
 mod quota;
@@ -36,6 +41,7 @@ mod restore;
 mod rootca;
 mod serviceaccount;
 mod snapshot;
+mod ttl;
 
 pub use config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS, Scope};
 pub use manager::Manager;

@@ -29,8 +29,13 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("deployment", crate::deployment::start),
     ("replica-set", crate::replicaset::start),
     ("job", crate::job::start),
+    ("cron-job", crate::cronjob::start),
+    ("ttl-after-finished", crate::ttl::start),
+    ("disruption", crate::disruption::start),
+    ("pod-garbage-collector", crate::podgc::start),
     ("endpoints", crate::endpoints::start),
     ("certificate-signing", crate::certificates::start),
+    ("certificate-cleaner", crate::cleaner::start),
 ];
 
 /// A set of controllers.

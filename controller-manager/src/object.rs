@@ -31,6 +31,18 @@ pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// `status.conditions`.
+pub(crate) fn conditions_of(object: &Value) -> &[Value] {
+    items(object, "/status/conditions")
+}
+
+/// Whether a request failed because its namespace is being deleted: no other one will do better.
+pub(crate) fn namespace_terminates(error: &freehold_client::Error) -> bool {
+    let freehold_client::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// `metadata.generation`, 0 where it is absent.
 pub(crate) fn generation(object: &Value) -> i64 {
     int(object, "/metadata/generation").unwrap_or(0)
@@ -47,6 +59,29 @@ pub(crate) fn owner_index(key: &Key, object: &Value) -> Vec<String> {
         Some(owner) => vec![owner["uid"].as_str().unwrap_or_default().to_owned()],
         None => vec![orphan_entry(&key.namespace)],
     }
+}
+
+/// Index entries of an object: its own uid, and [`owned_entry`] of its controller's.
+pub(crate) fn uid_and_owner(_: &Key, object: &Value) -> Vec<String> {
+    let owner = controller_of(object).and_then(|owner| owner["uid"].as_str());
+    owner.map(owned_entry).into_iter().chain([meta::uid(object).to_owned()]).collect()
+}
+
+/// Index entries of an object that controls and may be controlled: those of [`owner_index`], and [`own_entry`].
+pub(crate) fn owner_and_own(key: &Key, object: &Value) -> Vec<String> {
+    let mut entries = owner_index(key, object);
+    entries.push(own_entry(meta::uid(object)));
+    entries
+}
+
+/// The index entry of the object with this uid.
+pub(crate) fn own_entry(uid: &str) -> String {
+    format!("is {uid}")
+}
+
+/// The index entry of what a controller with this uid controls.
+pub(crate) fn owned_entry(uid: &str) -> String {
+    format!("owned by {uid}")
 }
 
 /// The index entry of objects in a namespace that nothing controls.

@@ -1,9 +1,20 @@
 //! What controllers keep of each pod: a small part of it.
 
+use crate::job::pod::{JobPod, is_tracked};
 use crate::object::{controller_of, controller_reference, items, orphan_entry, text};
+use freehold_client::Error;
 use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{Map, Value, meta};
+use futures_util::{StreamExt as _, stream};
 use serde_json::json;
+use std::cmp::Ordering;
+
+/// The index entry of pods that ended.
+pub(crate) const ENDED: &str = "ended";
+/// Requests of one reconcile at once.
+const CONCURRENT: usize = 16;
+/// What it costs to delete a pod, for who has the choice.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// What is kept of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +35,16 @@ pub(crate) struct PodView {
     pub(crate) ips: Vec<String>,
     /// Named container ports with their numbers.
     pub(crate) ports: Vec<(String, i64)>,
-    pub(crate) restarts: i64,
+    /// Most restarts of an ordinary container, and of a sidecar.
+    pub(crate) restarts: (i64, i64),
+    pub(crate) deletion_cost: i32,
+    /// What Jobs read, for their pods and those that wait for one.
+    pub(crate) job: Option<Box<JobPod>>,
+    /// Its controller is no Job.
+    pub(crate) of_other: bool,
+    pub(crate) evicted: bool,
+    /// When it was told that it is about to be evicted, RFC 3339, unless the node told so; empty where it was not.
+    pub(crate) disrupted_since: String,
 }
 
 /// `status.phase`.
@@ -47,13 +67,20 @@ impl PodView {
             .iter()
             .flat_map(|c| items(c, "/ports"))
             .filter_map(|port| Some((port["name"].as_str()?.to_owned(), port["containerPort"].as_i64()?)));
+        let controller = controller_of(&pod);
+        let of_job =
+            controller.is_some_and(|o| o["kind"] == "Job" && text(o, "/apiVersion").starts_with("batch/"));
         let ips: Vec<String> =
             items(&pod, "/status/podIPs").iter().map(|ip| text(ip, "/ip").to_owned()).collect();
         Some(Self {
             uid: meta::uid(&pod).to_owned(),
             resource_version: meta::resource_version(&pod).to_owned(),
             labels: crate::object::labels(&pod).cloned(),
-            owner: controller_of(&pod).and_then(|o| o["uid"].as_str()).unwrap_or_default().to_owned(),
+            owner: controller.and_then(|o| o["uid"].as_str()).unwrap_or_default().to_owned(),
+            of_other: controller.is_some() && !of_job,
+            evicted: text(&pod, "/status/reason") == "Evicted",
+            disrupted_since: disrupted_since(&pod),
+            job: (of_job || is_tracked(&pod)).then(|| Box::new(JobPod::of(&pod))),
             deleting: meta::is_deleting(&pod),
             phase: Phase::of(text(&pod, "/status/phase")),
             ready: ready.is_some(),
@@ -63,22 +90,87 @@ impl PodView {
             node: text(&pod, "/spec/nodeName").to_owned(),
             ips: if ips.is_empty() { single(text(&pod, "/status/podIP")) } else { ips },
             ports: named.collect(),
-            restarts: items(&pod, "/status/containerStatuses")
-                .iter()
-                .filter_map(|c| c["restartCount"].as_i64())
-                .sum(),
+            restarts: restarts(&pod),
+            deletion_cost: meta::annotation(&pod, DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0),
         })
     }
 
-    /// Index entries: the controller's uid, and the namespace's orphans.
+    /// Index entries: the controller's uid or the namespace's orphans, the node, and [`ENDED`].
     pub(crate) fn index(key: &Key, pod: &Self) -> Vec<String> {
-        vec![if pod.owner.is_empty() { orphan_entry(&key.namespace) } else { pod.owner.clone() }]
+        let mut entries =
+            vec![if pod.owner.is_empty() { orphan_entry(&key.namespace) } else { pod.owner.clone() }];
+        if !pod.node.is_empty() {
+            entries.push(Self::on_node(&pod.node));
+        }
+        if pod.has_ended() {
+            entries.push(ENDED.to_owned());
+        }
+        entries
+    }
+
+    /// The index entry of pods on a node.
+    pub(crate) fn on_node(node: &str) -> String {
+        format!("on {node}")
+    }
+
+    /// Whether it will not run any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 
     /// Whether it has neither ended nor been told to.
     pub(crate) fn is_active(&self) -> bool {
         !self.deleting && !matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
+}
+
+fn disrupted_since(pod: &Value) -> String {
+    let target = items(pod, "/status/conditions").iter().find(|c| c["type"] == "DisruptionTarget");
+    let target = target.filter(|c| c["status"] == "True" && c["reason"] != "TerminationByKubelet");
+    target.map(|c| text(c, "/lastTransitionTime").to_owned()).unwrap_or_default()
+}
+
+/// Most restarts of an ordinary container and of a sidecar.
+fn restarts(pod: &Value) -> (i64, i64) {
+    let sidecar = |status: &&Value| {
+        let same = |c: &&Value| c["name"] == status["name"];
+        let container = items(pod, "/spec/initContainers").iter().find(same);
+        container.is_some_and(|c| c["restartPolicy"] == "Always")
+    };
+    let count = |status: &Value| status["restartCount"].as_i64();
+    let ordinary = items(pod, "/status/containerStatuses").iter().filter_map(count);
+    let sidecars = items(pod, "/status/initContainerStatuses").iter().filter(sidecar).filter_map(count);
+    (ordinary.max().unwrap_or(0), sidecars.max().unwrap_or(0))
+}
+
+/// Which of two pods is missed less: unscheduled, pending, not ready, not ready for long, restarted, young ones.
+pub(crate) fn worth(a: &PodView, b: &PodView) -> Ordering {
+    let ranks = |pod: &PodView| (pod.scheduled, pod.phase, pod.ready);
+    ranks(a)
+        .cmp(&ranks(b))
+        .then_with(|| b.ready_since.cmp(&a.ready_since))
+        .then_with(|| b.restarts.cmp(&a.restarts))
+        .then_with(|| b.created.cmp(&a.created))
+}
+
+/// Does something for each item: for one, then for twice as many each time. After a failure those that were begun end, and
+/// no others begin. Gives how many succeeded, and the first failure.
+pub(crate) async fn burst<T, F>(items: Vec<T>, act: impl Fn(T) -> F) -> (usize, Result<(), Error>)
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let (mut done, mut size) = (0, 1);
+    let mut items = items.into_iter();
+    while items.len() > 0 {
+        let batch = stream::iter(items.by_ref().take(size)).map(&act);
+        let results: Vec<_> = batch.buffer_unordered(CONCURRENT).collect().await;
+        done += results.iter().filter(|result| result.is_ok()).count();
+        if let Some(error) = results.into_iter().find_map(Result::err) {
+            return (done, Err(error));
+        }
+        size *= 2;
+    }
+    (done, Ok(()))
 }
 
 /// A pod from a template, controlled by `owner` and named after it.

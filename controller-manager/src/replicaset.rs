@@ -1,26 +1,28 @@
 //! ReplicaSets: as many pods as wanted.
 
+use crate::claims::{Claim, claims, make_claims};
 use crate::context::{Context, Reconcile};
 use crate::expectations::Expectations;
 use crate::kinds::{PODS, REPLICA_SETS};
-use crate::object::{controller_reference, generation, int, orphan_entry, selector, selects, status_patch};
-use crate::pods::{PodView, new_pod};
-use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
+use crate::object::{
+    controller_of, generation, int, namespace_terminates, orphan_entry, own_entry, selector, selects,
+    status_patch,
+};
+use crate::pods::{Phase, PodView, burst, new_pod};
+use freehold_client::{Client, DeleteOptions, Error, PatchOptions};
 use freehold_controller_manager_runtime::{
-    Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
+    Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store, conditions,
 };
 use freehold_machinery::{Value, meta, time};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::json;
-use std::collections::HashSet;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Pods made or deleted by one reconcile.
 const BURST: usize = 500;
-/// Requests of one reconcile at once.
-const CONCURRENT: usize = 16;
 
 type Pod = (Key, Arc<PodView>);
 
@@ -31,77 +33,101 @@ struct Observed<'a> {
     owned: Vec<Pod>,
     /// Those of its namespace that nothing controls.
     orphans: Vec<Pod>,
+    /// The pods of all ReplicaSets that have the same controller.
+    related: Vec<Arc<PodView>>,
     now: Timestamp,
 }
 
-/// What can be done for a ReplicaSet.
-#[derive(Debug, PartialEq)]
-enum Action {
+/// What is to be done with pods.
+#[derive(Debug, Default, PartialEq)]
+enum Manage {
+    #[default]
+    Nothing,
     Create(usize),
     Delete(Vec<(Key, String)>),
-    Adopt(Key, String),
-    Release(Key, String),
-    SetStatus(Value),
 }
 
 #[derive(Debug, Default, PartialEq)]
 struct Decision {
-    actions: Vec<Action>,
-    again: Option<Duration>,
+    /// Pods that change hands; where there are any, nothing else is done before that is seen.
+    claims: Vec<Claim>,
+    manage: Manage,
+}
+
+/// Why pods could not be made or deleted.
+struct Failure {
+    reason: &'static str,
+    message: String,
 }
 
 fn decide(observed: &Observed<'_>) -> Decision {
     let set = observed.set;
     let Some(selector) = selector(set) else { return Decision::default() };
-    let mut actions = Vec::new();
-    let matches = |pod: &PodView| selects(&selector, pod.labels.as_ref());
-    for (key, pod) in observed.orphans.iter().filter(|(_, pod)| matches(pod) && pod.is_active()) {
-        actions.push(Action::Adopt(key.clone(), pod.uid.clone()));
-    }
-    for (key, pod) in observed.owned.iter().filter(|(_, pod)| !matches(pod) && !pod.deleting) {
-        actions.push(Action::Release(key.clone(), pod.uid.clone()));
-    }
-    let adopting = actions.iter().any(|a| matches!(a, Action::Adopt(..)));
-    let active: Vec<&Pod> =
-        observed.owned.iter().filter(|(_, pod)| pod.is_active() && matches(pod)).collect();
+    let adopting = !meta::is_deleting(set);
+    let claims = claims(&selector, adopting, &observed.owned, &observed.orphans);
+    let active = observed.active();
     let wanted = usize::try_from(int(set, "/spec/replicas").unwrap_or(1)).unwrap_or(0);
-    // What is adopted counts only when it has come back.
-    if !adopting && !meta::is_deleting(set) {
-        match active.len() {
-            have if have < wanted => actions.push(Action::Create((wanted - have).min(BURST))),
-            have if have > wanted => actions.push(Action::Delete(victims(&active, have - wanted))),
-            _ => {}
-        }
-    }
-    let (status, again) = status(set, &active, observed.now);
-    if status != set["status"] {
-        actions.push(Action::SetStatus(status));
-    }
-    Decision { actions, again }
+    let manage = match active.len() {
+        _ if meta::is_deleting(set) || !claims.is_empty() => Manage::Nothing,
+        have if have < wanted => Manage::Create((wanted - have).min(BURST)),
+        have if have > wanted => Manage::Delete(victims(observed, &active, have - wanted)),
+        _ => Manage::Nothing,
+    };
+    Decision { claims, manage }
 }
 
-/// The pods that are missed least: unscheduled, pending, not ready, restarted, young ones first.
-fn victims(active: &[&Pod], count: usize) -> Vec<(Key, String)> {
+impl Observed<'_> {
+    fn active(&self) -> Vec<&Pod> {
+        self.owned.iter().filter(|(_, pod)| pod.is_active()).collect()
+    }
+}
+
+/// The pods that are missed least: unscheduled, pending, not ready, cheap to delete, on nodes with many like them, restarted,
+/// young ones first. Times are told apart by their order of magnitude alone.
+fn victims(observed: &Observed<'_>, active: &[&Pod], count: usize) -> Vec<(Key, String)> {
+    let mut on_node: HashMap<&str, usize> = HashMap::new();
+    for pod in observed.related.iter().filter(|pod| pod.is_active()) {
+        *on_node.entry(pod.node.as_str()).or_default() += 1;
+    }
+    let now = observed.now;
+    let ranks = |pod: &PodView| {
+        let near = Reverse(on_node.get(pod.node.as_str()).copied().unwrap_or(0));
+        (pod.scheduled, pod.phase, pod.ready, pod.deletion_cost, near)
+    };
     let mut ranked: Vec<&&Pod> = active.iter().collect();
-    ranked.sort_by(|(a_key, a), (b_key, b)| {
-        let worth = |pod: &PodView| (pod.scheduled, pod.phase, pod.ready);
-        worth(a)
-            .cmp(&worth(b))
-            .then(b.ready_since.cmp(&a.ready_since))
-            .then(b.restarts.cmp(&a.restarts))
-            .then(b.created.cmp(&a.created))
-            .then(a_key.cmp(b_key))
+    ranked.sort_by(|(_, a), (_, b)| {
+        ranks(a)
+            .cmp(&ranks(b))
+            .then_with(|| magnitudes(&a.ready_since, &b.ready_since, now, a, b))
+            .then_with(|| b.restarts.cmp(&a.restarts))
+            .then_with(|| magnitudes(&a.created, &b.created, now, a, b))
+            .then_with(|| a.uid.cmp(&b.uid))
     });
     ranked.into_iter().take(count.min(BURST)).map(|(key, pod)| (key.clone(), pod.uid.clone())).collect()
 }
 
+/// Compares how long ago two times were: the power of two of it, then the pods' uids, which stand for chance.
+fn magnitudes(a: &str, b: &str, now: Timestamp, a_pod: &PodView, b_pod: &PodView) -> Ordering {
+    if a == b {
+        return Ordering::Equal;
+    }
+    let rank = |at: &str| {
+        let nanos = now.duration_since(time::parse(at)?).as_nanos();
+        Some(nanos.checked_ilog2().map_or(-1, i64::from))
+    };
+    match (rank(a), rank(b)) {
+        (Some(a), Some(b)) => a.cmp(&b).then_with(|| a_pod.uid.cmp(&b_pod.uid)),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
+
 /// The status, and when a pod that is ready becomes available.
-fn status(set: &Value, active: &[&Pod], now: Timestamp) -> (Value, Option<Duration>) {
+fn status(observed: &Observed<'_>, failure: Option<&Failure>) -> (Value, Option<Duration>) {
+    let (set, now, active) = (observed.set, observed.now, observed.active());
     let wait = int(set, "/spec/minReadySeconds").and_then(|s| u64::try_from(s).ok()).unwrap_or(0);
     let wait = Duration::from_secs(wait);
-    let ready: Vec<&&Pod> = active.iter().filter(|(_, pod)| pod.ready).collect();
     // How long each still has to stay ready.
-    let left = ready.iter().map(|(_, pod)| {
+    let left = active.iter().filter(|(_, pod)| pod.ready).map(|(_, pod)| {
         let since = time::parse(&pod.ready_since).unwrap_or(now);
         wait.saturating_sub(now.duration_since(since).unsigned_abs())
     });
@@ -113,12 +139,17 @@ fn status(set: &Value, active: &[&Pod], now: Timestamp) -> (Value, Option<Durati
             labels.iter().all(|(key, value)| own.is_some_and(|o| o.get(key) == Some(value)))
         })
     };
+    let terminating = observed
+        .owned
+        .iter()
+        .filter(|(_, p)| p.deleting && !matches!(p.phase, Phase::Succeeded | Phase::Failed));
     let mut status = set["status"].clone();
     status["observedGeneration"] = generation(set).into();
     status["replicas"] = active.len().into();
+    status["terminatingReplicas"] = terminating.count().into();
     let numbers = [
         ("fullyLabeledReplicas", active.iter().filter(|(_, pod)| fully(pod)).count()),
-        ("readyReplicas", ready.len()),
+        ("readyReplicas", left.len()),
         ("availableReplicas", left.iter().filter(|left| left.is_zero()).count()),
     ];
     for (field, number) in numbers {
@@ -128,7 +159,28 @@ fn status(set: &Value, active: &[&Pod], now: Timestamp) -> (Value, Option<Durati
             number => status[field] = number.into(),
         }
     }
+    set_failure(&mut status, failure, now);
     (status, left.into_iter().filter(|left| !left.is_zero()).min())
+}
+
+/// Tells of a failure until there is none; another one of the same kind changes nothing.
+fn set_failure(status: &mut Value, failure: Option<&Failure>, now: Timestamp) {
+    const TYPE: &str = "ReplicaFailure";
+    let told = status.get("conditions").is_some_and(|list| conditions::find(list, TYPE).is_some());
+    match failure {
+        Some(failure) if !told => {
+            let (reason, message) = (failure.reason, failure.message.as_str());
+            let set = conditions::Set { type_: TYPE, status: "True", reason, message, generation: None };
+            conditions::set(&mut status["conditions"], set, now);
+        }
+        None if told => {
+            conditions::remove(&mut status["conditions"], TYPE);
+            if status["conditions"] == json!([]) {
+                status["conditions"] = Value::Null;
+            }
+        }
+        _ => {}
+    }
 }
 
 struct ReplicaSets {
@@ -167,13 +219,18 @@ pub(crate) fn start(context: &mut Context) {
 /// A pod concerns the ReplicaSet that controls it or, if nothing does, those that select it.
 fn enqueue_owners(queue: &Arc<Queue<Key>>, sets: &Store<Value>, change: &Change<PodView>) {
     let (plane, namespace) = (&change.key.plane, &change.key.namespace);
-    let pods: Vec<&Arc<PodView>> = [&change.old, &change.new].into_iter().flatten().collect();
+    let (owned, free): (Vec<_>, Vec<_>) =
+        [&change.old, &change.new].into_iter().flatten().partition(|pod| !pod.owner.is_empty());
+    for pod in owned {
+        for (key, _) in sets.by_index(plane, &own_entry(&pod.owner)) {
+            queue.add(key);
+        }
+    }
+    if free.is_empty() {
+        return;
+    }
     for (key, set) in sets.in_namespace(plane, namespace) {
-        let concerns = |pod: &&Arc<PodView>| {
-            pod.owner == meta::uid(&set)
-                || (pod.owner.is_empty() && selector(&set).is_some_and(|s| selects(&s, pod.labels.as_ref())))
-        };
-        if pods.iter().any(concerns) {
+        if selector(&set).is_some_and(|s| free.iter().any(|pod| selects(&s, pod.labels.as_ref()))) {
             queue.add(key);
         }
     }
@@ -186,19 +243,26 @@ impl Reconcile for ReplicaSets {
         if !self.written.are_met(&key, &self.pods) || !self.own_written.are_met(&key, &self.sets) {
             return Ok(Outcome::After(Duration::from_secs(31)));
         }
-        let Some(set) = self.sets.get(&key) else { return Ok(Outcome::Done) };
-        let orphans = self.pods.by_index(&key.plane, &orphan_entry(&key.namespace));
-        let owned = self.pods.by_index(&key.plane, meta::uid(&set));
-        let decision =
-            decide(&Observed { set: &set, owned: self.not_doomed(owned), orphans, now: Timestamp::now() });
+        let Some(set) = self.sets.get(&key).filter(|set| selector(set).is_some()) else {
+            return Ok(Outcome::Done);
+        };
+        let observed = self.observe(&key, &set);
+        let Decision { claims, manage } = decide(&observed);
         let client = self.planes.client(&key.plane);
-        // What fails must not keep the status from being told.
-        let mut done = Ok(());
-        for action in decision.actions {
-            done = done.and(self.act(&client, &key, &set, action).await);
+        if !claims.is_empty() {
+            make_claims(&client, &key, &set, claims, None, &self.written).await?;
+            return Ok(Outcome::Done);
         }
-        done?;
-        Ok(decision.again.map_or(Outcome::Done, Outcome::After))
+        let managed = self.manage(&client, &key, &set, manage).await;
+        // What failed is told in the status, and tried again.
+        let failure =
+            managed.as_ref().err().map(|(reason, error)| Failure { reason, message: error.to_string() });
+        let (status, again) = status(&observed, failure.as_ref());
+        if status != set["status"] {
+            self.write(&client, &key, &status).await?;
+        }
+        managed.map_err(|(_, error)| error)?;
+        Ok(again.map_or(Outcome::Done, Outcome::After))
     }
 }
 
@@ -218,52 +282,54 @@ impl ReplicaSets {
         pods.into_iter().filter(stays).collect()
     }
 
-    async fn act(&self, client: &Client, key: &Key, set: &Value, action: Action) -> Result<(), Error> {
-        match action {
-            Action::Create(count) => self.create(client, key, set, count).await,
-            Action::Delete(pods) => {
-                let deleted = stream::iter(pods).map(|(pod, uid)| self.delete(client, set, pod, uid));
-                deleted.buffer_unordered(CONCURRENT).try_collect().await
+    fn observe<'a>(&self, key: &Key, set: &'a Value) -> Observed<'a> {
+        let pods_of = |uid: &str| self.pods.by_index(&key.plane, uid);
+        let siblings = controller_of(set).and_then(|owner| owner["uid"].as_str());
+        let siblings = siblings.map(|uid| self.sets.by_index(&key.plane, uid)).unwrap_or_default();
+        let of_siblings =
+            siblings.iter().filter(|(other, _)| other != key).flat_map(|(_, s)| pods_of(meta::uid(s)));
+        let owned = self.not_doomed(pods_of(meta::uid(set)));
+        Observed {
+            set,
+            orphans: self.pods.by_index(&key.plane, &orphan_entry(&key.namespace)),
+            related: of_siblings
+                .map(|(_, pod)| pod)
+                .chain(owned.iter().map(|(_, pod)| pod.clone()))
+                .collect(),
+            owned,
+            now: Timestamp::now(),
+        }
+    }
+
+    async fn manage(
+        &self,
+        client: &Client,
+        key: &Key,
+        set: &Value,
+        manage: Manage,
+    ) -> Result<(), (&'static str, Error)> {
+        match manage {
+            Manage::Nothing => Ok(()),
+            Manage::Create(count) => {
+                let pod = &new_pod(set, &set["spec"]["template"]);
+                let made = burst(vec![(); count], |()| self.create_one(client, key, set, pod)).await.1;
+                made.map_err(|error| ("FailedCreate", error))
             }
-            Action::Adopt(pod, uid) => {
-                let references = [controller_reference(set)];
-                self.own(client, key, &pod, &json!({"metadata": {"uid": uid, "ownerReferences": references}}))
-                    .await
-            }
-            Action::Release(pod, uid) => {
-                let gone = json!([{"$patch": "delete", "uid": meta::uid(set)}]);
-                self.own(client, key, &pod, &json!({"metadata": {"uid": uid, "ownerReferences": gone}})).await
-            }
-            Action::SetStatus(status) => {
-                let options = PatchOptions::status();
-                match client.patch(&REPLICA_SETS, key.ns(), &key.name, &status_patch(&status), &options).await
-                {
-                    Ok(answer) => self.own_written.expect(key, &answer),
-                    Err(error) if error.is_not_found() => {}
-                    Err(error) => return Err(error),
-                }
-                Ok(())
+            Manage::Delete(pods) => {
+                let gone = burst(pods, |(pod, uid)| self.delete(client, set, pod, uid)).await.1;
+                gone.map_err(|error| ("FailedDelete", error))
             }
         }
     }
 
-    async fn own(&self, client: &Client, key: &Key, pod: &Key, patch: &Value) -> Result<(), Error> {
-        let patch = Patch::Strategic(patch.clone());
-        match client.patch(&PODS, pod.ns(), &pod.name, &patch, &PatchOptions::default()).await {
-            Ok(answer) => self.written.expect(key, &answer),
-            // It is gone, or another one of its name is there.
-            Err(error) if matches!(error.code(), 404 | 409 | 422) => {}
+    async fn write(&self, client: &Client, key: &Key, status: &Value) -> Result<(), Error> {
+        let options = PatchOptions::status();
+        match client.patch(&REPLICA_SETS, key.ns(), &key.name, &status_patch(status), &options).await {
+            Ok(answer) => self.own_written.expect(key, &answer),
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
         Ok(())
-    }
-
-    async fn create(&self, client: &Client, key: &Key, set: &Value, count: usize) -> Result<(), Error> {
-        let pod = new_pod(set, &set["spec"]["template"]);
-        // The first alone: where one is refused, all are.
-        self.create_one(client, key, set, &pod).await?;
-        let rest = stream::iter(1..count).map(|_| self.create_one(client, key, set, &pod));
-        rest.buffer_unordered(CONCURRENT).try_collect().await
     }
 
     async fn create_one(&self, client: &Client, key: &Key, set: &Value, pod: &Value) -> Result<(), Error> {
@@ -274,6 +340,7 @@ impl ReplicaSets {
                 self.recorder.event(client, set, EventType::Normal, "SuccessfulCreate", &message).await;
                 Ok(())
             }
+            Err(error) if namespace_terminates(&error) => Ok(()),
             Err(error) => {
                 let message = format!("Error creating: {error}");
                 self.recorder.event(client, set, EventType::Warning, "FailedCreate", &message).await;
@@ -284,7 +351,11 @@ impl ReplicaSets {
 
     async fn delete(&self, client: &Client, set: &Value, pod: Key, uid: String) -> Result<(), Error> {
         match client.delete(&PODS, pod.ns(), &pod.name, &DeleteOptions::uid(&uid)).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
+            Err(error) if !matches!(error.code(), 404 | 409) => {
+                let message = format!("Error deleting: {error}");
+                self.recorder.event(client, set, EventType::Warning, "FailedDelete", &message).await;
+                Err(error)
+            }
             _ => {
                 self.doomed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid);
                 let message = format!("Deleted pod: {}", pod.name);
@@ -298,7 +369,6 @@ impl ReplicaSets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pods::Phase;
     use freehold_machinery::PlaneId;
 
     fn set(replicas: i64) -> Value {
@@ -331,8 +401,13 @@ mod tests {
         }
     }
 
+    fn observed(set: &Value, owned: Vec<Pod>, orphans: Vec<Pod>) -> Observed<'_> {
+        let related = owned.iter().map(|(_, pod)| pod.clone()).collect();
+        Observed { set, owned, orphans, related, now: Timestamp::from_second(100).unwrap() }
+    }
+
     fn decided(set: &Value, owned: Vec<Pod>, orphans: Vec<Pod>) -> Decision {
-        decide(&Observed { set, owned, orphans, now: Timestamp::from_second(100).unwrap() })
+        decide(&observed(set, owned, orphans))
     }
 
     #[test]
@@ -340,32 +415,58 @@ mod tests {
         let ended = pod("b", |p| p.phase = Phase::Failed);
         let going = pod("c", |p| p.deleting = true);
         let decision = decided(&set(3), vec![pod("a", |_| {}), ended, going], vec![]);
-        assert_eq!(decision.actions[0], Action::Create(2));
+        assert_eq!(decision.manage, Manage::Create(2));
     }
 
     #[test]
     fn surplus_pods_go_in_the_order_of_their_worth() {
         let owned = vec![
-            pod("ready-long", ready_since(10)),
+            pod("ready-long", ready_since(-1000)),
             pod("ready-short", ready_since(90)),
-            pod("running", |_| {}),
+            pod("ready-cheap", |p| (p.ready, p.deletion_cost) = (true, -5)),
+            pod("ready-among-others", |p| (p.ready, p.node) = (true, "crowded".into())),
+            pod("running", |p| p.node = "crowded".into()),
+            pod("running-restarted", |p| p.restarts = (3, 0)),
             pod("pending", |p| p.phase = Phase::Pending),
             pod("unscheduled", |p| p.scheduled = false),
         ];
-        let decision = decided(&set(1), owned, vec![]);
-        let Action::Delete(gone) = &decision.actions[0] else { panic!("{decision:?}") };
+        // Names of nodes are empty where the test has nothing to say of them: those are one node too.
+        let mut observed = observed(&Value::Null, owned, vec![]);
+        observed.related.retain(|pod| pod.node == "crowded");
+        let gone = victims(&observed, &observed.active(), 7);
         let names: Vec<&str> = gone.iter().map(|(_, uid)| uid.as_str()).collect();
-        assert_eq!(names, ["unscheduled", "pending", "running", "ready-short"]);
+        let expected = [
+            "unscheduled",
+            "pending",
+            "running",
+            "running-restarted",
+            "ready-cheap",
+            "ready-among-others",
+            "ready-short",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]
     fn a_pod_is_available_after_it_was_ready_for_long_enough() {
-        let decision = decided(&set(2), vec![pod("a", ready_since(80)), pod("b", ready_since(96))], vec![]);
-        let Some(Action::SetStatus(status)) = decision.actions.last() else { panic!("{decision:?}") };
+        let owned =
+            vec![pod("a", ready_since(80)), pod("b", ready_since(96)), pod("c", |p| p.deleting = true)];
+        let (status, again) = status(&observed(&set(2), owned, vec![]), None);
         let expected = json!({
-            "observedGeneration": 3, "replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 2, "availableReplicas": 1,
+            "observedGeneration": 3, "replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 2,
+            "availableReplicas": 1, "terminatingReplicas": 1,
         });
-        assert_eq!((status, decision.again), (&expected, Some(Duration::from_secs(6))));
+        assert_eq!((status, again), (expected, Some(Duration::from_secs(6))));
+    }
+
+    #[test]
+    fn a_failure_is_told_until_there_is_none() {
+        let failure = Failure { reason: "FailedCreate", message: "quota".into() };
+        let mut failing = set(1);
+        failing["status"] = status(&observed(&failing, vec![], vec![]), Some(&failure)).0;
+        assert_eq!(failing["status"]["conditions"][0]["reason"], "FailedCreate");
+        assert_eq!(status(&observed(&failing, vec![], vec![]), Some(&failure)).0, failing["status"]);
+        assert!(status(&observed(&failing, vec![], vec![]), None).0["conditions"].is_null());
     }
 
     #[test]
@@ -373,19 +474,17 @@ mod tests {
         let orphan = pod("orphan", |p| p.owner.clear());
         let stranger = pod("stranger", |p| p.labels = None);
         let decision = decided(&set(1), vec![stranger.clone()], vec![orphan.clone()]);
-        assert_eq!(decision.actions[0], Action::Adopt(orphan.0, "orphan".into()));
-        assert_eq!(decision.actions[1], Action::Release(stranger.0, "stranger".into()));
-        assert!(
-            !decision.actions.iter().any(|a| matches!(a, Action::Create(_))),
-            "not before the adoption counts"
-        );
+        let expected =
+            [Claim::Adopt(orphan.0, "orphan".into()), Claim::Release(stranger.0, "stranger".into())];
+        assert_eq!(decision.claims, expected);
+        assert_eq!(decision.manage, Manage::Nothing, "not before the adoption counts");
     }
 
     #[test]
     fn a_set_that_is_being_deleted_or_makes_no_sense_makes_no_pods() {
         let mut deleting = set(3);
         deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        assert!(!decided(&deleting, vec![], vec![]).actions.iter().any(|a| matches!(a, Action::Create(_))));
+        assert_eq!(decided(&deleting, vec![], vec![]).manage, Manage::Nothing);
         for broken in [Value::Null, json!({"spec": {"selector": {"matchLabels": 3}}})] {
             assert_eq!(decided(&broken, vec![], vec![]), Decision::default());
         }

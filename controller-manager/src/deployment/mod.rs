@@ -1,6 +1,7 @@
 //! Deployments: a ReplicaSet for each pod template that a Deployment has had, scaled so that the newest takes over.
 
 mod decide;
+mod proportion;
 mod rolling;
 mod status;
 mod template;
@@ -9,12 +10,14 @@ use crate::context::{Context, Reconcile};
 use crate::expectations::Expectations;
 use crate::kinds::{DEPLOYMENTS, REPLICA_SETS};
 use crate::object::{
-    controller_of, controller_reference, labels, orphan_entry, selector, selects, status_patch,
+    controller_of, controller_reference, labels, namespace_terminates, orphan_entry, own_entry, selector,
+    selects, status_patch,
 };
+use crate::pods::PodView;
 use decide::{Action, Observed, decide};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_controller_manager_runtime::{
-    EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
+    EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
 };
 use freehold_machinery::{Value, meta};
 use jiff::Timestamp;
@@ -26,6 +29,7 @@ struct Deployments {
     planes: Planes,
     deployments: Store<Value>,
     replica_sets: Store<Value>,
+    pods: Store<PodView>,
     written: Expectations<Key>,
     own_written: Expectations<Key>,
     recorder: Recorder,
@@ -34,10 +38,8 @@ struct Deployments {
 /// Starts the controller.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let by_uid = |_: &Key, object: &Value| vec![meta::uid(object).to_owned()];
-    let mut informer = Informer::new(&context.planes, Interest::objects(DEPLOYMENTS).index(by_uid));
-    informer.enqueue_into(&queue);
-    let deployments = context.run_informer(informer);
+    context.deployments().enqueue_into(&queue);
+    let deployments = context.deployments().store();
     let (on_sets, owners) = (queue.clone(), deployments.clone());
     context.replica_sets().on_change(move |change| {
         for set in [&change.old, &change.new].into_iter().flatten() {
@@ -45,16 +47,26 @@ pub(crate) fn start(context: &mut Context) {
         }
     });
     let replica_sets = context.replica_sets().store();
+    let (on_pods, sets, owners) = (queue.clone(), replica_sets.clone(), deployments.clone());
+    context.pods().on_change(move |change| {
+        // With `Recreate` the last old pod that goes lets new ones come.
+        let Some(gone) = change.old.as_ref().filter(|_| change.new.is_none()) else { return };
+        for (key, set) in sets.by_index(&change.key.plane, &own_entry(&gone.owner)) {
+            enqueue_owner(&on_pods, &owners, &key, &set);
+        }
+    });
+    let pods = context.pods().store();
     context.resync(&deployments, &queue);
     let controller = Deployments {
         planes: context.planes.clone(),
         deployments: deployments.clone(),
         replica_sets: replica_sets.clone(),
+        pods: pods.clone(),
         written: Expectations::default(),
         own_written: Expectations::default(),
         recorder: Recorder::new("deployment-controller"),
     };
-    context.control("deployment", 8, &queue, &[&deployments, &replica_sets], controller);
+    context.control("deployment", 8, &queue, &[&deployments, &replica_sets, &pods], controller);
 }
 
 fn enqueue_owner(queue: &Arc<Queue<Key>>, deployments: &Store<Value>, set: &Key, object: &Value) {
@@ -87,24 +99,24 @@ impl Reconcile for Deployments {
             return Ok(Outcome::After(Duration::from_secs(31)));
         }
         let Some(deployment) = self.deployments.get(&key) else { return Ok(Outcome::Done) };
-        if meta::is_deleting(&deployment) {
-            return Ok(Outcome::Done);
-        }
         let owned = self.replica_sets.by_index(&key.plane, meta::uid(&deployment));
         let orphans = self.replica_sets.by_index(&key.plane, &orphan_entry(&key.namespace));
+        let uids: Vec<String> = owned.iter().map(|(_, set)| meta::uid(set).to_owned()).collect();
+        let others_run = |new: &str| {
+            let others = uids.iter().filter(|uid| *uid != new);
+            others.flat_map(|uid| self.pods.by_index(&key.plane, uid)).any(|(_, pod)| !pod.has_ended())
+        };
         let decision = decide(&Observed {
             deployment: &deployment,
+            others_run: &others_run,
             owned: owned.into_iter().map(|(_, set)| set).collect(),
             orphans: orphans.into_iter().map(|(_, set)| set).collect(),
             now: Timestamp::now(),
         });
         let client = self.planes.client(&key.plane);
-        // What fails must not keep the status from being told.
-        let mut done = Ok(());
         for action in decision.actions {
-            done = done.and(self.act(&client, &key, &deployment, action).await);
+            self.act(&client, &key, &deployment, action).await?;
         }
-        done?;
         Ok(decision.again.map_or(Outcome::Done, Outcome::After))
     }
 }
@@ -136,21 +148,27 @@ impl Deployments {
                     _ => Ok(()),
                 }
             }
-            Action::Annotate(revision) => {
-                let annotations = json!({"metadata": {"annotations": {template::REVISION: revision}}});
-                self.own(
-                    key,
-                    client.patch(&DEPLOYMENTS, ns, &key.name, &Patch::Merge(annotations), &options).await,
-                )
+            Action::PatchOwn(patch) => {
+                let patch = Patch::Merge(patch);
+                self.own(key, client.patch(&DEPLOYMENTS, ns, &key.name, &patch, &options).await)
             }
-            Action::SetStatus(status) => {
-                let options = PatchOptions::status();
-                self.own(
-                    key,
-                    client.patch(&DEPLOYMENTS, ns, &key.name, &status_patch(&status), &options).await,
-                )
+            Action::SetStatus(status, revision) => {
+                let mut patch = json!({ "status": status });
+                if let Some(revision) = revision {
+                    patch["metadata"]["annotations"][template::REVISION] = revision.into();
+                }
+                self.set_status(client, key, patch).await
+            }
+            Action::Event(kind, reason, message) => {
+                self.recorder.event(client, deployment, kind, reason, &message).await;
+                Ok(())
             }
         }
+    }
+
+    async fn set_status(&self, client: &Client, key: &Key, patch: Value) -> Result<(), Error> {
+        let options = PatchOptions::status();
+        self.own(key, client.patch(&DEPLOYMENTS, key.ns(), &key.name, &Patch::Merge(patch), &options).await)
     }
 
     fn own(&self, key: &Key, answer: Result<Value, Error>) -> Result<(), Error> {
@@ -167,18 +185,23 @@ impl Deployments {
             Ok(answer) => {
                 self.written.expect(key, &answer);
                 let (name, replicas) = (meta::name(set), set["spec"]["replicas"].as_i64().unwrap_or(0));
-                let message = format!("Scaled up replica set {name} from 0 to {replicas}");
-                self.recorder
-                    .event(client, deployment, EventType::Normal, "ScalingReplicaSet", &message)
-                    .await;
+                if replicas > 0 {
+                    let message = format!("Scaled up replica set {name} from 0 to {replicas}");
+                    let reason = "ScalingReplicaSet";
+                    self.recorder.event(client, deployment, EventType::Normal, reason, &message).await;
+                }
                 Ok(())
             }
+            Err(error) if namespace_terminates(&error) => Err(error),
             Err(error) if error.is_already_exists() => self.name_taken(client, key, deployment, set).await,
             Err(error) => {
                 let message = format!("Failed to create new replica set {:?}: {error}", meta::name(set));
                 self.recorder
                     .event(client, deployment, EventType::Warning, "ReplicaSetCreateError", &message)
                     .await;
+                if let Some(failed) = status::failed_create(deployment, message, Timestamp::now()) {
+                    self.set_status(client, key, json!({ "status": failed })).await?;
+                }
                 Err(error)
             }
         }

@@ -100,9 +100,14 @@ fn shrink(limits: Limits, new: Numbers, old: &[Numbers]) -> Vec<i64> {
     sizes
 }
 
-/// The same for `Recreate`: nothing new before nothing old is left.
-pub(super) fn recreate(limits: Limits, new: Option<Numbers>, old: &[Numbers]) -> (i64, Vec<i64>) {
-    let gone = old.iter().all(|n| n.wanted == 0 && n.present == 0);
+/// The same for `Recreate`: nothing new before nothing old is left, and while that is still waited for.
+pub(super) fn recreate(
+    limits: Limits,
+    new: Option<Numbers>,
+    old: &[Numbers],
+    waits: bool,
+) -> (i64, Vec<i64>) {
+    let gone = old.iter().all(|n| n.wanted == 0 && n.present == 0) && !waits;
     let new = if gone { limits.desired } else { new.map_or(0, |n| n.wanted) };
     (new, vec![0; old.len()])
 }
@@ -173,8 +178,12 @@ mod tests {
     #[test]
     fn recreating_waits_until_the_last_old_pod_is_gone() {
         let limits = Limits { desired: 3, surge: 0, unavailable: 1 };
-        assert_eq!(recreate(limits, None, &[n(3, 3)]), (0, vec![0]));
-        assert_eq!(recreate(limits, None, &[Numbers { wanted: 0, available: 0, present: 1 }]), (0, vec![0]));
-        assert_eq!(recreate(limits, None, &[n(0, 0)]), (3, vec![0]));
+        assert_eq!(recreate(limits, None, &[n(3, 3)], false), (0, vec![0]));
+        assert_eq!(recreate(limits, None, &[n(0, 0)], true), (0, vec![0]));
+        assert_eq!(
+            recreate(limits, None, &[Numbers { wanted: 0, available: 0, present: 1 }], false),
+            (0, vec![0])
+        );
+        assert_eq!(recreate(limits, None, &[n(0, 0)], false), (3, vec![0]));
     }
 }

@@ -12,8 +12,15 @@ pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 /// How many pods the Deployment may have at most.
 pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
+/// Asks for a revision to go back to.
+pub(super) const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+/// The revisions that a ReplicaSet had before.
+const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// The longest history.
+const MAX_HISTORY: usize = 2000;
 /// Annotations of a Deployment that its ReplicaSets don't get.
-const KEPT: &[&str] = &[REVISION, DESIRED, MAX, "kubectl.kubernetes.io/last-applied-configuration"];
+const KEPT: &[&str] =
+    &[REVISION, HISTORY, DESIRED, MAX, ROLLBACK, "kubectl.kubernetes.io/last-applied-configuration"];
 /// Letters of a hash: no vowels, so that no words come out.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -56,12 +63,8 @@ pub(super) fn replica_set(deployment: &Value, replicas: i64, max: i64, revision:
     let mut selector = deployment["spec"]["selector"].clone();
     selector["matchLabels"][HASH_LABEL] = hash.clone().into();
     let mut annotations = json!({});
-    for (key, value) in
-        deployment.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten()
-    {
-        if !KEPT.contains(&key.as_str()) {
-            annotations[key] = value.clone();
-        }
+    for (key, value) in annotations_of(deployment) {
+        annotations[key] = value.clone();
     }
     annotations[REVISION] = revision.to_string().into();
     annotations[DESIRED] = deployment["spec"]["replicas"].as_i64().unwrap_or(1).to_string().into();
@@ -82,6 +85,48 @@ pub(super) fn replica_set(deployment: &Value, replicas: i64, max: i64, revision:
             "template": template,
         },
     })
+}
+
+/// The annotations of a Deployment, or of its ReplicaSet, that the other one has too.
+pub(super) fn annotations_of(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let all = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    all.into_iter().flatten().map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| !KEPT.contains(key))
+}
+
+/// The annotation with a ReplicaSet's earlier revisions, when it is about to get another one.
+pub(super) fn history(set: &Value) -> Option<(&'static str, String)> {
+    let last = meta::annotation(set, REVISION)?;
+    let mut all: Vec<&str> =
+        meta::annotation(set, HISTORY).unwrap_or_default().split(',').filter(|r| !r.is_empty()).collect();
+    all.push(last);
+    let length = |all: &[&str]| all.iter().map(|r| r.len() + 1).sum::<usize>();
+    while length(&all) > MAX_HISTORY && all.len() > 1 {
+        all.remove(0);
+    }
+    Some((HISTORY, all.join(",")))
+}
+
+/// The patch that brings a Deployment back to a ReplicaSet's template and annotations.
+pub(super) fn rolled_back(deployment: &Value, set: &Value) -> Value {
+    let template = replacing(&deployment["spec"]["template"], &without_hash(&set["spec"]["template"]));
+    let mut annotations = json!({ROLLBACK: null});
+    for (key, _) in annotations_of(deployment) {
+        annotations[key] = Value::Null;
+    }
+    for (key, value) in annotations_of(set) {
+        annotations[key] = value.clone();
+    }
+    json!({"metadata": {"annotations": annotations}, "spec": {"template": template}})
+}
+
+/// The merge patch that makes one value of another.
+fn replacing(from: &Value, to: &Value) -> Value {
+    let (Some(from), Some(wanted)) = (from.as_object(), to.as_object()) else { return to.clone() };
+    let gone = from.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = wanted
+        .iter()
+        .map(|(key, value)| (key.clone(), from.get(key).map_or(value.clone(), |f| replacing(f, value))));
+    Value::Object(gone.chain(kept).collect())
 }
 
 /// The revision of a ReplicaSet, 0 where it has none.
