@@ -7,6 +7,7 @@
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
+mod controllers;
 mod crds;
 mod dedicated;
 mod document;
@@ -143,6 +144,8 @@ pub(crate) enum Part {
     Crds,
     /// One plane of very many objects.
     Large,
+    /// Deletions of much at once.
+    Controllers,
     /// Planes by the thousand.
     Planes,
     /// Dedicated pairs.
@@ -153,7 +156,7 @@ impl Part {
     /// The servers that a part makes sense for.
     fn kinds(self) -> &'static [Kind] {
         match self {
-            Self::Large | Self::Planes | Self::Dedicated => &Kind::FREEHOLD,
+            Self::Large | Self::Controllers | Self::Planes | Self::Dedicated => &Kind::FREEHOLD,
             _ => &Kind::ALL,
         }
     }
@@ -177,6 +180,7 @@ impl Part {
             Self::Mixed => mixed::measure(kind, options, report).await,
             Self::Crds => crds::measure(kind, options, report).await,
             Self::Large => large::measure(kind, options, report).await,
+            Self::Controllers => controllers::measure(kind, options, report).await,
             Self::Planes => planes::measure(kind, options, report).await,
             Self::Dedicated => dedicated::measure(kind, options, report).await,
         }
