@@ -8,6 +8,7 @@ mod audit;
 mod authentication;
 mod backup;
 mod bad_input;
+mod controllers;
 mod crds;
 mod dedicated;
 mod deletion;
