@@ -7,7 +7,7 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::{ENDPOINT_SLICES, ENDPOINTS, SERVICES};
 use crate::object::{controller_reference, items, selects, text};
 use crate::pods::PodView;
-use freehold_client::{Client, Error, Resource};
+use freehold_client::{Client, DeleteOptions, Error, Resource};
 use freehold_controller_manager_runtime::{
     Change, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
 };
@@ -17,6 +17,11 @@ use std::sync::Arc;
 
 /// Endpoints that a Service has at most.
 const MAX: usize = 1000;
+/// The label of what belongs to a Service without an address.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// Who made Endpoints: nobody mirrors them into slices.
+const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const ENDPOINTS_MANAGER: &str = "endpoint-controller";
 /// Who made a slice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
@@ -46,10 +51,10 @@ fn metadata(service: &Value, name: String, extra: &[(&str, &str)]) -> Value {
     for (key, value) in extra {
         labels.insert((*key).to_owned(), (*value).into());
     }
-    json!({
-        "name": name, "namespace": meta::namespace(service), "labels": labels,
-        "ownerReferences": [controller_reference(service)],
-    })
+    if text(service, "/spec/clusterIP") == "None" {
+        labels.insert(HEADLESS.to_owned(), "".into());
+    }
+    json!({"name": name, "namespace": meta::namespace(service), "labels": labels})
 }
 
 fn target(key: &Key, pod: &PodView) -> Value {
@@ -100,7 +105,7 @@ fn endpoints(service: &Value, pods: &[Pod]) -> Value {
     let ports = ports(service, pods);
     let subsets = if subset == json!({}) { json!([]) } else { json!([subset]) };
     let mut made = json!({
-        "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata(service, meta::name(service).into(), &[]),
+        "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata(service, meta::name(service).into(), &[(ENDPOINTS_MANAGED_BY, ENDPOINTS_MANAGER)]),
         "subsets": subsets,
     });
     if !ports.is_empty() && !pods.is_empty() {
@@ -126,9 +131,10 @@ fn slice(service: &Value, pods: &[Pod]) -> Value {
     };
     let name = meta::name(service);
     let labels = [("kubernetes.io/service-name", name), (MANAGED_BY, MANAGER)];
+    let mut metadata = metadata(service, format!("{name}-{}", family.to_lowercase()), &labels);
+    metadata["ownerReferences"] = json!([controller_reference(service)]);
     json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": metadata(service, format!("{name}-{}", family.to_lowercase()), &labels),
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
         "addressType": family,
         "endpoints": pods.iter().filter_map(endpoint).collect::<Vec<_>>(),
         "ports": ports(service, pods),
@@ -169,7 +175,7 @@ impl Reconcile for Services {
     type Key = Key;
 
     async fn reconcile(&self, key: Key) -> Reconciled {
-        let Some(service) = self.services.get(&key) else { return Ok(Outcome::Done) };
+        let Some(service) = self.services.get(&key) else { return self.remove(&key).await };
         let Some(selector) = service_selector(&service).filter(|_| !meta::is_deleting(&service)) else {
             return Ok(Outcome::Done);
         };
@@ -180,6 +186,17 @@ impl Reconcile for Services {
             write(&client, &resource, wanted).await?;
         }
         Ok(Outcome::Done)
+    }
+}
+
+impl Services {
+    /// Endpoints go with their Service, which does not own them, also those that somebody wrote by hand.
+    async fn remove(&self, key: &Key) -> Reconciled {
+        let client = self.planes.client(&key.plane);
+        match client.delete(&ENDPOINTS, key.ns(), &key.name, &DeleteOptions::default()).await {
+            Err(error) if !matches!(error.code(), 404 | 409) => Err(error.into()),
+            _ => Ok(Outcome::Done),
+        }
     }
 }
 

@@ -38,14 +38,17 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Reads `spec.strategy.rollingUpdate`; 25 % each where it is absent. Both 0 would stop every rollout, so then one
-    /// pod may be unavailable.
+    /// pod may be unavailable. `Recreate` has neither.
     pub(super) fn of(deployment: &Value) -> Self {
         let spec = &deployment["spec"];
         let desired = spec["replicas"].as_i64().unwrap_or(1).max(0);
+        if spec["strategy"]["type"] == "Recreate" {
+            return Self { desired, surge: 0, unavailable: 0 };
+        }
         let rolling = &spec["strategy"]["rollingUpdate"];
         let surge = resolve(&rolling["maxSurge"], desired, true);
-        let unavailable = resolve(&rolling["maxUnavailable"], desired, false).min(desired);
-        let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+        let unavailable = resolve(&rolling["maxUnavailable"], desired, false);
+        let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable }.min(desired);
         Self { desired, surge, unavailable }
     }
 

@@ -73,8 +73,15 @@ pub(super) fn status(facts: &Facts<'_>) -> (Value, Option<Duration>) {
     if facts.all.iter().all(counted) {
         status["terminatingReplicas"] = sum("terminatingReplicas").into();
     }
+    // In the order in which kube-controller-manager comes to them.
+    let created = matches!(facts.course, Course::Created(_));
+    if !created {
+        set(&mut status, availability(available, limits), facts.now);
+    }
     let again = progress(&mut status, facts);
-    set(&mut status, availability(available, limits), facts.now);
+    if created {
+        set(&mut status, availability(available, limits), facts.now);
+    }
     if facts.course != Course::Settled {
         failures(&mut status, facts);
     }

@@ -190,7 +190,17 @@ fn is_settled(object: &Value) -> bool {
 /// Writes the status of each pod as its label `play` asks; gives whether there was any to write.
 fn play(kubectl: &Kubectl, all: &Value) -> bool {
     let mut changed = Vec::new();
-    for pod in items(all).iter().filter(|o| o["kind"] == "Pod" && text(o, "/status/phase") == "Pending") {
+    let pods = || items(all).iter().filter(|o| o["kind"] == "Pod");
+    let ending = pods().filter(|p| p["metadata"].get("deletionTimestamp").is_some());
+    let ending: Vec<String> = ending.map(name).collect();
+    if !ending.is_empty() {
+        // The node says that they have ended.
+        let mut delete = vec!["delete", "pods", "--grace-period=0", "--force", "--ignore-not-found"];
+        delete.extend(ending.iter().map(String::as_str));
+        kubectl.run(&delete);
+        return true;
+    }
+    for pod in pods().filter(|p| text(p, "/status/phase") == "Pending") {
         let index = text(pod, "/metadata/annotations/batch.kubernetes.io~1job-completion-index");
         let fate = text(pod, "/metadata/labels/play");
         let (phase, code) = match fate {
@@ -205,7 +215,8 @@ fn play(kubectl: &Kubectl, all: &Value) -> bool {
         let mut pod = pod.clone();
         let at = "2026-01-01T00:00:00Z";
         let ip = address(pod_order(&pod));
-        for (field, value) in [("phase", json!(phase)), ("podIP", json!(ip)), ("podIPs", json!([{"ip": ip}]))] {
+        for (field, value) in [("phase", json!(phase)), ("podIP", json!(ip)), ("podIPs", json!([{"ip": ip}]))]
+        {
             pod["status"][field] = value;
         }
         if phase == "Running" {
@@ -257,6 +268,7 @@ fn normal(kubectl: &Kubectl) -> Value {
     let chance = [
         (Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").expect("a pattern"), "TIME"),
         (Regex::new(r"(HASH-\w+|-\d|job|plain|all|first|strict|each|failing|later|twice)-[bcdfghjklmnpqrstvwxz2456789]{5}\b").expect("a pattern"), "$1-RANDOM"),
+        (Regex::new(r"kube-api-access-\w{5}").expect("a pattern"), "kube-api-access-RANDOM"),
         (Regex::new(r"uid of Pod/[^\x22]*").expect("a pattern"), "uid of Pod"),
     ];
     let mut lists: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -274,7 +286,8 @@ fn normal(kubectl: &Kubectl) -> Value {
         let about =
             format!("{}/{}", text(event, "/involvedObject/kind"), text(event, "/involvedObject/name"));
         let line = format!("{} {about} {}", text(event, "/type"), text(event, "/reason"));
-        if !matches!(text(event, "/involvedObject/kind"), "Pod") {
+        // What is said of a moment in between depends on who was quicker.
+        if text(event, "/involvedObject/kind") != "Pod" && text(event, "/reason") != "NoPods" {
             events.insert(said(&line.into(), &words, &chance).as_str().unwrap_or_default().to_owned());
         }
     }
