@@ -63,11 +63,14 @@ bench: tools
 	$(if $(ARGS),,FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench-size --write)
 
 # Runs the tests named in tests/conformance/suites, and writes tests/conformance/results.json; ARGS="--only ResourceQuota"
-# runs some and only prints. Fails if a test fails that passed before.
+# runs some and only prints. Fails if a test fails that passed before. Then Freehold's controllers and kube-controller-manager are
+# given the same objects, each in a project of its own, and what they make of them is compared.
 conformance: tools $(TOOLS)/bin/e2e.test $(TOOLS)/bin/agnhost
 	@tools/get kube-controller-manager
 	cargo build --release -p freehold-cli -p freehold-tests-conformance
 	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-conformance $(ARGS)
+	$(if $(ARGS),,FREEHOLD_CONTROLLERS_LIVE=1 FREEHOLD_BIN=$(CURDIR)/target/release/freehold \
+	  cargo test -p freehold-tests-conformance --test controllers)
 
 # Kubernetes' end-to-end tests and what runs them; built again when their version changes. This takes a quarter of an hour.
 $(TOOLS)/bin/e2e.test: tests/conformance/go.mod
