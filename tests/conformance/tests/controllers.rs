@@ -260,6 +260,8 @@ fn normal(kubectl: &Kubectl) -> Value {
     let chance = [
         (Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").expect("a pattern"), "TIME"),
         (Regex::new(r"(HASH-\w+|-\d|job|plain|all|first|strict|each|failing|later|twice)-[bcdfghjklmnpqrstvwxz2456789]{5}\b").expect("a pattern"), "$1-RANDOM"),
+        // Of one that is gone nothing tells the template.
+        (Regex::new(r"ReplicaSet/([a-z]+)-[bcdfghjklmnpqrstvwxz2456789]{5,10}\b").expect("a pattern"), "ReplicaSet/$1-GONE"),
         (Regex::new(r"kube-api-access-\w{5}").expect("a pattern"), "kube-api-access-RANDOM"),
         (Regex::new(r"uid of Pod/[^\x22]*").expect("a pattern"), "uid of Pod"),
     ];
