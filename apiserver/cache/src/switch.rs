@@ -16,7 +16,7 @@ use freehold_machinery::PlaneId;
 use std::{collections::HashMap, iter::Peekable, sync::Arc, vec::IntoIter};
 
 /// Events that are taken in before others get their turn and their look at the hub, give or take one revision.
-const AT_ONCE: usize = 256;
+const AT_ONCE: usize = 128;
 
 impl Cache {
     /// Takes in events of one or several revisions.

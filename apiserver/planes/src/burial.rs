@@ -15,7 +15,7 @@ use futures_util::future::try_join_all;
 /// Keys that one commit removes: each is expected to be as it was found.
 const STEP: usize = MAX_OPERATIONS / 2;
 /// Commits that are under way at once.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 2;
 
 /// Where the notes are.
 const NOTES: &str = "buried";

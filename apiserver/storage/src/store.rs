@@ -100,7 +100,7 @@ pub const MAX_OPERATIONS: usize = 128;
 /// How many bytes the values of a [`Commit`] can have together.
 pub const MAX_VALUE_BYTES: usize = 2 << 20;
 /// How many keys [`Store::clear`] removes at one revision.
-pub const CLEAR_STEP: usize = 500;
+pub const CLEAR_STEP: usize = 250;
 /// How long a key can be, in bytes.
 pub const MAX_KEY_BYTES: usize = 4 << 10;
 

@@ -20,6 +20,8 @@ const RESTORES: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectrestores");
 const NAMESPACE: &str = "default";
 const LARGE: &str = "large";
+/// As large, and restored, after which it has next to nothing of its own.
+const RESTORED: &str = "restored";
 const FORK: &str = "large-fork";
 const SMALL: &str = "small";
 /// How many objects are made at once.
@@ -45,23 +47,26 @@ pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) 
     let subject = Subject::start(kind, options)?;
     let root = subject.root();
     let projects = Projects::open(root.clone()).await?;
-    for name in [LARGE, SMALL] {
+    for name in [LARGE, RESTORED, SMALL] {
         projects.make(name, "Shared").await?;
     }
-    let large = root.at(&format!("/projects/{LARGE}"));
     let small = root.at(&format!("/projects/{SMALL}"));
     small.request(&CONFIG_MAPS.create(NAMESPACE, "first")).await?;
-    let title = format!("One plane of {} ConfigMaps of 1 KiB", options.large);
+    let title = format!("Two planes of {} ConfigMaps of 1 KiB", options.large);
     let memory = |row: &'static str| (title.clone(), row);
     resident(&subject, options, memory("resident memory of the server before"), report).await?;
-    let requests = (0..options.large).map(|i| CONFIG_MAPS.create(NAMESPACE, &format!("object-{i:06}")));
-    let filled = load::send_all(&subject, &large, requests, FILL).await?;
-    report.add(&title, "server CPU of each create in it", kind, filled.cpu);
-    resident(&subject, options, memory("resident memory with it"), report).await?;
+    for name in [LARGE, RESTORED] {
+        let plane = root.at(&format!("/projects/{name}"));
+        let requests = (0..options.large).map(|i| CONFIG_MAPS.create(NAMESPACE, &format!("object-{i:06}")));
+        let filled = load::send_all(&subject, &plane, requests, FILL).await?;
+        report.add(&title, "server CPU of each create in them", kind, filled.cpu);
+    }
+    resident(&subject, options, memory("resident memory with them"), report).await?;
 
     let mut beside = Beside { subject: &subject, small, created: 0, title: title.clone() };
     beside.during("nothing", async { Ok(()) }, report).await?;
-    beside.during("snapshot", done(&root, &SNAPSHOTS, "s", json!({}), "Ready"), report).await?;
+    beside.during("snapshot", done(&root, &SNAPSHOTS, "s", LARGE, json!({}), "Ready"), report).await?;
+    done(&root, &SNAPSHOTS, "t", RESTORED, json!({}), "Ready").await?;
     let from = json!({"from": {"project": LARGE, "snapshot": "s"}});
     beside.during("fork", async { projects.make_as(FORK, from).await.map(drop) }, report).await?;
     let fork = root.at(&format!("/projects/{FORK}"));
@@ -71,16 +76,20 @@ pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) 
     };
     beside.during("first request to the fork", read, report).await?;
     resident(&subject, options, memory("resident memory with the fork in use"), report).await?;
-    let of = json!({"snapshotRef": {"name": "s"}});
-    beside.during("restore", done(&root, &RESTORES, "r", of, "Completed"), report).await?;
-    for (what, name) in [("delete of the fork", FORK), ("delete", LARGE)] {
+    let of = json!({"snapshotRef": {"name": "t"}});
+    beside.during("restore", done(&root, &RESTORES, "r", RESTORED, of, "Completed"), report).await?;
+    for (what, name) in
+        [("delete of the fork", FORK), ("delete", LARGE), ("delete of the restored one", RESTORED)]
+    {
         beside.during(what, async { projects.delete(name).await.map(drop) }, report).await?;
     }
-    let snapshot = async {
-        root.delete(&SNAPSHOTS, Some(&home()), "s", &freehold_client::DeleteOptions::default()).await?;
+    let snapshots = async {
+        for name in ["s", "t"] {
+            root.delete(&SNAPSHOTS, Some(&home()), name, &freehold_client::DeleteOptions::default()).await?;
+        }
         Ok(())
     };
-    beside.during("delete of the snapshot", snapshot, report).await?;
+    beside.during("delete of the snapshots", snapshots, report).await?;
     resident(&subject, options, memory("resident memory after all of it was deleted"), report).await
 }
 
@@ -100,15 +109,16 @@ async fn resident(
     Ok(())
 }
 
-/// Makes a snapshot or restore of the large project, and waits until its status has a phase.
+/// Makes a snapshot or restore of a project, and waits until its status has a phase.
 async fn done(
     root: &Client,
     resource: &Resource,
     name: &str,
+    project: &str,
     more: serde_json::Value,
     phase: &str,
 ) -> Result<()> {
-    let mut spec = json!({"projectRef": {"name": LARGE}});
+    let mut spec = json!({"projectRef": {"name": project}});
     if let (Some(spec), serde_json::Value::Object(more)) = (spec.as_object_mut(), more) {
         spec.extend(more);
     }
