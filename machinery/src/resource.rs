@@ -38,6 +38,8 @@ pub struct ResourceType {
     pub storage: StorageAs,
     /// The structural schema, compiled on first use.
     pub schema: LazySchema,
+    /// The schema of the version in which objects are stored, where that is another version of a CRD.
+    pub stored_schema: Option<LazySchema>,
     /// What is published about the schema, with descriptions.
     pub openapi: Documentation,
     /// Columns of a Table after `Name`, in order. Empty: `Age` alone.

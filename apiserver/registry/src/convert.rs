@@ -1,30 +1,53 @@
 //! Between the stored version of an object and the version that was asked for.
 
-use crate::{Object, validate};
+use crate::Object;
 use freehold_apiserver_cache::Entry;
-use freehold_machinery::{ResourceType, Result, Status, Value, resource::Conversion};
+use freehold_machinery::{
+    ResourceType, Result, Status, Value,
+    resource::Conversion,
+    schema::{self, Schema},
+};
 use serde_json::json;
 use std::sync::Arc;
 
 /// An entry in the version of `ty`. The bytes are passed on as they are where the versions agree.
 ///
 /// What was written before revision `since`, at which the schema may have changed, is pruned and defaulted by the schema
-/// as it is now.
+/// of its version as it is now.
 pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Object> {
     let outdated = ty.custom && entry.modified < since;
     if is_stored(ty) && !outdated {
         return Ok(Object::Cached(entry));
     }
     let kept = entry.value();
-    let mut value = to_served(ty, kept.clone())?;
-    if outdated {
-        validate::prune(ty, &mut value);
-        validate::default(ty, &mut value);
-        if value == kept {
-            return Ok(Object::Cached(entry));
-        }
+    let mut value = kept.clone();
+    if outdated && let Some(schema) = schema_of(ty, entry.field("apiVersion")) {
+        schema::prune(&mut value, schema, true);
+        schema::default(&mut value, schema);
     }
-    Ok(Object::Value(Arc::new(value)))
+    let value = to_served(ty, value)?;
+    if value == kept { Ok(Object::Cached(entry)) } else { Ok(Object::Value(Arc::new(value))) }
+}
+
+/// The schema of a version of a CRD: the served one, or that in which objects are stored.
+fn schema_of<'t>(ty: &'t ResourceType, api_version: &str) -> Option<&'t Arc<Schema>> {
+    if !ty.custom {
+        None
+    } else if api_version == ty.api_version() {
+        ty.schema.get()
+    } else if api_version == ty.storage.api_version {
+        ty.stored_schema.as_ref()?.get()
+    } else {
+        None
+    }
+}
+
+/// Prunes and defaults what was brought into the version in which it is stored, as who reads it in that version sees it.
+pub(crate) fn settle_stored(ty: &ResourceType, object: &mut Value) {
+    if let Some(schema) = ty.stored_schema.as_ref().and_then(|schema| schema.get()) {
+        schema::prune(object, schema, true);
+        schema::default(object, schema);
+    }
 }
 
 /// An entry as whoever looks at several planes sees it: as [`out`], but as it is stored where a webhook would have to
@@ -45,7 +68,7 @@ pub(crate) fn is_stored(ty: &ResourceType) -> bool {
     }
 }
 
-/// From the stored version to the served one.
+/// From any version to the served one.
 pub(crate) fn to_served(ty: &ResourceType, object: Value) -> Result<Value> {
     convert(ty, object, &ty.api_version())
 }
@@ -74,6 +97,10 @@ fn convert(ty: &ResourceType, mut object: Value, to: &str) -> Result<Value> {
     }
     object["apiVersion"] = to.into();
     object["kind"] = ty.kind.clone().into();
+    // What one version has and the other has not is not shown there, nor kept.
+    if let Some(schema) = schema_of(ty, to) {
+        schema::prune(&mut object, schema, true);
+    }
     Ok(object)
 }
 
@@ -137,6 +164,43 @@ fn autoscalers(object: &mut Value, to: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use freehold_machinery::crd;
+
+    /// Versions of one definition: v1, in which objects are stored and which may not be served, and v2.
+    fn versions(v1_served: bool) -> Vec<Arc<ResourceType>> {
+        let version = |name: &str, served: bool, fields: Value| {
+            let spec = json!({"type": "object", "properties": fields});
+            let schema = json!({"type": "object", "properties": {"spec": spec}});
+            json!({"name": name, "served": served, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}})
+        };
+        let one = json!({"both": {"type": "string"}, "old": {"type": "string"}, "at": {"type": "string", "default": "v1"}});
+        let two = json!({"both": {"type": "string"}, "new": {"type": "string"}, "at": {"type": "string", "default": "v2"}});
+        let definition = json!({"spec": {"group": "g.io", "scope": "Cluster", "names": {"plural": "ts", "kind": "T"},
+            "versions": [version("v1", v1_served, one), version("v2", true, two)]}});
+        crd::compile(&definition).unwrap()
+    }
+
+    #[test]
+    fn versions_that_need_no_webhook_show_what_their_schemas_know() {
+        for v1_served in [true, false] {
+            let types = versions(v1_served);
+            let v2 = types.last().unwrap();
+            let sent = json!({"apiVersion": "g.io/v2", "kind": "T", "spec": {"both": "b", "new": "n"}});
+            let mut stored = to_stored(v2, sent).unwrap();
+            settle_stored(v2, &mut stored);
+            let kept = json!({"apiVersion": "g.io/v1", "kind": "T", "spec": {"both": "b", "at": "v1"}});
+            assert_eq!(stored, kept);
+            let shown = to_served(
+                v2,
+                json!({"apiVersion": "g.io/v1", "kind": "T", "spec": {"both": "b", "old": "o"}}),
+            );
+            assert_eq!(
+                shown.unwrap()["spec"],
+                json!({"both": "b"}),
+                "defaults are those of the stored version"
+            );
+        }
+    }
 
     #[test]
     fn an_event_keeps_its_content_in_both_versions() {

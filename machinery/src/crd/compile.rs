@@ -23,18 +23,37 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 /// # Errors
 /// A schema that can't be read is refused; [`validate`](super::validate) finds everything else that is wrong.
 pub fn compile(crd: &Value) -> Result<Vec<Arc<ResourceType>>, Vec<FieldError>> {
-    let served = versions(crd).iter().enumerate().filter(|(_, v)| flag(v, "served"));
-    served.map(|(index, version)| compile_version(crd, index, version).map(Arc::new)).collect()
+    let versions = versions(crd).iter().enumerate();
+    let mut types = Vec::new();
+    // The schema of the storage version, which the others need too.
+    let mut stored = None;
+    for (index, version) in versions {
+        let (served, is_stored) = (flag(version, "served"), flag(version, "storage"));
+        if !served && !is_stored {
+            continue;
+        }
+        let schema = compile_schema(version, index)?;
+        if is_stored {
+            stored = schema.clone();
+        }
+        if served {
+            types.push((is_stored, compile_version(crd, version, schema)));
+        }
+    }
+    let with_stored = |(is_stored, mut ty): (bool, ResourceType)| {
+        ty.stored_schema = stored.as_ref().filter(|_| !is_stored).map(lazy);
+        Arc::new(ty)
+    };
+    Ok(types.into_iter().map(with_stored).collect())
 }
 
-fn compile_version(crd: &Value, index: usize, version: &Value) -> Result<ResourceType, Vec<FieldError>> {
+fn compile_version(crd: &Value, version: &Value, schema: Option<Document>) -> ResourceType {
     let spec = given(crd, "spec").unwrap_or(&Value::Null);
     let accepted = crd.pointer("/status/acceptedNames").filter(|n| !text(n, "plural").is_empty());
     let names = accepted.or(given(spec, "names")).unwrap_or(&Value::Null);
     let (group, name, kind) = (text(spec, "group"), text(version, "name"), text(names, "kind"));
     let gvk = GroupVersionKind { group: group.into(), version: name.into(), kind: kind.into() };
-    let (schema, openapi) = compile_schema(version, index)?;
-    Ok(ResourceType {
+    ResourceType {
         group: group.to_owned(),
         version: name.to_owned(),
         kind: kind.to_owned(),
@@ -47,8 +66,9 @@ fn compile_version(crd: &Value, index: usize, version: &Value) -> Result<Resourc
         verbs: VERBS.to_vec(),
         subresources: subresources(version, gvk),
         storage: storage(spec, names),
-        schema,
-        openapi,
+        schema: schema.as_ref().map_or_else(|| LazySchema::ready(None), lazy),
+        stored_schema: None,
+        openapi: schema.map_or(Documentation::None, Documentation::Schema),
         columns: list(version, "additionalPrinterColumns").iter().map(column).collect(),
         selectable_fields: list(version, "selectableFields")
             .iter()
@@ -60,14 +80,14 @@ fn compile_version(crd: &Value, index: usize, version: &Value) -> Result<Resourc
         terminating: crate::meta::is_deleting(crd),
         contexts: contexts(crd),
         hash: content_hash(crd, spec, names, name),
-    })
+    }
 }
 
 /// The schema is read once to see that it can be, and kept packed until the first use: most types of most planes are
 /// never used.
-fn compile_schema(version: &Value, index: usize) -> Result<(LazySchema, Documentation), Vec<FieldError>> {
+fn compile_schema(version: &Value, index: usize) -> Result<Option<Document>, Vec<FieldError>> {
     let Some(source) = version.pointer("/schema/openAPIV3Schema").filter(|s| !s.is_null()) else {
-        return Ok((LazySchema::ready(None), Documentation::None));
+        return Ok(None);
     };
     schema::parse(source).map_err(|mut errors| {
         for error in &mut errors {
@@ -75,10 +95,13 @@ fn compile_schema(version: &Value, index: usize) -> Result<(LazySchema, Document
         }
         errors
     })?;
-    let document = Document::new(source);
+    Ok(Some(Document::new(source)))
+}
+
+/// A schema that is unpacked when it is first asked for.
+fn lazy(document: &Document) -> LazySchema {
     let packed = document.clone();
-    let lazy = LazySchema::new(move || schema::parse(&packed.read()).ok());
-    Ok((lazy, Documentation::Schema(document)))
+    LazySchema::new(move || schema::parse(&packed.read()).ok())
 }
 
 fn subresources(version: &Value, own: GroupVersionKind) -> Vec<Subresource> {

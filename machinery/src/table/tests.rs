@@ -32,6 +32,7 @@ fn resource_type(group: &str, plural: &str, columns: Vec<Column>) -> ResourceTyp
             conversion: Conversion::None,
         },
         schema: LazySchema::ready(None),
+        stored_schema: None,
         openapi: Documentation::None,
         columns,
         selectable_fields: vec![],

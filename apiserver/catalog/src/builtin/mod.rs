@@ -85,6 +85,7 @@ fn resource_type(group: &GroupData, data: &KindData, printed: &printed::Printed)
         subresources: data.subresources.iter().map(|sub| subresource(group, data, sub)).collect(),
         storage: storage(group, data),
         schema: lazy_schema(definition.clone()),
+        stored_schema: None,
         openapi: Documentation::BuiltIn(definition),
         columns: data
             .columns
