@@ -5,6 +5,7 @@ use crate::{
     audit::AuditConfig,
     authentication::{Authentication, AuthenticationConfig},
     backend::{LocalBackend, Policies},
+    credentials::WebhookCredentials,
     host::Host,
     lookup::Lookup,
     reload::{Follower, Material, Source},
@@ -12,6 +13,7 @@ use crate::{
     webhooks::Hooks,
 };
 use anyhow::{Context, Result};
+use freehold_apiserver_admission::{Chain, Switches};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Auditor, Trail};
 use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
@@ -94,6 +96,10 @@ pub struct Config {
     pub limits: Limits,
     /// Where webhooks and aggregated servers of planes may be.
     pub networks: Networks,
+    /// Which admission plugins run.
+    pub admission: Switches,
+    /// Who this server is to webhooks.
+    pub webhook_credentials: WebhookCredentials,
     /// How much history is kept of a store that others use too, an etcd: the core servers see to that. One that is this
     /// server's own looks after it itself.
     pub history: Option<Retention>,
@@ -216,8 +222,9 @@ impl Config {
         let services = Arc::new(CachedServices(cache.clone()));
         let outbound =
             Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()));
-        let webhooks = Arc::new(Hooks(outbound.clone()));
-        let registry = Arc::new(Registry::new(self.store.clone(), cache.clone(), policies, webhooks));
+        let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
+        let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
+        let registry = Arc::new(registry.with_admission(Chain::new(&self.admission)));
         let aggregator = Aggregator::start(
             cache.clone(),
             outbound.clone(),

@@ -1,17 +1,29 @@
 //! Webhooks of planes, reached through [`Outbound`].
 
+use crate::credentials::{Credential, WebhookCredentials};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_outbound::{Destination, Host, Outbound, Trust};
 use freehold_apiserver_registry::{At, ClientConfig, Question, Webhooks};
 use freehold_machinery::PlaneId;
+use http::{HeaderMap, header};
 use std::sync::Arc;
 
 /// Characters of an answer that an error repeats.
 const SHOWN: usize = 1024;
 
 /// Asks webhooks, in the words of client-go where that fails.
-pub(crate) struct Hooks(pub(crate) Arc<Outbound>);
+pub(crate) struct Hooks {
+    outbound: Arc<Outbound>,
+    credentials: WebhookCredentials,
+}
+
+impl Hooks {
+    /// Reaches webhooks through `outbound`, as who the credentials say.
+    pub(crate) fn new(outbound: Arc<Outbound>, credentials: WebhookCredentials) -> Self {
+        Self { outbound, credentials }
+    }
+}
 
 #[async_trait]
 impl Webhooks for Hooks {
@@ -23,15 +35,17 @@ impl Webhooks for Hooks {
             At::Url { host, port, .. } => Host::Url { host: host.clone(), port: *port },
         };
         let trust = if client.ca.is_empty() { Trust::System } else { Trust::Bundle(client.ca.clone()) };
-        let destination = Destination { plane: plane.clone(), host, trust, identity: None };
+        let Credential { identity, authorization } = self.credentials.of_webhook(question.plugin, &client.at);
+        let destination = Destination { plane: plane.clone(), host, trust, identity };
         let told = match question.told {
             true => format!("?timeout={}s", question.timeout.as_secs()),
             false => String::new(),
         };
         let path = format!("{}{told}", client.path);
-        let none = http::HeaderMap::new();
+        let authorization = authorization.map(|value| (header::AUTHORIZATION, value));
+        let headers: HeaderMap = authorization.into_iter().collect();
         let Question { body, timeout, max, .. } = question;
-        match self.0.call(&destination, &path, body, &none, timeout, max).await {
+        match self.outbound.call(&destination, &path, body, &headers, timeout, max).await {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(answer.body),
             Ok(answer) => Err(refused(answer.status, &answer.body)),
             Err(error) => Err(format!("Post \"{}{told}\": {error}", client.url())),

@@ -22,6 +22,8 @@ pub(crate) struct Args {
     cache: crate::memory::CacheArgs,
     #[command(flatten)]
     outbound: crate::outbound::OutboundArgs,
+    #[command(flatten)]
+    admission: crate::admission::AdmissionArgs,
     /// Serve all planes, with these authorities and keys (as `freehold pki` makes them), which all servers on this etcd
     /// share.
     #[arg(long, value_name = "DIR", conflicts_with = "plane")]
@@ -140,6 +142,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 host: &args.host,
                 cache: args.cache.options(),
                 networks: args.outbound.networks.clone(),
+                admission: &args.admission,
                 history: args.history.retention(),
                 authentication: args.authentication.config(),
                 audit: args.audit.config()?,
@@ -195,6 +198,8 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         service_account_key,
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
+        admission: args.admission.switches()?,
+        webhook_credentials: args.admission.credentials()?,
         limits: Limits::default(),
         history: None,
         authentication: args.authentication.config(),

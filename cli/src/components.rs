@@ -91,6 +91,7 @@ impl Serving {
             sizes: Default::default(),
             core_namespace_labels: Default::default(),
             outbound_networks: self.networks.to_string(),
+            admission_plugins: self.plugins.clone(),
             validity: freehold_provisioner::VALIDITY,
             workers: PROVISIONER_WORKERS,
             metrics: Metrics::default(),

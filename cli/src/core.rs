@@ -1,6 +1,7 @@
 //! A core server: the apiserver of all planes, whichever command starts it.
 
 use crate::{
+    admission::AdmissionArgs,
     components,
     host::HostArgs,
     pki::{Pki, VALIDITY},
@@ -61,6 +62,8 @@ pub(crate) struct Core<'a> {
     pub(crate) audit: freehold_apiserver::AuditConfig,
     /// What connections have to show, and what browsers may do.
     pub(crate) transport: freehold_apiserver::Transport,
+    /// Which admission plugins run, and who the server is to webhooks.
+    pub(crate) admission: &'a AdmissionArgs,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -165,6 +168,8 @@ impl Core<'_> {
             authentication: self.authentication,
             audit: self.audit,
             transport: self.transport,
+            admission: self.admission.switches()?,
+            webhook_credentials: self.admission.credentials()?,
             history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
         };

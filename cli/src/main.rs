@@ -1,5 +1,6 @@
 //! `freehold`: one program for everything. Each command parses its flags, builds, and runs.
 
+mod admission;
 mod apiserver;
 mod audit;
 mod authentication;

@@ -23,6 +23,8 @@ pub(crate) struct Args {
     cache: crate::memory::CacheArgs,
     #[command(flatten)]
     outbound: crate::outbound::OutboundArgs,
+    #[command(flatten)]
+    admission: crate::admission::AdmissionArgs,
     /// Where keys, kubeconfigs and, without --etcd, all objects are kept.
     #[arg(long, default_value = "data")]
     data_dir: PathBuf,
@@ -75,6 +77,8 @@ pub(crate) struct Serving {
     pub(crate) images: Vec<(String, PathBuf)>,
     /// Where webhooks and aggregated servers may be.
     pub(crate) networks: Networks,
+    /// Admission plugins that are switched on and off.
+    pub(crate) plugins: freehold_provisioner::plan::AdmissionPlugins,
 }
 
 async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
@@ -95,6 +99,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         host: &args.host,
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
+        admission: &args.admission,
         history: args.history.retention(),
         authentication: args.authentication.config(),
         audit: args.audit.config()?,
@@ -104,10 +109,9 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let server = core.build().await?;
     let local_url = local_url(server.local_addr());
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
-    Ok((
-        server,
-        Serving { data, local_url, external_url, shared, images, networks: args.outbound.networks.clone() },
-    ))
+    let networks = args.outbound.networks.clone();
+    let plugins = args.admission.plugins();
+    Ok((server, Serving { data, local_url, external_url, shared, images, networks, plugins }))
 }
 
 pub(crate) fn parse_image(text: &str) -> Result<(String, PathBuf)> {

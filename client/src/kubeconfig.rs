@@ -59,6 +59,21 @@ impl Kubeconfig {
         serde_saphyr::from_str(text).map_err(|e| Error::Config(format!("kubeconfig: {e}")))
     }
 
+    /// Its users, by name. Relative paths start at `base`.
+    ///
+    /// # Errors
+    /// A file that a user names can't be read.
+    pub fn users(&self, base: Option<&Path>) -> Result<Vec<(String, Identity)>> {
+        let users = self.users.iter();
+        users.map(|user| Ok((user.name.clone(), user.entry.identity(base)?))).collect()
+    }
+
+    /// The name of the user in the current context, where there is one.
+    pub fn current_user(&self) -> Option<&str> {
+        let current = self.contexts.iter().find(|context| context.name == self.current_context)?;
+        Some(current.entry.user.as_str()).filter(|name| !name.is_empty())
+    }
+
     /// The client configuration of a context (`None`: the current one). Relative paths start at `base`.
     pub fn config(&self, context: Option<&str>, base: Option<&Path>) -> Result<Config> {
         let wanted = context.unwrap_or(&self.current_context);

@@ -25,6 +25,9 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "endpoints",
     "certificate-signing",
     "certificate-cleaner",
+    "definition-deletion",
+    "volume-protection",
+    "node-taints",
 ];
 
 /// The controllers of Freehold itself, which work in the core plane.

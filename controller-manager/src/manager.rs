@@ -36,6 +36,9 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("endpoints", crate::endpoints::start),
     ("certificate-signing", crate::certificates::start),
     ("certificate-cleaner", crate::cleaner::start),
+    ("definition-deletion", crate::definitions::start),
+    ("volume-protection", crate::volumes::start),
+    ("node-taints", crate::nodes::start),
 ];
 
 /// A set of controllers.

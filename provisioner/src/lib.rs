@@ -71,6 +71,8 @@ pub struct Config {
     pub core_namespace_labels: BTreeMap<String, String>,
     /// Where webhooks and aggregated servers of pairs may be, as `--outbound-networks` has it.
     pub outbound_networks: String,
+    /// Admission plugins of pairs that are switched on and off.
+    pub admission_plugins: plan::AdmissionPlugins,
     /// How long certificates are valid: [`VALIDITY`].
     pub validity: Duration,
     /// How many pairs are worked on at once.
@@ -114,6 +116,7 @@ impl Config {
             sizes: self.sizes,
             core_namespace_labels: self.core_namespace_labels,
             outbound_networks: self.outbound_networks,
+            admission_plugins: self.admission_plugins,
         };
         let planes = Planes::one(self.client, infra.clone(), &self.base_path);
         Provisioner { planes, infra, terms, workers: self.workers, metrics: self.metrics }

@@ -2,7 +2,7 @@
 
 use crate::FIELD_MANAGER;
 use crate::certificates::{self, Authorities, Issued};
-use crate::plan::{self, CONTROLLER_MANAGER, Etcd, Inputs, KeyPair, Size, Spec, Trust};
+use crate::plan::{self, AdmissionPlugins, CONTROLLER_MANAGER, Etcd, Inputs, KeyPair, Size, Spec, Trust};
 use crate::status::{Observed, status};
 use crate::watch::{Stores, Workload};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -48,6 +48,7 @@ pub(crate) struct Terms {
     pub(crate) sizes: BTreeMap<String, Size>,
     pub(crate) core_namespace_labels: BTreeMap<String, String>,
     pub(crate) outbound_networks: String,
+    pub(crate) admission_plugins: AdmissionPlugins,
 }
 
 /// Reconciles ProjectControlPlanes.
@@ -139,6 +140,7 @@ impl Reconciler {
             size: terms.sizes.get(&spec.class).cloned().unwrap_or_default(),
             core_namespace_labels: terms.core_namespace_labels.clone(),
             outbound_networks: terms.outbound_networks.clone(),
+            admission_plugins: terms.admission_plugins.clone(),
             endpoint,
         }
     }

@@ -52,6 +52,7 @@ fn deployments() -> ResourceType {
             conversion: Conversion::None,
         },
         schema: LazySchema::ready(None),
+        stored_schema: None,
         columns: Vec::new(),
         selectable_fields: Vec::new(),
         generation: true,

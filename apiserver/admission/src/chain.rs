@@ -1,7 +1,8 @@
-//! The plugins in their order.
+//! The plugins in their order, and which of them run.
 
 use crate::{Attributes, Lookup, Plugin, plugins::*};
 use freehold_machinery::Result;
+use std::collections::BTreeSet;
 
 /// A plugin in the list of all.
 pub struct Registered {
@@ -15,14 +16,34 @@ const fn on(plugin: &'static dyn Plugin) -> Registered {
     Registered { plugin, default: true }
 }
 
+const fn off(plugin: &'static dyn Plugin) -> Registered {
+    Registered { plugin, default: false }
+}
+
+/// The plugins that are no [`Plugin`]s, in the order in which they run, behind all others.
+pub const LATE: [&str; 5] = [MUTATING_POLICY, MUTATING_WEBHOOK, VALIDATING_POLICY, VALIDATING_WEBHOOK, QUOTA];
+/// `MutatingAdmissionPolicy` objects.
+pub const MUTATING_POLICY: &str = "MutatingAdmissionPolicy";
+/// `MutatingWebhookConfiguration` objects.
+pub const MUTATING_WEBHOOK: &str = "MutatingAdmissionWebhook";
+/// `ValidatingAdmissionPolicy` objects.
+pub const VALIDATING_POLICY: &str = "ValidatingAdmissionPolicy";
+/// `ValidatingWebhookConfiguration` objects.
+pub const VALIDATING_WEBHOOK: &str = "ValidatingAdmissionWebhook";
+/// `ResourceQuota` objects.
+pub const QUOTA: &str = "ResourceQuota";
+
 /// All plugins, in the order in which they run: kube-apiserver's.
-pub static PLUGINS: [Registered; 14] = [
+pub static PLUGINS: [Registered; 17] = [
     // First: nothing else matters where the namespace is gone.
     on(&lifecycle::NamespaceLifecycle),
     // Before quota, which needs requests and limits to be there.
     on(&limit_ranger::LimitRanger),
     // Before webhooks, which expect to see the token's volume.
     on(&service_account::ServiceAccount),
+    // Off, as in Kubernetes: it is for servers that kubelets write to.
+    off(&node_restriction::NodeRestriction),
+    on(&node_taint::TaintNodesByCondition),
     // As namespaces say with their labels.
     on(&pod_security::PodSecurity),
     // Before quota, whose scopes select by priority class.
@@ -30,8 +51,9 @@ pub static PLUGINS: [Registered; 14] = [
     on(&tolerations::DefaultTolerationSeconds),
     // Before quota, which counts storage by class.
     on(&default_class::DefaultStorageClass),
+    on(&storage_in_use::StorageObjectInUseProtection),
     // Off, as in Kubernetes: operators are seldom allowed to set finalizers on what they own things by.
-    Registered { plugin: &owner_references::OwnerReferencesPermissionEnforcement, default: false },
+    off(&owner_references::OwnerReferencesPermissionEnforcement),
     on(&claim_resize::PersistentVolumeClaimResize),
     // Before quota, which counts what a Pod takes beyond its containers.
     on(&runtime_class::RuntimeClass),
@@ -41,31 +63,75 @@ pub static PLUGINS: [Registered; 14] = [
     on(&default_class::DefaultIngressClass),
 ];
 
+/// Names of plugins that are switched on and off, as `--enable-admission-plugins` and `--disable-admission-plugins` have
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Those that run though they do not by default.
+    pub enable: Vec<String>,
+    /// Those that do not run.
+    pub disable: Vec<String>,
+}
+
+impl Switches {
+    /// Whether they make sense.
+    ///
+    /// # Errors
+    /// A name that is not known, or one in both lists, in the words of kube-apiserver.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        let known: Vec<&str> = PLUGINS.iter().map(|entry| entry.plugin.name()).chain(LATE).collect();
+        for (flag, names) in
+            [("enable-admission-plugins", &self.enable), ("disable-admission-plugins", &self.disable)]
+        {
+            if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+                return Err(format!("{flag} plugin {name:?} is unknown"));
+            }
+        }
+        let both: BTreeSet<&str> =
+            self.enable.iter().filter(|name| self.disable.contains(name)).map(String::as_str).collect();
+        if both.is_empty() {
+            return Ok(());
+        }
+        let both = both.into_iter().collect::<Vec<_>>().join(" ");
+        Err(format!("[{both}] in enable-admission-plugins and disable-admission-plugins overlapped"))
+    }
+}
+
 /// The plugins that a server runs.
 #[derive(Clone)]
 pub struct Chain {
     plugins: Vec<&'static dyn Plugin>,
+    late: Vec<&'static str>,
 }
 
 impl Default for Chain {
     fn default() -> Self {
-        Self::new(&[], &[])
+        Self::new(&Switches::default())
     }
 }
 
 impl Chain {
     /// The default plugins, with some switched on and off by name. Names that are not known change nothing.
-    pub fn new(enable: &[&str], disable: &[&str]) -> Self {
-        let runs = |entry: &&Registered| {
-            let name = entry.plugin.name();
-            (entry.default || enable.contains(&name)) && !disable.contains(&name)
+    pub fn new(switches: &Switches) -> Self {
+        let named = |list: &[String], name: &str| list.iter().any(|other| other == name);
+        let runs = |name: &str, default: bool| {
+            (default || named(&switches.enable, name)) && !named(&switches.disable, name)
         };
-        Self { plugins: PLUGINS.iter().filter(runs).map(|entry| entry.plugin).collect() }
+        let plugins = PLUGINS.iter().filter(|entry| runs(entry.plugin.name(), entry.default));
+        Self {
+            plugins: plugins.map(|entry| entry.plugin).collect(),
+            late: LATE.into_iter().filter(|name| runs(name, true)).collect(),
+        }
     }
 
     /// Their names, in order.
     pub fn names(&self) -> Vec<&'static str> {
-        self.plugins.iter().map(|plugin| plugin.name()).collect()
+        self.plugins.iter().map(|plugin| plugin.name()).chain(self.late.iter().copied()).collect()
+    }
+
+    /// Whether one of [`LATE`] runs.
+    pub fn runs(&self, late: &str) -> bool {
+        self.late.contains(&late)
     }
 
     /// The first pass, in which the object may change.

@@ -16,7 +16,7 @@
 //! This crate must not know: HTTP, storage, how a webhook is reached.
 
 mod annotations;
-mod chain;
+pub mod chain;
 mod json;
 mod matching;
 pub mod plugins;
@@ -26,7 +26,7 @@ mod resources;
 pub mod webhook;
 
 pub use annotations::Annotations;
-pub use chain::{Chain, PLUGINS, Registered};
+pub use chain::{Chain, PLUGINS, Registered, Switches};
 pub use freehold_machinery_cel::{Authorize, Check};
 pub use matching::Matched;
 

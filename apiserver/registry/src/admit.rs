@@ -6,7 +6,7 @@ use crate::{
     webhooks::{Hooks, Rounds},
 };
 use freehold_apiserver_admission::{
-    Attributes, Authorize, Chain, Check, Lookup, Permission, Verb,
+    Attributes, Authorize, Check, Lookup, Permission, Verb, chain,
     policy::{self, Bound},
     quota, webhook,
 };
@@ -19,10 +19,7 @@ use freehold_machinery::{
     user::{AUTHENTICATED, MASTERS},
 };
 use serde_json::json;
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// What admission gives of a write that it lets through.
 #[derive(Default)]
@@ -41,8 +38,6 @@ const DEFAULT: &str = "default";
 /// How often and after which pause it is looked for.
 const ACCOUNT_TRIES: usize = 10;
 const ACCOUNT_PAUSE: Duration = Duration::from_millis(150);
-
-static CHAIN: LazyLock<Chain> = LazyLock::new(|| Chain::new(&[], &[]));
 
 /// What plugins may ask: the plane in memory.
 struct View<'a> {
@@ -265,7 +260,7 @@ impl Registry {
         let view = self.view(op, asked).await?;
         let given = if asked { written(verb(old), options) } else { Value::Null };
         let mut attributes = attributes(op, verb(old), Some(draft), old, (options.dry_run, &given));
-        CHAIN.admit(&mut attributes, &view)?;
+        self.chain.admit(&mut attributes, &view)?;
         self.mutate(op, &mut attributes, &view, &policies, &hooks).await
     }
 
@@ -291,7 +286,7 @@ impl Registry {
         let by_hooks =
             self.mutate_by_webhooks(op, attributes, view, hooks, &mut rounds, &mut warnings).await?;
         if by_policies || by_hooks {
-            CHAIN.admit(attributes, view)?;
+            self.chain.admit(attributes, view)?;
             if by_hooks {
                 let again: Vec<Bound> = policies.iter().filter(|p| p.runs_again()).cloned().collect();
                 policy::mutate(attributes, view, &again, &settle)?;
@@ -319,13 +314,14 @@ impl Registry {
         let view = self.view(op, asked).await?;
         let given = if asked { written(verb(old), options) } else { Value::Null };
         let attributes = attributes(op, verb(old), Some(draft), old, (options.dry_run, &given));
-        CHAIN.validate(&attributes, &view)?;
+        self.chain.validate(&attributes, &view)?;
         let mut warnings = op.annotations.take_warnings();
         warnings.extend(policy::validate(&attributes, &view, &policies)?);
         if !hooks.is_empty() {
             warnings.extend(self.validate_by_webhooks(op, &attributes, &view, &hooks).await?);
         }
-        let Some(namespace) = op.namespace.as_deref().filter(|_| op.ty.namespaced) else {
+        let counted = op.ty.namespaced && self.chain.runs(chain::QUOTA);
+        let Some(namespace) = op.namespace.as_deref().filter(|_| counted) else {
             return Ok(Admitted { warnings, ..Admitted::default() });
         };
         let entries = self.cache.peek_list(&op.plane, "", "resourcequotas", Some(namespace));
@@ -378,9 +374,9 @@ impl Registry {
         let asked = !policies.is_empty() || !mutating.is_empty() || !validating.is_empty();
         let view = self.view(op, asked).await?;
         let mut attributes = attributes(op, verb, object, old, (dry_run, &options));
-        CHAIN.admit(&mut attributes, &view)?;
+        self.chain.admit(&mut attributes, &view)?;
         let mut warnings = self.mutate(op, &mut attributes, &view, &[], &mutating).await?;
-        CHAIN.validate(&attributes, &view)?;
+        self.chain.validate(&attributes, &view)?;
         warnings.extend(op.annotations.take_warnings());
         warnings.extend(policy::validate(&attributes, &view, &policies)?);
         if !validating.is_empty() {

@@ -149,7 +149,10 @@ impl Converter {
         if matches!(to.storage.conversion, Conversion::Webhook(_)) {
             return self.to_served(plane, to, object).await;
         }
-        convert::to_served(to, convert::to_stored(from, object)?)
+        match &to.storage.conversion {
+            Conversion::None => convert::to_served(to, object),
+            _ => convert::to_served(to, convert::to_stored(from, object)?),
+        }
     }
 
     /// From the version of `ty` to that in which objects are stored.
@@ -188,7 +191,8 @@ impl Converter {
         let client = client.map_err(|why| failed(format!("failed: {why}")))?;
         let review = review::Review::new(webhook, &objects, to).map_err(|why| Status::new(500, "", why))?;
         let max = review.body.len() * 4 + ROOM;
-        let question = Question { body: review.body.clone(), timeout: TIMEOUT, told: false, max };
+        let question =
+            Question { body: review.body.clone(), timeout: TIMEOUT, told: false, max, plugin: None };
         let answer = self.webhooks.ask(plane, &client, question).await;
         let answer = answer.map_err(|why| failed(format!("failed: {why}")))?;
         review.read(&answer, objects, to, single).map_err(failed)

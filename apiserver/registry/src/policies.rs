@@ -1,7 +1,10 @@
 //! The admission policies of a plane, compiled once for each state of their objects.
 
 use crate::{Operation, Registry};
-use freehold_apiserver_admission::policy::{self, Binding, Bound, Compiled, Policy};
+use freehold_apiserver_admission::{
+    chain,
+    policy::{self, Binding, Bound, Compiled, Policy},
+};
 use freehold_apiserver_cache::{Entry, ListRequest};
 use freehold_machinery::{Result, Value};
 use std::sync::{Arc, LazyLock};
@@ -16,6 +19,11 @@ impl Registry {
         op: &Operation,
         resources: [&'static str; 2],
     ) -> Result<Vec<Bound>> {
+        let plugin =
+            if resources == policy::MUTATING { chain::MUTATING_POLICY } else { chain::VALIDATING_POLICY };
+        if !self.chain.runs(plugin) {
+            return Ok(Vec::new());
+        }
         let [policies, bindings] = resources;
         let bindings = self.compiled(op, bindings, &BINDINGS, Binding::of).await?;
         if bindings.is_empty() {

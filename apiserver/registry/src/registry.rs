@@ -1,11 +1,12 @@
 //! The registry itself, and reads of single objects.
 
-use crate::{Object, Operation, Webhooks, conversion::Converter, validate};
+use crate::{Object, Operation, Webhooks, conversion::Converter, convert};
 use async_trait::async_trait;
+use freehold_apiserver_admission::Chain;
 use freehold_apiserver_authz::Policy;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_storage::{ObjectPath, Placement};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, resource::Conversion};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
 use std::sync::Arc;
 
 /// Serves every resource of every plane.
@@ -16,6 +17,7 @@ pub struct Registry {
     pub(crate) services: crate::strategy::ServiceRanges,
     pub(crate) webhooks: Arc<dyn Webhooks>,
     pub(crate) converter: Arc<Converter>,
+    pub(crate) chain: Chain,
 }
 
 /// Who may do what in each plane, for the checks that keep people from granting what they don't have.
@@ -60,7 +62,20 @@ impl Registry {
     ) -> Self {
         let services = crate::strategy::ServiceRanges::default();
         let converter = Arc::new(Converter::new(webhooks.clone()));
-        Self { stores: stores.into(), cache, policies, services, webhooks, converter }
+        Self {
+            stores: stores.into(),
+            cache,
+            policies,
+            services,
+            webhooks,
+            converter,
+            chain: Chain::default(),
+        }
+    }
+
+    /// The same with these admission plugins in place of the default ones.
+    pub fn with_admission(self, chain: Chain) -> Self {
+        Self { chain, ..self }
     }
 
     /// The cache that reads are served from.
@@ -86,17 +101,11 @@ impl Registry {
 }
 
 impl Registry {
-    /// An object as it is stored, from the version that was asked for. What a webhook made of it is pruned like what a
-    /// client sends.
+    /// An object as it is stored, from the version that was asked for: pruned and defaulted like what a client sends in
+    /// that version.
     pub(crate) async fn to_stored(&self, op: &Operation, object: Value) -> Result<Value> {
         let mut stored = self.converter.to_stored(&op.plane, &op.ty, object).await?;
-        if matches!(op.ty.storage.conversion, Conversion::Webhook(_))
-            && let Some(version) = op.ty.storage.api_version.rsplit('/').next()
-            && let Some(ty) = op.types.find(&op.ty.group, version, &op.ty.plural)
-        {
-            validate::prune(ty, &mut stored);
-            validate::default(ty, &mut stored);
-        }
+        convert::settle_stored(&op.ty, &mut stored);
         Ok(stored)
     }
 }

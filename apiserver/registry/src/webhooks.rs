@@ -8,9 +8,9 @@ use crate::{Operation, Registry, scale, validate};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_admission::{
-    Attributes, Lookup, Matched, Seen,
+    Attributes, Lookup, Matched, Seen, chain,
     policy::Compiled,
-    webhook::{ClientConfig, Configuration, Failure, Response, Review, Webhook},
+    webhook::{ClientConfig, Configuration, Failure, MUTATING, Response, Review, Webhook},
 };
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, meta, patch};
 use futures_util::future::join_all;
@@ -42,6 +42,8 @@ pub struct Question {
     pub told: bool,
     /// Bytes that its answer may have.
     pub max: usize,
+    /// The admission plugin that asks; `None` for conversions.
+    pub plugin: Option<&'static str>,
 }
 
 /// Reaches webhooks.
@@ -49,6 +51,11 @@ pub struct Question {
 pub trait Webhooks: Send + Sync + 'static {
     /// Asks one that an object of a plane names. An error is in the words of client-go.
     async fn ask(&self, plane: &PlaneId, client: &ClientConfig, question: Question) -> Result<Bytes, String>;
+}
+
+/// The plugin that asks webhooks of one sort.
+fn plugin(mutating: bool) -> &'static str {
+    if mutating { chain::MUTATING_WEBHOOK } else { chain::VALIDATING_WEBHOOK }
 }
 
 /// The webhooks of one sort that a plane has.
@@ -94,6 +101,9 @@ impl Version {
 impl Registry {
     /// The webhooks of a plane, in the order of their configurations' names.
     pub(crate) async fn hooks(&self, op: &Operation, resource: &'static str) -> Result<Hooks> {
+        if !self.chain.runs(plugin(resource == MUTATING)) {
+            return Ok(Hooks::new());
+        }
         self.compiled(op, resource, &CONFIGURATIONS, Configuration::of).await
     }
 
@@ -305,7 +315,8 @@ impl Registry {
         };
         let mut review = review;
         let body = Bytes::from(std::mem::take(&mut review.body));
-        let question = Question { body, timeout: hook.timeout, told: true, max: MAX_ANSWER };
+        let plugin = Some(plugin(mutating));
+        let question = Question { body, timeout: hook.timeout, told: true, max: MAX_ANSWER, plugin };
         let answer = self.webhooks.ask(attributes.plane, client, question).await;
         let answer = answer.map_err(|why| Failure::Calling(format!("failed to call webhook: {why}")))?;
         hook.verify(&review, mutating, &answer)

@@ -48,6 +48,14 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
     if !inputs.outbound_networks.is_empty() {
         flags.push(("outbound-networks", inputs.outbound_networks.clone()));
     }
+    let plugins = &inputs.admission_plugins;
+    for (flag, names) in
+        [("enable-admission-plugins", &plugins.enable), ("disable-admission-plugins", &plugins.disable)]
+    {
+        if !names.is_empty() {
+            flags.push((flag, names.join(",")));
+        }
+    }
     if inputs.credentials.proxy.is_some() {
         flags.push(("proxy-client-cert", format!("{PROXY_DIR}/tls.crt")));
         flags.push(("proxy-client-key", format!("{PROXY_DIR}/tls.key")));

@@ -83,9 +83,24 @@ pub struct Inputs {
     /// Where webhooks and aggregated servers may be (`--outbound-networks`); empty leaves that to the program.
     #[serde(default)]
     pub outbound_networks: String,
+    /// Admission plugins that run and that do not (`--enable-admission-plugins`, `--disable-admission-plugins`), beside what
+    /// the program does by itself.
+    #[serde(default)]
+    pub admission_plugins: AdmissionPlugins,
     /// `https://ADDRESS:PORT` of a ready apiserver, once there was one.
     #[serde(default)]
     pub endpoint: Option<String>,
+}
+
+/// Names of admission plugins.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct AdmissionPlugins {
+    /// Those that run.
+    #[serde(default)]
+    pub enable: Vec<String>,
+    /// Those that do not.
+    #[serde(default)]
+    pub disable: Vec<String>,
 }
 
 /// Where the pair keeps its objects.

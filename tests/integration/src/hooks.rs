@@ -10,7 +10,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use rustls::{ServerConfig, crypto::aws_lc_rs};
+use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use serde_json::{Value, json};
 use std::{
@@ -53,15 +53,31 @@ impl HookServer {
     /// Starts one that answers as `handler` says of a path and a body. Its certificate is for [`ADDRESS`] and the Service
     /// `hooks` in the namespace `default`.
     pub fn start(handler: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_for(None, handler)
+    }
+
+    /// The same, for those alone who show a certificate of an authority (PEM), where one is given.
+    pub fn start_for(
+        clients: Option<&str>,
+        handler: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let ca = Authority::generate("webhooks of a test").expect("an authority");
         let names = [ADDRESS, "hooks.default.svc"];
         let pair = ca.issue_server(&names, Duration::from_secs(3600)).expect("a certificate");
         let chain = CertificateDer::pem_slice_iter(pair.cert_pem.as_bytes()).collect::<Result<_, _>>();
         let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).expect("a key");
-        let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = clients.map_or_else(WebPkiClientVerifier::no_client_auth, |pem| {
+            let mut roots = RootCertStore::empty();
+            let root = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
+            roots.add(root).expect("an authority");
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+            builder.build().expect("a verifier")
+        });
+        let tls = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions of TLS")
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_single_cert(chain.expect("a chain"), key)
             .expect("a key of the certificate");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

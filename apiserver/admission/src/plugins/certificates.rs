@@ -4,7 +4,9 @@
 use crate::{Attributes, Lookup, Permission, Plugin, Verb, json::text};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use freehold_machinery::{Result, Value, user::MASTERS};
-use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};
+use x509_parser::{
+    certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer, x509::X509Name,
+};
 
 const GROUP: &str = "certificates.k8s.io";
 const RESOURCE: &str = "certificatesigningrequests";
@@ -72,18 +74,36 @@ impl Plugin for CertificateSubjectRestriction {
     }
 }
 
+/// The common name that a `CertificateSigningRequest` asks for; empty where there is none.
+///
+/// # Errors
+/// What can't be read, never taken for none.
+pub(crate) fn common_name(csr: &Value) -> Result<String, String> {
+    let pem = STANDARD.decode(text(csr, "/spec/request")).unwrap_or_default();
+    with_subject(&pem, |subject| {
+        let name = subject.iter_common_name().next().map(|name| name.as_str().map(str::to_owned));
+        name.transpose().map(Option::unwrap_or_default).map_err(|error| error.to_string())
+    })
+}
+
 /// The groups that a request asks for. What can't be read is refused, never taken for none.
 fn organizations(request: &[u8]) -> Result<Vec<String>, String> {
+    with_subject(request, |subject| {
+        let names = subject.iter_organization();
+        names.map(|o| o.as_str().map(str::to_owned).map_err(|error| error.to_string())).collect()
+    })
+}
+
+fn with_subject<T>(
+    request: &[u8],
+    read: impl FnOnce(&X509Name<'_>) -> Result<T, String>,
+) -> Result<T, String> {
     let mut blocks = Pem::iter_from_buffer(request).filter_map(|block| block.ok());
     let block = blocks
         .find(|block| block.label == "CERTIFICATE REQUEST")
         .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
     let (_, csr) = X509CertificationRequest::from_der(&block.contents).map_err(|error| error.to_string())?;
-    let subject = &csr.certification_request_info.subject;
-    subject
-        .iter_organization()
-        .map(|o| o.as_str().map(str::to_owned).map_err(|error| error.to_string()))
-        .collect()
+    read(&csr.certification_request_info.subject)
 }
 
 /// The permission is held on the signer itself, or on all signers of its domain (`example.com/*`).

@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use freehold_apiserver_admission::{Chain, Verb};
+use freehold_apiserver_admission::{Chain, Switches, Verb};
 use freehold_machinery::{Value, meta};
 use freehold_pki::{ClientName, PrivateKey, csr};
 use serde_json::{Value::Null, json};
@@ -13,21 +13,47 @@ fn the_order_is_that_of_kubernetes() {
         "NamespaceLifecycle",
         "LimitRanger",
         "ServiceAccount",
+        "TaintNodesByCondition",
         "PodSecurity",
         "Priority",
         "DefaultTolerationSeconds",
         "DefaultStorageClass",
+        "StorageObjectInUseProtection",
         "PersistentVolumeClaimResize",
         "RuntimeClass",
         "CertificateApproval",
         "CertificateSigning",
         "CertificateSubjectRestriction",
         "DefaultIngressClass",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionWebhook",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
+        "ResourceQuota",
     ];
     assert_eq!(Chain::default().names(), expected);
-    let changed = Chain::new(&["OwnerReferencesPermissionEnforcement"], &["Priority", "Unknown"]);
-    assert_eq!(changed.names().len(), 13);
-    assert_eq!(changed.names()[6], "OwnerReferencesPermissionEnforcement");
+    let switches = Switches {
+        enable: vec!["OwnerReferencesPermissionEnforcement".into()],
+        disable: vec!["Priority".into(), "ResourceQuota".into()],
+    };
+    let changed = Chain::new(&switches);
+    assert_eq!(changed.names().len(), expected.len() - 1);
+    assert_eq!(changed.names()[8], "OwnerReferencesPermissionEnforcement");
+    assert!(!changed.runs("ResourceQuota") && changed.runs("MutatingAdmissionWebhook"));
+}
+
+#[test]
+fn a_plugin_that_is_not_known_is_not_switched() {
+    let check = |enable: &[&str], disable: &[&str]| {
+        let names = |list: &[&str]| list.iter().map(ToString::to_string).collect();
+        Switches { enable: names(enable), disable: names(disable) }.check()
+    };
+    assert_eq!(check(&["NodeRestriction"], &["Priority"]), Ok(()));
+    let unknown = |flag: &str| Err(format!("{flag}-admission-plugins plugin \"Nope\" is unknown"));
+    assert_eq!(check(&["Nope"], &[]), unknown("enable"));
+    assert_eq!(check(&[], &["Nope"]), unknown("disable"));
+    let both = "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped";
+    assert_eq!(check(&["Priority"], &["Priority"]), Err(both.to_owned()));
 }
 
 #[test]
@@ -371,7 +397,8 @@ fn default_classes_stand_in() {
             Ok(vec![("/spec/ingressClassName", Null)]),
         ),
     ];
-    let chain = Chain::new(&[], &["NamespaceLifecycle"]);
+    let disable = vec!["NamespaceLifecycle".into(), "StorageObjectInUseProtection".into()];
+    let chain = Chain::new(&Switches { disable, ..Switches::default() });
     check(&chain, &world, rows);
     check(&chain, &World::default(), vec![(claim(json!({})), class_of(Null))]);
 }

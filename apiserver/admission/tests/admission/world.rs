@@ -1,6 +1,8 @@
 //! A world to admit into, and writes to it.
 
-use freehold_apiserver_admission::{Annotations, Attributes, Chain, Lookup, PLUGINS, Permission, Verb};
+use freehold_apiserver_admission::{
+    Annotations, Attributes, Chain, Lookup, PLUGINS, Permission, Switches, Verb,
+};
 use freehold_machinery::{
     PlaneId, ResourceType, Status, User, Value, meta,
     resource::{Conversion, LazySchema, StorageAs},
@@ -72,6 +74,7 @@ pub(crate) fn ty(group: &str, resource: &str) -> ResourceType {
             conversion: Conversion::None,
         },
         schema: LazySchema::ready(None),
+        stored_schema: None,
         columns: Vec::new(),
         selectable_fields: Vec::new(),
         generation: false,
@@ -90,14 +93,17 @@ pub(crate) struct Write<'a> {
     pub(crate) target: &'a str,
     pub(crate) object: Value,
     pub(crate) old: Value,
+    /// The name of who writes, and their group.
+    pub(crate) user: (&'a str, &'a str),
 }
 
 impl Write<'_> {
     pub(crate) fn with<T>(&self, object: &mut Value, see: impl FnOnce(&mut Attributes<'_>) -> T) -> T {
         let (group, rest) = self.target.split_once('/').unwrap();
         let (resource, subresource) = rest.split_once('/').unwrap_or((rest, ""));
-        let cluster = ["namespaces", "priorityclasses", "certificatesigningrequests"].contains(&resource);
-        let user = User { name: "jane".into(), ..User::default() };
+        let cluster =
+            ["namespaces", "nodes", "priorityclasses", "certificatesigningrequests"].contains(&resource);
+        let user = User { name: self.user.0.into(), groups: vec![self.user.1.into()], ..User::default() };
         let updates = matches!(self.verb, Verb::Update | Verb::Delete);
         let name =
             if updates { meta::name(if self.old.is_null() { &self.object } else { &self.old }) } else { "" };
@@ -129,13 +135,12 @@ impl Write<'_> {
 }
 
 pub(crate) fn create(target: &str, object: Value) -> Write<'_> {
-    Write { verb: Verb::Create, target, object, old: Null }
+    Write { verb: Verb::Create, target, object, old: Null, user: ("jane", "people") }
 }
 
 pub(crate) fn only(plugin: &str) -> Chain {
-    let others: Vec<&str> =
-        PLUGINS.iter().map(|entry| entry.plugin.name()).filter(|name| *name != plugin).collect();
-    Chain::new(&[plugin], &others)
+    let others = PLUGINS.iter().map(|entry| entry.plugin.name()).filter(|name| *name != plugin);
+    Chain::new(&Switches { enable: vec![plugin.into()], disable: others.map(str::to_owned).collect() })
 }
 
 pub(crate) fn named(name: &str, rest: Value) -> Value {

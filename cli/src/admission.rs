@@ -1,0 +1,42 @@
+//! Which admission plugins a server runs, and who it is to the webhooks that they ask.
+
+use anyhow::{Result, bail};
+use freehold_apiserver::{Switches, WebhookCredentials};
+use freehold_provisioner::plan::AdmissionPlugins;
+use std::path::PathBuf;
+
+/// The flags of kube-apiserver about admission.
+#[derive(Clone, clap::Args)]
+pub(crate) struct AdmissionArgs {
+    /// Admission plugins that run beside the default ones, with commas between them.
+    #[arg(long = "enable-admission-plugins", value_name = "NAMES", value_delimiter = ',')]
+    enable: Vec<String>,
+    /// Admission plugins that do not run, though they do by default.
+    #[arg(long = "disable-admission-plugins", value_name = "NAMES", value_delimiter = ',')]
+    disable: Vec<String>,
+    /// An AdmissionConfiguration: with which certificates and tokens webhooks are asked.
+    #[arg(long = "admission-control-config-file", value_name = "FILE")]
+    configuration: Option<PathBuf>,
+}
+
+impl AdmissionArgs {
+    /// Which plugins are switched on and off; an error where that makes no sense.
+    pub(crate) fn switches(&self) -> Result<Switches> {
+        let switches = Switches { enable: self.enable.clone(), disable: self.disable.clone() };
+        match switches.check() {
+            Ok(()) => Ok(switches),
+            Err(why) => bail!(why),
+        }
+    }
+
+    /// Who the server is to webhooks: nobody, unless a file says so.
+    pub(crate) fn credentials(&self) -> Result<WebhookCredentials> {
+        let opened = self.configuration.as_deref().map(WebhookCredentials::open).transpose()?;
+        Ok(opened.unwrap_or_default())
+    }
+
+    /// The switches, for pairs.
+    pub(crate) fn plugins(&self) -> AdmissionPlugins {
+        AdmissionPlugins { enable: self.enable.clone(), disable: self.disable.clone() }
+    }
+}
