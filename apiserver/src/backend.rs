@@ -118,6 +118,23 @@ impl LocalBackend {
             _ => Err(Status::no_such_resource()),
         }
     }
+
+    /// The aggregated server of a plane for a group and version.
+    fn server_of(&self, plane: &PlaneId, group: &str, version: &str) -> Result<Option<Aggregated>> {
+        let Some(server) = self.aggregator.server(plane, group, version) else { return Ok(None) };
+        let identity = self.aggregator.identity(plane).map_err(Status::internal)?;
+        let info = self.planes.directory().by_plane(plane);
+        let (project, organization) =
+            info.map(|info| (info.name.clone(), info.organization.clone())).unwrap_or_default();
+        Ok(Some(Aggregated {
+            outbound: self.outbound.clone(),
+            destination: server.destination(identity),
+            available: server.is_available(),
+            places: server.places().clone(),
+            project,
+            organization,
+        }))
+    }
 }
 
 #[async_trait]
@@ -382,19 +399,21 @@ impl Backend for LocalBackend {
 
     async fn aggregated(&self, target: &Target, group: &str, version: &str) -> Result<Option<Aggregated>> {
         let Target::Local(plane) = target else { return Ok(None) };
-        let Some(server) = self.aggregator.server(plane, group, version) else { return Ok(None) };
-        let identity = self.aggregator.identity(plane).map_err(Status::internal)?;
-        let info = self.planes.directory().by_plane(plane);
-        let (project, organization) =
-            info.map(|info| (info.name.clone(), info.organization.clone())).unwrap_or_default();
-        Ok(Some(Aggregated {
-            outbound: self.outbound.clone(),
-            destination: server.destination(identity),
-            available: server.is_available(),
-            places: server.places().clone(),
-            project,
-            organization,
-        }))
+        self.server_of(plane, group, version)
+    }
+
+    async fn aggregated_across(
+        &self,
+        target: &Target,
+        group: &str,
+        version: &str,
+    ) -> Result<Vec<Arc<Aggregated>>> {
+        let Target::Organization(scope) = target else { return Ok(Vec::new()) };
+        let projects = self.planes.directory().of_organization(&scope.name);
+        // What a dedicated pair serves is its own.
+        let shared = projects.iter().filter(|info| !info.dedicated);
+        let found = shared.map(|info| self.server_of(&info.plane, group, version));
+        found.filter_map(|server| server.map(|server| server.map(Arc::new)).transpose()).collect()
     }
 
     async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {

@@ -48,7 +48,7 @@ pub struct ServedVersion {
 }
 
 /// A group and version that an aggregated server serves (`APIService`).
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Remote {
     /// The API group.
     pub group: String,

@@ -4,11 +4,12 @@ use crate::Planes;
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest};
 use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
-use freehold_machinery::{PlaneId, ResourceType, Result, Value};
+use freehold_machinery::{PlaneId, ResourceType, Result, Value, api_service};
 use parking_lot::Mutex;
+use serde_json::json;
 use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
+    collections::{HashMap, HashSet},
+    sync::{Arc, OnceLock, Weak},
 };
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -37,10 +38,15 @@ struct Known {
     compiled: HashMap<Box<str>, Compiled>,
 }
 
+/// What came out of a CRD at a revision, as long as somebody uses it.
+type Seen = (u64, Vec<Weak<ResourceType>>);
+
 /// The types of planes that have CRDs and were asked for.
 #[derive(Default)]
 pub(crate) struct Types {
     known: Mutex<HashMap<PlaneId, Known>>,
+    /// What each CRD of any plane gave when all of them were asked for last, and at which revision.
+    all: Mutex<HashMap<(PlaneId, Box<str>), Seen>>,
     source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
@@ -129,13 +135,25 @@ impl Planes {
     pub(crate) async fn all_types(&self) -> Result<Arc<TypeSet>> {
         let mut customs: Vec<Arc<ResourceType>> = Vec::new();
         for plane in [PlaneId::core(), PlaneId::infra()] {
-            merge(&mut customs, self.types_of(&plane).await?.custom());
+            customs.extend_from_slice(self.types_of(&plane).await?.custom());
         }
         let mut crds = Vec::new();
-        self.cache.list_planes(GROUP, RESOURCE, |_, entry| crds.push(entry)).await?;
-        for crd in crds {
-            merge(&mut customs, &compile(&crd.value()));
+        self.cache.list_planes(GROUP, RESOURCE, |plane, entry| crds.push((plane.clone(), entry))).await?;
+        // Most are as they were, and many planes have the same: equal ones are one.
+        let mut taken: HashSet<*const ResourceType> = customs.iter().map(Arc::as_ptr).collect();
+        let mut before = std::mem::take(&mut *self.types.all.lock());
+        let mut now = HashMap::with_capacity(crds.len());
+        for (plane, crd) in crds {
+            let at = (plane, Box::from(crd.name()));
+            let kept = before.remove(&at).filter(|(revision, _)| *revision == crd.modified);
+            let kept =
+                kept.and_then(|(_, types)| types.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>());
+            let types = kept.unwrap_or_else(|| compile(&crd.value()));
+            now.insert(at, (crd.modified, types.iter().map(Arc::downgrade).collect()));
+            customs.extend(types.into_iter().filter(|ty| taken.insert(Arc::as_ptr(ty))));
         }
+        *self.types.all.lock() = now;
+        // Of different types under one name the set takes the first.
         Ok(share(customs, Vec::new()))
     }
 
@@ -143,13 +161,43 @@ impl Planes {
     pub(crate) async fn union(&self, organization: &str) -> Result<Arc<TypeSet>> {
         let mut customs = self.types_of(&PlaneId::core()).await?.custom().to_vec();
         let own = self.cache.planes_with_own(GROUP, RESOURCE).await?;
+        let registered = self.cache.planes_with_own(api_service::GROUP, api_service::RESOURCE).await?;
+        let mut remotes: Vec<Arc<Remote>> = Vec::new();
         for project in self.directory().of_organization(organization) {
-            if own.binary_search(&project.plane).is_err() {
+            let [own, registered] =
+                [&own, &registered].map(|list| list.binary_search(&project.plane).is_ok());
+            if !own && !registered {
                 continue;
             }
-            merge(&mut customs, self.types_of(&project.plane).await?.custom());
+            let types = self.types_of(&project.plane).await?;
+            merge(&mut customs, types.custom());
+            if registered && !project.dedicated {
+                merge_remotes(&mut remotes, &types);
+            }
         }
-        Ok(share(customs, Vec::new()))
+        Ok(share(customs, remotes))
+    }
+}
+
+/// Adds what other servers serve in one project, of which nothing was there yet. Over several projects it can be listed,
+/// and no more.
+fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
+    let found = types.groups().iter().flat_map(|group| &group.versions).filter_map(|v| v.remote.as_ref());
+    for remote in found {
+        if into.iter().any(|known| known.group == remote.group && known.version == remote.version) {
+            continue;
+        }
+        let lists = |resource: &&Value| {
+            resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "list"))
+        };
+        let listed = |resource: &Value| {
+            let mut resource = resource.clone();
+            resource["verbs"] = json!(["list"]);
+            resource.as_object_mut().map(|map| map.remove("subresources"));
+            resource
+        };
+        let resources = remote.resources.iter().filter(lists).map(listed).collect();
+        into.push(Arc::new(Remote { resources, openapi: String::new(), ..Remote::clone(remote) }));
     }
 }
 

@@ -123,13 +123,14 @@ pub(crate) async fn document(
     }
 }
 
-fn place(server: &Aggregated) -> Result<OwnedSemaphorePermit, Status> {
+/// A place for a request to a server; 429 where it has none left.
+pub(crate) fn place(server: &Aggregated) -> Result<OwnedSemaphorePermit, Status> {
     let taken = server.places.clone().try_acquire_owned();
     taken.map_err(|_| Status::too_many_requests("Too many requests, please try again later.", 1))
 }
 
 /// The user as the server is told of: with plane, project and organization, whatever such keys said before.
-fn told(user: &User, server: &Aggregated) -> User {
+pub(crate) fn told(user: &User, server: &Aggregated) -> User {
     let mut user = User { plane: None, ..user.clone() };
     let plane: &PlaneId = &server.destination.plane;
     for (key, value) in [
@@ -145,7 +146,8 @@ fn told(user: &User, server: &Aggregated) -> User {
     user
 }
 
-fn request(
+/// A request as a server gets it, of a user.
+pub(crate) fn request(
     server: &Aggregated,
     (method, path, headers): (&Method, &str, &HeaderMap),
     user: &User,

@@ -157,6 +157,17 @@ pub trait Backend: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// The servers that answer for a group and version in an organization's projects, in their order.
+    async fn aggregated_across(
+        &self,
+        target: &Target,
+        group: &str,
+        version: &str,
+    ) -> Result<Vec<Arc<Aggregated>>, Status> {
+        let _ = (target, group, version);
+        Ok(Vec::new())
+    }
+
     /// What aggregated servers say of their versions in OpenAPI 2: `paths` and `definitions` of each.
     async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
         let _ = target;

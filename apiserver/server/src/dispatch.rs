@@ -8,9 +8,10 @@ use crate::{
     output::{self, Output},
     planes, read,
     respond::{self, Reply},
-    reviews, trail, watch,
+    reviews, together, trail, watch,
 };
 use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written};
 use freehold_machinery::{ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
@@ -32,7 +33,10 @@ pub(crate) async fn dispatch(
         if let Some(at) = aggregated::version_of(&info.path)
             && aggregated::is_remote(&*call.types().await?, at)
         {
-            return aggregated::serve(call, at, upgrade, body).await;
+            return match call.target {
+                Target::Organization(_) => together::resources(call, at).await,
+                _ => aggregated::serve(call, at, upgrade, body).await,
+            };
         }
         return match planes::serve(call, body).await? {
             Some(reply) => Ok(reply),
@@ -48,7 +52,10 @@ pub(crate) async fn dispatch(
     }
     let at = (path.group.as_str(), path.version.as_str());
     if aggregated::is_remote(&types, at) {
-        return aggregated::serve(call, at, upgrade, body).await;
+        return match call.target {
+            Target::Organization(_) => together::list(call, at).await,
+            _ => aggregated::serve(call, at, upgrade, body).await,
+        };
     }
     let ty = find(&types, path)?.clone();
     *call.known = true;

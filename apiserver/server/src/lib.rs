@@ -43,6 +43,7 @@ mod respond;
 mod reviews;
 mod streams;
 mod tls;
+mod together;
 mod trail;
 mod upstream;
 mod watch;

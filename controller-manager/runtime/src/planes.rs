@@ -116,6 +116,15 @@ impl Planes {
         }
     }
 
+    /// One of these planes, by itself.
+    pub fn within(&self, plane: &PlaneId) -> Self {
+        let base = match &self.scope {
+            Scope::All(_) => format!("/planes/{plane}"),
+            Scope::One { base_path, .. } => base_path.clone(),
+        };
+        Self::one(self.client.clone(), plane.clone(), &base)
+    }
+
     /// A client for the server's own paths, below none of its planes.
     pub fn root(&self) -> Client {
         self.client.at("")

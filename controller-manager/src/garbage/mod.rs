@@ -5,6 +5,7 @@
 
 mod decide;
 mod graph;
+mod remote;
 mod types;
 
 use crate::context::{Context, Reconcile, Synced};
@@ -60,6 +61,7 @@ pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
     let graph = Arc::new(Mutex::new(Graph::default()));
     let ready = Ready(types::Types::start(context, graph.clone(), queue.clone()));
+    remote::Remotes::start(context, graph.clone(), queue.clone());
     context.tasks.spawn(recheck(graph.clone(), queue.clone(), context.token.clone()));
     let controller =
         Garbage { planes: context.planes.clone(), graph, queue: queue.clone(), kinds: Mutex::default() };

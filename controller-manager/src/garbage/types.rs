@@ -150,22 +150,39 @@ impl Types {
     fn watch_type(&mut self, resource: Resource) -> Store<()> {
         let token = self.token.child_token();
         self.running.insert(resource.clone(), token.clone());
-        // The graph keeps what is needed, so the store keeps nothing; what has to do with no other object is not even sent.
-        let interest = Interest::projected(resource.clone(), |_| None).metadata_only().related_only();
-        let mut informer = Informer::new(&self.planes, interest);
-        let (resource, graph, queue) = (Arc::new(resource), self.graph.clone(), self.queue.clone());
-        informer.on_object(move |key: &Key, object, seen| {
-            let Key { plane, namespace, name } = key.clone();
-            let item = Item { plane, resource: resource.clone(), namespace, name };
-            let affected = graph.lock().unwrap_or_else(PoisonError::into_inner).observe(&item, object, seen);
-            for item in affected {
-                queue.add(item);
-            }
-        });
-        let store = informer.store();
+        // What has to do with no other object is not even sent.
+        let interest = nothing_kept(&resource).related_only();
+        let (informer, store) = watch_into(&self.planes, resource, interest, &self.graph, &self.queue);
         self.tasks.spawn(informer.run(token));
         store
     }
+}
+
+/// The metadata of a type's objects. The graph keeps what is needed, so the store keeps nothing.
+pub(super) fn nothing_kept(resource: &Resource) -> Interest<()> {
+    Interest::projected(resource.clone(), |_| None).metadata_only()
+}
+
+/// What watches a type for a graph, and the store that tells when it has seen everything.
+pub(super) fn watch_into(
+    planes: &Planes,
+    resource: Resource,
+    interest: Interest<()>,
+    graph: &Arc<Mutex<Graph>>,
+    queue: &Arc<Queue<Item>>,
+) -> (Informer<()>, Store<()>) {
+    let mut informer = Informer::new(planes, interest);
+    let (resource, graph, queue) = (Arc::new(resource), graph.clone(), queue.clone());
+    informer.on_object(move |key: &Key, object, seen| {
+        let Key { plane, namespace, name } = key.clone();
+        let item = Item { plane, resource: resource.clone(), namespace, name };
+        let affected = graph.lock().unwrap_or_else(PoisonError::into_inner).observe(&item, object, seen);
+        for item in affected {
+            queue.add(item);
+        }
+    });
+    let store = informer.store();
+    (informer, store)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ facts!(engine:
 );
 
 /// A server that lets its control planes reach loopback addresses, with a project.
-fn server(engine: Engine) -> (Server, Kubectl) {
+pub(crate) fn server(engine: Engine) -> (Server, Kubectl) {
     server_reaching(engine, "127.0.0.0/8,::1/128")
 }
 
@@ -35,7 +35,7 @@ fn server_reaching(engine: Engine, networks: &str) -> (Server, Kubectl) {
 }
 
 /// What an extension server needs in its control plane, as Kubernetes documents it, and its kubeconfig.
-fn account(server: &Server, kubectl: &Kubectl) -> PathBuf {
+pub(crate) fn account(server: &Server, kubectl: &Kubectl) -> PathBuf {
     kubectl.ok(&["create", "namespace", "wardle"]);
     kubectl.ok(&["-n", "wardle", "create", "serviceaccount", "apiserver"]);
     let subject = "--serviceaccount=wardle:apiserver";
