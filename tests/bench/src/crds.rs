@@ -107,7 +107,7 @@ async fn one_plane(subject: &Subject, plane: &Client, options: &Options, report:
 
 async fn many_planes(subject: &Subject, options: &Options, report: &mut Report) -> Result<()> {
     let (kind, title) = (subject.kind, format!("The same CRD in {} planes", options.planes));
-    let projects = Projects::open(subject.root()).await?;
+    let projects = Projects::reopen(subject.root()).await?;
     let names: Vec<String> = (0..options.planes).map(|i| format!("crd-{i}")).collect();
     subject.explain(projects.make_all(&names, 64).await)?;
     let root = subject.root();

@@ -4,6 +4,7 @@ use crate::{Operation, Registry};
 use freehold_apiserver_cache::ListRequest;
 use freehold_machinery::{Result, Value, crd, status::FieldError};
 use jiff::Timestamp;
+use serde_json::json;
 
 impl Registry {
     /// Fills in defaults and status. Names are compared with the plane's other CRDs of the same group.
@@ -26,12 +27,23 @@ impl Registry {
         let others: Vec<Value> = listed
             .iter()
             .filter(|entry| of_group(entry.name()) && entry.name() != op.name())
-            .map(|entry| entry.value())
+            .map(|entry| named(op, &group, entry.name()).unwrap_or_else(|| entry.value()))
             .collect();
         let conflict = crd::name_conflict(object, others.iter());
         crd::set_status(object, conflict.as_ref(), Timestamp::now());
         Ok(())
     }
+}
+
+/// The part of a definition that says which names it has, from the type that it gave. Definitions are long: none is
+/// decoded for its names while its type is at hand.
+fn named(op: &Operation, group: &str, name: &str) -> Option<Value> {
+    let ty = op.types.by_resource(group, name.split_once('.')?.0).filter(|ty| ty.custom)?;
+    Some(json!({
+        "metadata": {"name": name}, "spec": {"group": group},
+        "status": {"acceptedNames": {"plural": ty.plural, "singular": ty.singular, "kind": ty.kind,
+            "listKind": ty.list_kind, "shortNames": ty.short_names}},
+    }))
 }
 
 pub(super) fn check(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
