@@ -21,7 +21,6 @@ pub(crate) const CLUSTER_ROLES: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");
 pub(crate) const SIGNING_REQUESTS: Resource =
     Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests");
-pub(crate) const NODES: Resource = Resource::cluster("", "v1", "nodes");
 pub(crate) const CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims");
 pub(crate) const VOLUMES: Resource = Resource::cluster("", "v1", "persistentvolumes");
 pub(crate) const ATTRIBUTES_CLASSES: Resource =

@@ -1,6 +1,6 @@
 //! Records kube-apiserver's answers, and shows where another API's differ.
 //!
-//! `freehold-tests-differential record KUBECONFIG [requests | rules [FILE [KIND]]]` writes `recorded/`; `against` in the place of
+//! `freehold-tests-differential record KUBECONFIG [requests [FILE] | rules [FILE [KIND]]]` writes `recorded/`; `against` in the place of
 //! `record` prints what differs from what is recorded of the rules.
 
 use anyhow::{Context, Result, bail};
@@ -25,7 +25,7 @@ async fn main() -> Result<()> {
         bail!("record or against, not {mode}");
     }
     if what != "rules" {
-        record_requests(&client).await?;
+        record_requests(&client, only.as_deref()).await?;
     }
     if what != "requests" {
         record_rules(&client, only.as_deref()).await?;
@@ -33,15 +33,18 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn record_requests(client: &Client) -> Result<()> {
+async fn record_requests(client: &Client, only: Option<&str>) -> Result<()> {
     std::fs::create_dir_all(path("recorded"))?;
     for scenario in scenarios()? {
+        if only.is_some_and(|only| only != scenario.name) {
+            continue;
+        }
         let answers = run(client, &scenario).await?;
         let file = path("recorded").join(format!("{}.json", scenario.name));
         std::fs::write(&file, format!("{}\n", serde_json::to_string_pretty(&answers)?))?;
         println!("{}: {} answers", scenario.name, answers.len());
     }
-    if examples::folders().1.is_dir() {
+    if only.is_none() && examples::folders().1.is_dir() {
         let verdicts = examples::run(client).await?;
         std::fs::write(path("examples.json"), format!("{}\n", serde_json::to_string_pretty(&verdicts)?))?;
         println!("examples: {} verdicts", verdicts.len());

@@ -1,5 +1,7 @@
 //! What must work, fact by fact, with the real `kubectl`, on both engines.
 
+mod admission_flags;
+mod aggregated_contents;
 mod aggregated_servers;
 mod aggregation;
 mod attacks;
@@ -11,10 +13,12 @@ mod bad_input;
 mod controllers;
 mod crds;
 mod dedicated;
+mod definitions;
 mod deletion;
 mod durability;
 mod encryption;
 mod etcd_access;
+mod extending;
 mod first_project;
 mod forks;
 mod health;
