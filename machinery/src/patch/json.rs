@@ -130,7 +130,63 @@ fn size(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    /// The operations that make `to` of `from`.
+    fn difference(path: &str, from: &Value, to: &Value, operations: &mut Vec<Value>) {
+        let mut operate = |op: &str, path: String, value: Option<&Value>| {
+            operations.push(json!({"op": op, "path": path, "value": value}));
+        };
+        match (from, to) {
+            (from, to) if from == to => {}
+            (Value::Object(old), Value::Object(new)) => {
+                let below = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+                old.keys()
+                    .filter(|key| !new.contains_key(*key))
+                    .for_each(|key| operate("remove", below(key), None));
+                new.iter()
+                    .filter(|(key, _)| !old.contains_key(*key))
+                    .for_each(|(key, value)| operate("add", below(key), Some(value)));
+                for (key, value) in new {
+                    if let Some(before) = old.get(key) {
+                        difference(&below(key), before, value, operations);
+                    }
+                }
+            }
+            (Value::Array(old), Value::Array(new)) => {
+                (new.len()..old.len())
+                    .rev()
+                    .for_each(|index| operate("remove", format!("{path}/{index}"), None));
+                new.iter().skip(old.len()).for_each(|value| operate("add", format!("{path}/-"), Some(value)));
+                for (index, (before, after)) in old.iter().zip(new).enumerate() {
+                    difference(&format!("{path}/{index}"), before, after, operations);
+                }
+            }
+            (_, to) => operate("replace", path.to_owned(), Some(to)),
+        }
+    }
+
+    fn object() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![(0..3).prop_map(Value::from), Just(Value::Null), "[ab]".prop_map(Value::from)];
+        let map = |inner| {
+            prop::collection::btree_map("[a~/]{0,2}", inner, 0..4).prop_map(|map| map.into_iter().collect())
+        };
+        let value = leaf.prop_recursive(3, 24, 4, move |inner| {
+            prop_oneof![prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from), map(inner)]
+        });
+        prop::collection::btree_map("[a~/]{0,2}", value, 0..4).prop_map(|map| map.into_iter().collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+        #[test]
+        fn a_difference_as_a_json_patch_gives_the_other_value(from in object(), to in object()) {
+            let mut operations = Vec::new();
+            difference("", &from, &to, &mut operations);
+            prop_assert_eq!(json(&from, &operations.into()), Ok(to));
+        }
+    }
 
     #[test]
     fn json_patches_apply_in_order() {

@@ -1,5 +1,7 @@
 //! Strategic merge patches of Deployments, and what Kubernetes answers to bad ones.
 
+mod differences;
+
 use super::*;
 use crate::schema;
 use proptest::prelude::*;
