@@ -1,13 +1,16 @@
 //! ResourceQuotas: `status.used`, counted from what is there
 //! (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
 //!
-//! Admission adds to it with each creation; this controller counts again when pods or quotas change and from time to
-//! time, so that what was deleted is given back.
+//! Admission adds to it with each creation; this controller counts again when quotas change, when pods end or something
+//! that is counted is deleted, and from time to time.
+
+mod deletions;
 
 use crate::context::{Context, Reconcile};
 use crate::discovery::{Discovered, discover};
 use crate::kinds::RESOURCE_QUOTAS;
 use crate::object::{items, text};
+use deletions::{Deletions, Names};
 use freehold_client::{Client, Error, ListOptions, Patch, PatchOptions, Resource};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
@@ -15,10 +18,13 @@ use freehold_controller_manager_runtime::{
 use freehold_machinery::{Map, Value, meta, quantity::Quantity};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often each quota is counted again without a cause.
 const RECOUNT: Duration = Duration::from_secs(120);
+/// When it is counted again after a watch has begun, which did not see what went before.
+const FIRST: Duration = Duration::from_secs(2);
 
 /// What a name in `spec.hard` counts.
 #[derive(Debug, PartialEq)]
@@ -171,13 +177,16 @@ fn needed(quotas: &[Value]) -> Vec<String> {
 
 struct Quotas {
     planes: Planes,
-    quotas: Store<()>,
+    quotas: Store<Names>,
+    queue: Arc<Queue<Key>>,
+    deletions: Deletions,
 }
 
 /// Starts the controller.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let mut informer = Informer::new(&context.planes, Interest::projected(RESOURCE_QUOTAS, |_| Some(())));
+    let named = |quota| Some(needed(std::slice::from_ref(&quota)));
+    let mut informer = Informer::new(&context.planes, Interest::projected(RESOURCE_QUOTAS, named));
     let on_quotas = queue.clone();
     informer.on_change(move |change| on_quotas.add(change.key.clone()));
     let quotas = context.run_informer(informer);
@@ -196,8 +205,10 @@ pub(crate) fn start(context: &mut Context) {
         }
     });
     context.resync_every(RECOUNT, &quotas, &queue);
+    let deletions = Deletions::new(context, quotas.clone(), queue.clone());
     let (planes, waits) = (context.planes.clone(), quotas.clone());
-    context.control("resource-quota", 2, &queue, &[&waits], Quotas { planes, quotas });
+    let controller = Quotas { planes, quotas, queue: queue.clone(), deletions };
+    context.control("resource-quota", 2, &queue, &[&waits], controller);
 }
 
 impl Reconcile for Quotas {
@@ -205,13 +216,21 @@ impl Reconcile for Quotas {
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         if self.quotas.get(&key).is_none() {
+            self.deletions.retain();
             return Ok(Outcome::Done);
         }
         let client = self.planes.client(&key.plane);
         let Some(quota) = client.get_opt(&RESOURCE_QUOTAS, key.ns(), &key.name).await? else {
             return Ok(Outcome::Done);
         };
-        let contents = read(&client, &key.namespace, &needed(std::slice::from_ref(&quota))).await?;
+        let types = resolve(&client, &needed(std::slice::from_ref(&quota))).await?;
+        // Pods are watched by more than this controller, which is told when they end too.
+        for (name, resource) in types.iter().filter(|(name, _)| name != "pods") {
+            if self.deletions.watch(name, resource) {
+                self.queue.add_after(key.clone(), FIRST);
+            }
+        }
+        let contents = read(&client, &key.namespace, &types).await?;
         let Some(status) = decide(&quota, &contents) else { return Ok(Outcome::Done) };
         // Replaced as a whole: a name that is no longer limited must go.
         let version = meta::resource_version(&quota);
@@ -224,17 +243,23 @@ impl Reconcile for Quotas {
     }
 }
 
-async fn read(client: &Client, namespace: &str, types: &[String]) -> Result<Contents, Error> {
-    let mut contents = Contents::default();
-    let is_core = |ty: &&String| !ty.contains('.');
+/// The types that there are of those named.
+async fn resolve(client: &Client, names: &[String]) -> Result<Vec<(String, Resource)>, Error> {
     // Only types of named groups have to be looked up.
-    let discovered =
-        if types.iter().all(|ty| is_core(&ty)) { Vec::new() } else { discover(client).await?.types };
-    for ty in types {
-        let Some(resource) = resource_of(ty, &discovered) else { continue };
+    let discovered = match names.iter().any(|name| name.contains('.')) {
+        true => discover(client).await?.types,
+        false => Vec::new(),
+    };
+    let found = |name: &String| Some((name.clone(), resource_of(name, &discovered)?));
+    Ok(names.iter().filter_map(found).collect())
+}
+
+async fn read(client: &Client, namespace: &str, types: &[(String, Resource)]) -> Result<Contents, Error> {
+    let mut contents = Contents::default();
+    for (ty, resource) in types {
         let whole = matches!(ty.as_str(), "pods" | "services" | "persistentvolumeclaims");
         let options = ListOptions { metadata_only: !whole, ..ListOptions::default() };
-        match client.list_all(&resource, Some(namespace), &options).await {
+        match client.list_all(resource, Some(namespace), &options).await {
             Ok(list) => drop(contents.objects.insert(ty.clone(), list.items)),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),

@@ -30,6 +30,7 @@ pub struct Interest<T> {
     field_selector: String,
     metadata_only: bool,
     related_only: bool,
+    from_now: bool,
     project: Project<T>,
     index: Option<IndexFn<T>>,
 }
@@ -53,6 +54,7 @@ impl<T> Interest<T> {
             field_selector: String::new(),
             metadata_only: false,
             related_only: false,
+            from_now: false,
             project: Arc::new(project),
             index: None,
         }
@@ -80,6 +82,13 @@ impl<T> Interest<T> {
     /// of the others would not be complete. Servers other than Freehold send everything.
     pub fn related_only(mut self) -> Self {
         self.related_only = true;
+        self
+    }
+
+    /// Only what changes from now on is told: for those that keep nothing. What changes while the watch is broken for longer
+    /// than the server remembers is not.
+    pub fn from_now(mut self) -> Self {
+        self.from_now = true;
         self
     }
 
@@ -249,7 +258,11 @@ impl<T: Send + Sync + 'static> Informer<T> {
 
     async fn watch_once(&mut self) -> Ended {
         if self.resource_version.is_empty() {
-            if !self.streaming_lists {
+            if self.interest.from_now {
+                if let Err(error) = self.skip_to_now().await {
+                    return Ended::Failed(error);
+                }
+            } else if !self.streaming_lists {
                 if let Err(error) = self.list().await {
                     return Ended::Failed(error);
                 }
@@ -324,6 +337,9 @@ impl<T: Send + Sync + 'static> Informer<T> {
             }
             return None;
         }
+        if self.interest.from_now {
+            return None;
+        }
         let client = self.planes.client(&plane);
         match client.list_all(&self.interest.resource, None, &self.interest.list_options()).await {
             Ok(list) => {
@@ -335,6 +351,15 @@ impl<T: Send + Sync + 'static> Informer<T> {
             Err(error) if error.is_not_found() => None,
             Err(_) => Some(Ended::Gone),
         }
+    }
+
+    async fn skip_to_now(&mut self) -> Result<(), Error> {
+        let options = ListOptions { limit: 1, ..self.interest.list_options() };
+        let page = self.client.list(&self.interest.resource, None, &options).await?;
+        self.resource_version = page.resource_version;
+        self.store.set_revision(&self.resource_version);
+        self.store.set_synced();
+        Ok(())
     }
 
     async fn list(&mut self) -> Result<(), Error> {

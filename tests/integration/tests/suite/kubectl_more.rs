@@ -226,6 +226,21 @@ fn quotas_limit_what_a_namespace_holds(world: &World) {
     until("the quota counts down", PATIENCE, || {
         kubectl.run(&["run", "b", "--image=registry.example/b"]).success.then_some(())
     });
+    // Long before it is counted again without a cause.
+    kubectl.ok(&["create", "quota", "others", "--hard=secrets=1,count/deployments.apps=1"]);
+    kubectl.ok(&["wait", "--for=jsonpath={.status.used.secrets}=0", "quota/others", "--timeout=30s"]);
+    for (kind, more) in
+        [("secret", &["generic"][..]), ("deployment", &["--image=registry.example/c", "--replicas=0"])]
+    {
+        let create = |name| match more {
+            [generic] => kubectl.run(&["create", kind, generic, name]),
+            more => kubectl.run(&[&["create", kind, name], more].concat()),
+        };
+        create("c").expect_ok();
+        contains_all(&create("d").expect_failure(), &["exceeded quota: others"]);
+        kubectl.ok(&["delete", kind, "c"]);
+        until("what was deleted is given back", PATIENCE, || create("d").success.then_some(()));
+    }
 }
 
 fn jobs_make_their_pods(world: &World) {
