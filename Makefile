@@ -2,7 +2,8 @@
 #
 #   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
 #   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
-#   make test-long                          the fault tests at length, and Keycloak
+#   make test-long                          the fault tests and the fuzz targets at length, and Keycloak
+#   make fuzz FUZZ=10                        each fuzz target for so many seconds (a minute)
 #   make conformance ARGS="--suite api"      Kubernetes' own conformance tests against a project plane
 #   make lint | fmt | bench | tools | clean
 
@@ -10,6 +11,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 TOOLS       := $(CURDIR)/.tools
 ARGS        ?=
+FUZZ        ?= 60
 CRDS        ?=
 
 export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
@@ -18,7 +20,7 @@ export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
 export PROPTEST_RNG_SEED ?= 1
 export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 
-.PHONY: up test test-long lint fmt bench conformance differential tools test-tools build-tools clean
+.PHONY: up test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
 
 up: build-tools
 	cargo build --release -p freehold-cli
@@ -33,8 +35,8 @@ test: test-tools
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
 # The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. A real
-# identity provider, Keycloak.
-test-long: tools
+# identity provider, Keycloak. And the fuzz targets.
+test-long: tools fuzz
 	cargo build -p freehold-cli
 	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
 	FREEHOLD_FAULT_ROUNDS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
@@ -42,6 +44,12 @@ test-long: tools
 	tools/get keycloak
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-integration keycloak -- --ignored --nocapture $(ARGS)
+
+# Each fuzz target for a minute, from another seed each time.
+fuzz: build-tools
+	FREEHOLD_FUZZ_SECONDS=$(FUZZ) cargo test -p freehold-tests-fuzz --test targets -- --nocapture $(ARGS)
+	FREEHOLD_FUZZ_SECONDS=$(FUZZ) cargo test -p freehold-apiserver-server -p freehold-apiserver-registry --lib -- \
+	  --nocapture fuzz frames_break
 
 lint: build-tools
 	@tools/get lints
@@ -66,7 +74,7 @@ bench: tools
 # runs some and only prints. Fails if a test fails that passed before. Then Freehold's controllers and kube-controller-manager are
 # given the same objects, each in a project of its own, and what they make of them is compared.
 conformance: tools $(TOOLS)/bin/e2e.test $(TOOLS)/bin/agnhost
-	@tools/get kube-controller-manager
+	@tools/get kube-controller-manager sample-apiserver
 	cargo build --release -p freehold-cli -p freehold-tests-conformance
 	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-conformance $(ARGS)
 	$(if $(ARGS),,FREEHOLD_TEST_CONTROLLERS=1 FREEHOLD_BIN=$(CURDIR)/target/release/freehold cargo test -p freehold-tests-conformance --test controllers)

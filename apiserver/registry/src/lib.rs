@@ -30,6 +30,9 @@ mod watch;
 mod webhooks;
 mod write;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use across::{Across, View};
 pub use class::class_objects;
 pub use freehold_apiserver_admission::{

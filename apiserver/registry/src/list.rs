@@ -35,11 +35,11 @@ pub(crate) struct Token {
 const FORMAT: &str = "freehold/v1";
 
 impl Token {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    fn encode(rv: u64, start: &str) -> String {
+    pub(crate) fn encode(rv: u64, start: &str) -> String {
         Self { v: FORMAT.into(), rv, start: start.into(), plane: None }.text()
     }
 

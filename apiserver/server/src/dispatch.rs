@@ -65,6 +65,7 @@ pub(crate) async fn dispatch(
         (Some(sub), _) if connect::CONNECT.contains(&sub) => return Err(connect::serve(call, &op).await),
         (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await,
         (None, Some(review)) => reviews::serve(call, review, &op, body).await,
+        _ if call.info.verb == "watch" => watch::serve(call, op, upgrade).await,
         _ => verb(call, op, body).await,
     };
     let Some(deprecation) = &ty.deprecation else { return outcome };
@@ -109,7 +110,6 @@ async fn verb(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, S
     match call.info.verb.as_str() {
         "get" => get(call, op).await,
         "list" => list(call, op).await,
-        "watch" => watch::serve(call, op).await,
         "create" => create(call, op, body).await,
         "update" => update(call, op, body).await,
         "patch" => patch(call, op, body).await,

@@ -6,6 +6,7 @@
 use crate::{
     negotiate::{Format, Shape},
     output::{Output, binary, partial},
+    websocket,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use freehold_apiserver_registry::{Changed, EventKind, Object, WatchEvent};
@@ -17,6 +18,9 @@ use freehold_machinery_protobuf as protobuf;
 use http::HeaderValue;
 use serde_json::json;
 use std::sync::Arc;
+
+/// Bytes of the length before a frame of protobuf.
+const LENGTH: usize = 4;
 
 /// Makes the frames of one watch.
 pub(crate) struct Encoder {
@@ -43,6 +47,16 @@ impl Encoder {
             Some(_) => "application/vnd.kubernetes.protobuf;stream=watch",
             None => "application/json",
         })
+    }
+
+    /// What an event is as a message.
+    pub(crate) fn message_kind(&self) -> websocket::Kind {
+        if self.message.is_some() { websocket::Kind::Binary } else { websocket::Kind::Text }
+    }
+
+    /// A frame as a message: without the length that stands before one of protobuf.
+    pub(crate) fn message_of(&self, frame: Bytes) -> Bytes {
+        if self.message.is_some() { frame.slice(LENGTH.min(frame.len())..) } else { frame }
     }
 
     /// An event's frame, and whether it is the last.

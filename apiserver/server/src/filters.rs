@@ -21,6 +21,7 @@ use crate::{
     query::Query,
     respond::{self, Reply},
     upstream::Upstream,
+    websocket,
 };
 use bytes::Bytes;
 use freehold_apiserver_audit::Auditor;
@@ -255,6 +256,7 @@ impl Ask<'_> {
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
+        websocket::take_token(&mut parts.headers)?;
         let believed = resolved.as_ref().unwrap_or(&Target::AllPlanes);
         let peer = &connection.peer;
         let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers, &info.path).await

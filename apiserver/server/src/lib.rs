@@ -47,6 +47,10 @@ mod together;
 mod trail;
 mod upstream;
 mod watch;
+mod websocket;
+
+#[cfg(test)]
+mod fuzz;
 
 pub use aggregated::Aggregated;
 pub use backend::{ArchiveStream, AuditStream, Backend, OpenIdDocument, Owner, PlaneAction};

@@ -11,7 +11,7 @@ use crate::{
     output::Output,
     payload::Payload,
     respond::{self, Reply},
-    streams,
+    streams, websocket,
 };
 use bytes::{Bytes, BytesMut};
 use freehold_apiserver_registry::{Operation, WatchEvent};
@@ -19,21 +19,29 @@ use freehold_machinery::Status;
 use futures_util::{
     Stream, StreamExt,
     future::BoxFuture,
-    stream::{BoxStream, FuturesUnordered},
+    stream::{BoxStream, FuturesUnordered, poll_fn},
 };
+use http::StatusCode;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use std::{
     iter,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::time::sleep;
+use tracing::Instrument;
 
 /// Events are collected to frames of about this size, in bytes.
 const FRAME: usize = 64 * 1024;
 
-/// Starts a watch.
-pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
+/// Starts a watch. Who asks for a WebSocket gets a message for each event.
+pub(crate) async fn serve(
+    call: &Call<'_>,
+    op: Operation,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Status> {
     let output = Output::of_watch(call, &op)?;
     let mut options = options::watch(call.query)?;
     if let Some(name) = call.info.resource.as_ref().filter(|r| r.watch_prefix).and_then(|r| r.name.as_ref()) {
@@ -60,8 +68,43 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         done: false,
         _held: call.edge.metrics.long_running(&labels),
     };
+    if let Some(upgrade) = upgrade.filter(|_| websocket::is_asked(&call.parts.headers)) {
+        return Ok(upgraded(call, upgrade, frames));
+    }
     streams::is_watch();
     Ok(respond::reply(200, content_type, Payload::stream(frames)))
+}
+
+/// Goes on over a WebSocket, once the client has seen the answer.
+fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
+    let reply = websocket::handshake(&call.parts.headers);
+    if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return reply;
+    }
+    let (stop, drain) = (call.edge.stop.clone(), call.edge.limits.drain);
+    // What is said to a client that does not listen ends with the server at the latest.
+    let cut = async move {
+        stop.cancelled().await;
+        sleep(drain).await;
+    };
+    let kind = frames.encoder.message_kind();
+    let talk = async move {
+        let socket = match upgrade.await {
+            Ok(socket) => TokioIo::new(socket),
+            Err(error) => return tracing::debug!(%error, "upgrade failed"),
+        };
+        let messages = poll_fn(move |cx| frames.poll_message(cx));
+        tokio::select! {
+            sent = websocket::send(socket, kind, messages) => {
+                if let Err(error) = sent {
+                    tracing::debug!(%error, "watch ended");
+                }
+            }
+            () = cut => {}
+        }
+    };
+    tokio::spawn(talk.instrument(tracing::debug_span!("watch over a WebSocket")));
+    reply
 }
 
 /// `timeoutSeconds`, or a random time of once to twice the shortest, so that clients that came together do not come
@@ -83,27 +126,50 @@ struct Frames {
     _held: Held,
 }
 
+impl Frames {
+    /// The next event's frame; `None` behind the last.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let Some(event) = ready!(self.events.as_mut().poll_next(cx)) else {
+            self.done = true;
+            return Poll::Ready(None);
+        };
+        let (frame, last) = self.encoder.frame(event);
+        self.done = last;
+        Poll::Ready(Some(frame))
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.over.poll_next_unpin(cx).map(drop)
+    }
+
+    /// The next event as a message, which needs no length before it; `None` when the watch is over.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match self.poll_event(cx) {
+            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| self.encoder.message_of(frame))),
+            Poll::Pending => self.poll_over(cx).map(|()| None),
+        }
+    }
+}
+
 impl Stream for Frames {
     type Item = Bytes;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = self.get_mut();
         let mut chunk = Chunk::default();
-        while !this.done && chunk.len() < FRAME {
-            match this.events.as_mut().poll_next(cx) {
-                Poll::Ready(Some(event)) => {
-                    let (frame, last) = this.encoder.frame(event);
-                    chunk.push(frame);
-                    this.done = last;
-                }
-                Poll::Ready(None) => this.done = true,
-                Poll::Pending => break,
+        while chunk.len() < FRAME {
+            match this.poll_event(cx) {
+                Poll::Ready(Some(frame)) => chunk.push(frame),
+                Poll::Ready(None) | Poll::Pending => break,
             }
         }
         if let Some(bytes) = chunk.take() {
             return Poll::Ready(Some(bytes));
         }
-        let over = this.done || this.over.poll_next_unpin(cx).is_ready();
+        let over = this.done || this.poll_over(cx).is_ready();
         if over { Poll::Ready(None) } else { Poll::Pending }
     }
 }

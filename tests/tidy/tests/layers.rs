@@ -132,6 +132,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tests-differential", &["client", "tests-harness"]),
     ("tests-bench", &["machinery", "api", "pki", "client", "tests-harness"]),
     ("tests-conformance", &["tests-harness"]),
+    ("tests-fuzz", &["machinery", "machinery-protobuf", "apiserver-catalog"]),
     ("tests-tidy", &[]),
 ];
 
@@ -144,6 +145,7 @@ const IN_TESTS: &[&str] = &[
     "apiserver-storage-embedded",
     "apiserver-storage-etcd",
     "tests-harness",
+    "tests-fuzz",
 ];
 
 fn short(name: &str) -> &str {

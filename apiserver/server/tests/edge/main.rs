@@ -13,3 +13,4 @@ mod proxy;
 mod reload;
 mod verbs;
 mod watch;
+mod websocket;

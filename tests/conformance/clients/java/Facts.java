@@ -31,7 +31,6 @@ class Facts {
         Config config = Config.autoConfigure(null);
         // A refusal that asks to come again is one that a fact waits for.
         config.setRequestRetryBackoffLimit(0);
-        config.setOnlyHttpWatches(true);
         return config;
     }
 
