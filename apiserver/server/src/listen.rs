@@ -44,6 +44,8 @@ use tracing::Instrument;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Streams of one HTTP/2 connection at a time (kube-apiserver's number).
 const STREAMS: u32 = 250;
+/// Fields in a request's head over HTTP/1: each group of an impersonated user is one.
+const FIELDS: usize = 512;
 /// Pings find out that an HTTP/2 client is gone.
 const PING: Duration = Duration::from_secs(30);
 
@@ -207,6 +209,7 @@ fn builder(http2: bool, requests: Requests, limits: &Limits) -> auto::Builder<Re
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_time)
+            .max_headers(FIELDS)
             .max_buf_size(limits.head as usize);
         return http1;
     }

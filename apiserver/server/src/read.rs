@@ -9,9 +9,17 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_saphyr::{DuplicateKeyPolicy, Error};
 
+/// Levels of nesting in YAML: what the decoder takes on the stack for each is more than JSON's does.
+const YAML_DEPTH: usize = 64;
+
+/// How many times as much as is taken is read of a body that is too large, so that its client, which reads nothing before
+/// it has sent everything, sees the refusal and no broken connection.
+const DRAINED: u64 = 4;
+
 /// Reads a whole body. 413 beyond `limit` bytes, 400 where the client goes away in the middle.
 pub(crate) async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
     if body.size_hint().lower() > limit as u64 {
+        drain(body, limit).await;
         return Err(Status::too_large(limit));
     }
     let mut first: Option<Bytes> = None;
@@ -20,6 +28,8 @@ pub(crate) async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Sta
         let frame = frame.map_err(|e| Status::bad_request(format!("the body can't be read: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.as_ref().map_or(0, Bytes::len) + all.len() + data.len() > limit {
+            drop((first, all));
+            drain(body, limit).await;
             return Err(Status::too_large(limit));
         }
         // Most bodies come in one frame, which then needs no copy.
@@ -32,6 +42,20 @@ pub(crate) async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Sta
         }
     }
     Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// Reads the rest of a body for nothing, unless that is far too much.
+async fn drain(mut body: Incoming, limit: usize) {
+    let mut left = DRAINED * limit as u64;
+    if body.size_hint().lower() > left {
+        return;
+    }
+    while let Some(Ok(frame)) = body.frame().await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+        if left == 0 {
+            return;
+        }
+    }
 }
 
 /// Decodes a body; equal keys are noted, not refused. The error is for people.
@@ -65,6 +89,7 @@ fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
 fn parse_yaml(bytes: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, Error> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
+        budget: serde_saphyr::budget! { max_depth: YAML_DEPTH },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000, max_replay_stack_depth: 32 },
         with_snippet: false,
         duplicate_keys: duplicates,
@@ -104,8 +129,12 @@ pub(crate) fn object(bytes: &[u8], format: Format) -> Result<Body, String> {
 pub(crate) fn yaml_error(why: &str) -> String {
     let words = why.rsplit_once(" at line ").and_then(|(what, place)| {
         let line = place.split(',').next()?.trim();
-        let what =
-            if what.starts_with("unclosed bracket") { "did not find expected node content" } else { what };
+        let deep = what.starts_with("budget breached: Depth") || what.starts_with("recursion limit");
+        let what = match what {
+            _ if deep => format!("exceeded max depth of {YAML_DEPTH}"),
+            _ if what.starts_with("unclosed bracket") => "did not find expected node content".to_owned(),
+            what => what.to_owned(),
+        };
         Some(format!("line {line}: {what}"))
     });
     format!("error converting YAML to JSON: yaml: {}", words.as_deref().unwrap_or(why))

@@ -13,7 +13,7 @@ mod time;
 pub use decode::{mismatch, object_meta_mismatch, word};
 pub use print::{Structs, unified_diff};
 pub use restore::unrestorable;
-pub use syntax::syntax_error;
+pub use syntax::{MAX_DEPTH, syntax_error};
 
 use crate::Value;
 use std::fmt::Write;

@@ -2,8 +2,8 @@
 
 use super::escape;
 
-/// Levels of nesting that Go's decoder takes.
-const MAX_DEPTH: usize = 10_000;
+/// Levels of nesting that decoders here take. Go's takes 10,000, and says the same of more.
+pub const MAX_DEPTH: usize = 127;
 
 /// What Go says of bytes that are not one JSON value; `None` where they are.
 pub fn syntax_error(bytes: &[u8]) -> Option<String> {
@@ -71,8 +71,8 @@ impl Scan<'_> {
 
     fn value(&mut self) -> Step {
         match self.token()? {
-            b'{' => self.nested(Self::object),
-            b'[' => self.nested(Self::array),
+            b'{' => self.nested(b'{', Self::object),
+            b'[' => self.nested(b'[', Self::array),
             b'"' => self.string(),
             b't' => self.literal("true"),
             b'f' => self.literal("false"),
@@ -86,10 +86,9 @@ impl Scan<'_> {
         }
     }
 
-    fn nested(&mut self, inner: fn(&mut Self) -> Step) -> Step {
-        // What is nested deeper than our own decoder takes is refused by it, in its own words.
-        if self.depth >= MAX_DEPTH.min(500) {
-            return Err("exceeded max depth".to_owned());
+    fn nested(&mut self, opening: u8, inner: fn(&mut Self) -> Step) -> Step {
+        if self.depth >= MAX_DEPTH {
+            return Err(invalid(opening, "exceeded max depth"));
         }
         self.depth += 1;
         let done = inner(self);

@@ -14,6 +14,8 @@ facts!(world:
     objects_that_are_not_valid_are_refused_with_their_causes,
     writes_of_old_versions_conflict,
     bodies_that_are_too_large_are_refused_and_the_server_lives_on,
+    what_is_beyond_a_limit_is_told_which_one,
+    many_managers_of_updates_become_one,
     kubectl_shows_what_is_wrong,
 );
 
@@ -241,6 +243,125 @@ fn bodies_that_are_too_large_are_refused_and_the_server_lives_on(world: &World) 
     let fits = http.json(Method::POST, MAPS, &map(900_000));
     assert_eq!(fits.code, 201, "{}", fits.body["message"]);
     assert_eq!(http.get("/readyz").code, 200);
+}
+
+fn what_is_beyond_a_limit_is_told_which_one(world: &World) {
+    let http = Http::of(&world.project(PROJECT));
+    let map = format!("{MAPS}/limits");
+    assert_eq!(http.json(Method::POST, MAPS, &json!({"metadata": {"name": "limits"}})).code, 201);
+    let (json, yaml) = ("application/json", "application/yaml");
+    let (merge, patch, apply) =
+        ("application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml");
+    let operations =
+        json!(vec![json!({"op": "test", "path": "/metadata/name", "value": "limits"}); 10_001]).to_string();
+    let huge = json!({"a": "x".repeat(3 << 20)}).to_string();
+    let deep = |open: &str, close: &str| format!("{{\"a\": {}1{}}}", open.repeat(127), close.repeat(127));
+    let (lists, maps) = (deep("[", "]"), deep("{\"a\":", "}"));
+    let flow = format!("metadata: {{name: a}}\na: {}{}\n", "[".repeat(127), "]".repeat(127));
+    let query = |name: &str, value: String| format!("{MAPS}?{name}={value}");
+    let keys = |count| (0..count).map(|n| format!("a{n}")).collect::<Vec<_>>().join(",");
+    let too_large = "Request entity too large: limit is 3145728";
+    let nested = "json parse error: invalid character '[' exceeded max depth";
+    let manager = format!("{map}?fieldManager={}", "m".repeat(129));
+    let rows: [(Method, &str, &'static str, &str, u16, &str); 19] = [
+        (
+            Method::PATCH,
+            &map,
+            patch,
+            &operations,
+            413,
+            "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
+        ),
+        (Method::POST, MAPS, json, &huge, 413, too_large),
+        (Method::PUT, &map, json, &huge, 413, too_large),
+        (Method::PATCH, &map, merge, &huge, 413, too_large),
+        (Method::PATCH, &map, patch, &huge, 413, too_large),
+        (Method::PATCH, &format!("{map}?fieldManager=m"), apply, &huge, 413, too_large),
+        (Method::DELETE, &map, json, &huge, 413, too_large),
+        (Method::POST, MAPS, json, &lists, 400, nested),
+        (Method::POST, MAPS, yaml, &flow, 400, "yaml: line 2: exceeded max depth of 64"),
+        (
+            Method::PATCH,
+            &map,
+            merge,
+            &maps,
+            400,
+            "error decoding patch: invalid character '{' exceeded max depth",
+        ),
+        (
+            Method::PATCH,
+            &map,
+            patch,
+            &lists,
+            400,
+            "error decoding patch: invalid character '[' exceeded max depth",
+        ),
+        (Method::PATCH, &format!("{map}?fieldManager=m"), apply, &maps, 400, "exceeded max depth"),
+        (Method::GET, &format!("/api/v1/{}", "a".repeat(9000)), "", "", 414, "the request path is too long"),
+        (Method::GET, &query("a", "&a=".repeat(300)), "", "", 400, "the query has too many parameters"),
+        (Method::GET, &query("labelSelector", keys(5000)), "", "", 400, "selector has more than 4096 terms"),
+        (
+            Method::GET,
+            &query("fieldSelector", ",a%3Db".repeat(5000)),
+            "",
+            "",
+            400,
+            "invalid selector: more than 4096 terms",
+        ),
+        (
+            Method::GET,
+            &query("continue", "a".repeat(5000)),
+            "",
+            "",
+            400,
+            "continue key is not valid: it is too long",
+        ),
+        (
+            Method::PATCH,
+            &manager,
+            merge,
+            "{}",
+            422,
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Too long: may not be more than 128 bytes",
+        ),
+        (
+            Method::POST,
+            MAPS,
+            json,
+            "\u{1f}\u{8b}",
+            400,
+            "invalid character '\\x1f' looking for beginning of value",
+        ),
+    ];
+    for (method, path, content_type, body, code, words) in rows {
+        let what = format!("{method} {} {content_type}", path.chars().take(80).collect::<String>());
+        let answer = http.send(method, path, content_type, body.to_owned());
+        assert_eq!(answer.code, code, "{what}: {}", answer.body);
+        assert!(text(&answer.body, "/message").contains(words), "{what}: {}", answer.body);
+    }
+    assert_eq!(http.get(&query("labelSelector", "a".repeat(70_000))).code, 431, "of the head");
+    assert_eq!(http.get(&map).code, 200);
+}
+
+fn many_managers_of_updates_become_one(world: &World) {
+    let http = Http::of(&world.project(PROJECT));
+    assert_eq!(http.json(Method::POST, MAPS, &json!({"metadata": {"name": "managers"}})).code, 201);
+    let mut last = Value::Null;
+    for number in 0..14 {
+        let path = format!("{MAPS}/managers?fieldManager=m{number}");
+        let body = json!({"data": {format!("k{number}"): "v"}}).to_string();
+        let answer = http.send(Method::PATCH, &path, "application/merge-patch+json", body);
+        assert_eq!(answer.code, 200, "{}", answer.body);
+        last = answer.body;
+    }
+    let managers: Vec<&str> = last["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|entry| text(entry, "/manager"))
+        .collect();
+    assert_eq!(managers.len(), 10, "{managers:?}");
+    assert!(managers.contains(&"ancient-changes"), "{managers:?}");
 }
 
 fn kubectl_shows_what_is_wrong(world: &World) {
