@@ -103,6 +103,7 @@ impl Serving {
         let images = self.images.iter().cloned().chain([(IMAGE.to_owned(), program)]);
         let serving = self.data.pki.ca.issue_server(&["127.0.0.1", "localhost", NODE], VALIDITY)?;
         Ok(NodeConfig {
+            service: None,
             client: Client::new(&self.client("node")?)?,
             base_path: urls::plane_path(&PlaneId::infra()),
             node_name: NODE.to_owned(),

@@ -33,7 +33,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     // Servers don't know this authority: nobody reads logs from here but through the files.
     let authority = Authority::generate("freehold-node")?;
     let serving = authority.issue_server(&["127.0.0.1", "localhost"], VALIDITY)?;
+    let service = root(&client.server);
     let node = Config {
+        service,
         client: Client::new(&client.user_agent(format!("freehold-node/{}", env!("CARGO_PKG_VERSION"))))?,
         base_path: String::new(),
         node_name: args.name,
@@ -49,4 +51,32 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     node.build().await?.run(stop).await;
     Ok(())
+}
+
+/// Host and port of a server's URL, where nothing follows them.
+fn root(server: &str) -> Option<(String, u16)> {
+    let rest = server.strip_prefix("https://")?.trim_end_matches('/');
+    let (host, port) = match rest.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
+        Some((host, port)) => (host, port.parse().ok()?),
+        None => (rest, 443),
+    };
+    (!rest.contains('/')).then(|| (host.trim_matches(['[', ']']).to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_told_of_an_api_at_the_root_of_a_host() {
+        let rows = [
+            ("https://web.projects.example:6443", Some(("web.projects.example", 6443))),
+            ("https://web.projects.example/", Some(("web.projects.example", 443))),
+            ("https://[::1]:6443", Some(("::1", 6443))),
+            ("https://127.0.0.1:6443/projects/web", None),
+        ];
+        for (server, expected) in rows {
+            assert_eq!(root(server), expected.map(|(host, port)| (host.to_owned(), port)), "{server}");
+        }
+    }
 }

@@ -271,7 +271,10 @@ impl Container {
             ("HOME", home.to_string_lossy().into_owned()),
             ("HOSTNAME", meta::name(&run.pod).to_owned()),
         ];
-        for (name, value) in defaults {
+        let service = node.service.iter().flat_map(|(host, port)| {
+            [("KUBERNETES_SERVICE_HOST", host.clone()), ("KUBERNETES_SERVICE_PORT", port.to_string())]
+        });
+        for (name, value) in defaults.into_iter().chain(service) {
             variables.entry(name.to_owned()).or_insert(value);
         }
         Ok((command(&self.spec, program, variables, &mounts, home), mounts))

@@ -37,6 +37,9 @@ pub struct Config {
     pub images: Images,
     /// How containers' logs are served.
     pub logs: LogServer,
+    /// Host and port at whose root the API is, which Pods are told as on every cluster (`KUBERNETES_SERVICE_HOST`,
+    /// `KUBERNETES_SERVICE_PORT`); nothing where it is below a path, which clients in Pods can't say.
+    pub service: Option<(String, u16)>,
 }
 
 /// Where Pods' directories are, in that of the node.
@@ -48,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) host_ip: IpAddr,
     pub(crate) images: Images,
+    pub(crate) service: Option<(String, u16)>,
     pub(crate) logs: Arc<LogBook>,
     pub(crate) recorder: Recorder,
     pub(crate) addresses: Mutex<Addresses>,
@@ -106,6 +110,7 @@ impl Config {
             name: self.node_name,
             host_ip: address.ip(),
             images: self.images,
+            service: self.service,
             logs,
             recorder: Recorder::new("freehold-node"),
             addresses: Mutex::default(),

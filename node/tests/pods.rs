@@ -41,6 +41,7 @@ impl Running {
                 client_ca_pem: ca.cert_pem().to_owned(),
                 client_names: vec!["apiserver".into()],
             },
+            service: Some(("api.example".into(), 6443)),
         };
         let node = config.build().await.expect("a node");
         let user = ClientName { user: "apiserver", ..ClientName::default() };
@@ -141,7 +142,7 @@ async fn runs_with_its_environment_and_volumes(client: &Client, node: &Running) 
         "stringData": {"key": "from a secret"},
     });
     client.create(&SECRETS, &secret).await.expect("a Secret");
-    let script = "echo ip=$IP arg=$1; cat \"$2\"; echo; cat $FILE; echo; sleep 0.2; echo > /tmp/ignored 2>/dev/null; touch ready";
+    let script = "echo ip=$IP arg=$1 api=$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT; cat \"$2\"; echo; cat $FILE; echo; sleep 0.2; echo > /tmp/ignored 2>/dev/null; touch ready";
     let mut container = forever(script);
     for arg in ["main", "$(IP):80", "/etc/secret/key"] {
         container["args"].as_array_mut().expect("a list").push(arg.into());
@@ -158,7 +159,7 @@ async fn runs_with_its_environment_and_volumes(client: &Client, node: &Running) 
     let ip = seen["status"]["podIP"].as_str().expect("an address");
     assert!(ip.starts_with("127."), "{ip}");
     let log = node.log("default/full/main").await;
-    assert_eq!(log, format!("ip={ip} arg={ip}:80\nfrom a secret\nfrom a secret\n"));
+    assert_eq!(log, format!("ip={ip} arg={ip}:80 api=api.example:6443\nfrom a secret\nfrom a secret\n"));
     assert_eq!(node.log("default/full/main?tailLines=1").await, "from a secret\n");
     client.delete(&PODS, Some("default"), "full", &DeleteOptions::default()).await.expect("a deletion");
     until("it is gone", client, &PODS, "full", Value::is_null).await;

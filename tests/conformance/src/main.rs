@@ -3,10 +3,12 @@
 //! `make conformance` builds Kubernetes' test binary (its version is in `go.mod`) and its controller manager, runs the
 //! tests named in `suites/`, and writes `results.json`. A run fails if a test fails that passed in the committed
 //! results: the list of what fails only shrinks. `make conformance ARGS="--only ResourceQuota"` runs some and writes
-//! nothing.
+//! nothing. After the suites kube-controller-manager works for a while in a plane, once with JSON and once with protobuf;
+//! `make conformance ARGS="--controllers 600"` does that alone, for ten minutes each.
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
+mod controllers;
 mod names;
 mod plane;
 mod report;
@@ -22,6 +24,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use suite::Suite;
 
+/// How long kube-controller-manager works after the suites, with each content type.
+const CONTROLLERS: Duration = Duration::from_secs(60);
+
 /// Runs Kubernetes' conformance tests.
 #[derive(Parser)]
 #[command(name = "freehold-conformance")]
@@ -35,6 +40,9 @@ struct Options {
     /// Runs the tests that fail in the committed results, and writes nothing.
     #[arg(long)]
     failing: bool,
+    /// Lets kube-controller-manager work for so many seconds with each content type, and runs no suite.
+    #[arg(long)]
+    controllers: Option<u64>,
     /// How many tests run at once.
     #[arg(long, default_value_t = 4)]
     procs: usize,
@@ -51,6 +59,9 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    if let Some(seconds) = options.controllers {
+        return work(&options, Duration::from_secs(seconds));
+    }
     let before = Results::read(&options.results)?;
     let mut after = before.clone();
     let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(suite);
@@ -73,6 +84,21 @@ fn main() -> Result<()> {
     }
     if !lost.is_empty() {
         bail!("{} tests that passed before fail", lost.len());
+    }
+    let all = options.suite.is_empty() && options.only.is_empty() && !options.failing;
+    if all { work(&options, CONTROLLERS) } else { Ok(()) }
+}
+
+/// Lets kube-controller-manager work with each content type.
+fn work(options: &Options, time: Duration) -> Result<()> {
+    for (name, content_type) in controllers::CONTENT_TYPES {
+        let folder = options.output.join(format!("controllers-{name}"));
+        std::fs::create_dir_all(&folder)?;
+        let server = Server::start(ServerOptions { log: options.log.clone(), ..ServerOptions::default() });
+        let flag = format!("--kube-api-content-type={content_type}");
+        let mut plane = Plane::with_controllers(&server, &folder, &[&flag])?;
+        let done = controllers::work(&mut plane, time).with_context(|| format!("controllers with {name}"))?;
+        println!("controllers with {name}: {done}, logs in {}", folder.display());
     }
     Ok(())
 }

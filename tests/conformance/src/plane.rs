@@ -47,15 +47,37 @@ const NODE_STATUS: &str = r#"{"status": {
   "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "a node for tests"}]
 }}"#;
 
-/// Programs in a cluster find their service account at a fixed path: agnhost gets it there, in a mount namespace of its own.
-const AGNHOST: &str = r#"#!/bin/sh
-export KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=443
+/// Programs in a cluster find their service account at a fixed path: they get it there, in a mount namespace of their own.
+/// The project's host, which nobody resolves, leads to the server through a proxy.
+const IN_CLUSTER: &str = r#"#!/bin/sh
+export KUBERNETES_SERVICE_HOST=HOST KUBERNETES_SERVICE_PORT=443 HTTPS_PROXY=PROXY NO_PROXY=127.0.0.0/8
 account=$(ls -d "$PWD"/../../volumes/kube-api-access-* 2>/dev/null | head -1)
 exec unshare --user --map-root-user --mount sh -c '
   files=/var/run/secrets/kubernetes.io/serviceaccount copy=$(mktemp -d)
   cp "$0"/* "$copy" && mount -t tmpfs none /run && mkdir -p $files && cp "$copy"/* $files && rm -r "$copy"
   exec PROGRAM "$@"' "$account" "$@"
 "#;
+
+/// A program as it runs in a Pod of a project.
+fn in_cluster(program: &Path, project: &str, proxy: &str) -> Result<String> {
+    let program = program.canonicalize().with_context(|| program.display().to_string())?;
+    let host = format!("{project}.{DOMAIN}");
+    Ok(IN_CLUSTER
+        .replace("PROGRAM", &program.display().to_string())
+        .replace("=HOST", &format!("={host}"))
+        .replace("=PROXY", &format!("={proxy}")))
+}
+
+/// What Pods run that only wait.
+const PAUSE: &str = "#!/bin/sh\nexec sleep infinity\n";
+
+/// Which controllers run: none that looks after nodes, which report nothing here, and not the one that takes tokens away of
+/// which nobody says that they are used.
+const CONTROLLERS: &str =
+    "--controllers=*,-node-lifecycle-controller,-legacy-serviceaccount-token-cleaner-controller";
+
+/// Where the controller manager logs, in the folder of a plane.
+const CONTROLLERS_LOG: &str = "kube-controller-manager.log";
 
 /// How long a program may take to stop.
 const STOP: Duration = Duration::from_secs(10);
@@ -67,10 +89,10 @@ pub(crate) struct Plane {
     programs: Vec<Child>,
 }
 
-fn at_host(server: &Server, project: &str) -> Result<Kubectl> {
+/// A proxy that leads to a server, whatever host is asked for.
+fn proxy_to(server: &Server) -> Result<String> {
     let address = server.url().trim_start_matches("https://").parse().context("the server's address")?;
-    let kubectl = server.project_at_host(project, DOMAIN, false);
-    Ok(kubectl.with_variable("HTTPS_PROXY", &names::lead_to(address)?))
+    Ok(names::lead_to(address)?)
 }
 
 impl Plane {
@@ -79,41 +101,72 @@ impl Plane {
         server.kubectl().apply(PROJECTS);
         let external = suite == Suite::KubeControllerManager;
         let project = if external { "external" } else { "own" };
+        let proxy = proxy_to(server)?;
         // At the root of a host: `kubectl proxy`, which a test starts, leaves out the path of a server's address. Freehold's
-        // own node, which runs webhooks, has only DNS to find hosts.
-        let kubectl =
-            if suite == Suite::Webhooks { server.project(project) } else { at_host(server, project)? };
+        // own node, which runs Pods, has only DNS to find hosts.
+        let kubectl = match suite.has_node() {
+            true => server.project(project),
+            false => server.project_at_host(project, DOMAIN, false).with_variable("HTTPS_PROXY", &proxy),
+        };
         kubectl.apply(NODE);
         kubectl.ok(&["patch", "node", "nowhere", "--subresource=status", "--type=merge", "-p", NODE_STATUS]);
         let mut plane = Self { kubectl, folder: folder.to_owned(), programs: Vec::new() };
         if external {
-            plane.start_controllers(server)?;
+            plane.start_controllers(server, &[])?;
         }
-        if suite == Suite::Webhooks {
-            plane.start_node()?;
+        if suite.has_node() {
+            let image = |variable, name| in_cluster(&tool(variable, name), project, &proxy);
+            let etcd = format!("#!/bin/sh\nexec {} \"$@\"\n", tool("FREEHOLD_TEST_ETCD", "etcd").display());
+            plane.start_node(&[
+                ("e2e-test-images/agnhost", &image("FREEHOLD_TEST_AGNHOST", "agnhost")?),
+                (
+                    "e2e-test-images/sample-apiserver",
+                    &image("FREEHOLD_TEST_SAMPLE_APISERVER", "sample-apiserver")?,
+                ),
+                ("etcd", &etcd),
+                ("pause", PAUSE),
+            ])?;
         }
         Ok(plane)
     }
 
-    /// A node of the project, that runs the tests' Pods: webhook servers, and Pods that only wait.
-    fn start_node(&mut self) -> Result<()> {
+    /// A project for the real kube-controller-manager with these flags, and a node that runs its Pods.
+    pub(crate) fn with_controllers(server: &Server, folder: &Path, flags: &[&str]) -> Result<Self> {
+        server.kubectl().apply(PROJECTS);
+        let kubectl = server.project("external");
+        let mut plane = Self { kubectl, folder: folder.to_owned(), programs: Vec::new() };
+        plane.start_node(&[("pause", PAUSE), ("true", "#!/bin/sh\nexit 0\n")])?;
+        plane.start_controllers(server, flags)?;
+        Ok(plane)
+    }
+
+    /// `kubectl` in the project.
+    pub(crate) fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    /// What the controller manager has logged, and whether all programs still run.
+    pub(crate) fn controllers(&mut self) -> Result<(String, bool)> {
+        let log = std::fs::read_to_string(self.folder.join(CONTROLLERS_LOG))?;
+        Ok((log, self.programs.iter_mut().all(|program| matches!(program.try_wait(), Ok(None)))))
+    }
+
+    /// A node of the project, that runs scripts as the images of registry.k8s.io that they are named after.
+    fn start_node(&mut self, images: &[(&str, &str)]) -> Result<()> {
         let log = File::create(self.folder.join("node.log"))?;
-        let script = |name: &str, text: &str| -> Result<PathBuf> {
-            let path = self.folder.join(name);
-            std::fs::write(&path, text)?;
+        let mut flags = Vec::new();
+        for (image, script) in images {
+            let path = self.folder.join(image.rsplit('/').next().unwrap_or(image));
+            std::fs::write(&path, script)?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-            Ok(path)
-        };
-        let pause = script("pause", "#!/bin/sh\nexec sleep infinity\n")?;
-        let program = tool("FREEHOLD_TEST_AGNHOST", "agnhost").canonicalize()?;
-        let agnhost = script("agnhost", &AGNHOST.replace("PROGRAM", &program.display().to_string()))?;
+            flags.push(format!("--image=registry.k8s.io/{image}={}", path.display()));
+        }
         let child = Command::new(freehold_binary())
             .args(["node", "--log=info", "--kubeconfig"])
             .arg(self.kubectl.kubeconfig())
             .arg("--data-dir")
             .arg(self.folder.join("node"))
-            .arg(format!("--image=registry.k8s.io/e2e-test-images/agnhost={}", agnhost.display()))
-            .arg(format!("--image=registry.k8s.io/pause={}", pause.display()))
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -123,16 +176,17 @@ impl Plane {
         Ok(())
     }
 
-    /// The real kube-controller-manager, with all of its controllers but those that look after nodes.
-    fn start_controllers(&mut self, server: &Server) -> Result<()> {
-        let log = File::create(self.folder.join("kube-controller-manager.log"))?;
+    /// The real kube-controller-manager.
+    fn start_controllers(&mut self, server: &Server, flags: &[&str]) -> Result<()> {
+        let log = File::create(self.folder.join(CONTROLLERS_LOG))?;
         let pki = server.data_dir().join("pki");
         let child = Command::new(tool("FREEHOLD_TEST_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))
             .arg("--kubeconfig")
             .arg(self.kubectl.kubeconfig())
             .arg("--root-ca-file")
             .arg(pki.join("ca.crt"))
-            .args(["--controllers=*,-node-lifecycle-controller", "--leader-elect=false", "--secure-port=0"])
+            .args([CONTROLLERS, "--leader-elect=false", "--secure-port=0"])
+            .args(flags)
             .envs(self.kubectl.variables())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -14,15 +14,23 @@ pub(crate) enum Suite {
     KubeControllerManager,
     /// What needs a webhook server in a Pod.
     Webhooks,
+    /// What needs another API server in a Pod.
+    Aggregation,
 }
 
 impl Suite {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 3] = [Self::Api, Self::KubeControllerManager, Self::Webhooks];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Api, Self::KubeControllerManager, Self::Webhooks, Self::Aggregation];
 
-    /// How many of its tests may run at once. Webhook servers of several would want the same port of one machine.
+    /// Whether its Pods run.
+    pub(crate) fn has_node(self) -> bool {
+        matches!(self, Self::Webhooks | Self::Aggregation)
+    }
+
+    /// How many of its tests may run at once. Servers of several would want the same port of one machine.
     pub(crate) fn procs(self, wanted: usize) -> usize {
-        if self == Self::Webhooks { 1 } else { wanted }
+        if self.has_node() { 1 } else { wanted }
     }
 
     /// The names of its tests.
@@ -31,6 +39,7 @@ impl Suite {
             Self::Api => include_str!("../suites/api.txt"),
             Self::KubeControllerManager => include_str!("../suites/kube-controller-manager.txt"),
             Self::Webhooks => include_str!("../suites/webhooks.txt"),
+            Self::Aggregation => include_str!("../suites/aggregation.txt"),
         };
         text.lines().filter(|line| !line.is_empty())
     }
@@ -42,6 +51,7 @@ impl fmt::Display for Suite {
             Self::Api => "api",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Webhooks => "webhooks",
+            Self::Aggregation => "aggregation",
         })
     }
 }
