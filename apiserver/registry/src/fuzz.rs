@@ -36,7 +36,7 @@ fn a_continue_token_that_is_read_reads_back_as_it_is_written() {
         };
         match Token::decode(&text) {
             Ok(token) => {
-                let again = Token::decode(&token.text()).unwrap();
+                let again = Token::decode(&token.text()).expect("a token of ours");
                 assert_eq!(
                     (again.rv, &again.start, again.plane().ok()),
                     (token.rv, &token.start, token.plane().ok())

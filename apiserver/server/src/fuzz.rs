@@ -55,8 +55,8 @@ fn yaml_that_is_read_reads_back_as_it_is_written() {
             let _ = read::object(bytes, Format::Json);
             match read::object(bytes, Format::Yaml) {
                 Ok(body) => {
-                    let written = respond::encode(accepted, &body.value).unwrap();
-                    let again = read::decode(&written, Format::Yaml).unwrap();
+                    let written = respond::encode(accepted, &body.value).expect("YAML");
+                    let again = read::decode(&written, Format::Yaml).expect("what was written");
                     assert_eq!(again.value, body.value, "{}", String::from_utf8_lossy(&written));
                     format!("read {}", body.duplicates.len())
                 }

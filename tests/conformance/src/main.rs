@@ -64,8 +64,8 @@ fn main() -> Result<()> {
     }
     let before = Results::read(&options.results)?;
     let mut after = before.clone();
-    let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(suite);
-    for suite in Suite::ALL.into_iter().filter(wanted) {
+    let wanted = if options.suite.is_empty() { Suite::ALL.to_vec() } else { options.suite.clone() };
+    for suite in wanted {
         let names: Vec<&str> =
             suite.names().filter(|name| selected(&options, &before, suite, name)).collect();
         if names.is_empty() {

@@ -345,7 +345,10 @@ fn what_is_beyond_a_limit_is_told_which_one(world: &World) {
 
 fn many_managers_of_updates_become_one(world: &World) {
     let http = Http::of(&world.project(PROJECT));
-    assert_eq!(http.json(Method::POST, MAPS, &json!({"metadata": {"name": "managers"}, "data": {"k": "v"}})).code, 201);
+    assert_eq!(
+        http.json(Method::POST, MAPS, &json!({"metadata": {"name": "managers"}, "data": {"k": "v"}})).code,
+        201
+    );
     let mut last = Value::Null;
     for number in 0..14 {
         let path = format!("{MAPS}/managers?fieldManager=m{number}");
