@@ -6,6 +6,10 @@
 use crate::identity::IdentityProviderSpec;
 use crate::infrastructure::ProjectControlPlaneSpec;
 use crate::object::{Definition, KindSpec, PrinterColumn};
+use crate::quota::{
+    AllowanceBucketSpec, ClaimCreationPolicySpec, GrantCreationPolicySpec, ResourceClaimSpec,
+    ResourceGrantSpec, ResourceRegistrationSpec,
+};
 use crate::resourcemanager::{
     ControlPlaneClassSpec, OrganizationMembershipSpec, OrganizationSpec, ProjectRestoreSpec,
     ProjectSnapshotSpec, ProjectSpec,
@@ -24,6 +28,12 @@ pub fn core_crds() -> Vec<Value> {
         crd::<ProjectSnapshotSpec>(),
         crd::<ProjectRestoreSpec>(),
         crd::<IdentityProviderSpec>(),
+        crd::<ResourceRegistrationSpec>(),
+        crd::<ResourceGrantSpec>(),
+        crd::<AllowanceBucketSpec>(),
+        crd::<ResourceClaimSpec>(),
+        crd::<ClaimCreationPolicySpec>(),
+        crd::<GrantCreationPolicySpec>(),
     ]
 }
 
@@ -160,6 +170,8 @@ mod tests {
         "minimum",
         "maximum",
         "maxItems",
+        "minItems",
+        "additionalProperties",
         "x-kubernetes-validations",
         "x-kubernetes-list-type",
         "x-kubernetes-list-map-keys",

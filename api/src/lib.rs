@@ -11,6 +11,7 @@ pub mod identity;
 pub mod infrastructure;
 pub mod keys;
 mod object;
+pub mod quota;
 mod reference;
 pub mod resourcemanager;
 pub mod urls;

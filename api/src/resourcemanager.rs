@@ -319,6 +319,30 @@ pub struct PlaneLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub bytes: Option<i64>,
+    /// How many bytes one object may take, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub object_bytes: Option<i64>,
+    /// How many CustomResourceDefinitions of its own it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub custom_resource_definitions: Option<i64>,
+    /// How many admission webhooks it may have, in all of its configurations together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub webhooks: Option<i64>,
+    /// How many requests a second one server takes of it over time; as many more at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub requests_per_second: Option<i64>,
+    /// How many requests one server works on for it at a time, watches aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub in_flight_requests: Option<i64>,
+    /// How many watches one server holds open for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub watches: Option<i64>,
 }
 
 /// Whose controllers work in a control plane.

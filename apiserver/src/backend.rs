@@ -2,6 +2,7 @@
 
 use crate::{
     authentication::{Authentication, Place},
+    fairness::KnownFlows,
     host::Host,
     lookup::Lookup,
     organization, view,
@@ -16,11 +17,11 @@ use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
 use freehold_apiserver_planes::{Planes, Target, context::Context};
 use freehold_apiserver_registry::{
-    Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource, Registry,
-    WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
+    Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
+    Registry, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
 };
 use freehold_apiserver_server::{
-    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, OpenIdDocument, Owner, PlaneAction,
+    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
     RequestHeaders,
 };
 use freehold_apiserver_storage::{Store, StoreError};
@@ -44,6 +45,7 @@ pub struct LocalBackend {
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) trail: Option<Arc<Trail>>,
+    pub(crate) flows: KnownFlows,
 }
 
 /// The policies of planes, for the registry.
@@ -134,6 +136,24 @@ impl LocalBackend {
             project,
             organization,
         }))
+    }
+
+    /// Gives back what a plane that is gone has claimed of its organization's and project's allowances.
+    async fn release_claims(&self, plane: &PlaneId) -> Result<()> {
+        let types = self.planes.types_of(&PlaneId::core()).await?;
+        let Some(ty) = types.by_resource("quota.freehold.dev", "resourceclaims") else { return Ok(()) };
+        let user = User { name: "system:apiserver".into(), groups: vec![MASTERS.into()], ..User::default() };
+        let op = Operation {
+            plane: PlaneId::core(),
+            ty: ty.clone(),
+            types,
+            user: Arc::new(user),
+            namespace: None,
+            name: None,
+            subresource: None,
+            annotations: Annotations::default(),
+        };
+        self.registry.release_claims(&op, plane).await
     }
 }
 
@@ -337,6 +357,8 @@ impl Backend for LocalBackend {
 
     async fn delete_plane(&self, plane: &PlaneId) -> Result<Value> {
         self.planes.delete(plane).await?;
+        self.registry.forget_usage(plane).await?;
+        self.release_claims(plane).await?;
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": plane.as_str(), "kind": "planes"}}))
     }
@@ -394,7 +416,9 @@ impl Backend for LocalBackend {
     async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value> {
         let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
         self.planes.check_create(plane)?;
-        Ok(json!({"objects": self.planes.import(plane, archive).await?}))
+        let imported = self.planes.import(plane, archive).await;
+        self.registry.forget_usage(plane).await?;
+        Ok(json!({"objects": imported?}))
     }
 
     async fn aggregated(&self, target: &Target, group: &str, version: &str) -> Result<Option<Aggregated>> {
@@ -419,6 +443,24 @@ impl Backend for LocalBackend {
     async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
         let Target::Local(plane) = target else { return Vec::new() };
         self.aggregator.openapi_v2_of(plane).await
+    }
+
+    async fn footing(&self, target: &Target) -> Result<Option<Footing>> {
+        self.footing_of(target).await
+    }
+
+    fn count(&self, target: &Target, group: &str, resource: &str, namespace: Option<&str>) -> usize {
+        self.count_of(target, (group, resource), namespace)
+    }
+
+    async fn holdings(&self, plane: &PlaneId) -> Result<Vec<(&'static str, i64, Option<i64>)>> {
+        let Some(limits) = self.registry.limits(plane) else { return Ok(Vec::new()) };
+        let usage = self.registry.usage(plane).await?;
+        Ok(limits.rows(&usage).into())
+    }
+
+    fn project_of(&self, plane: &PlaneId) -> Option<Arc<str>> {
+        self.planes.directory().by_plane(plane).map(|info| info.name.clone())
     }
 
     async fn ready(&self) -> Vec<(&'static str, std::result::Result<(), String>)> {

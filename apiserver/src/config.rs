@@ -224,7 +224,8 @@ impl Config {
             Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()));
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
-        let registry = Arc::new(registry.with_admission(Chain::new(&self.admission)));
+        let registry = registry.with_admission(Chain::new(&self.admission));
+        let registry = Arc::new(registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone()))));
         let aggregator = Aggregator::start(
             cache.clone(),
             outbound.clone(),
@@ -252,6 +253,7 @@ impl Config {
             trail,
             host: host.clone(),
             authentication,
+            flows: Default::default(),
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
             sealed: self.sealed.clone(),

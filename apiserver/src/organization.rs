@@ -11,11 +11,13 @@ use futures_util::{StreamExt, future::ready, stream::BoxStream};
 use std::sync::Arc;
 
 const GROUP: &str = "resourcemanager.freehold.dev";
+/// What an organization is allowed: it reads that and does not write it.
+const QUOTA: &str = "quota.freehold.dev";
 
 /// Whether an operation is about objects of the core plane: those that say who owns what, and whatever is in the
 /// organization's own namespace. Everything else is asked over all of its projects.
 pub(crate) fn is_core(op: &Operation, scope: &OrganizationScope) -> bool {
-    op.ty.group == GROUP || op.namespace.as_deref() == Some(&*scope.namespace)
+    op.ty.group == GROUP || op.ty.group == QUOTA || op.namespace.as_deref() == Some(&*scope.namespace)
 }
 
 /// What owners alone may change: who is somebody in the organization.
@@ -25,6 +27,7 @@ const OWNERS_ALONE: [&str; 2] = ["organizationmemberships", "identityproviders"]
 /// What was done in the organization is for owners to read.
 pub(crate) fn decide(roles: &[String], asked: &Attributes<'_>) -> Decision {
     let may = |role: &str| match role {
+        "owner" | "editor" if asked.group == QUOTA => is_read(asked.verb),
         "owner" => true,
         _ if asked.group == "audit.k8s.io" => false,
         "editor" => is_read(asked.verb) || !OWNERS_ALONE.contains(&asked.resource),

@@ -21,45 +21,40 @@ use std::collections::BTreeMap;
 /// Amounts by the name that quotas have for them (`requests.cpu`, `count/deployments.apps`).
 pub type Usage = BTreeMap<String, Quantity>;
 
-/// What a write adds to what is used, whatever quotas there are. Empty: the write is no matter for quotas, and they need
-/// not be read.
-///
-/// Deletes give nothing back here: the quota controller counts again, as in Kubernetes.
-pub fn evaluate(attributes: &Attributes<'_>) -> Usage {
-    let Some(object) = attributes.object().filter(|_| is_counted(attributes)) else { return Usage::new() };
-    let mut used = usage(&attributes.ty.group_resource(), object);
-    if let Some(old) = attributes.old {
-        subtract(&mut used, &usage(&attributes.ty.group_resource(), old));
-    }
-    used.retain(|_, amount| !amount.is_zero());
-    used
-}
-
 /// Checks a write against a namespace's ResourceQuotas.
 ///
-/// Gives those that change, each with its new `status.used`, to be committed with the write. Fails with 403 if one is
-/// exceeded, has not been counted yet, or needs requests or limits that the object does not state.
+/// Gives those that change, each with its new `status.used`, to be committed with the write: what is deleted, ends or
+/// shrinks is given back by that commit. Fails with 403 if one is exceeded, has not been counted yet, or needs requests or
+/// limits that the object does not state.
 pub fn check(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Value>> {
-    let Some(object) = attributes.object().filter(|_| is_counted(attributes)) else { return Ok(Vec::new()) };
+    if !is_counted(attributes) {
+        return Ok(Vec::new());
+    }
     let resource = attributes.ty.group_resource();
-    let full = usage(&resource, object);
-    let before = attributes.old.map(|old| usage(&resource, old));
+    let object = attributes.object();
     let mut changed = Vec::new();
     for quota in quotas {
-        let Some(hard) = tracked(quota, &full).filter(|_| scope::matches(quota, &resource, object)) else {
-            continue;
-        };
-        usage::check_stated(&resource, object, &hard)
-            .map_err(|why| attributes.forbidden(&format!("failed quota: {}: {why}", meta::name(quota))))?;
-        let used = amounts(quota.pointer("/status/used"));
-        check_counted(attributes, quota, &hard, &used)?;
-        check_positive(attributes, &full)?;
-        let mut delta = full.clone();
-        let counted = attributes.old.is_some_and(|old| scope::matches(quota, &resource, old));
-        if let Some(before) = before.as_ref().filter(|_| counted) {
-            subtract(&mut delta, before);
-        }
+        let within = |object: &&Value| scope::matches(quota, &resource, object);
+        let (new, old) = (object.filter(within), attributes.old.filter(within));
+        let after = new.map(|object| usage(&resource, object)).unwrap_or_default();
+        let before = old.map(|object| usage(&resource, object)).unwrap_or_default();
+        let Some(hard) = tracked(quota, [&after, &before]) else { continue };
+        let mut delta = difference(&after, &before);
         delta.retain(|name, amount| hard.contains_key(name) && !amount.is_zero());
+        let grows = delta.values().any(|amount| amount.sign() > 0);
+        if let Some(object) = new.filter(|_| grows || attributes.verb == Verb::Create) {
+            usage::check_stated(&resource, object, &hard).map_err(|why| {
+                attributes.forbidden(&format!("failed quota: {}: {why}", meta::name(quota)))
+            })?;
+        }
+        let used = amounts(quota.pointer("/status/used"));
+        if grows || attributes.verb == Verb::Create {
+            check_counted(attributes, quota, &hard, &used)?;
+            check_positive(attributes, &after)?;
+        } else {
+            // What was never counted can't be given back.
+            delta.retain(|name, _| used.contains_key(name));
+        }
         if !delta.is_empty() {
             changed.push(charge(attributes, quota, &hard, used, &delta)?);
         }
@@ -69,21 +64,29 @@ pub fn check(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Value>
 
 /// What is written again and again, and what is changed only by its controller, is not counted.
 fn is_counted(attributes: &Attributes<'_>) -> bool {
-    if !attributes.subresource.is_empty() || attributes.namespace.is_empty() {
+    if attributes.namespace.is_empty() {
         return false;
     }
     match attributes.verb {
-        Verb::Create => true,
-        // The use of these can grow by an update; that of others is one object, whatever it says.
-        Verb::Update => attributes.is("", "services") || attributes.is("", "persistentvolumeclaims"),
-        Verb::Delete | Verb::Connect => false,
+        Verb::Create => attributes.subresource.is_empty(),
+        // The use of these can change by an update; that of others is one object, whatever it says.
+        Verb::Update => match attributes.subresource {
+            "" => attributes.is("", "services") || attributes.is("", "persistentvolumeclaims"),
+            // A Pod that has ended uses nothing any more.
+            "status" | "resize" => attributes.is_sub("", "pods", attributes.subresource),
+            _ => false,
+        },
+        Verb::Delete => true,
+        Verb::Connect => false,
     }
 }
 
 /// The limits of a quota that the object has to do with; `None` where there are none.
-fn tracked(quota: &Value, usage: &Usage) -> Option<Amounts> {
+fn tracked(quota: &Value, usages: [&Usage; 2]) -> Option<Amounts> {
     let mut hard = amounts(quota.pointer("/status/hard"));
-    hard.retain(|name, _| usage.contains_key(name) || usage::is_computed(usage, name));
+    hard.retain(|name, _| {
+        usages.iter().any(|usage| usage.contains_key(name) || usage::is_computed(usage, name))
+    });
     (!hard.is_empty()).then_some(hard)
 }
 
@@ -114,8 +117,12 @@ fn charge(
 ) -> Result<Value> {
     let before = used.clone();
     resources::add(&mut used, delta);
+    for amount in used.values_mut().filter(|amount| amount.sign() < 0) {
+        *amount = Quantity::ZERO;
+    }
     let exceeded = |name: &str| hard.get(name).zip(used.get(name)).is_some_and(|(hard, used)| used > hard);
-    let over: Vec<&String> = delta.keys().filter(|name| exceeded(name)).collect();
+    let grown = delta.iter().filter(|(_, amount)| amount.sign() > 0).map(|(name, _)| name);
+    let over: Vec<&String> = grown.filter(|name| exceeded(name)).collect();
     if !over.is_empty() {
         return Err(excess(attributes, quota, [delta, &before, hard], &over));
     }
@@ -138,12 +145,12 @@ fn excess(attributes: &Attributes<'_>, quota: &Value, amounts: [&Amounts; 3], ov
     ))
 }
 
-/// Takes away what was used before, down to nothing.
-fn subtract(usage: &mut Usage, before: &Usage) {
-    for (name, amount) in usage.iter_mut() {
-        if let Some(before) = before.get(name) {
-            let rest = amount.minus(before);
-            *amount = if rest.sign() < 0 { Quantity::ZERO } else { rest };
-        }
+/// What one uses more than the other; less is negative.
+fn difference(after: &Usage, before: &Usage) -> Usage {
+    let mut delta = after.clone();
+    for (name, amount) in before {
+        let more = delta.get(name).copied().unwrap_or(Quantity::ZERO);
+        delta.insert(name.clone(), more.minus(amount));
     }
+    delta
 }

@@ -279,6 +279,19 @@ impl Cache {
         shot.map(|shot| shot.all()).unwrap_or_default()
     }
 
+    /// How many objects of its own a plane that is in memory has of a resource, without reading them; `None` where the plane
+    /// or the collection is not.
+    pub fn count(
+        &self,
+        plane: &PlaneId,
+        group: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Option<usize> {
+        let slot = self.planes.read().get(plane).cloned().filter(|slot| slot.1.get().is_some())?;
+        slot.0.count(&collection(group, resource), namespace)
+    }
+
     /// An object's key as a commit sees it: the object, if there is one, and what the commit must expect.
     pub async fn get_for_update(
         &self,

@@ -50,6 +50,10 @@ impl Objects {
         self.0.take(place).map(|before| before.0)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

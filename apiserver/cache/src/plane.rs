@@ -213,6 +213,17 @@ impl PlaneCache {
         })
     }
 
+    /// How many objects of its own the plane has in a collection, or in one namespace of it; `None` where the collection is
+    /// not kept here.
+    pub(crate) fn count(&self, collection: &str, namespace: Option<&str>) -> Option<usize> {
+        let state = self.state.read();
+        let Some(own) = state.collections.get(collection) else { return Some(0) };
+        (!own.large).then(|| match namespace {
+            None => own.objects.len(),
+            Some(_) => own.objects.range(namespace, "").count(),
+        })
+    }
+
     /// The last revision that changed a collection; the stack's where the plane has nothing of it.
     pub(crate) fn changed(&self, collection: &str) -> u64 {
         let state = self.state.read();

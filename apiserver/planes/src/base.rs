@@ -6,6 +6,7 @@
 use freehold_api::{core_crds, infra_crds, keys::aggregator_name};
 use freehold_apiserver_cache::{EXTENSION_AUTHENTICATION, Entry, Layer, LayerKind, PLANE, Stack, StackInfo};
 use freehold_apiserver_catalog::{ServedVersion, TypeSet};
+use freehold_apiserver_fairness::bootstrap;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, Store, StoreError};
 use freehold_machinery::{
     PlaneId, Value,
@@ -185,6 +186,12 @@ fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<Placed> {
     objects.push(core("services", kubernetes_service()));
     objects.push(("networking.k8s.io".into(), "servicecidrs".into(), service_range()));
     objects.extend(priority_classes());
+    let flow_control = |resource: &'static str| {
+        move |object| ("flowcontrol.apiserver.k8s.io".to_owned(), resource.to_owned(), object)
+    };
+    objects.extend(bootstrap::flow_schemas().into_iter().map(flow_control("flowschemas")));
+    let levels = bootstrap::priority_levels();
+    objects.extend(levels.into_iter().map(flow_control("prioritylevelconfigurations")));
     objects.extend(freehold_apiserver_authz::bootstrap_objects().into_iter().map(rbac));
     objects.extend(authorities.front_proxy.map(|ca| core("configmaps", extension_authentication(ca))));
     objects.extend(registrations());

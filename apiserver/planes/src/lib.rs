@@ -123,6 +123,11 @@ impl Planes {
         self.types.aggregate(source);
     }
 
+    /// Whether this server has the core plane, and is not that of a dedicated pair.
+    pub fn has_core(&self) -> bool {
+        self.root.is_core()
+    }
+
     /// Projects by name, plane and organization.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory

@@ -1,34 +1,25 @@
-//! Admission of writes: the built-in plugins over what the plane has in memory, quota in the same transaction, and
-//! whether a writer may grant what it grants.
+//! Admission of writes: the built-in plugins over what the plane has in memory, and whether a writer may grant what it
+//! grants.
 
 use crate::{
     DeleteOptions, FieldValidation, Operation, Registry, WriteOptions, validate,
     webhooks::{Hooks, Rounds},
 };
 use freehold_apiserver_admission::{
-    Attributes, Authorize, Check, Lookup, Permission, Verb, chain,
+    Attributes, Authorize, Check, Lookup, Permission, Verb,
     policy::{self, Bound},
-    quota, webhook,
+    webhook,
 };
 use freehold_apiserver_authz::Policy;
-use freehold_apiserver_cache::{Cache, codec};
+use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
+use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
-    PlaneId, ResourceType, Result, User, Value, meta,
+    PlaneId, ResourceType, Result, User, Value,
     user::{AUTHENTICATED, MASTERS},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
-
-/// What admission gives of a write that it lets through.
-#[derive(Default)]
-pub(crate) struct Admitted {
-    /// Further conditions and changes of its commit.
-    pub(crate) also: Vec<(Expect, Change)>,
-    /// For the client.
-    pub(crate) warnings: Vec<String>,
-}
 
 /// The version of options.
 const META: &str = "meta.k8s.io/v1";
@@ -149,7 +140,7 @@ impl Authorize for Rights {
 }
 
 /// The write as admission sees it.
-fn attributes<'a>(
+pub(crate) fn attributes<'a>(
     op: &'a Operation,
     verb: Verb,
     object: Option<&'a mut Value>,
@@ -297,14 +288,14 @@ impl Registry {
         Ok(warnings)
     }
 
-    /// Validating admission, and the quotas that the write uses up: they are changed with it, or not at all.
+    /// Validating admission; gives warnings.
     pub(crate) async fn validate_admission(
         &self,
         op: &Operation,
         draft: &mut Value,
         old: Option<&Value>,
         options: &WriteOptions,
-    ) -> Result<Admitted> {
+    ) -> Result<Vec<String>> {
         if op.ty.group == RBAC {
             self.check_escalation(op, draft, old).await?;
         }
@@ -320,28 +311,7 @@ impl Registry {
         if !hooks.is_empty() {
             warnings.extend(self.validate_by_webhooks(op, &attributes, &view, &hooks).await?);
         }
-        let counted = op.ty.namespaced && self.chain.runs(chain::QUOTA);
-        let Some(namespace) = op.namespace.as_deref().filter(|_| counted) else {
-            return Ok(Admitted { warnings, ..Admitted::default() });
-        };
-        let entries = self.cache.peek_list(&op.plane, "", "resourcequotas", Some(namespace));
-        if entries.is_empty() {
-            return Ok(Admitted { warnings, ..Admitted::default() });
-        }
-        let quotas: Vec<Value> = entries.iter().map(|entry| entry.value()).collect();
-        let changed = quota::check(&attributes, &quotas)?;
-        let also = changed.into_iter().filter_map(|quota| self.quota_change(op, quota)).collect();
-        Ok(Admitted { also, warnings })
-    }
-
-    /// A quota's new state, on the condition that it is still what was looked at.
-    fn quota_change(&self, op: &Operation, mut quota: Value) -> Option<(Expect, Change)> {
-        let modified = meta::resource_version(&quota).parse().ok()?;
-        let path = path("", "resourcequotas", meta::namespace(&quota), meta::name(&quota));
-        let key = Key::object(&op.plane, &path);
-        meta::remove(&mut quota, "resourceVersion");
-        let value = codec::encode(&quota);
-        Some((Expect { key: key.clone(), modified }, Change::Put(key, value)))
+        Ok(warnings)
     }
 
     /// Admission of a delete; gives warnings.

@@ -1,9 +1,10 @@
 //! Deletes: at once, or begun and left to finalizers, a grace period or the garbage collector.
 
 use crate::{
-    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, definitions, strategy, write,
+    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, definitions, ledger::Posting,
+    strategy, write,
 };
-use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
+use freehold_apiserver_cache::{Below, Entry, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath, StoreError,
 };
@@ -62,7 +63,7 @@ impl Registry {
             }
             let marked = mark(op, &live, options);
             if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
-                match self.finish(op, &path, own, &live, options).await? {
+                match self.finish(op, &path, own, (&live, &entry), options).await? {
                     Ok(revision) => {
                         self.object_gone(op, revision).await?;
                         return Ok(Written { warnings, ..deleted(op, marked, revision, options) });
@@ -85,7 +86,7 @@ impl Registry {
         op: &Operation,
         path: &ObjectPath,
         own: Seen,
-        live: &Value,
+        (live, entry): (&Value, &Entry),
         options: &DeleteOptions,
     ) -> Result<Result<u64, u64>> {
         if options.dry_run {
@@ -93,7 +94,8 @@ impl Registry {
         }
         let also = self.registrations(op, None, Some(live)).await?;
         let change = self.removal(op, path, live, own.below).await?;
-        Ok(match self.commit(op, path, own, change, also).await? {
+        let posting = Posting { new: None, old: Some(live), entry: Some(entry), stored: &[] };
+        Ok(match self.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => Ok(revision),
             Committed::Refused(now) => Err(newest(&now)),
         })

@@ -16,6 +16,7 @@ mod convert;
 mod definitions;
 mod delete;
 mod eviction;
+mod ledger;
 mod list;
 mod op;
 mod policies;
@@ -39,6 +40,7 @@ pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
+pub use ledger::{Owner, PlaneLimits, Tenancy};
 pub use op::*;
 pub use registry::{PolicySource, Registry};
 pub use strategy::ServiceRanges;

@@ -1,6 +1,11 @@
 //! The registry itself, and reads of single objects.
 
-use crate::{Object, Operation, Webhooks, conversion::Converter, convert};
+use crate::{
+    Object, Operation, Tenancy, Webhooks,
+    conversion::Converter,
+    convert,
+    ledger::{Books, Nobody},
+};
 use async_trait::async_trait;
 use freehold_apiserver_admission::Chain;
 use freehold_apiserver_authz::Policy;
@@ -18,6 +23,8 @@ pub struct Registry {
     pub(crate) webhooks: Arc<dyn Webhooks>,
     pub(crate) converter: Arc<Converter>,
     pub(crate) chain: Chain,
+    pub(crate) tenancy: Arc<dyn Tenancy>,
+    pub(crate) books: Books,
 }
 
 /// Who may do what in each plane, for the checks that keep people from granting what they don't have.
@@ -70,12 +77,19 @@ impl Registry {
             webhooks,
             converter,
             chain: Chain::default(),
+            tenancy: Arc::new(Nobody),
+            books: Books::default(),
         }
     }
 
     /// The same with these admission plugins in place of the default ones.
     pub fn with_admission(self, chain: Chain) -> Self {
         Self { chain, ..self }
+    }
+
+    /// Knows whose the planes are, so that their organizations' allowances and their classes' limits count.
+    pub fn with_tenancy(self, tenancy: Arc<dyn Tenancy>) -> Self {
+        Self { tenancy, ..self }
     }
 
     /// The cache that reads are served from.

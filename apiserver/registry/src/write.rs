@@ -1,10 +1,10 @@
 //! Create, update and patch: one path from what the client sent to a commit.
 
 use crate::{
-    Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, admit::Admitted,
-    convert, delete, prepare, prepare::Undecodable, scale, strategy, validate,
+    Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, convert, delete,
+    ledger::Posting, prepare, prepare::Undecodable, scale, strategy, validate,
 };
-use freehold_apiserver_cache::{Seen, codec};
+use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::{
     GroupVersionKind, Result, Status, Value,
@@ -30,6 +30,7 @@ enum Want<'a> {
 struct Live {
     value: Value,
     modified: u64,
+    entry: Arc<Entry>,
 }
 
 impl Registry {
@@ -89,7 +90,7 @@ impl Registry {
             let live = match entry {
                 Some(entry) => {
                     let value = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
-                    Some(Live { value, modified: entry.modified })
+                    Some(Live { value, modified: entry.modified, entry })
                 }
                 None => None,
             };
@@ -414,30 +415,34 @@ impl Registry {
             schema::zeros::complete(&mut draft, schema);
         }
         warnings.extend(strategy::check::warnings::about(op, &draft, old));
-        let Admitted { mut also, warnings: more } =
-            self.validate_admission(op, &mut draft, old, options).await?;
-        warnings.extend(more);
+        warnings.extend(self.validate_admission(op, &mut draft, old, options).await?);
         warnings.extend(validate::warnings(op, &draft, old));
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
                 return Ok((Outcome::Done(live.value.clone()), warnings));
             }
             if is_released(&draft) {
-                let outcome = self.remove(op, path, own, draft, options.dry_run, also).await?;
-                return Ok((outcome, warnings));
+                return Ok((self.remove(op, path, own, (draft, live), options.dry_run).await?, warnings));
             }
         }
-        if options.dry_run {
-            return Ok((Outcome::Done(draft), warnings));
-        }
-        also.extend(self.registrations(op, Some(&draft), old).await?);
-        meta::remove(&mut draft, "resourceVersion");
+        let versionless = |draft: &Value| {
+            let mut draft = draft.clone();
+            meta::remove(&mut draft, "resourceVersion");
+            draft
+        };
         let stored = match convert::is_stored(&op.ty) {
             true => codec::encode(&draft),
-            false => codec::encode(&self.to_stored(op, draft.clone()).await?),
+            false => codec::encode(&self.to_stored(op, versionless(&draft)).await?),
         };
-        let change = vec![Change::Put(Key::object(&op.plane, path), stored)];
-        let outcome = match self.commit(op, path, own, change, also).await? {
+        let entry = live.map(|live| &*live.entry);
+        let posting = Posting { new: Some(&draft), old, entry, stored: &stored };
+        if options.dry_run {
+            self.check_posted(op, own, posting).await?;
+            return Ok((Outcome::Done(draft), warnings));
+        }
+        let also = self.registrations(op, Some(&draft), old).await?;
+        let change = vec![Change::Put(Key::object(&op.plane, path), stored.clone())];
+        let outcome = match self.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => {
                 meta::set(&mut draft, "resourceVersion", revision.to_string());
                 Outcome::Done(draft)
@@ -473,16 +478,16 @@ impl Registry {
         op: &Operation,
         path: &ObjectPath,
         own: Seen,
-        mut last: Value,
+        (mut last, live): (Value, &Live),
         dry_run: bool,
-        mut also: Vec<(Expect, Change)>,
     ) -> Result<Outcome> {
         if dry_run {
             return Ok(Outcome::Done(last));
         }
-        also.extend(self.registrations(op, None, Some(&last)).await?);
+        let also = self.registrations(op, None, Some(&last)).await?;
         let change = self.removal(op, path, &last, own.below).await?;
-        match self.commit(op, path, own, change, also).await? {
+        let posting = Posting { new: None, old: Some(&live.value), entry: Some(&live.entry), stored: &[] };
+        match self.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => {
                 meta::set(&mut last, "resourceVersion", revision.to_string());
                 Ok(Outcome::Done(last))

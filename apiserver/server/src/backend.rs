@@ -11,6 +11,7 @@ use bytes::Bytes;
 use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
 use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_fairness::{Flows, Limits};
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_apiserver_registry::{
     Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
@@ -174,6 +175,32 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Where a request is counted, and by which rules its plane shares itself out; `None`: it takes nobody's turn.
+    async fn footing(&self, target: &Target) -> Result<Option<Footing>, Status> {
+        let _ = target;
+        Ok(None)
+    }
+
+    /// How many objects a resource has in a target, or in one namespace of it, as far as that is known without reading
+    /// them.
+    fn count(&self, target: &Target, group: &str, resource: &str, namespace: Option<&str>) -> usize {
+        let _ = (target, group, resource, namespace);
+        0
+    }
+
+    /// What a plane has of its own, and what its class allows, by the names of the limits; nothing where nothing is
+    /// limited.
+    async fn holdings(&self, plane: &PlaneId) -> Result<Vec<(&'static str, i64, Option<i64>)>, Status> {
+        let _ = plane;
+        Ok(Vec::new())
+    }
+
+    /// The name of the project whose plane it is.
+    fn project_of(&self, plane: &PlaneId) -> Option<Arc<str>> {
+        let _ = plane;
+        None
+    }
+
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;
 
@@ -209,6 +236,19 @@ pub struct Owner {
     pub organization: Option<Arc<str>>,
     /// The project, if it is one.
     pub project: Option<Arc<str>>,
+}
+
+/// Where a request is counted.
+#[derive(Clone)]
+pub struct Footing {
+    /// The plane.
+    pub plane: PlaneId,
+    /// Who owns it; empty for the platform.
+    pub organization: Arc<str>,
+    /// What its class allows.
+    pub limits: Limits,
+    /// Its flow schemas and priority levels.
+    pub flows: Arc<Flows>,
 }
 
 /// ArchiveStream of an archive, in order.

@@ -3,13 +3,15 @@
 use crate::{
     backend::OpenIdDocument,
     call::Call,
-    dispatch, health, negotiate, openapi,
+    dispatch, health,
+    metrics::OwnPlane,
+    negotiate, openapi,
     payload::{BoxError, Payload},
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_catalog::{TypeSet, discovery};
-use freehold_apiserver_planes::context::Context;
+use freehold_apiserver_planes::{Target, context::Context};
 use freehold_machinery::{Status, Value};
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};
@@ -50,6 +52,7 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
         ["metrics"] if call.context == Context::Platform => {
             Ok(respond::reply(200, OPEN_METRICS, Payload::Full(call.edge.metrics.text().into())))
         }
+        ["metrics"] => own_metrics(call).await,
         ["encryption"] if call.context == Context::Platform => {
             document(call, &call.edge.backend.encryption(false).await?)
         }
@@ -67,6 +70,14 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
         ["version", ..] => Err(Status::no_such_resource()),
         _ => Ok(respond::no_page()),
     }
+}
+
+/// What a plane uses of the server, for its owner.
+async fn own_metrics(call: &Call<'_>) -> Result<Reply, Status> {
+    let Target::Local(plane) = &call.target else { return Ok(respond::no_page()) };
+    let holdings = call.edge.backend.holdings(plane).await?;
+    let own = OwnPlane { usage: call.edge.fairness.usage(plane), holdings };
+    Ok(respond::reply(200, OPEN_METRICS, Payload::Full(own.text().into())))
 }
 
 /// A document that is negotiated without a route's media types.

@@ -8,11 +8,13 @@ use crate::{
     browser::{self, Origins},
     call::Call,
     config::{Config, EtcdHandler, Limits},
-    dispatch, health,
+    dispatch,
+    fair::{self, Flow},
+    health,
     host::{self, Connection},
     identity::{self, Identity},
     info::RequestInfo,
-    metrics::{Held, Metrics},
+    metrics::{Held, Metrics, TopPlanes},
     negotiate,
     openapi::Documents,
     path,
@@ -25,6 +27,7 @@ use crate::{
 };
 use bytes::Bytes;
 use freehold_apiserver_audit::Auditor;
+use freehold_apiserver_fairness::Fairness;
 use freehold_apiserver_planes::{
     Target,
     context::{self, Context},
@@ -46,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 /// The group of Freehold's own controllers, which work on planes by their identifiers.
-const CONTROLLERS: &str = "system:freehold:controllers";
+pub(crate) const CONTROLLERS: &str = "system:freehold:controllers";
 /// Longest audit id that is taken from a client, in bytes.
 const LONGEST_AUDIT_ID: usize = 64;
 
@@ -63,19 +66,27 @@ pub(crate) struct Edge {
     pub(crate) documents: Documents,
     /// What stands behind a project's name in its host name.
     pub(crate) domain: Option<String>,
+    pub(crate) fairness: Arc<Fairness>,
     etcd: Option<EtcdHandler>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) origins: Origins,
     pub(crate) strict_transport: Option<HeaderValue>,
+    present: AtomicUsize,
     mutating: AtomicUsize,
     read_only: AtomicUsize,
 }
 
 impl Edge {
     pub(crate) fn new(config: Config, backend: Arc<dyn Backend>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let seats = config.limits.read_only.saturating_add(config.limits.mutating);
+        let fairness = Fairness::new(processors, u32::try_from(seats).unwrap_or(u32::MAX));
+        let mut registry = config.registry;
+        registry.register_collector(Box::new(TopPlanes::new(&fairness, &backend)));
         Self {
             backend,
-            metrics: Metrics::new(config.registry),
+            metrics: Metrics::new(registry),
+            fairness,
             limits: config.limits,
             version: config.version,
             front_proxy: config.front_proxy.map(Upstream::new),
@@ -87,6 +98,7 @@ impl Edge {
             auditor: config.audit,
             origins: config.origins,
             strict_transport: HeaderValue::from_str(&config.strict_transport).ok().filter(|v| !v.is_empty()),
+            present: AtomicUsize::new(0),
             mutating: AtomicUsize::new(0),
             read_only: AtomicUsize::new(0),
         }
@@ -100,6 +112,8 @@ pub(crate) struct Trace {
     /// Whether the resource is one that is served.
     pub(crate) known: bool,
     pub(crate) recording: Recording,
+    /// The uids of its flow schema and priority level.
+    flow: Flow,
 }
 
 /// Answers a request, whatever happens.
@@ -135,7 +149,8 @@ pub(crate) async fn handle(
     };
     let reply = outcome.unwrap_or_else(|status| respond::failure(&parts.headers, &query, &status));
     let reply = audit::finish(&mut trace, has_panicked, reply).await;
-    let reply = browser::protect(&edge, &parts, finish(&parts, reply, audit));
+    let mut reply = browser::protect(&edge, &parts, finish(&parts, reply, audit));
+    std::mem::take(&mut trace.flow).say(&mut reply);
     record(&edge, &parts, &query, trace, &reply, started);
     span.in_scope(|| {
         tracing::debug!(
@@ -216,7 +231,7 @@ async fn chain(
         return Err(Status::too_many_requests("The apiserver is shutting down, please try again later.", 1));
     }
     // Before any work, authentication too: a flood must be cheap to refuse.
-    let place = admit(edge, info, rest)?;
+    let _present = be_present(edge, info, rest)?;
     let ask = Ask {
         edge,
         connection,
@@ -225,7 +240,7 @@ async fn chain(
         prefix,
         info,
         known: &mut trace.known,
-        place,
+        flow: &mut trace.flow,
         recording: &trace.recording,
     };
     // All that follows has a deadline, unless the client is meant to stay.
@@ -245,13 +260,13 @@ struct Ask<'a> {
     prefix: String,
     info: &'a RequestInfo,
     known: &'a mut bool,
-    place: Option<Admitted<'a>>,
     recording: &'a Recording,
+    flow: &'a mut Flow,
 }
 
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, body: Incoming) -> Result<Reply, Status> {
-        let Self { edge, connection, query, context, prefix, info, known, place, recording } = self;
+        let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
         let asked = Asked { edge, info, remote: connection.remote };
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
@@ -279,6 +294,7 @@ impl Ask<'_> {
         if let Target::Dedicated(pair) = &target {
             let labels = edge.metrics.labels(info, false, false, false);
             let held = info.is_long_running().then(|| edge.metrics.long_running(&labels));
+            let _place = admit(edge, info)?;
             return proxy::forward(edge, pair, &user, &info.path, parts, body, held).await;
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
@@ -293,6 +309,9 @@ impl Ask<'_> {
                 return Ok(respond::forbidden(&parts.headers, query, &status));
             }
         };
+        // Who asks for more than a share waits here, and takes no place that others could have.
+        let turn = fair::enter(edge, (&target, &user), info, query, flow).await?;
+        let place = admit(edge, info)?;
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let parts = &*parts;
         let mut call =
@@ -305,7 +324,7 @@ impl Ask<'_> {
             recording.refused(&asked, &call.target, parts, &call.user);
             return Ok(reply);
         }
-        dispatch::dispatch(&mut call, body, upgrade).await
+        dispatch::dispatch(&mut call, body, upgrade).await.map(|reply| turn.hold(reply))
     }
 }
 
@@ -341,9 +360,35 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// Takes a place; 429 where there is none. Long-running requests and health checks need none.
-fn admit<'a>(edge: &'a Edge, info: &RequestInfo, path: &str) -> Result<Option<Admitted<'a>>, Status> {
+/// How many requests for each place may be here, most of them waiting for their turn.
+const PRESENT: usize = 10;
+
+/// A request that is here, whether it waits or is served.
+struct Present<'a>(&'a AtomicUsize);
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Counts a request; 429 where too many are here. Long-running requests and health checks are not counted.
+fn be_present<'a>(edge: &'a Edge, info: &RequestInfo, path: &str) -> Result<Option<Present<'a>>, Status> {
     if info.is_long_running() || health::is_health(path) {
+        return Ok(None);
+    }
+    let limit = edge.limits.read_only.saturating_add(edge.limits.mutating).saturating_mul(PRESENT);
+    let before = edge.present.fetch_add(1, Relaxed);
+    let present = Present(&edge.present);
+    match before >= limit {
+        true => Err(Status::too_many_requests("Too many requests, please try again later.", 1)),
+        false => Ok(Some(present)),
+    }
+}
+
+/// Takes a place; 429 where there is none. Long-running requests and health checks need none.
+fn admit<'a>(edge: &'a Edge, info: &RequestInfo) -> Result<Option<Admitted<'a>>, Status> {
+    if info.is_long_running() || health::is_health(&info.path) {
         return Ok(None);
     }
     let read_only = info.is_read_only();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! TLS -> rescue, audit id, span, metrics -> path, context, request info -> limits -> deadline
-//!     -> target -> authenticate -> confine -> audit -> impersonate -> authorize -> dispatch
+//!     -> target -> authenticate -> confine -> audit -> impersonate -> fairness -> authorize -> dispatch
 //! ```
 //! What a request means is decided here, what it does behind the [`Backend`]. Each failure is a Kubernetes `Status`;
 //! each size, count and time that a client chooses has a limit ([`Limits`]).
@@ -21,6 +21,7 @@ mod connect;
 mod dispatch;
 mod documents;
 mod events;
+mod fair;
 mod filters;
 mod health;
 mod host;
@@ -53,7 +54,7 @@ mod websocket;
 mod fuzz;
 
 pub use aggregated::Aggregated;
-pub use backend::{ArchiveStream, AuditStream, Backend, OpenIdDocument, Owner, PlaneAction};
+pub use backend::{ArchiveStream, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction};
 pub use browser::{Origins, OriginsError};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits};
 pub use identity::RequestHeaders;

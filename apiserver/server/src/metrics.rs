@@ -1,9 +1,11 @@
 //! Metrics of the edge, under kube-apiserver's names and labels, so that its dashboards and alerts work here.
 
-use crate::info::RequestInfo;
+use crate::{backend::Backend, info::RequestInfo};
+use freehold_apiserver_fairness::{Fairness, PlaneUsage};
+use freehold_machinery::PlaneId;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet as NoLabels},
     metrics::{
         MetricType,
         counter::{ConstCounter, Counter},
@@ -14,8 +16,11 @@ use prometheus_client::{
     registry::Registry,
 };
 use std::{
-    fs,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    fmt, fs,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// Most label sets of one metric: beyond, requests are counted without their group, version and resource. Projects
@@ -192,6 +197,125 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// The planes that cost most, asked when somebody reads the metrics.
+pub(crate) struct TopPlanes {
+    fairness: Weak<Fairness>,
+    backend: Weak<dyn Backend>,
+}
+
+/// How many planes the server's metrics name.
+const TOP: usize = 20;
+
+impl fmt::Debug for TopPlanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the planes that cost most")
+    }
+}
+
+impl TopPlanes {
+    pub(crate) fn new(fairness: &Arc<Fairness>, backend: &Arc<dyn Backend>) -> Self {
+        Self { fairness: Arc::downgrade(fairness), backend: Arc::downgrade(backend) }
+    }
+}
+
+/// What is told of a plane's use: name, meaning, whether it only grows, and the number.
+type UsageRow = (&'static str, &'static str, bool, fn(&PlaneUsage) -> f64);
+
+const USAGE: [UsageRow; 6] = [
+    ("requests", "Requests of the control plane that were served.", true, |u| u.requests as f64),
+    ("refused_requests", "Requests that a limit of its class turned away.", true, |u| u.refused as f64),
+    ("cost_seconds", "Processor time that its requests took, estimated.", true, |u| {
+        u.cost_micros as f64 / 1e6
+    }),
+    ("sent_bytes", "Bytes of its answers.", true, |u| u.sent_bytes as f64),
+    ("requests_in_flight", "Its requests that are being served.", false, |u| u.in_flight as f64),
+    ("watches", "Its watches that are open.", false, |u| u.watches as f64),
+];
+
+/// Writes one metric with a value for each label set.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, grows): (&str, &str, bool),
+    values: &[(Vec<(&str, String)>, f64)],
+) -> fmt::Result {
+    let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
+    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+    let write = |mut one: MetricEncoder<'_>, value: &f64| match grows {
+        true => one.encode_counter::<NoLabels, f64, f64>(value, None),
+        false => one.encode_gauge(value),
+    };
+    for (labels, value) in values.iter().filter(|(labels, _)| !labels.is_empty()) {
+        write(metric.encode_family(labels)?, value)?;
+    }
+    match values {
+        [(labels, value)] if labels.is_empty() => write(metric, value),
+        _ => Ok(()),
+    }
+}
+
+impl Collector for TopPlanes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (Some(fairness), Some(backend)) = (self.fairness.upgrade(), self.backend.upgrade()) else {
+            return Ok(());
+        };
+        let top = fairness.top(TOP);
+        for (name, help, grows, number) in USAGE {
+            let labels = |plane: &PlaneId| {
+                let project = backend.project_of(plane).map_or(String::new(), |name| name.to_string());
+                vec![("plane", plane.to_string()), ("project", project)]
+            };
+            let values: Vec<_> = top.iter().map(|(plane, usage)| (labels(plane), number(usage))).collect();
+            family(&mut encoder, (&format!("freehold_top_plane_{name}"), help, grows), &values)?;
+        }
+        let waiting = [(Vec::new(), fairness.waiting() as f64)];
+        let about =
+            ("freehold_fairness_waiting_requests", "Requests that wait for their plane's turn.", false);
+        family(&mut encoder, about, &waiting)
+    }
+}
+
+/// One plane's metrics, for its owner: as many lines for every plane.
+pub(crate) struct OwnPlane {
+    pub(crate) usage: PlaneUsage,
+    /// What it has and may have, by the names of limits.
+    pub(crate) holdings: Vec<(&'static str, i64, Option<i64>)>,
+}
+
+impl fmt::Debug for OwnPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plane's own")
+    }
+}
+
+impl Collector for OwnPlane {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, grows, number) in USAGE {
+            let values = [(Vec::new(), number(&self.usage))];
+            family(&mut encoder, (&format!("freehold_plane_{name}"), help, grows), &values)?;
+        }
+        let labels = |what: &str| vec![("resource", what.to_owned())];
+        let used: Vec<_> = self.holdings.iter().map(|(what, used, _)| (labels(what), *used as f64)).collect();
+        let limits =
+            self.holdings.iter().filter_map(|(what, _, limit)| Some((labels(what), (*limit)? as f64)));
+        let limits: Vec<_> = limits.collect();
+        let about = "What the control plane has of its own.";
+        family(&mut encoder, ("freehold_plane_used", about, false), &used)?;
+        family(&mut encoder, ("freehold_plane_limit", "What its class allows.", false), &limits)
+    }
+}
+
+impl OwnPlane {
+    /// The text of `/metrics` of the plane.
+    pub(crate) fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        // Writing to a String can't fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        text
     }
 }
 

@@ -5,6 +5,7 @@
 
 use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
+use freehold_apiserver_fairness::{Ticket, WatchTicket};
 use futures_util::Stream;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
@@ -34,6 +35,22 @@ pub enum Payload {
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
     /// What another server or an injected handler gives, with trailers.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
+    /// Any of these, with a place that is given back when all of it was sent.
+    Held(Box<Held>),
+}
+
+/// A body and the place that it takes.
+pub struct Held {
+    body: Payload,
+    place: Place,
+}
+
+/// What a body holds until it is sent.
+pub(crate) enum Place {
+    /// A request's place among all.
+    Request(Ticket),
+    /// A watch's place among its plane's. It is only kept.
+    Watch { _ticket: WatchTicket },
 }
 
 impl Payload {
@@ -53,6 +70,7 @@ impl Payload {
             Self::Full(bytes) => Some(bytes.len()),
             Self::Pieces(pieces) => Some(pieces.left),
             Self::Gzip(_) | Self::Stream(_) => None,
+            Self::Held(held) => held.body.len(),
             Self::Boxed(body) => body.size_hint().exact().and_then(|n| usize::try_from(n).ok()),
         }
     }
@@ -71,13 +89,17 @@ impl Payload {
         match self {
             Self::Full(bytes) if fits => Some(bytes.clone()),
             Self::Pieces(pieces) if fits => Some(pieces.pieces.as_slice().concat().into()),
+            Self::Held(held) => held.body.whole(max),
             _ => None,
         }
     }
 
     /// Whether it comes as it comes.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self, Self::Stream(_) | Self::Boxed(_))
+        match self {
+            Self::Held(held) => held.body.is_stream(),
+            other => matches!(other, Self::Stream(_) | Self::Boxed(_)),
+        }
     }
 
     /// The same, which keeps something until it has ended or is given up.
@@ -85,7 +107,24 @@ impl Payload {
         match self {
             Self::Stream(inner) => Self::Stream(Box::pin(Keeping { inner, _guard: Box::new(guard) })),
             Self::Boxed(inner) => Self::Boxed(Keeping { inner, _guard: Box::new(guard) }.boxed_unsync()),
+            Self::Held(held) => {
+                let Held { body, place } = *held;
+                body.keeping(guard).held(place)
+            }
             other => other,
+        }
+    }
+
+    /// The same, with a place that is given back when it was sent.
+    pub(crate) fn held(self, place: Place) -> Self {
+        Self::Held(Box::new(Held { body: self, place }))
+    }
+
+    /// Whether it comes from another server.
+    pub(crate) fn is_foreign(&self) -> bool {
+        match self {
+            Self::Held(held) => held.body.is_foreign(),
+            other => matches!(other, Self::Boxed(_)),
         }
     }
 
@@ -99,6 +138,10 @@ impl Payload {
         match self {
             Self::Full(bytes) => Self::Gzip(Box::new(Gzip::new(Pieces::new(vec![bytes])))),
             Self::Pieces(pieces) => Self::Gzip(Box::new(Gzip::new(pieces))),
+            Self::Held(held) => {
+                let Held { body, place } = *held;
+                Self::Held(Box::new(Held { body: body.gzip(), place }))
+            }
             other => other,
         }
     }
@@ -152,6 +195,13 @@ impl Body for Payload {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 return Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Data::Whole))));
             }
+            Self::Held(held) => {
+                let frame = ready!(Pin::new(&mut held.body).poll_frame(cx));
+                if let (Some(Ok(frame)), Place::Request(ticket)) = (&frame, &held.place) {
+                    ticket.sent(frame.data_ref().map_or(0, Buf::remaining));
+                }
+                return Poll::Ready(frame);
+            }
         };
         Poll::Ready(data.map(|d| Ok(Frame::data(d))))
     }
@@ -159,6 +209,7 @@ impl Body for Payload {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Boxed(body) => body.is_end_stream(),
+            Self::Held(held) => held.body.is_end_stream(),
             other => other.is_empty(),
         }
     }
@@ -166,6 +217,7 @@ impl Body for Payload {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Boxed(body) => body.size_hint(),
+            Self::Held(held) => held.body.size_hint(),
             other => other.len().map_or_else(SizeHint::default, |n| SizeHint::with_exact(n as u64)),
         }
     }

@@ -108,7 +108,7 @@ pub(crate) fn forbidden(headers: &HeaderMap, query: &Query, status: &Status) -> 
 /// Compresses a large answer for a client that takes it.
 pub(crate) fn compressed(headers: &HeaderMap, reply: Reply) -> Reply {
     let large = reply.body().len().is_some_and(|n| n > GZIP_FROM);
-    let foreign = matches!(reply.body(), Payload::Boxed(_));
+    let foreign = reply.body().is_foreign();
     if !large || foreign || !negotiate::takes_gzip(headers) {
         return reply;
     }

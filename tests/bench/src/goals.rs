@@ -76,6 +76,11 @@ pub(crate) static RESTART: Goal =
 pub(crate) static CRD_INSTALL: Goal = at_most("a CRD installed beside up to 1,000, p99", micros(50_000));
 pub(crate) static CRD_MEMORY: Goal = at_most("memory of each further CRD of 1,000", Value::Bytes(300_000));
 
+pub(crate) static FAIRNESS: Goal = at_most(
+    "p99 of planes beside one that sends 20 times its share of what costs most, more than alone",
+    Value::Percent(25.0),
+);
+
 pub(crate) static NAMESPACE_DELETED: Goal =
     at_most("a namespace of 10,000 objects deleted", micros(10_000_000));
 pub(crate) static OWNER_COLLECTED: Goal = at_most("an owner of 10,000 objects collected", micros(10_000_000));
@@ -83,7 +88,7 @@ pub(crate) static OTHER_NAMESPACE: Goal =
     at_most("another plane's namespace deleted meanwhile, p99", micros(1_000_000));
 
 /// All goals, in the order of the table.
-pub(crate) static ALL: [&Goal; 18] = [
+pub(crate) static ALL: [&Goal; 19] = [
     &PLANES,
     &PLANES_MEMORY,
     &PLANES_CREATED,
@@ -102,6 +107,7 @@ pub(crate) static ALL: [&Goal; 18] = [
     &NAMESPACE_DELETED,
     &OWNER_COLLECTED,
     &OTHER_NAMESPACE,
+    &FAIRNESS,
 ];
 
 impl Bound {

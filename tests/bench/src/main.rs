@@ -11,6 +11,7 @@ mod controllers;
 mod crds;
 mod dedicated;
 mod document;
+mod fairness;
 mod fanout;
 mod goals;
 mod idle;
@@ -96,6 +97,9 @@ pub(crate) struct Options {
     /// Shows what a server's memory is made of at each rest, from `/proc/PID/smaps`.
     #[arg(long)]
     maps: bool,
+    /// Floods a project until it is ended: what a measurement starts beside itself.
+    #[arg(long, hide = true)]
+    flood: Option<PathBuf>,
     /// What this run's namespaces end with, so that one in a server that was there before meets nothing of another.
     #[arg(skip = std::process::id())]
     run: u32,
@@ -140,6 +144,8 @@ pub(crate) enum Part {
     Watches,
     /// Many tenants at once.
     Mixed,
+    /// Some tenants beside one that asks for far more than its share.
+    Fairness,
     /// Custom resource definitions by the thousand.
     Crds,
     /// One plane of very many objects.
@@ -156,7 +162,9 @@ impl Part {
     /// The servers that a part makes sense for.
     fn kinds(self) -> &'static [Kind] {
         match self {
-            Self::Large | Self::Controllers | Self::Planes | Self::Dedicated => &Kind::FREEHOLD,
+            Self::Large | Self::Controllers | Self::Planes | Self::Dedicated | Self::Fairness => {
+                &Kind::FREEHOLD
+            }
             _ => &Kind::ALL,
         }
     }
@@ -178,6 +186,7 @@ impl Part {
             Self::Lists => lists::measure(kind, options, report).await,
             Self::Watches => fanout::measure(kind, options, report).await,
             Self::Mixed => mixed::measure(kind, options, report).await,
+            Self::Fairness => fairness::measure(kind, options, report).await,
             Self::Crds => crds::measure(kind, options, report).await,
             Self::Large => large::measure(kind, options, report).await,
             Self::Controllers => controllers::measure(kind, options, report).await,
@@ -191,6 +200,9 @@ impl Part {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let options = Options::parse();
+    if let Some(kubeconfig) = &options.flood {
+        return fairness::flood(kubeconfig).await;
+    }
     let mut end = signal(SignalKind::terminate())?;
     // What is dropped stops its servers.
     tokio::select! {

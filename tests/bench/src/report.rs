@@ -22,6 +22,8 @@ pub(crate) enum Value {
     Rate(f64),
     /// A bare number.
     Count(usize),
+    /// So many hundredths more.
+    Percent(f64),
 }
 
 /// A table: rows by their names, in the order of their coming.
@@ -64,6 +66,7 @@ impl fmt::Display for Value {
             Self::Bytes(bytes) => write!(f, "{:.1} MB", bytes as f64 / 1e6),
             Self::Rate(rate) => write!(f, "{rate:.0}/s"),
             Self::Count(count) => write!(f, "{count}"),
+            Self::Percent(percent) => write!(f, "{percent:.0} %"),
         }
     }
 }
@@ -80,7 +83,7 @@ impl Value {
             Self::Time(time) | Self::Cpu(time) | Self::Spread(time, _) => Some((time.as_secs_f64(), true)),
             Self::Bytes(bytes) => Some((bytes as f64, true)),
             Self::Rate(rate) => Some((rate, false)),
-            Self::Count(_) => None,
+            Self::Count(_) | Self::Percent(_) => None,
         }
     }
 

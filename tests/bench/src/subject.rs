@@ -103,6 +103,14 @@ impl Subject {
         }
     }
 
+    /// The kubeconfig of a project's own administrator; `None` where another server is measured than ours.
+    pub(crate) fn kubeconfig_of(&self, project: &str) -> Option<PathBuf> {
+        match &self.server {
+            Running::Freehold { server, .. } => Some(server.project(project).kubeconfig().to_owned()),
+            _ => None,
+        }
+    }
+
     /// How long the last start took; `None` where somebody else started it.
     pub(crate) fn started_in(&self) -> Option<Duration> {
         match &self.server {

@@ -113,7 +113,12 @@ fn quotas_are_charged_and_not_exceeded() {
             json!({"requests.storage": "1Gi", gold: "1Gi"}),
             Ok(vec![json!({"requests.storage": "3Gi", gold: "3Gi"})]),
         ),
-        (shrunk, json!({"requests.storage": "1Gi"}), json!({"requests.storage": "3Gi"}), Ok(vec![])),
+        (
+            shrunk,
+            json!({"requests.storage": "1Gi"}),
+            json!({"requests.storage": "3Gi"}),
+            Ok(vec![json!({"requests.storage": "1Gi"})]),
+        ),
         (
             deployment(),
             json!({"count/deployments.apps": "1"}),
@@ -132,7 +137,7 @@ fn quotas_are_charged_and_not_exceeded() {
             Write { verb: Verb::Delete, old: in_ns("d", json!({})), ..deployment() },
             json!({"count/deployments.apps": "0"}),
             json!({"count/deployments.apps": "1"}),
-            Ok(vec![]),
+            Ok(vec![json!({"count/deployments.apps": "0"})]),
         ),
         (
             create("/pods", pod(json!([{"name": "a", "resources": {"requests": {"cpu": "-1"}}}]))),
@@ -223,13 +228,18 @@ fn a_pod_uses_what_it_needs_at_most_at_one_time() {
 }
 
 #[test]
-fn evaluate_tells_what_a_write_adds() {
-    let mut object = in_ns("s", json!({"spec": {"type": "NodePort", "ports": [{}]}}));
-    let old = in_ns("s", json!({"spec": {"type": "ClusterIP", "ports": [{}]}}));
-    let write = Write { verb: Verb::Update, old, ..create("/services", object.clone()) };
-    let added = write.with(&mut object, |attributes| quota::evaluate(attributes));
-    assert_eq!(
-        added.iter().map(|(name, n)| format!("{name}={n}")).collect::<Vec<_>>(),
-        ["services.nodeports=1"]
-    );
+fn what_goes_or_ends_is_given_back() {
+    let sized = || pod(json!([{"name": "a", "resources": {"requests": {"cpu": "2"}}}]));
+    let mut ended = sized();
+    ended["status"]["phase"] = "Failed".into();
+    let (hard, used) = (json!({"requests.cpu": "1", "pods": "1"}), json!({"requests.cpu": "3", "pods": "2"}));
+    let quota = quota_of(hard, used, json!({}));
+    let rest = json!({"requests.cpu": "1", "pods": "1"});
+    let status = Write { verb: Verb::Update, old: sized(), ..create("/pods/status", ended.clone()) };
+    assert_eq!(quota_check(&status, std::slice::from_ref(&quota)), Ok(vec![rest]), "although it is exceeded");
+    let again = Write { verb: Verb::Update, old: ended.clone(), ..create("/pods/status", ended) };
+    assert_eq!(quota_check(&again, std::slice::from_ref(&quota)), Ok(vec![]));
+    let grown = pod(json!([{"name": "a", "resources": {"requests": {"cpu": "5"}}}]));
+    let resize = Write { verb: Verb::Update, old: sized(), ..create("/pods/resize", grown) };
+    assert!(quota_check(&resize, &[quota]).is_err(), "a resize is a claim");
 }

@@ -210,6 +210,10 @@ impl crate::Registry {
                 api_service::settle(draft, &crate::prepare::now());
                 Ok(())
             }
+            (freehold_apiserver_quota::GROUP, _) => {
+                crate::ledger::settle_kind(op, draft, old);
+                Ok(())
+            }
             ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
                 policy::type_check(op, draft, old);
                 Ok(())

@@ -1,0 +1,263 @@
+//! Limits of a plane by its class, and what the plane uses of them: a record beside the plane's objects that each of its
+//! writes changes in its own commit. Only planes whose class limits what they hold have one; it is counted anew from the
+//! plane's objects where there is none, or where the plane was put above another snapshot since.
+
+use super::{Plan, Posting};
+use crate::{Operation, Registry};
+use freehold_apiserver_cache::{Seen, codec};
+use freehold_apiserver_storage::{Change, Commit, Expect, Key, KeyRange, Range, StoreError};
+use freehold_machinery::{PlaneId, Result, Status, Value};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Objects that are read at a time to count them.
+const PAGE: usize = 500;
+
+/// What a class allows each of its planes. `None`: it does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlaneLimits {
+    /// Objects of its own.
+    pub objects: Option<i64>,
+    /// Bytes of their JSON.
+    pub bytes: Option<i64>,
+    /// Bytes of one object.
+    pub object_bytes: Option<i64>,
+    /// CustomResourceDefinitions of its own.
+    pub custom_resource_definitions: Option<i64>,
+    /// Webhooks in its configurations of admission.
+    pub webhooks: Option<i64>,
+    /// Requests a second, over time.
+    pub requests_per_second: Option<u32>,
+    /// Requests at a time.
+    pub in_flight_requests: Option<u32>,
+    /// Watches at a time.
+    pub watches: Option<u32>,
+}
+
+impl PlaneLimits {
+    fn counts(&self) -> bool {
+        self.rows(&Usage::default()).iter().any(|(_, _, limit)| limit.is_some())
+    }
+
+    /// What a plane has, and what is allowed of it, by the names of the limits.
+    pub fn rows(&self, usage: &Usage) -> [(&'static str, i64, Option<i64>); 4] {
+        [
+            ("objects", usage.objects, self.objects),
+            ("bytes", usage.bytes, self.bytes),
+            ("customresourcedefinitions", usage.definitions, self.custom_resource_definitions),
+            ("webhooks", usage.webhooks, self.webhooks),
+        ]
+    }
+}
+
+/// What a plane has of its own; or how a write changes that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Objects.
+    pub objects: i64,
+    /// Bytes of their JSON.
+    pub bytes: i64,
+    /// CustomResourceDefinitions.
+    pub definitions: i64,
+    /// Webhooks of admission.
+    pub webhooks: i64,
+    /// The record of the plane that this was counted above.
+    stack: u64,
+    /// The class that it was counted for: while that had no limits, nothing was counted.
+    class: u64,
+}
+
+impl Usage {
+    fn plus(&self, other: &Self) -> Self {
+        let add = |a: i64, b: i64| a.saturating_add(b).max(0);
+        Self {
+            objects: add(self.objects, other.objects),
+            bytes: add(self.bytes, other.bytes),
+            definitions: add(self.definitions, other.definitions),
+            webhooks: add(self.webhooks, other.webhooks),
+            stack: self.stack,
+            class: self.class,
+        }
+    }
+
+    fn add_object(&mut self, group: &str, resource: &str, bytes: usize, webhooks: impl FnOnce() -> usize) {
+        self.objects += 1;
+        self.bytes += bytes as i64;
+        match (group, resource) {
+            ("apiextensions.k8s.io", "customresourcedefinitions") => self.definitions += 1,
+            (
+                "admissionregistration.k8s.io",
+                "validatingwebhookconfigurations" | "mutatingwebhookconfigurations",
+            ) => self.webhooks += webhooks() as i64,
+            _ => {}
+        }
+    }
+}
+
+fn webhooks(object: &Value) -> usize {
+    object["webhooks"].as_array().map_or(0, Vec::len)
+}
+
+fn record(plane: &PlaneId) -> Key {
+    Key::system(&format!("usage/{plane}"))
+}
+
+impl Registry {
+    /// What the class of a plane allows; `None` for planes of Freehold itself, and where it allows everything.
+    pub fn limits(&self, plane: &PlaneId) -> Option<PlaneLimits> {
+        self.limits_and_class(plane).map(|(_, limits)| limits)
+    }
+
+    /// Limits, and the revision of the class that has them.
+    fn limits_and_class(&self, plane: &PlaneId) -> Option<(u64, PlaneLimits)> {
+        let owner = self.tenancy.owner(plane)?;
+        let path = super::path("resourcemanager.freehold.dev", "controlplaneclasses", "", &owner.class);
+        let entry = self.cache.peek(&PlaneId::core(), &path)?;
+        let mut known = self.books.limits.lock();
+        if let Some((modified, limits)) = known.get(&owner.class)
+            && *modified == entry.modified
+        {
+            return Some((*modified, limits.clone())).filter(|(_, limits)| *limits != PlaneLimits::default());
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Class {
+            spec: Spec,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Spec {
+            limits: PlaneLimits,
+        }
+        let class: Class = serde_json::from_slice(&entry.json()).unwrap_or_default();
+        // As many as there are classes, and those that were there before.
+        if known.len() > 1000 {
+            known.clear();
+        }
+        known.insert(Arc::clone(&owner.class), (entry.modified, class.spec.limits.clone()));
+        Some((entry.modified, class.spec.limits)).filter(|(_, limits)| *limits != PlaneLimits::default())
+    }
+
+    pub(super) fn plan_usage(
+        &self,
+        op: &Operation,
+        own: Seen,
+        posting: Posting<'_>,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        let Some((class, limits)) = self.limits_and_class(&op.plane) else { return Ok(()) };
+        let size = posting.stored.len().saturating_sub(1);
+        if let Some(limit) = limits.object_bytes.filter(|limit| size as i64 > *limit) {
+            let why = format!(
+                "Request entity too large: the object has {size} bytes, and objects of this control plane can have {limit}"
+            );
+            return Err(Status::new(413, "RequestEntityTooLarge", why));
+        }
+        if !limits.counts() {
+            return Ok(());
+        }
+        let (group, resource) = (op.ty.storage.group.as_str(), op.ty.storage.resource.as_str());
+        let (mut before, mut after) = (Usage::default(), Usage::default());
+        if let Some(entry) = posting.entry.filter(|entry| own.own != 0 && entry.modified == own.own) {
+            let version = format!("\"resourceVersion\":\"{}\",", entry.modified).len();
+            let bytes = entry.json().len().saturating_sub(version);
+            before.add_object(group, resource, bytes, || posting.old.map_or(0, webhooks));
+        }
+        if let Some(new) = posting.new {
+            after.add_object(group, resource, size, || webhooks(new));
+        }
+        let delta = Usage {
+            objects: after.objects - before.objects,
+            bytes: after.bytes - before.bytes,
+            definitions: after.definitions - before.definitions,
+            webhooks: after.webhooks - before.webhooks,
+            stack: own.record,
+            class,
+        };
+        plan.usage = Some((delta, limits));
+        Ok(())
+    }
+
+    pub(super) async fn book_usage(
+        &self,
+        op: &Operation,
+        delta: Usage,
+        limits: &PlaneLimits,
+    ) -> Result<(Expect, Change)> {
+        let key = record(&op.plane);
+        let store = self.stores.of(&op.plane);
+        let found = store.get(&key).await.map_err(StoreError::of_commit)?;
+        let known = found.as_ref().and_then(|kv| serde_json::from_slice::<Usage>(&kv.value).ok());
+        let is_current = |known: &Usage| known.stack == delta.stack && known.class == delta.class;
+        let before = match known.filter(is_current) {
+            Some(known) => known,
+            None => Usage { class: delta.class, ..self.count(&op.plane, delta.stack).await? },
+        };
+        let after = before.plus(&delta);
+        let rows = limits.rows(&after).into_iter().zip(limits.rows(&before)).zip(limits.rows(&delta));
+        for (((what, sum, limit), (_, used, _)), (_, asked, _)) in rows {
+            if let Some(limit) = limit.filter(|limit| asked > 0 && sum > *limit) {
+                let why = format!(
+                    "exceeded limit of this control plane, requested: {what}={asked}, used: {what}={used}, \
+                     limited: {what}={limit}"
+                );
+                return Err(Status::forbidden(&op.ty.group_resource(), op.name(), &why));
+            }
+        }
+        let modified = found.map_or(0, |kv| kv.modified);
+        let value = serde_json::to_vec(&after).map_err(Status::internal)?;
+        Ok((Expect { key: key.clone(), modified }, Change::Put(key, value.into())))
+    }
+
+    /// Counts what a plane has of its own, from its objects.
+    async fn count(&self, plane: &PlaneId, stack: u64) -> Result<Usage> {
+        let mut usage = Usage { stack, ..Usage::default() };
+        let mut range = Range { limit: PAGE, ..Range::all(KeyRange::plane_objects(plane)) };
+        loop {
+            let page = self.stores.of(plane).range(range.clone()).await;
+            let page = page.map_err(StoreError::of_commit)?;
+            // All pages are of one moment: the commit fails where the plane has changed since.
+            range.at = Some(range.at.unwrap_or(page.revision));
+            for item in page.items.iter().filter(|item| item.modified >= stack) {
+                let (Some((_, path)), Some(codec::Stored::Json(json))) =
+                    (item.key.object_path(), codec::decode(&item.value))
+                else {
+                    continue;
+                };
+                let count = || serde_json::from_slice(&json).map_or(0, |object| webhooks(&object));
+                usage.add_object(&path.group, &path.resource, json.len(), count);
+            }
+            let Some(last) = page.items.last().filter(|_| page.more) else { return Ok(usage) };
+            range.keys = range.keys.from_key(KeyRange::one(&last.key).end);
+        }
+    }
+
+    /// What makes the next write count the plane anew, as part of a commit that changes more than one object of it.
+    pub(super) async fn recount_later(&self, plane: &PlaneId) -> Result<Option<(Expect, Change)>> {
+        let key = record(plane);
+        let found = self.stores.of(plane).get(&key).await.map_err(StoreError::of_commit)?;
+        Ok(found.map(|kv| (Expect { key: key.clone(), modified: kv.modified }, Change::Delete(key))))
+    }
+
+    /// Forgets what a plane uses: the next write counts it anew. For what changes its objects as a whole.
+    pub async fn forget_usage(&self, plane: &PlaneId) -> Result<()> {
+        let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(record(plane))] };
+        let done = self.stores.of(plane).commit(commit).await;
+        done.map(drop).map_err(StoreError::of_commit)
+    }
+
+    /// What a plane uses of its own, as it was counted last or is counted now.
+    pub async fn usage(&self, plane: &PlaneId) -> Result<Usage> {
+        let key = record(plane);
+        let stack = self.cache.stack(plane).await?.record();
+        let class = self.limits_and_class(plane).map_or(0, |(class, _)| class);
+        let found = self.stores.of(plane).get(&key).await.map_err(StoreError::of_commit)?;
+        let known = found.and_then(|kv| serde_json::from_slice::<Usage>(&kv.value).ok());
+        match known.filter(|known| known.stack == stack && known.class == class) {
+            Some(known) => Ok(known),
+            None => self.count(plane, stack).await,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A request's turn: what it will cost is estimated, and it waits until its plane and organization may have that much of
+//! the server.
+
+use crate::{
+    backend::Footing, filters::Edge, health, info::RequestInfo, payload::Place, query::Query, respond::Reply,
+};
+use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
+use freehold_apiserver_planes::Target;
+use freehold_machinery::{Status, User, user::MASTERS};
+use http::{HeaderName, HeaderValue};
+
+/// Which flow schema and priority level a request was given, by their uids (KEP-1040).
+pub(crate) const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+pub(crate) const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+
+/// The uids of a request's flow schema and priority level.
+#[derive(Default)]
+pub(crate) struct Flow(Option<[HeaderValue; 2]>);
+
+impl Flow {
+    /// Tells the client.
+    pub(crate) fn say(self, reply: &mut Reply) {
+        if let Some([schema, level]) = self.0 {
+            reply.headers_mut().insert(SCHEMA, schema);
+            reply.headers_mut().insert(LEVEL, level);
+        }
+    }
+}
+
+/// What a request holds while it is served.
+#[derive(Default)]
+pub(crate) struct Turn {
+    ticket: Option<Ticket>,
+    watch: Option<WatchTicket>,
+}
+
+impl Turn {
+    /// Keeps the place until the answer was sent. A watch keeps a place among watches alone once it has begun.
+    pub(crate) fn hold(self, reply: Reply) -> Reply {
+        let place = match (self.watch, self.ticket) {
+            (Some(ticket), _) => Place::Watch { _ticket: ticket },
+            (None, Some(ticket)) => Place::Request(ticket),
+            (None, None) => return reply,
+        };
+        reply.map(|body| body.held(place))
+    }
+}
+
+fn refused(Refused { message, retry_after }: Refused) -> Status {
+    Status::too_many_requests(message, retry_after)
+}
+
+/// Waits for a request's turn. 429 where a limit is reached or too many wait.
+pub(crate) async fn enter(
+    edge: &Edge,
+    (target, user): (&Target, &User),
+    info: &RequestInfo,
+    query: &Query,
+    flow: &mut Flow,
+) -> Result<Turn, Status> {
+    // What may go on for as long as a client wants takes no turn, but for how a watch begins.
+    if health::is_health(&info.path) || info.is_long_running() && info.verb != "watch" {
+        return Ok(Turn::default());
+    }
+    let Some(footing) = edge.backend.footing(target).await? else { return Ok(Turn::default()) };
+    let Footing { plane, organization, limits, flows } = &footing;
+    let named;
+    let resource = match &info.resource {
+        Some(path) => {
+            named = match &path.subresource {
+                Some(sub) => format!("{}/{sub}", path.resource),
+                None => path.resource.clone(),
+            };
+            Some((path.group.as_str(), named.as_str(), path.namespace.as_deref().unwrap_or_default()))
+        }
+        None => None,
+    };
+    let matched = flows.classify(Asked { user, verb: &info.verb, resource, path: &info.path });
+    let values = [matched.schema, matched.level].map(HeaderValue::from_str);
+    if let [Ok(schema), Ok(level)] = values {
+        flow.0 = Some([schema, level]);
+    }
+    // The platform's own programs work in many planes: one that floods must not hold them up.
+    let exempt = user.plane.is_none() && (user.is_in(MASTERS) || user.is_in(crate::filters::CONTROLLERS));
+    let unlimited = Limits::default();
+    let limits = if exempt { &unlimited } else { limits };
+    let cost = cost(edge, target, &footing, info, query);
+    let visitor = Visitor { plane, organization, limits, flows, matched, cost, exempt };
+    let ticket = edge.fairness.enter(visitor).await.map_err(refused)?;
+    if info.verb == "watch" {
+        let watch = edge.fairness.watch(plane, limits).map_err(refused)?;
+        return Ok(Turn { ticket: Some(ticket), watch: Some(watch) });
+    }
+    Ok(Turn { ticket: Some(ticket), watch: None })
+}
+
+/// What a request will read and write.
+fn cost(edge: &Edge, target: &Target, footing: &Footing, info: &RequestInfo, query: &Query) -> Cost {
+    let Some(path) = &info.resource else {
+        return Cost::get();
+    };
+    let count = || edge.backend.count(target, &path.group, &path.resource, path.namespace.as_deref());
+    match info.verb.as_str() {
+        "list" if path.name.is_some() => Cost::get(),
+        "list" => {
+            let limit = query.number("limit").ok().flatten().filter(|limit| *limit > 0);
+            let objects = count();
+            // A selector looks at all of them for the few that it gives.
+            let selects = !query.text("labelSelector").is_empty() || !query.text("fieldSelector").is_empty();
+            match limit.and_then(|limit| usize::try_from(limit).ok()).filter(|_| !selects) {
+                Some(limit) => Cost::list(objects.min(limit)),
+                None => Cost::list(objects),
+            }
+        }
+        "watch" if matches!(query.text("resourceVersion"), "" | "0") => Cost::list(count()),
+        "create" | "update" | "patch" | "delete" => Cost::write(edge.fairness.watches(&footing.plane)),
+        "deletecollection" => Cost::delete_all(count()),
+        _ => Cost::get(),
+    }
+}

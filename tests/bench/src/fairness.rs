@@ -1,0 +1,144 @@
+//! What one plane that asks for far more than its share does to the others.
+//!
+//! Four planes send a request each now and then; then a fifth sends twenty times as much, of the most expensive requests:
+//! lists of all of its objects, lists with a selector, changes of large objects. Its client is a process of its own at the
+//! lowest priority, since it would be another machine's.
+
+use crate::Options;
+use crate::goals;
+use crate::load;
+use crate::mixed::Random;
+use crate::objects::{self, CONFIG_MAPS};
+use crate::projects::Projects;
+use crate::report::{Report, Value};
+use crate::stats::Samples;
+use crate::subject::{Kind, Subject};
+use anyhow::{Context, Result};
+use freehold_client::{Client, Config, RawRequest};
+use futures_util::{StreamExt as _, stream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// Planes that send a little.
+const PLANES: usize = 4;
+/// How much more at a time the one plane sends than each of the others.
+const TIMES: usize = 20;
+/// Objects that the one plane has to list.
+const OBJECTS: usize = 5_000;
+const NAMESPACE: &str = "app";
+const FLOODER: &str = "flooder";
+/// From the end of one request of a plane to the beginning of its next.
+const PAUSE: Duration = Duration::from_millis(4);
+/// How long the one plane is at it before the others are measured.
+const BEFORE: Duration = Duration::from_secs(2);
+const MERGE: &str = "application/merge-patch+json";
+
+/// Measures one server.
+pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
+    let subject = Subject::start(kind, options)?;
+    let root = subject.root();
+    let mut names: Vec<String> = (0..PLANES).map(|i| format!("quiet-{i}")).collect();
+    names.push(FLOODER.to_owned());
+    let made = Projects::open(root.clone()).await?.make_all(&names, options.concurrency).await;
+    subject.explain(made)?;
+    // As their own people: the platform's administrators wait for nobody.
+    let paths: Option<Vec<PathBuf>> = names.iter().map(|name| subject.kubeconfig_of(name)).collect();
+    let paths = paths.context("projects have kubeconfigs")?;
+    let clients: Result<Vec<Client>> = paths.iter().map(|path| client(path)).collect();
+    let clients = clients?;
+    let (flooder, quiet) = clients.split_last().context("there is a flooder")?;
+    let namespaces = clients.iter().map(|client| (client.clone(), objects::namespace(NAMESPACE)));
+    load::send(&subject, namespaces, options.concurrency).await?;
+    let few = quiet.iter().flat_map(|client| (0..10).map(|i| (client.clone(), create(i))));
+    load::send(&subject, few, options.concurrency).await?;
+    let many = (0..OBJECTS).map(|i| (flooder.clone(), create(i)));
+    load::send(&subject, many, options.concurrency).await?;
+
+    let requests = (options.requests / PLANES).max(100);
+    let alone = quietly(quiet, requests).await;
+    let flood = Flood::start(paths.last().context("there is a flooder")?)?;
+    tokio::time::sleep(BEFORE).await;
+    let beside = quietly(quiet, requests).await;
+    drop(flood);
+    let (alone, beside) = (subject.explain(alone)?, subject.explain(beside)?);
+
+    let title = format!("{PLANES} planes, beside one that sends {TIMES} times as much, of what costs most");
+    report.add(&title, "time of each request alone, median / p99", kind, Value::spread(&alone));
+    report.add(&title, "time of each request beside it, median / p99", kind, Value::spread(&beside));
+    let more = beside.p99().as_secs_f64() / alone.p99().as_secs_f64().max(1e-9) - 1.0;
+    report.reach(&goals::FAIRNESS, kind, Value::Percent(more * 100.0));
+    Ok(())
+}
+
+fn client(kubeconfig: &Path) -> Result<Client> {
+    Ok(Client::new(&Config::from_kubeconfig(kubeconfig)?)?)
+}
+
+fn create(number: usize) -> RawRequest {
+    CONFIG_MAPS.create(NAMESPACE, &format!("object-{number}"))
+}
+
+/// One request after the other in each plane, with a pause between them.
+async fn quietly(planes: &[Client], requests: usize) -> Result<Samples> {
+    let one = |(index, client): (usize, &Client)| {
+        let client = client.clone();
+        async move {
+            let mut random = Random(0x9e37_79b9_7f4a_7c15 + index as u64);
+            let mut times = Vec::with_capacity(requests);
+            for round in 0..requests {
+                let name = format!("object-{}", random.below(10));
+                let request = match random.below(10) {
+                    0..6 => CONFIG_MAPS.get(NAMESPACE, &name),
+                    6..8 => CONFIG_MAPS.list(NAMESPACE, ""),
+                    _ => CONFIG_MAPS.patch(MERGE, NAMESPACE, &name, round),
+                };
+                let begun = Instant::now();
+                client.request(&request).await?;
+                times.push(begun.elapsed());
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(times)
+        }
+    };
+    let all: Vec<Result<Vec<Duration>>> =
+        stream::iter(planes.iter().enumerate()).map(one).buffer_unordered(PLANES).collect().await;
+    let all: Result<Vec<Vec<Duration>>> = all.into_iter().collect();
+    Ok(all?.into_iter().flatten().collect())
+}
+
+/// The process that floods.
+struct Flood(Child);
+
+impl Flood {
+    fn start(kubeconfig: &Path) -> Result<Self> {
+        let program = std::env::current_exe()?;
+        let child =
+            Command::new("nice").args(["-n", "19"]).arg(program).arg("--flood").arg(kubeconfig).spawn();
+        Ok(Self(child.context("the flooding process")?))
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the flooding process does until it is ended: as many requests as it gets answers to.
+pub(crate) async fn flood(kubeconfig: &Path) -> Result<()> {
+    let client = client(kubeconfig)?;
+    let requests = (0usize..).map(|round| match round % 4 {
+        0 | 1 => CONFIG_MAPS.list(NAMESPACE, ""),
+        2 => CONFIG_MAPS.list(NAMESPACE, "?labelSelector=nobody%3Dhas"),
+        _ => CONFIG_MAPS.patch(MERGE, NAMESPACE, &format!("object-{}", round % OBJECTS), round),
+    });
+    let sent = stream::iter(requests).map(|request| {
+        let client = client.clone();
+        // Refused or not, the next one follows.
+        async move { drop(client.once(&request).await) }
+    });
+    sent.buffer_unordered(TIMES).for_each(|()| std::future::ready(())).await;
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! Quota of organizations and projects, as those who set it and those who are held to it see it.
+
+use crate::{PATIENCE, contains_all, items, text};
+use freehold_tests_integration::{Kubectl, World, facts, until};
+use serde_json::json;
+
+facts!(world:
+    objects_claim_what_their_organization_was_granted_and_give_it_back,
+    what_grows_claims_more_and_a_dry_run_says_whether_it_may,
+    a_claim_is_of_all_resources_or_of_none,
+    an_expression_that_fails_refuses,
+    a_grant_comes_and_goes_with_what_it_is_for,
+    a_correction_says_who_made_it,
+    organizations_read_their_allowances_and_do_not_write_them,
+    a_project_that_goes_gives_back_what_it_claimed,
+    quotas_of_a_namespace_are_given_back_with_the_delete,
+);
+
+/// Something that is counted, with what claims it.
+pub(crate) fn registration(name: &str, consumer: &str, claiming: &str) -> String {
+    format!(
+        "apiVersion: quota.freehold.dev/v1alpha1\nkind: ResourceRegistration\nmetadata: {{name: {name}}}\n\
+         spec: {{resourceType: {name}, type: Allocation, baseUnit: unit, consumerType: {{kind: {consumer}}}, \
+         claimingResources: [{claiming}]}}\n---\n"
+    )
+}
+
+pub(crate) fn grant(organization: &str, consumer: &str, resource: &str, amount: u32) -> String {
+    format!(
+        "apiVersion: quota.freehold.dev/v1alpha1\nkind: ResourceGrant\n\
+         metadata: {{name: {resource}, namespace: organization-{organization}}}\n\
+         spec: {{consumerRef: {consumer}, allowances: [{{resourceType: {resource}, buckets: [{{amount: {amount}}}]}}]}}\n---\n"
+    )
+}
+
+pub(crate) fn organization(name: &str) -> String {
+    format!("{{kind: Organization, name: {name}}}")
+}
+
+/// A policy by which ConfigMaps of an organization's projects claim.
+pub(crate) fn policy(name: &str, organization: &str, requests: &str) -> String {
+    format!(
+        "apiVersion: quota.freehold.dev/v1alpha1\nkind: ClaimCreationPolicy\nmetadata: {{name: {name}}}\n\
+         spec:\n  trigger:\n    resource: {{apiVersion: v1, kind: ConfigMap}}\n    \
+         constraints: [{{expression: 'organization == \"{organization}\" && trigger.metadata.name.startsWith(\"paid\")'}}]\n  \
+         target: {{resourceClaimTemplate: {{spec: {{requests: [{requests}]}}}}}}\n---\n"
+    )
+}
+
+pub(crate) const MAP_KIND: &str = "{kind: ConfigMap}";
+
+/// What a bucket says: limit, allocated, available, claims.
+pub(crate) fn bucket(admin: &Kubectl, organization: &str, resource: &str) -> Option<[i64; 4]> {
+    let list = admin.json(&["get", "allowancebuckets", "-n", &format!("organization-{organization}")]);
+    let found = items(&list).find(|bucket| text(bucket, "/spec/resourceType") == resource)?;
+    let number = |field: &str| found["status"][field].as_i64().unwrap_or(-1);
+    Some(["limit", "allocated", "available", "claimCount"].map(number))
+}
+
+fn objects_claim_what_their_organization_was_granted_and_give_it_back(world: &World) {
+    world.organization("claiming", &["claiming-a", "claiming-b"]);
+    let admin = world.admin();
+    admin.apply(&registration("maps", "Organization", MAP_KIND));
+    admin.apply(&grant("claiming", &organization("claiming"), "maps", 2));
+    admin.apply(&policy("maps", "claiming", "{resourceType: maps, amount: 1}"));
+    assert_eq!(bucket(&admin, "claiming", "maps"), Some([2, 0, 2, 0]));
+    let (a, b) = (world.server().project("claiming-a"), world.server().project("claiming-b"));
+    a.ok(&["create", "configmap", "free"]);
+    a.ok(&["create", "configmap", "paid-1"]);
+    b.ok(&["create", "configmap", "paid-1"]);
+    assert_eq!(bucket(&admin, "claiming", "maps"), Some([2, 2, 0, 2]));
+    let refused = a.fails(&["create", "configmap", "paid-2"]);
+    let words =
+        "exceeded quota of organization \"claiming\", requested: maps=1, used: maps=2, limited: maps=2";
+    contains_all(&refused, &["is forbidden", words]);
+    let claims = admin.json(&["get", "resourceclaims.quota.freehold.dev", "-n", "organization-claiming"]);
+    let of_b = items(&claims).find(|claim| text(claim, "/spec/resourceRef/name") == "paid-1");
+    let of_b = of_b.expect("a claim says what it is for");
+    assert_eq!(text(of_b, "/status/conditions/0/reason"), "QuotaAvailable");
+    b.ok(&["delete", "configmap", "paid-1"]);
+    assert_eq!(bucket(&admin, "claiming", "maps"), Some([2, 1, 1, 1]), "at once");
+    a.ok(&["label", "configmap", "paid-1", "a=b"]);
+    a.ok(&["create", "configmap", "paid-2"]);
+    admin.apply(&grant("claiming", &organization("claiming"), "maps", 1));
+    assert_eq!(bucket(&admin, "claiming", "maps"), Some([1, 2, 0, 2]), "a grant may shrink");
+    a.ok(&["label", "configmap", "paid-1", "a=c", "--overwrite"]);
+    a.ok(&["delete", "configmap", "paid-1", "paid-2"]);
+    admin.ok(&["delete", "resourcegrant", "maps", "-n", "organization-claiming"]);
+    assert_eq!(bucket(&admin, "claiming", "maps"), None);
+    contains_all(&a.fails(&["create", "configmap", "paid-3"]), &["limited: maps=0"]);
+}
+
+fn what_grows_claims_more_and_a_dry_run_says_whether_it_may(world: &World) {
+    world.organization("growing", &["growing-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("sizes", "Project", MAP_KIND));
+    admin.apply(&grant("growing", "{kind: Project, name: growing-a}", "sizes", 10));
+    let request = "{resourceType: sizes, amountExpression: \"int(trigger.data.size)\"}";
+    admin.apply(&policy("sizes", "growing", request));
+    let project = world.server().project("growing-a");
+    let sized = |name: &str, size: u32, more: &[&str]| {
+        let patch = format!("{{\"data\":{{\"size\":\"{size}\"}}}}");
+        project.run(&[&["patch", "configmap", name, "--type=merge", "-p", &patch], more].concat())
+    };
+    let create = |name: &str, size: u32, more: &[&str]| {
+        let literal = format!("--from-literal=size={size}");
+        project.run(&[&["create", "configmap", name, &literal], more].concat())
+    };
+    contains_all(&create("paid", 11, &["--dry-run=server"]).expect_failure(), &["requested: sizes=11"]);
+    create("paid", 6, &["--dry-run=server"]).expect_ok();
+    assert_eq!(bucket(&admin, "growing", "sizes"), Some([10, 0, 10, 0]), "a dry run claims nothing");
+    create("paid", 6, &[]).expect_ok();
+    sized("paid", 9, &[]).expect_ok();
+    assert_eq!(bucket(&admin, "growing", "sizes"), Some([10, 9, 1, 1]));
+    let refused = sized("paid", 11, &[]).expect_failure();
+    contains_all(&refused, &["requested: sizes=2, used: sizes=9, limited: sizes=10"]);
+    contains_all(&sized("paid", 12, &["--dry-run=server"]).expect_failure(), &["requested: sizes=3"]);
+    sized("paid", 4, &[]).expect_ok();
+    assert_eq!(bucket(&admin, "growing", "sizes"), Some([10, 4, 6, 1]));
+    contains_all(&create("paid-too", 7, &[]).expect_failure(), &["requested: sizes=7, used: sizes=4"]);
+}
+
+fn a_claim_is_of_all_resources_or_of_none(world: &World) {
+    world.organization("both", &["both-a"]);
+    let admin = world.admin();
+    for (resource, amount) in [("left", 5), ("right", 1)] {
+        admin.apply(&registration(resource, "Organization", MAP_KIND));
+        admin.apply(&grant("both", &organization("both"), resource, amount));
+    }
+    admin.apply(&policy("both", "both", "{resourceType: left, amount: 1}, {resourceType: right, amount: 1}"));
+    let project = world.server().project("both-a");
+    project.ok(&["create", "configmap", "paid-1"]);
+    contains_all(&project.fails(&["create", "configmap", "paid-2"]), &["right=1"]);
+    assert_eq!(bucket(&admin, "both", "left"), Some([5, 1, 4, 1]));
+    let claim = |requests: &str| {
+        format!(
+            "apiVersion: quota.freehold.dev/v1alpha1\nkind: ResourceClaim\n\
+             metadata: {{name: by-hand, namespace: organization-both}}\n\
+             spec: {{consumerRef: {{kind: Organization, name: both}}, requests: [{requests}]}}\n"
+        )
+    };
+    let apply = |manifest: &str| admin.run_with_input(&["apply", "-f", "-"], manifest);
+    let too_much = claim("{resourceType: left, amount: 1}, {resourceType: right, amount: 1}");
+    contains_all(&apply(&too_much).expect_failure(), &["exceeded quota"]);
+    apply(&claim("{resourceType: left, amount: 3}")).expect_ok();
+    assert_eq!(bucket(&admin, "both", "left"), Some([5, 4, 1, 2]));
+    contains_all(&apply(&claim("{resourceType: left, amount: 5}")).expect_failure(), &["requested: left=2"]);
+    contains_all(&apply(&claim("{resourceType: unheard, amount: 1}")).expect_failure(), &["not registered"]);
+    admin.ok(&["delete", "resourceclaims.quota.freehold.dev", "by-hand", "-n", "organization-both"]);
+    assert_eq!(bucket(&admin, "both", "left"), Some([5, 1, 4, 1]));
+}
+
+fn an_expression_that_fails_refuses(world: &World) {
+    world.organization("failing", &["failing-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("fails", "Organization", MAP_KIND));
+    admin.apply(&grant("failing", &organization("failing"), "fails", 100));
+    let broken = policy("fails", "failing", "{resourceType: fails, amountExpression: \"1 +\"}");
+    let refused = admin.run_with_input(&["apply", "-f", "-"], &broken).expect_failure();
+    contains_all(&refused, &["is invalid", "ERROR"]);
+    let request = "{resourceType: fails, amountExpression: \"int(trigger.data.size)\"}";
+    admin.apply(&policy("fails", "failing", request));
+    let project = world.server().project("failing-a");
+    contains_all(
+        &project.fails(&["create", "configmap", "paid"]),
+        &["is forbidden", "ClaimCreationPolicy \"fails\"", "no such key: data"],
+    );
+    project.ok(&["create", "configmap", "paid", "--from-literal=size=3"]);
+    let deleted = admin.run(&["delete", "resourceregistration", "fails"]).expect_failure();
+    contains_all(&deleted, &["it is granted in namespace \"organization-failing\""]);
+    project.ok(&["delete", "configmap", "paid"]);
+    assert_eq!(bucket(&admin, "failing", "fails"), Some([100, 0, 100, 0]));
+}
+
+fn a_grant_comes_and_goes_with_what_it_is_for(world: &World) {
+    world.organization("granting", &[]);
+    let admin = world.admin();
+    admin.apply(&registration("rooms", "Project", MAP_KIND));
+    admin.apply(
+        "apiVersion: quota.freehold.dev/v1alpha1\nkind: GrantCreationPolicy\nmetadata: {name: rooms}\n\
+         spec:\n  trigger:\n    resource: {apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project}\n    \
+         constraints: [{expression: 'organization == \"granting\"'}]\n  target:\n    resourceGrantTemplate:\n      \
+         metadata: {labels: {of: \"{{ trigger.metadata.name }}\"}}\n      \
+         spec: {consumerRef: {kind: Project, name: \"{{ trigger.metadata.name }}\"}, \
+         allowances: [{resourceType: rooms, buckets: [{amount: 3}, {amount: 4}]}]}\n",
+    );
+    world.organization("granting", &["granting-a"]);
+    assert_eq!(bucket(&admin, "granting", "rooms"), Some([7, 0, 7, 0]));
+    let grants = admin.json(&["get", "resourcegrants", "-n", "organization-granting", "-l", "of=granting-a"]);
+    assert_eq!(items(&grants).count(), 1);
+    admin.ok(&["delete", "project", "granting-a", "--timeout=60s"]);
+    assert_eq!(bucket(&admin, "granting", "rooms"), None);
+    admin.ok(&["delete", "grantcreationpolicy", "rooms"]);
+}
+
+fn a_correction_says_who_made_it(world: &World) {
+    world.organization("correcting", &["correcting-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("corrected", "Organization", MAP_KIND));
+    admin.apply(&grant("correcting", &organization("correcting"), "corrected", 5));
+    let namespace = "organization-correcting";
+    let name = admin.ok(&["get", "allowancebuckets", "-n", namespace, "-o", "name"]).trim().to_owned();
+    let patch = "{\"status\":{\"allocated\":4,\"limit\":900}}";
+    admin.ok(&["patch", &name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch]);
+    let corrected = admin.json(&["get", &name, "-n", namespace]);
+    assert_eq!(bucket(&admin, "correcting", "corrected"), Some([5, 4, 1, 0]), "grants alone are the limit");
+    let by = text(&corrected, "/metadata/annotations/quota.freehold.dev~1corrected-by");
+    assert!(!by.is_empty(), "{corrected}");
+    let events = admin.json(&["get", "events", "-n", namespace]);
+    let found = items(&events).any(|event| {
+        text(event, "/reason") == "QuotaCorrected" && text(event, "/message").contains("from 0 to 4")
+    });
+    assert!(found, "{events}");
+    contains_all(&admin.fails(&["delete", &name, "-n", namespace]), &["go with the last grant"]);
+}
+
+fn organizations_read_their_allowances_and_do_not_write_them(world: &World) {
+    world.organization("reading", &["reading-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("read", "Organization", MAP_KIND));
+    admin.apply(&grant("reading", &organization("reading"), "read", 5));
+    admin.apply(
+        "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: OrganizationMembership\n\
+         metadata: {name: olga, namespace: organization-reading}\n\
+         spec: {organizationRef: {name: reading}, userRef: {name: olga}, roles: [owner]}\n",
+    );
+    let olga = world.at("/organizations/reading").with(&["--as", "olga"]);
+    let there = olga.json(&["get", "allowancebuckets", "-n", "organization-reading"]);
+    assert_eq!(items(&there).count(), 1);
+    let more = grant("reading", &organization("reading"), "read", 500);
+    let refused = olga.run_with_input(&["apply", "-f", "-"], &more).expect_failure();
+    contains_all(&refused, &["Forbidden"]);
+    contains_all(
+        &olga.fails(&["delete", "resourcegrant", "read", "-n", "organization-reading"]),
+        &["Forbidden"],
+    );
+}
+
+fn a_project_that_goes_gives_back_what_it_claimed(world: &World) {
+    world.organization("going", &["going-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("gone", "Organization", MAP_KIND));
+    admin.apply(&grant("going", &organization("going"), "gone", 9));
+    admin.apply(&policy("gone", "going", "{resourceType: gone, amount: 3}"));
+    let project = world.server().project("going-a");
+    project.ok(&["create", "configmap", "paid-1"]);
+    project.ok(&["create", "configmap", "paid-2"]);
+    assert_eq!(bucket(&admin, "going", "gone"), Some([9, 6, 3, 2]));
+    admin.ok(&["delete", "project", "going-a", "--timeout=60s"]);
+    assert_eq!(bucket(&admin, "going", "gone"), Some([9, 0, 9, 0]));
+}
+
+fn quotas_of_a_namespace_are_given_back_with_the_delete(world: &World) {
+    let kubectl = world.namespace("quota-exact", "small");
+    let hard = "--hard=count/configmaps=3,services.nodeports=1,count/deployments.apps=1";
+    kubectl.ok(&["create", "quota", "small", hard]);
+    until("it is counted", PATIENCE, || {
+        let quota = kubectl.json(&["get", "quota", "small"]);
+        (text(&quota, "/status/used/count~1configmaps") == "1").then_some(())
+    });
+    for _ in 0..5 {
+        for kind in
+            [&["create", "configmap", "a"][..], &["create", "deployment", "d", "--image=i", "--replicas=0"]]
+        {
+            kubectl.ok(kind);
+        }
+        kubectl.ok(&["create", "service", "nodeport", "s", "--tcp=80"]);
+        kubectl.fails(&["create", "deployment", "e", "--image=i"]);
+        kubectl.fails(&["create", "service", "nodeport", "t", "--tcp=80"]);
+        kubectl.ok(&["delete", "configmap/a", "service/s", "deployment/d", "--cascade=orphan"]);
+        let used = kubectl.json(&["get", "quota", "small"])["status"]["used"].clone();
+        let expected =
+            json!({"count/configmaps": "1", "services.nodeports": "0", "count/deployments.apps": "0"});
+        assert_eq!(used, expected, "given back in the delete's own commit");
+    }
+}
