@@ -35,6 +35,7 @@ impl NameRule {
             ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => Self::PathSegment,
             ("networking.k8s.io", "ipaddresses") | ("policy", "poddisruptionbudgets") => Self::PathSegment,
             ("apps", "statefulsets") => Self::Dns1123Label,
+            ("", "events") => Self::PathSegment,
             _ => Self::Dns1123Subdomain,
         }
     }

@@ -80,14 +80,6 @@ pub struct Cause {
     pub field: String,
 }
 
-/// Before a value that is shown as it is.
-const STRUCT: char = '\u{f8ff}';
-
-/// JSON as Go writes it: some characters are escaped for the sake of HTML.
-fn go_escaped(json: &str) -> String {
-    json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
-}
-
 /// A problem with one field, in the words of `k8s.io/apimachinery/pkg/util/validation/field`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
@@ -99,6 +91,8 @@ pub struct FieldError {
     pub value: Option<serde_json::Value>,
     /// What would be right.
     pub detail: String,
+    /// What the message shows in the place of the value: Kubernetes shows some as it has them internally.
+    pub shown: Option<String>,
 }
 
 /// The kinds of [`FieldError`], named as Kubernetes' causes are.
@@ -161,7 +155,7 @@ impl FieldErrorKind {
 impl FieldError {
     /// A problem without a value to show.
     pub fn new(kind: FieldErrorKind, field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { kind, field: field.into(), value: None, detail: detail.into() }
+        Self { kind, field: field.into(), value: None, detail: detail.into(), shown: None }
     }
 
     /// A missing value.
@@ -171,19 +165,25 @@ impl FieldError {
 
     /// An unacceptable value.
     pub fn invalid(field: impl Into<String>, value: serde_json::Value, detail: impl Into<String>) -> Self {
-        Self { kind: FieldErrorKind::Invalid, field: field.into(), value: Some(value), detail: detail.into() }
+        Self::new(FieldErrorKind::Invalid, field, detail).of(value)
     }
 
-    /// An unacceptable value that Kubernetes shows as it has it internally: the JSON of a struct, in the order of its fields.
-    pub fn invalid_struct(field: impl Into<String>, shown: &str, detail: impl Into<String>) -> Self {
-        Self::invalid(field, format!("{STRUCT}{shown}").into(), detail)
+    /// An unacceptable value of which the message shows this.
+    pub fn invalid_shown(field: impl Into<String>, shown: String, detail: impl Into<String>) -> Self {
+        Self { shown: Some(shown), ..Self::new(FieldErrorKind::Invalid, field, detail) }
+    }
+
+    /// The same problem with a value.
+    #[must_use]
+    pub fn of(self, value: serde_json::Value) -> Self {
+        Self { value: Some(value), ..self }
     }
 
     /// A value outside a fixed set.
     pub fn not_supported(field: impl Into<String>, value: serde_json::Value, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         let detail = format!("supported values: {}", quoted.join(", "));
-        Self { kind: FieldErrorKind::NotSupported, field: field.into(), value: Some(value), detail }
+        Self::new(FieldErrorKind::NotSupported, field, detail).of(value)
     }
 
     /// A field that must not be set, or not be changed.
@@ -193,25 +193,15 @@ impl FieldError {
 
     /// The text after the field's path.
     pub fn body(&self) -> String {
-        self.body_with(None)
-    }
-
-    /// The same, with the value shown as given.
-    fn body_with(&self, shown: Option<String>) -> String {
         let mut text = self.kind.words().to_owned();
-        if let Some(value) = &self.value {
+        let shown = self.shown.clone().or_else(|| {
+            self.value.as_ref().map(|value| value.as_str().map_or_else(|| go::json(value), go::quote))
+        });
+        for part in
+            [shown.as_deref(), Some(&*self.detail).filter(|detail| !detail.is_empty())].into_iter().flatten()
+        {
             text.push_str(": ");
-            text.push_str(&shown.unwrap_or_else(|| match value {
-                serde_json::Value::String(shown) if shown.starts_with(STRUCT) => {
-                    go_escaped(&shown[STRUCT.len_utf8()..])
-                }
-                serde_json::Value::String(given) => go::quote(given),
-                other => go::json(other),
-            }));
-        }
-        if !self.detail.is_empty() {
-            text.push_str(": ");
-            text.push_str(&self.detail);
+            text.push_str(part);
         }
         text
     }
@@ -290,21 +280,10 @@ impl Status {
         )
     }
 
-    /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here.
+    /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here. Of equal errors one is told in the
+    /// message, and all are among the causes.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        Self::invalid_shown(group, kind, name, errors, &|_| None)
-    }
-
-    /// The same, with values that are shown otherwise than they are. Of equal errors one is told in the message, and all
-    /// are among the causes.
-    pub fn invalid_shown(
-        group: &str,
-        kind: &str,
-        name: &str,
-        errors: &[FieldError],
-        shown: &dyn Fn(&FieldError) -> Option<String>,
-    ) -> Self {
-        let bodies: Vec<String> = errors.iter().map(|e| e.body_with(shown(e))).collect();
+        let bodies: Vec<String> = errors.iter().map(FieldError::body).collect();
         let mut told: Vec<String> = Vec::new();
         for (error, body) in errors.iter().zip(&bodies) {
             let text = format!("{}: {body}", error.field);

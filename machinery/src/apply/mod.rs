@@ -248,12 +248,22 @@ fn prune(merged: Value, managed: &Managed, manager: &Manager, before: &FieldSet,
 pub fn update(live: Option<&Value>, new: &mut Value, options: &Options<'_>) {
     let shape = Shape::Root(options.schema);
     let given = take_managed_fields(new);
+    // Whose items can't be told apart is not tracked.
+    if validate::lacks_keys(new, shape) {
+        return;
+    }
     let before = live.and_then(meta::metadata).and_then(|m| m.get("managedFields"));
     // What is new is told from an object that nobody has filled in, as Kubernetes' typed objects are when they are made.
     let unset =
         live.is_none().then(|| options.schema.map_or_else(|| Value::Object(Map::new()), zeros::unset));
     let old = live.or(unset.as_ref()).unwrap_or(&Value::Null);
-    let changes = exclude(typed::differences(old, new, shape), options).difference(never_owned());
+    let whole = options.schema.filter(|schema| !schema.zeros.is_empty()).map(|schema| {
+        let mut whole = new.clone();
+        zeros::complete(&mut whole, schema);
+        whole
+    });
+    let changes = exclude(typed::differences(old, whole.as_ref().unwrap_or(new), shape), options)
+        .difference(never_owned());
     let replaced = options.subresource.is_empty() && given.is_some() && given.as_ref() != before;
     if changes.is_empty() && !replaced {
         return set_managed_fields(new, before.cloned());

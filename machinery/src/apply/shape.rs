@@ -262,10 +262,21 @@ impl ListForm<'_> {
 
     fn default_of(&self, key: &str) -> Option<&Value> {
         match self.items {
-            Shape::Typed(schema, _) => schema.properties.get(key)?.default.as_ref(),
+            // What a struct always has in its JSON has its zero for a default.
+            Shape::Typed(schema, _) => schema.properties.get(key)?.default.as_ref().or_else(|| {
+                let zero = schema.zeros.iter().find(|(name, zero)| **name == *key && !zero.is_null());
+                let reference = || (schema.properties.len() == 1 && key == "name").then(nothing);
+                zero.map(|(_, zero)| zero).or_else(reference)
+            }),
             _ => None,
         }
     }
+}
+
+/// The name that a reference by name alone (`LocalObjectReference`) has where it has none.
+fn nothing() -> &'static Value {
+    static NOTHING: OnceLock<Value> = OnceLock::new();
+    NOTHING.get_or_init(|| "".into())
 }
 
 fn text() -> &'static Schema {

@@ -22,6 +22,20 @@ pub(super) fn check(value: &Value, shape: Shape<'_>) -> Result<(), String> {
     }
 }
 
+/// Whether an item of a list has none of the keys by which its list tells items apart.
+pub(super) fn lacks_keys(value: &Value, shape: Shape<'_>) -> bool {
+    match (shape.form(Some(value)), value) {
+        (Form::Map(form), Value::Object(map)) if !form.atomic => {
+            map.iter().any(|(name, value)| form.child(name).is_some_and(|shape| lacks_keys(value, shape)))
+        }
+        (Form::List(form), Value::Array(items)) if !matches!(form.relation, Relation::Atomic) => {
+            let keyed = matches!(form.relation, Relation::Keyed(_));
+            items.iter().any(|item| keyed && form.element(item).is_err() || lacks_keys(item, form.items))
+        }
+        _ => false,
+    }
+}
+
 fn walk(value: &Value, shape: Shape<'_>, path: &mut Vec<PathElement>, errors: &mut Vec<String>) {
     if value.is_null() || errors.len() >= MAX_ERRORS {
         return;

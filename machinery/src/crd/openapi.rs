@@ -376,6 +376,7 @@ fn defaults(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
         schema::prune(&mut pruned, schema, schema.embedded_resource);
         if pruned == *default {
             errors.extend(schema::validate::against(default, schema, None, &at));
+            errors.extend(schema::validate::embedded(default, schema, &at));
         } else {
             errors.push(FieldError::invalid(at, default.clone(), "must not have unknown fields"));
         }

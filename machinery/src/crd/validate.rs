@@ -6,7 +6,7 @@
 
 use super::{flag, given, is_established, list, openapi, text, versions};
 use crate::{
-    Value,
+    Value, go,
     names::{dns1035_label, dns1123_subdomain},
     status::{FieldError, FieldErrorKind},
 };
@@ -165,11 +165,11 @@ fn check_versions(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     };
     if names.windows(2).any(|w| w[0] == w[1]) {
         let detail = "must contain unique version names";
-        errors.push(FieldError::invalid_struct("spec.versions", &all(), detail));
+        errors.push(FieldError::invalid_shown("spec.versions", all(), detail));
     }
     if versions.iter().filter(|v| flag(v, "storage")).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid_struct("spec.versions", &all(), detail));
+        errors.push(FieldError::invalid_shown("spec.versions", all(), detail));
     }
     errors
 }
@@ -212,13 +212,12 @@ fn check_schema(schema: &Value, path: &str, status: bool, known: bool) -> Vec<Fi
 
 /// Versions as Kubernetes shows them: its internal structs. What all have in common stands elsewhere.
 fn shown_versions(spec: &Value) -> String {
-    let json =
-        |value: Option<&Value>| value.filter(|v| !v.is_null()).map_or("null".to_owned(), Value::to_string);
+    let json = |value: Option<&Value>| value.filter(|v| !v.is_null()).map_or("null".to_owned(), go::json);
     let each = list(spec, "versions").iter().map(|version| {
         let own = |field: &str| json(given(version, field).filter(|_| common(spec, field).is_none()));
         format!(
             "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":{},\"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",
-            Value::from(text(version, "name")),
+            go::json(&text(version, "name").into()),
             flag(version, "served"),
             flag(version, "storage"),
             flag(version, "deprecated"),
@@ -366,21 +365,14 @@ fn check_selectable(version: &Value, path: &str) -> Vec<FieldError> {
             errors.push(FieldError::invalid(&at, json_path.into(), detail));
         }
         if seen.contains(&json_path) {
-            let value = Some(json_path.into());
-            errors.push(FieldError {
-                kind: FieldErrorKind::Duplicate,
-                field: at,
-                value,
-                detail: String::new(),
-            });
+            errors.push(FieldError::new(FieldErrorKind::Duplicate, at, "").of(json_path.into()));
         } else {
             seen.push(json_path);
         }
     }
     if seen.len() > MAX_SELECTABLE_FIELDS {
         let detail = format!("must have at most {MAX_SELECTABLE_FIELDS} items");
-        let (kind, value) = (FieldErrorKind::TooMany, Some(seen.len().into()));
-        errors.push(FieldError { kind, field: path.to_owned(), value, detail });
+        errors.push(FieldError::new(FieldErrorKind::TooMany, path, detail).of(seen.len().into()));
     }
     errors
 }
@@ -463,9 +455,13 @@ fn check_stored_versions(crd: &Value) -> Vec<FieldError> {
         return vec![FieldError::invalid(path, all(), "must have at least one stored version")];
     }
     let mut errors = Vec::new();
-    for version in versions(crd).iter().filter(|v| flag(v, "storage")) {
+    // A version that stands twice is found once.
+    let mut found: Vec<&str> = Vec::new();
+    for version in versions(crd) {
         let name = text(version, "name");
-        if !stored.iter().any(|s| s == name) {
+        let known = stored.iter().any(|s| s == name) && !found.contains(&name);
+        found.push(name);
+        if flag(version, "storage") && !known {
             errors.push(FieldError::invalid(path, all(), format!("must have the storage version {name}")));
         }
     }

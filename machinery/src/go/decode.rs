@@ -147,6 +147,10 @@ impl<'a> Walk<'a> {
     fn bytes(&mut self, text: &str) {
         let at = match BASE64_STANDARD.decode(text) {
             Ok(_) => return,
+            // What follows the padding is told by itself.
+            Err(DecodeError::InvalidByte(at, b'=')) if !text[at..].trim_start_matches('=').is_empty() => {
+                at + text[at..].bytes().take_while(|c| *c == b'=').count()
+            }
             Err(DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _)) => at,
             Err(DecodeError::InvalidLength(length)) => length / 4 * 4,
             // What is missing is told where its group of four begins.

@@ -6,9 +6,45 @@ use std::fmt::Write;
 
 /// Checks type and metadata of each object that is embedded in a value.
 pub(super) fn check(value: &Value, schema: &Schema) -> Vec<FieldError> {
+    check_at(value, schema, "")
+}
+
+/// The same of a value that stands at a path.
+pub(super) fn check_at(value: &Value, schema: &Schema, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(value, schema, &mut String::new(), &mut errors);
+    walk(value, schema, &mut path.to_owned(), &mut errors);
     errors
+}
+
+/// Why the metadata of an embedded object can't be read.
+pub fn unreadable(value: &Value, schema: &Schema) -> Option<String> {
+    unreadable_at(value, schema, "")
+}
+
+fn unreadable_at(value: &Value, schema: &Schema, path: &str) -> Option<String> {
+    match value {
+        Value::Object(map) => {
+            let metadata = map.get("metadata").filter(|_| schema.embedded_resource && !path.is_empty());
+            let own = metadata.and_then(|metadata| {
+                let why = crate::go::object_meta_mismatch(metadata)?;
+                Some(format!("{path}.metadata: Invalid value: {}: {why}", crate::go::json(metadata)))
+            });
+            own.or_else(|| {
+                map.iter().find_map(|(name, field)| {
+                    let child = schema.properties.get(&**name).or(schema.additional.as_ref())?;
+                    let dot = if path.is_empty() { "" } else { "." };
+                    unreadable_at(field, child, &format!("{path}{dot}{name}"))
+                })
+            })
+        }
+        Value::Array(list) => {
+            let items = schema.items.as_ref()?;
+            list.iter()
+                .enumerate()
+                .find_map(|(index, item)| unreadable_at(item, items, &format!("{path}[{index}]")))
+        }
+        _ => None,
+    }
 }
 
 fn walk(value: &Value, schema: &Schema, path: &mut String, errors: &mut Vec<FieldError>) {

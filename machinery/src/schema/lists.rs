@@ -101,10 +101,7 @@ fn check_list(list: &[Value], schema: &Schema, path: &str, errors: &mut Vec<Fiel
         }
         _ => return,
     };
-    errors.extend(found.into_iter().map(|(index, value)| FieldError {
-        kind: FieldErrorKind::Duplicate,
-        field: format!("{path}[{index}]"),
-        value: Some(value),
-        detail: String::new(),
+    errors.extend(found.into_iter().map(|(index, value)| {
+        FieldError::new(FieldErrorKind::Duplicate, format!("{path}[{index}]"), "").of(value)
     }));
 }

@@ -17,6 +17,7 @@ pub mod validate;
 pub mod zeros;
 
 pub use default::default;
+pub use embedded::unreadable as unreadable_metadata;
 pub use meta::object_meta;
 pub use parse::{Definitions, parse};
 pub use prune::{prune, unknown_fields};

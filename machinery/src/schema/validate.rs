@@ -23,6 +23,11 @@ pub fn validate(value: &Value, schema: &Schema, old: Option<&Value>) -> Vec<Fiel
     errors
 }
 
+/// Checks type and metadata of each whole object in a value that stands at `prefix`, itself among them.
+pub fn embedded(value: &Value, schema: &Schema, prefix: &str) -> Vec<FieldError> {
+    embedded::check_at(value, schema, prefix)
+}
+
 /// Checks a value that stands at `prefix`, by its schema alone: neither embedded resources nor lists' keys.
 pub fn against(value: &Value, schema: &Schema, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let mut walk = Walk { path: String::new() };
@@ -82,18 +87,13 @@ impl Walk {
 
     fn wrong_type(&self, wanted: &str, given: &str) -> FieldError {
         let detail = format!("{} in body must be of type {wanted}: {given:?}", self.path);
-        let value = Some(given.into());
-        FieldError { kind: FieldErrorKind::TypeInvalid, field: self.path.clone(), value, detail }
+        FieldError::new(FieldErrorKind::TypeInvalid, &*self.path, detail).of(given.into())
     }
 
     fn too_many(&self, count: usize, limit: u64) -> FieldError {
         let items = if limit == 1 { "item" } else { "items" };
-        FieldError {
-            kind: FieldErrorKind::TooMany,
-            field: self.path.clone(),
-            value: Some(count.into()),
-            detail: format!("must have at most {limit} {items}"),
-        }
+        let detail = format!("must have at most {limit} {items}");
+        FieldError::new(FieldErrorKind::TooMany, &*self.path, detail).of(count.into())
     }
 
     /// Checks one node. `ratchet`: what is wrong with a value that equals `old` is let through.
@@ -201,10 +201,8 @@ impl Walk {
             outcome.add(FieldError::invalid("", "".into(), detail));
         }
         let Some(checks) = schema.checks.as_deref() else { return };
-        if let Some(factor) = checks.multiple_of
-            && !is_multiple(number, factor)
-        {
-            outcome.add(self.invalid(value.clone(), format_args!("should be a multiple of {factor}")));
+        if let Some(factor) = checks.multiple_of {
+            outcome.errors.extend(self.multiple(value, number, factor));
         }
         if let Some(max) = checks.maximum {
             let (bad, words) = match checks.exclusive_maximum {
@@ -224,6 +222,17 @@ impl Walk {
                 outcome.add(self.invalid(value.clone(), format_args!("should be {words} {min}")));
             }
         }
+    }
+
+    /// Whole numbers are held against the whole part of the factor, as kube-openapi does.
+    fn multiple(&self, value: &Value, number: f64, factor: f64) -> Option<FieldError> {
+        let factor = if value.is_i64() { factor.trunc() } else { factor };
+        if factor <= 0.0 {
+            let detail = format!("factor MultipleOf declared for {} must be positive: {factor}", self.path);
+            return Some(FieldError::invalid(&*self.path, (factor as i64).into(), detail));
+        }
+        (!is_multiple(number, factor))
+            .then(|| self.invalid(value.clone(), format_args!("should be a multiple of {factor}")))
     }
 
     fn check_enum(&self, value: &Value, schema: &Schema, outcome: &mut Outcome) {
@@ -410,8 +419,11 @@ fn format_counts(schema: &Schema, format: &str) -> bool {
 }
 
 fn is_whole(number: &serde_json::Number) -> bool {
-    number.as_f64().is_some_and(|f| f.fract() == 0.0)
+    number.is_i64() || number.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() <= MAX_SAFE)
 }
+
+/// The greatest whole number that is one as JSON: floating point numbers beyond are not taken for whole.
+const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 
 /// The type, with its format, whose range a number leaves.
 fn beyond_range(value: &Value, schema: &Schema) -> Option<String> {
@@ -419,12 +431,11 @@ fn beyond_range(value: &Value, schema: &Schema) -> Option<String> {
     match schema.kind? {
         Kind::Integer => {
             let number = value.as_i64().or_else(|| {
-                let float = value.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18)?;
+                let float = value.as_f64().filter(|f| f.fract() == 0.0 && f.abs() <= MAX_SAFE)?;
                 Some(float as i64)
             });
             let fits = number.is_some_and(|n| format != "int32" || i32::try_from(n).is_ok());
-            let fractional = value.as_f64().is_some_and(|f| f.fract() != 0.0);
-            (!fits && !fractional).then(|| match format {
+            (!fits).then(|| match format {
                 "int32" | "int64" => format!("integer with format {format}"),
                 _ => "integer (default format)".to_owned(),
             })
@@ -438,11 +449,8 @@ fn beyond_range(value: &Value, schema: &Schema) -> Option<String> {
 }
 
 fn is_multiple(number: f64, factor: f64) -> bool {
-    if factor <= 0.0 {
-        return false;
-    }
     let ratio = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
-    (ratio - ratio.round()).abs() < 1e-9 * ratio.abs().max(1.0)
+    ratio.abs() <= MAX_SAFE && (ratio - ratio.round()).abs() < 1e-9 * ratio.abs().max(1.0)
 }
 
 #[cfg(test)]

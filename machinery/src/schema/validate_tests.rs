@@ -22,7 +22,10 @@ fn errors_have_the_words_of_kubernetes() {
         (
             json!({"type": "integer"}),
             json!(1.5),
-            &["spec: Invalid value: \"number\": spec in body must be of type integer: \"number\""],
+            &[
+                "spec: Invalid value: \"number\": spec in body must be of type integer: \"number\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec",
+            ],
         ),
         (
             json!({"type": "integer", "format": "int32"}),

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -31,10 +32,10 @@ func main() {
 	for _, known := range scheme.Scheme.AllKnownTypes() {
 		visit(known, seen, found)
 	}
+	for _, other := range others {
+		visit(reflect.TypeOf(other), seen, found)
+	}
 	if len(os.Args) > 1 {
-		for _, other := range others {
-			visit(reflect.TypeOf(other), seen, found)
-		}
 		found = map[string]string{}
 		for t := range seen {
 			line, _ := json.Marshal(pointers(t))
@@ -69,7 +70,7 @@ func visit(t reflect.Type, seen map[reflect.Type]bool, found map[string]string) 
 	for i := range t.NumField() {
 		visit(t.Field(i).Type, seen, found)
 	}
-	if !strings.HasPrefix(t.PkgPath(), api) && t != reflect.TypeFor[meta.Condition]() {
+	if !isTold(t) {
 		return
 	}
 	text, err := json.Marshal(reflect.New(t).Interface())
@@ -89,6 +90,12 @@ func visit(t reflect.Type, seen map[reflect.Type]bool, found map[string]string) 
 	}
 	line, _ := json.Marshal(fields)
 	found[name(t)] = string(line)
+}
+
+// isTold says whether a struct is one of a built-in kind's own: metadata has none that is always there.
+func isTold(t reflect.Type) bool {
+	of := func(other any) bool { return t.PkgPath() == reflect.TypeOf(other).PkgPath() }
+	return strings.HasPrefix(t.PkgPath(), api) || t == reflect.TypeFor[meta.Condition]() || slices.ContainsFunc(others, of)
 }
 
 // name is the end of what OpenAPI calls a struct.

@@ -181,7 +181,7 @@ impl Checker {
                     self.observe(at("rule"), "estimated rule cost", compiled.cost.saturating_mul(times));
                     self.message(rule, &variables, decl, at("messageExpression"));
                 }
-                Err(detail) => self.errors.push(FieldError::invalid_struct(at("rule"), &shown(rule), detail)),
+                Err(detail) => self.errors.push(FieldError::invalid_shown(at("rule"), shown(rule), detail)),
             }
             match (uses_old, apart) {
                 (true, Some(list)) => {
@@ -206,7 +206,7 @@ impl Checker {
             Ok(compiled) => self.observe(at, "estimated messageExpression cost", compiled.cost),
             Err(detail) => {
                 let detail = detail.replacen("compilation failed", "messageExpression compilation failed", 1);
-                self.errors.push(FieldError::invalid_struct(at, &shown(rule), detail));
+                self.errors.push(FieldError::invalid_shown(at, shown(rule), detail));
             }
         }
     }
@@ -286,7 +286,7 @@ fn too_much(what: &str, cost: u64, limit: u64) -> String {
 
 /// A rule as Kubernetes shows it in errors: its internal struct.
 fn shown(rule: &Rule) -> String {
-    let json = |text: &str| Value::from(text).to_string();
+    let json = |text: &str| freehold_machinery::go::json(&Value::from(text));
     let text = |text: &Option<Box<str>>| json(text.as_deref().unwrap_or(""));
     let reason = rule.reason.as_deref().map_or("null".to_owned(), json);
     let optional = rule.optional_old_self.map_or("null".to_owned(), |o| o.to_string());

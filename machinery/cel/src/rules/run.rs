@@ -202,7 +202,7 @@ impl Run {
             Some("FieldValueDuplicate") => (FieldErrorKind::Duplicate, value, String::new()),
             _ => (FieldErrorKind::Invalid, value, message),
         };
-        FieldError { kind, field, value, detail }
+        FieldError { value, ..FieldError::new(kind, field, detail) }
     }
 
     fn failed(&mut self, rule: &Compiled, node: &Node, error: EvalError) {
