@@ -104,9 +104,8 @@ fn settle(op: &Operation, draft: &mut Value) -> Result<()> {
     }
     validate::default(&op.ty, draft);
     (strategy::of(&op.ty).create)(op, draft);
-    if op.ty.group == CRD_GROUP {
-        crd::default(draft);
-    } else if op.ty.has_status()
+    if op.ty.group != CRD_GROUP
+        && op.ty.has_status()
         && op.ty.plural != "namespaces"
         && let Some(map) = draft.as_object_mut()
     {

@@ -1,5 +1,7 @@
 //! Between the stored version of an object and the version that was asked for.
 
+mod autoscalers;
+
 use crate::Object;
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{
@@ -7,7 +9,6 @@ use freehold_machinery::{
     resource::Conversion,
     schema::{self, Schema},
 };
-use serde_json::json;
 use std::sync::Arc;
 
 /// An entry in the version of `ty`. The bytes are passed on as they are where the versions agree.
@@ -78,6 +79,19 @@ pub(crate) fn to_stored(ty: &ResourceType, object: Value) -> Result<Value> {
     convert(ty, object, &ty.storage.api_version)
 }
 
+/// An object as it would be read again, of a type that is stored in another version and needs no webhook: without fields
+/// that the stored version does not know, and with its defaults.
+pub(crate) fn through_stored(ty: &ResourceType, object: Value) -> Result<Value> {
+    match ty.storage.conversion {
+        Conversion::BuiltIn(_) | Conversion::None if !is_stored(ty) => {
+            let mut stored = to_stored(ty, object)?;
+            settle_stored(ty, &mut stored);
+            to_served(ty, stored)
+        }
+        _ => Ok(object),
+    }
+}
+
 fn convert(ty: &ResourceType, mut object: Value, to: &str) -> Result<Value> {
     if object.get("apiVersion").and_then(Value::as_str) == Some(to) {
         return Ok(object);
@@ -85,7 +99,7 @@ fn convert(ty: &ResourceType, mut object: Value, to: &str) -> Result<Value> {
     match &ty.storage.conversion {
         Conversion::None => {}
         Conversion::BuiltIn("events") => events(&mut object, to),
-        Conversion::BuiltIn("horizontalpodautoscalers") => autoscalers(&mut object, to),
+        Conversion::BuiltIn("horizontalpodautoscalers") => autoscalers::convert(&mut object, to),
         Conversion::BuiltIn(other) => return Err(Status::internal(format!("no conversion named {other}"))),
         Conversion::Webhook(_) => {
             // Where a webhook can be asked, it is asked before.
@@ -137,33 +151,10 @@ fn events(object: &mut Value, to: &str) {
     }
 }
 
-/// autoscaling/v1 knows one metric, CPU utilization.
-fn autoscalers(object: &mut Value, to: &str) {
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    if to == "autoscaling/v2" {
-        if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
-            let target = json!({"type": "Utilization", "averageUtilization": percent});
-            spec.insert(
-                "metrics".into(),
-                json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
-            );
-        }
-        return;
-    }
-    let metrics = spec.remove("metrics").unwrap_or_default();
-    let cpu = metrics.as_array().into_iter().flatten().find(|m| m["resource"]["name"] == "cpu");
-    if let Some(percent) = cpu.and_then(|m| m["resource"]["target"].get("averageUtilization")) {
-        spec.insert("targetCPUUtilizationPercentage".into(), percent.clone());
-    }
-    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        status.remove("currentMetrics");
-        status.entry("currentReplicas").or_insert_with(|| 0.into());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use freehold_machinery::crd;
 
     /// Versions of one definition: v1, in which objects are stored and which may not be served, and v2.

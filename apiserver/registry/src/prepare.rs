@@ -5,9 +5,7 @@ use crate::{
     strategy::{self, StatusMetadata},
 };
 use freehold_apiserver_catalog::{TypeSet, internal_name};
-use freehold_machinery::{
-    GroupVersionKind, Map, ResourceType, Result, Status, Value, go, meta, status::FieldError,
-};
+use freehold_machinery::{GroupVersionKind, Map, ResourceType, Result, Status, Value, go, meta};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -48,11 +46,8 @@ pub(crate) fn check_kind(
     let given = |field: &str| body[field].as_str().unwrap_or_default();
     let (version, kind) = (given("apiVersion"), given("kind"));
     let [(_, wanted_version), (_, wanted_kind)] = &expected;
-    if kind != wanted_kind && op.ty.custom {
-        let error = FieldError::invalid("kind", kind.into(), format!("must be {wanted_kind}"));
-        return Err(Status::invalid(&wanted.group, kind, meta::name(body), &[error]).into());
-    }
-    let other = kind != wanted_kind || (version != wanted_version && !op.ty.custom);
+    // The kind of a custom resource is looked at when it is validated.
+    let other = !op.ty.custom && (kind != wanted_kind || version != wanted_version);
     if let Some(why) = other.then(|| unknown_conversion(version, kind, wanted)).flatten() {
         let short = version.split_once('/').map_or(version, |(_, short)| short);
         return Err(Undecodable::Other { kind: kind.to_owned(), version: short.to_owned(), why });
@@ -190,6 +185,11 @@ pub(crate) fn for_update(op: &Operation, object: &mut Value, live: &Value) {
     for field in SYSTEM {
         let metadata = meta::metadata_mut(object);
         let kept = live["metadata"].get(field);
+        // Who begins a deletion like this is told that it can't be changed.
+        let told = field == "deletionTimestamp" && kept.is_none();
+        if told && metadata.get(field).is_some_and(|given| !given.is_null()) {
+            continue;
+        }
         match kept {
             Some(value) => drop(metadata.insert(field.to_owned(), value.clone())),
             None => drop(metadata.remove(field)),

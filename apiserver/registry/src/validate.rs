@@ -15,7 +15,8 @@ use std::sync::LazyLock;
 /// metadata only; what else is wrong with those is found when they are validated.
 pub(crate) fn unreadable(ty: &ResourceType, object: &Value) -> Option<String> {
     match ty.custom {
-        true => go::object_meta_mismatch(&object["metadata"]),
+        true => go::object_meta_mismatch(&object["metadata"])
+            .or_else(|| schema::unreadable_metadata(object, ty.schema.get()?)),
         false => go::mismatch(object, ty.schema.get()?),
     }
 }
@@ -83,20 +84,34 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     if class::is_class(ty) {
         errors.extend(class::check(object));
     }
+    if ty.custom {
+        errors.retain(|error| !error.detail.starts_with(UNQUALIFIED));
+        errors.splice(0..0, wrong_kind(ty, object));
+    }
     if errors.is_empty() {
         return Ok(());
     }
-    let shown = |error: &FieldError| match ty.custom {
-        true => None,
-        false => error
-            .value
-            .as_ref()
-            .filter(|v| v.is_object() || v.is_array())
-            .and_then(|value| freehold_apiserver_catalog::shown(&ty.gvk(), &error.field, value)),
-    };
+    errors.iter_mut().filter(|error| !ty.custom && error.shown.is_none()).for_each(|error| {
+        // What is the same in all versions of a definition stands above them inside of Kubernetes.
+        let at = match error.field.as_str() {
+            "spec.validation.openAPIV3Schema" => "spec.versions[0].schema.openAPIV3Schema",
+            field => field,
+        };
+        let value = error.value.as_ref().filter(|value| value.is_object() || value.is_array());
+        error.shown = value.and_then(|value| freehold_apiserver_catalog::shown(&ty.gvk(), at, value));
+    });
     // Events are of core, whoever asks for them.
     let group = if ty.plural == "events" && !ty.custom { "" } else { ty.group.as_str() };
-    Err(Status::invalid_shown(group, &ty.kind, meta::name(object), &errors, &shown))
+    let kind = if ty.custom { object["kind"].as_str().unwrap_or_default() } else { &ty.kind };
+    Err(Status::invalid(group, kind, meta::name(object), &errors))
+}
+
+/// What is said of finalizers of built-in kinds alone: of others it is a warning.
+const UNQUALIFIED: &str = "name is neither a standard finalizer name";
+
+fn wrong_kind(ty: &ResourceType, object: &Value) -> Option<FieldError> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    (kind != ty.kind).then(|| FieldError::invalid("kind", kind.into(), format!("must be {}", ty.kind)))
 }
 
 /// Errors of metadata as often as kube-apiserver finds them in an update: the rules for all objects and those of the kind

@@ -2,7 +2,7 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, convert, delete,
-    ledger::Posting, prepare, prepare::Undecodable, scale, strategy, validate,
+    ledger::Posting, prepare, prepare::Undecodable, registry::schema_since, scale, strategy, validate,
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
@@ -89,7 +89,12 @@ impl Registry {
             let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let live = match entry {
                 Some(entry) => {
-                    let value = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
+                    let mut value = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
+                    // What was written before the schema became what it is counts as it is read now.
+                    if op.ty.custom && entry.modified < schema_since(&self.cache, &op.plane, &op.ty) {
+                        validate::prune(&op.ty, &mut value);
+                        validate::default(&op.ty, &mut value);
+                    }
                     Some(Live { value, modified: entry.modified, entry })
                 }
                 None => None,
@@ -417,6 +422,7 @@ impl Registry {
         warnings.extend(strategy::check::warnings::about(op, &draft, old));
         warnings.extend(self.validate_admission(op, &mut draft, old, options).await?);
         warnings.extend(validate::warnings(op, &draft, old));
+        draft = convert::through_stored(&op.ty, draft)?;
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
                 return Ok((Outcome::Done(live.value.clone()), warnings));

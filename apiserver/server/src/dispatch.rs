@@ -57,6 +57,10 @@ pub(crate) async fn dispatch(
             _ => aggregated::serve(call, at, upgrade, body).await,
         };
     }
+    // What is served of a custom group, its definitions say.
+    if find(&types, path).is_err() && TypeSet::builtin().group(&path.group).is_none() {
+        return Ok(respond::no_page());
+    }
     let ty = find(&types, path)?.clone();
     *call.known = true;
     let op = call.operation(&types, &ty, path);

@@ -16,10 +16,9 @@ pub(crate) mod scope;
 mod typing;
 mod validate;
 
-pub use check::check;
+pub use check::{Expressions, Gives};
 pub use compiled::{Binding, Compiled, Policy};
 pub use mutate::mutate;
-pub(crate) use typing::Environment;
 pub use typing::checked_status;
 pub use validate::validate;
 

@@ -81,8 +81,12 @@ impl Environment {
         Self(names)
     }
 
-    /// The same with what variables give; those that are wrong are not there.
+    /// The same with what variables give; those that are wrong are not there. Where there are none, their map is not
+    /// there either.
     pub(crate) fn with_variables(mut self, variables: &Value) -> Self {
+        if variables.as_array().is_none_or(Vec::is_empty) {
+            return self;
+        }
         let mut known: Vec<(String, OutputType)> = Vec::new();
         for variable in variables.as_array().into_iter().flatten() {
             let text = |field: &str| variable[field].as_str().unwrap_or_default();

@@ -1,18 +1,19 @@
 //! What must hold of match conditions when a configuration is written.
 
-use crate::policy::Environment;
+use crate::policy::{Expressions, Gives};
 use freehold_machinery::{
     Value, names,
     status::{FieldError, FieldErrorKind},
 };
-use freehold_machinery_cel::Program;
 use std::collections::BTreeSet;
 
 /// Conditions that a webhook may have.
 const MAX: usize = 64;
 
-/// What is wrong about the `matchConditions` of a webhook, which stand at a path.
-pub fn check_conditions(conditions: &Value, path: &str) -> Vec<FieldError> {
+/// What is wrong about the `matchConditions` of a webhook or policy, which stand at a path; `params`: whether they can name
+/// parameters.
+pub fn check_conditions(conditions: &Value, path: &str, params: bool) -> Vec<FieldError> {
+    let expressions = Expressions::of_conditions(params);
     let mut errors = Vec::new();
     let list = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.len() > MAX {
@@ -27,12 +28,7 @@ pub fn check_conditions(conditions: &Value, path: &str) -> Vec<FieldError> {
         match text("expression").trim() {
             "" => errors.push(FieldError::required(at("expression"), "")),
             source => {
-                let environment = Environment::new(None, None);
-                let wrong = match Program::compile(source).and_then(|_| environment.type_of(source, false)) {
-                    Ok(ty) if ty.is_bool() || ty.is_dyn() => None,
-                    Ok(ty) => Some(format!("must evaluate to bool but got {ty}")),
-                    Err(error) => Some(error.0),
-                };
+                let wrong = expressions.wrong(source, Gives::Truth);
                 errors.extend(wrong.map(|why| FieldError::invalid(at("expression"), source.into(), why)));
             }
         }
@@ -64,7 +60,8 @@ mod tests {
             {"name": "", "expression": ""},
             {"name": "syntax", "expression": "object.metadata +"},
         ]);
-        let said: Vec<String> = check_conditions(&conditions, "c").iter().map(ToString::to_string).collect();
+        let said: Vec<String> =
+            check_conditions(&conditions, "c", false).iter().map(ToString::to_string).collect();
         let wanted = [
             "c[1].expression: Invalid value",
             "c[1].name: Duplicate value: \"fine\"",

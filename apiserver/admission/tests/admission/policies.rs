@@ -3,7 +3,7 @@
 use crate::world::*;
 use freehold_apiserver_admission::{
     Authorize, Check, Lookup, Permission,
-    policy::{self, Binding, Bound, Policy},
+    policy::{self, Binding, Bound, Expressions, Gives, Policy},
 };
 use freehold_machinery::{PlaneId, Status, User, Value};
 use serde_json::json;
@@ -163,26 +163,6 @@ fn a_mutation_of_something_that_is_no_object_fails_the_write() {
     assert!(refused.message.contains("policy 'p' with binding 'b' denied request"), "{}", refused.message);
 }
 
-#[test]
-fn policies_are_checked_when_they_are_written() {
-    let fields = |resource: &str, spec: Value| {
-        let errors = policy::check(resource, &named("p", json!({ "spec": spec })));
-        errors.into_iter().map(|error| error.field).collect::<Vec<_>>()
-    };
-    let of = |expression: &str| {
-        let spec = json!({"matchConstraints": deployments(), "validations": [{"expression": expression}]});
-        fields("validatingadmissionpolicies", spec)
-    };
-    assert!(of("object.spec.replicas > 1").is_empty());
-    for wrong in ["", "object.", "nobody > 1", "params.x"] {
-        assert_eq!(of(wrong), ["spec.validations[0].expression"], "{wrong:?}");
-    }
-    assert_eq!(fields("validatingadmissionpolicies", json!({})).len(), 3);
-    assert_eq!(fields("mutatingadmissionpolicies", json!({"matchConstraints": deployments()})).len(), 2);
-    let both = json!({"policyName": "p", "validationActions": ["Deny", "Warn"]});
-    assert_eq!(fields("validatingadmissionpolicybindings", both), ["spec.validationActions"]);
-}
-
 /// Nobody may do anything but delete pods.
 #[derive(Debug)]
 struct PodsAlone;
@@ -276,30 +256,19 @@ fn a_policy_says_what_it_finds_to_the_audit_log() {
 
 #[test]
 fn expressions_are_typed_when_they_are_written() {
-    let said = |field: &str, value: Value| {
-        let mut spec = json!({"matchConstraints": deployments(), "validations": [{"expression": "true"}]});
-        spec[field] = value;
-        let found =
-            policy::check("validatingadmissionpolicies", &json!({"metadata": {"name": "p"}, "spec": spec}));
-        found.first().map(ToString::to_string).unwrap_or_default()
+    let said = |variables: Value, source: &str| {
+        let expressions = Expressions::of(&json!({ "variables": variables }));
+        expressions.wrong(source, Gives::Truth).unwrap_or_default()
     };
-    assert_eq!(
-        said(
-            "validations",
-            json!([{"expression": "object.spec.replicas > 1 && authorizer.requestResource.check('x').allowed()"}])
-        ),
-        ""
-    );
-    assert!(
-        said("validations", json!([{"expression": "1 + 1"}])).ends_with("must evaluate to bool but got int")
-    );
-    assert!(
-        said("validations", json!([{"expression": "request.nothing == 1"}]))
-            .contains("undefined field 'nothing'")
-    );
-    let variables = said(
-        "variables",
-        json!([{"name": "a", "expression": "1"}, {"name": "b", "expression": "variables.a.b"}]),
-    );
-    assert!(variables.contains("spec.variables[1].expression"), "{variables}");
+    let none = || json!([]);
+    let fine = "object.spec.replicas > 1 && authorizer.requestResource.check('x').allowed()";
+    assert_eq!(said(none(), fine), "");
+    assert_eq!(said(none(), "1 + 1"), "must evaluate to bool but got int");
+    assert!(said(none(), "request.nothing == 1").contains("undefined field 'nothing'"));
+    assert!(said(none(), "variables.a").contains("undeclared reference to 'variables'"));
+    let variables = json!([{"name": "a", "expression": "1"}]);
+    assert!(said(variables, "variables.a.b").contains("type 'int' does not support field selection"));
+    for wrong in ["object.", "nobody > 1", "params.x"] {
+        assert_ne!(said(none(), wrong), "", "{wrong:?}");
+    }
 }

@@ -24,8 +24,10 @@ pub(super) fn create_job(_: &Operation, object: &mut Value) {
         labels[key] = value.clone().into();
     }
     let all = labels.clone();
-    if spec.get("selector").is_none() {
-        spec["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    let selector = &mut spec["selector"]["matchLabels"];
+    if ["batch.kubernetes.io/controller-uid", "controller-uid"].iter().all(|key| selector.get(key).is_none())
+    {
+        selector["batch.kubernetes.io/controller-uid"] = uid.into();
     }
     if inherited {
         meta::set(object, "labels", all);

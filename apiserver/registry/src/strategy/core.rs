@@ -17,7 +17,9 @@ pub(super) fn label_with_name(object: &mut Value) {
 
 pub(super) fn create_namespace(_: &Operation, object: &mut Value) {
     label_with_name(object);
-    object["spec"]["finalizers"] = json!(["kubernetes"]);
+    let given = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let own = (!given.iter().any(|finalizer| finalizer == "kubernetes")).then(|| "kubernetes".into());
+    object["spec"]["finalizers"] = given.into_iter().chain(own).collect();
     object["status"] = json!({"phase": "Active"});
 }
 
@@ -95,8 +97,31 @@ pub(super) fn merge_string_data(object: &mut Value) {
 }
 
 pub(super) fn create_claim(_: &Operation, object: &mut Value) {
-    claim_sources(object);
+    claim_sources(object, None);
     object["status"] = json!({"phase": "Pending"});
+}
+
+/// Fills in what an update of a claim by an older client leaves out.
+pub(super) fn update_claim(op: &Operation, object: &mut Value, old: &Value) {
+    if op.subresource.is_none() {
+        claim_sources(object, Some(old));
+    }
+}
+
+/// The time of a volume's last change of phase; one without a phase is pending.
+pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
+    if op.subresource.as_deref() != Some("status") {
+        return;
+    }
+    if super::access::is_empty(&object["status"]["phase"]) {
+        object["status"]["phase"] = "Pending".into();
+    }
+    if object["status"]["phase"] != old["status"]["phase"] {
+        let given = &object["status"]["lastPhaseTransitionTime"];
+        if given.is_null() || *given == old["status"]["lastPhaseTransitionTime"] {
+            object["status"]["lastPhaseTransitionTime"] = prepare::now().into();
+        }
+    }
 }
 
 pub(super) fn create_volume(_: &Operation, object: &mut Value) {
@@ -123,25 +148,55 @@ pub(super) fn plain_lease(lease: &mut Value) {
     }
 }
 
-/// Where the data of a claim come from, in the old field and in the new one.
-pub(super) fn claim_sources(claim: &mut Value) {
+/// Where a claim's data come from, by the old field and by the new one. What the old one never knew is dropped from it,
+/// unless the claim had a source before.
+pub(super) fn claim_sources(claim: &mut Value, old: Option<&Value>) {
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let text = |source: &Value, field: &str| source[field].as_str().unwrap_or_default().to_owned();
-    let known = |source: &Value| match (text(source, "apiGroup").as_str(), text(source, "kind").as_str()) {
-        ("", "PersistentVolumeClaim") => !text(source, "name").is_empty() || source.get("name").is_none(),
-        ("snapshot.storage.k8s.io", "VolumeSnapshot") => true,
-        _ => false,
+    let known = |source: &Value| {
+        matches!(
+            (text(source, "apiGroup").as_str(), text(source, "kind").as_str()),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
     };
-    if let Some(source) = spec.get_mut("dataSourceRef").and_then(Value::as_object_mut) {
-        source.remove("namespace");
+    let had = |field: &str| old.is_some_and(|old| old["spec"][field].is_object());
+    if !had("dataSourceRef")
+        && spec.get("dataSourceRef").is_some_and(|source| !text(source, "namespace").is_empty())
+    {
+        spec.remove("dataSourceRef");
     }
-    if spec.get("dataSource").is_some_and(|source| !known(source)) {
+    let only_old = !had("dataSource") && !had("dataSourceRef") && spec.get("dataSourceRef").is_none();
+    if only_old && spec.get("dataSource").is_some_and(|source| !known(source)) {
         spec.remove("dataSource");
     }
-    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+    let copied = |source: &Value| {
+        let mut copy = freehold_machinery::Map::new();
+        for (field, zero) in [("apiGroup", None), ("kind", Some("")), ("name", Some(""))] {
+            let value = source.get(field).cloned().or(zero.map(Value::from));
+            value.map(|value| copy.insert(field.to_owned(), value));
+        }
+        Value::Object(copy)
+    };
+    let (old_way, new_way) = (spec.get("dataSource").map(copied), spec.get("dataSourceRef").map(copied));
+    match (old_way, new_way) {
         (Some(source), None) => drop(spec.insert("dataSourceRef".into(), source)),
-        (None, Some(source)) => drop(spec.insert("dataSource".into(), source)),
+        (None, Some(source)) if text(&spec["dataSourceRef"], "namespace").is_empty() => {
+            spec.insert("dataSource".into(), source);
+        }
         _ => {}
+    }
+}
+
+/// Leaves the generation of a kind of which updates are not counted.
+pub(super) fn keep_generation(object: &mut Value, old: &Value) {
+    meta::set(object, "generation", old["metadata"]["generation"].clone());
+}
+
+/// Counts changes of the spec of a kind that begins without a generation.
+pub(super) fn count_spec(_: &Operation, object: &mut Value, old: &Value) {
+    if object["spec"] != old["spec"] {
+        let before = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        meta::set(object, "generation", before + 1);
     }
 }
 

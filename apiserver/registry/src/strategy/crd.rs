@@ -7,14 +7,13 @@ use jiff::Timestamp;
 use serde_json::json;
 
 impl Registry {
-    /// Fills in defaults and status. Names are compared with the plane's other CRDs of the same group.
+    /// Fills in the status. Names are compared with the plane's other CRDs of the same group.
     pub(super) async fn establish(
         &self,
         op: &Operation,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
-        crd::default(object);
         if op.subresource.is_some() {
             return Ok(());
         }

@@ -52,6 +52,7 @@ static TABLE: &[Row] = &[
     row("networking.k8s.io", "networkpolicies", network_policy),
     row(RBAC, "rolebindings", binding),
     row(RBAC, "clusterrolebindings", binding),
+    row("apiextensions.k8s.io", "customresourcedefinitions", freehold_machinery::crd::default),
     row("resource.k8s.io", "resourceclaims", |claim| device_requests(claim, "spec.devices.requests")),
     row("resource.k8s.io", "resourceclaimtemplates", |template| {
         device_requests(template, "spec.spec.devices.requests");

@@ -96,9 +96,19 @@ static TABLE: &[Strategy] = &[
         status_metadata: StatusMetadata::AllBut(&["ownerReferences"]),
         ..row("", "pods")
     },
-    Strategy { create: core::create_claim, returns_deleted: true, ..row("", "persistentvolumeclaims") },
+    Strategy {
+        create: core::create_claim,
+        update: core::update_claim,
+        returns_deleted: true,
+        ..row("", "persistentvolumeclaims")
+    },
     Strategy { create: core::create_node, ..row("", "nodes") },
-    Strategy { create: core::create_volume, returns_deleted: true, ..row("", "persistentvolumes") },
+    Strategy {
+        create: core::create_volume,
+        update: core::update_volume,
+        returns_deleted: true,
+        ..row("", "persistentvolumes")
+    },
     Strategy { update: service::update, returns_deleted: true, ..row("", "services") },
     Strategy { returns_deleted: true, ..row("", "serviceaccounts") },
     Strategy { returns_deleted: true, ..row("", "podtemplates") },
@@ -113,8 +123,12 @@ static TABLE: &[Strategy] = &[
         unconditional_update: false,
         ..row("coordination.k8s.io", "leases")
     },
+    Strategy {
+        update: |_, draft, old| core::keep_generation(draft, old),
+        ..row("scheduling.k8s.io", "priorityclasses")
+    },
     versioned("node.k8s.io", "runtimeclasses"),
-    versioned("storage.k8s.io", "csidrivers"),
+    Strategy { update: core::count_spec, ..versioned("storage.k8s.io", "csidrivers") },
     versioned("storage.k8s.io", "csinodes"),
     versioned("storage.k8s.io", "csistoragecapacities"),
     versioned("policy", "poddisruptionbudgets"),

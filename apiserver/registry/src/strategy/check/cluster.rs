@@ -1,11 +1,14 @@
 //! What belongs to the running of a cluster: nodes, leases, priorities, events, requests for certificates.
 
 use super::{
-    field::{Errors, Field},
-    placement, rules,
+    field::{Errors, Field, same},
+    placement,
+    rows::{Rule, check},
+    rules,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::{Value, meta, names};
+use serde_json::json;
 use std::collections::BTreeSet;
 
 const SYSTEM_PREFIX: &str = "system-";
@@ -71,11 +74,15 @@ pub(super) fn node(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors)
     }
 }
 
-/// An Event, of either group.
+/// An Event as core serves it.
 pub(super) fn event(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    any_event(object, &object.get("involvedObject"), "reportingComponent", errors);
+}
+
+/// What every event says, in the words of core.
+fn any_event(object: &Field<'_>, about: &Field<'_>, reporter: &str, errors: &mut Errors) {
+    const LONGEST_NOTE: usize = 1024;
     let namespace = meta::namespace(object.value);
-    let new = object.get("regarding").is_set();
-    let about = if new { object.get("regarding") } else { object.get("involvedObject") };
     let theirs = about.get("namespace").named("involvedObject.namespace");
     let timed = object.get("eventTime").is_set();
     let home: &[&str] = if timed { &["default", "kube-system"] } else { &["", "default"] };
@@ -84,23 +91,84 @@ pub(super) fn event(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) 
     if differs {
         errors.push(theirs.invalid_as(theirs.text(), "does not match event.namespace"));
     }
-    if timed {
-        let reporter = if object.get("reportingController").is_set() {
-            "reportingController"
-        } else {
-            "reportingComponent"
-        };
-        let controller = object.get(reporter);
-        rules::required(&controller, errors);
-        rules::name(&controller, names::qualified_name, errors);
-        for field in ["reportingInstance", "action", "reason"].map(|field| object.get(field)) {
-            rules::required(&field, errors);
-            if field.text().len() > 128 {
-                errors.push(field.invalid_as("", "can have at most 128 characters"));
-            }
-        }
+    if !timed {
+        return;
+    }
+    let controller = object.get(reporter);
+    rules::required(&controller, errors);
+    rules::name(&controller, names::qualified_name, errors);
+    for field in ["reportingInstance", "action", "reason"].map(|field| object.get(field)) {
+        rules::required(&field, errors);
+        at_most(&field, 128, errors);
+    }
+    at_most(&object.get("note").named("message"), LONGEST_NOTE, errors);
+    at_most(&object.get("message"), LONGEST_NOTE, errors);
+}
+
+fn at_most(field: &Field<'_>, most: usize, errors: &mut Errors) {
+    if field.text().len() > most {
+        errors.push(field.invalid_as("", format!("can have at most {most} characters")));
     }
 }
+
+/// What older clients write, with what it is called in core.
+const OLD_FIELDS: [(&str, &str); 4] = [
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("deprecatedSource", "source"),
+];
+
+/// An Event as events.k8s.io serves it.
+pub(super) fn new_event(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    // Related objects are the same struct, and are told by their own name.
+    let about = object.get("regarding").named("involvedObject").shown_as("related");
+    any_event(object, &about, "reportingController", errors);
+    let series = object.get("series");
+    if series.is_set() && old.is_none_or(|old| !same(series.value, &old["series"])) {
+        if series.get("count").number() < 2 {
+            errors.push(series.get("count").invalid_as("", "should be at least 2"));
+        }
+        check(&series, &[("lastObservedTime", Rule::Required(""))], errors);
+    }
+    let Some(old) = old else {
+        check(object, &[("eventTime", Rule::Required(""))], errors);
+        let kind = object.get("type");
+        if !["Normal", "Warning"].contains(&kind.text()) {
+            errors.push(kind.invalid_as("", format!("has invalid value: {}", kind.text())));
+        }
+        let given = OLD_FIELDS.map(|(field, named)| object.get(field).named(named));
+        errors.extend(given.iter().filter(|f| !f.is_empty()).map(|f| f.invalid_as("", "needs to be unset")));
+        return;
+    };
+    if !same(about.value, &old["regarding"]) {
+        let none = json!({});
+        let shown = if about.is_set() { about.clone() } else { about.with(&none) };
+        errors.push(shown.invalid(IMMUTABLE));
+    }
+    let texts = [("reason", "reason"), ("note", "message")];
+    let more = [
+        ("reason", "reason"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingController", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ];
+    for (field, named) in texts.iter().chain(&OLD_FIELDS).chain(&more) {
+        let now = object.get(field);
+        if same(now.value, &old[*field]) {
+            continue;
+        }
+        let is_text =
+            !["eventTime", "related", "count", "firstTimestamp", "lastTimestamp", "source"].contains(named);
+        let now = now.named(named);
+        errors.push(if is_text { now.invalid_as(now.text(), IMMUTABLE) } else { now.invalid(IMMUTABLE) });
+    }
+}
+
+const IMMUTABLE: &str = "field is immutable";
 
 const USAGES: [&str; 23] = [
     "any",

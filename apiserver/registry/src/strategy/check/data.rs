@@ -5,7 +5,7 @@ use super::{
     rules,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use freehold_machinery::{Map, Value, meta};
+use freehold_machinery::{Map, Value, go, meta};
 
 /// The most bytes of all values of a Secret or ConfigMap together.
 const MAX_DATA: usize = 1 << 20;
@@ -90,9 +90,14 @@ fn contents(data: &Field<'_>, holds: &Holds, errors: &mut Errors) {
             }
             let text = decoded(&field).unwrap_or_default();
             if let Err(why) = serde_json::from_slice::<Map>(&text) {
-                let why =
-                    if text.is_empty() { "unexpected end of JSON input".into() } else { why.to_string() };
-                errors.push(field.invalid_as(REDACTED, why));
+                let other = || match serde_json::from_slice::<Value>(&text) {
+                    Ok(value) => format!(
+                        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                        go::word(&value)
+                    ),
+                    Err(_) => why.to_string(),
+                };
+                errors.push(field.invalid_as(REDACTED, go::syntax_error(&text).unwrap_or_else(other)));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What drivers of storage, runtimes of containers and the fairness of requests are told: cluster-wide kinds of few rules.
 
 use super::{
-    field::{Errors, Field, Part, Shape, same},
+    field::{Errors, Field, same},
     placement,
     rows::{Row, Rule, check},
     rules, storage,
@@ -32,40 +32,16 @@ fn pod_overhead(overhead: &Field<'_>, errors: &mut Errors) {
     super::resources::overhead(&overhead.get("podFixed").named(overhead.get("limits").path()), errors);
 }
 
-const TOLERATION: Shape = &[
-    ("Key", "key", Part::Text),
-    ("Operator", "operator", Part::Text),
-    ("Value", "value", Part::Text),
-    ("Effect", "effect", Part::Text),
-    ("TolerationSeconds", "tolerationSeconds", Part::Pointer),
-];
-
 fn tolerations(list: &Field<'_>, errors: &mut Errors) {
     let mut seen: Vec<&Value> = Vec::new();
     for toleration in list.items() {
         placement::tolerate(&toleration, errors);
         if seen.iter().any(|before| same(before, toleration.value)) {
-            let mut error = toleration.invalid_struct(TOLERATION, "");
-            error.detail = error.detail.trim_end_matches(": ").to_owned();
-            error.kind = freehold_machinery::status::FieldErrorKind::Duplicate;
-            errors.push(error);
+            errors.push(toleration.duplicate());
         }
         seen.push(toleration.value);
     }
 }
-
-const ATTACHMENT: Shape = &[
-    ("Attacher", "attacher", Part::Text),
-    (
-        "Source",
-        "source",
-        Part::Whole(&[
-            ("PersistentVolumeName", "persistentVolumeName", Part::Pointer),
-            ("InlineVolumeSpec", "inlineVolumeSpec", Part::Pointer),
-        ]),
-    ),
-    ("NodeName", "nodeName", Part::Text),
-];
 
 /// A VolumeAttachment.
 pub(super) fn attachment(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
@@ -87,23 +63,14 @@ pub(super) fn attachment(object: &Field<'_>, old: Option<&Value>, errors: &mut E
     }
     check(&spec, &[("nodeName", Rule::AlwaysName(names::dns1123_subdomain))], errors);
     if old.is_some_and(|old| !same(spec.value, &old["spec"])) {
-        errors.push(spec.invalid_struct(ATTACHMENT, IMMUTABLE));
+        errors.push(spec.invalid(IMMUTABLE));
     }
 }
 
 /// A CSIDriver.
 pub(super) fn driver(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
-    if old.is_none() {
-        let name = object.get("metadata.name");
-        let mut found = Errors::new();
-        storage::driver_name(&name, &mut found);
-        // What its metadata say is not said twice.
-        errors.extend(found.into_iter().filter(|error| error.detail.contains("bytes")));
-    }
     check(&spec, DRIVER, errors);
-    modes(&spec.get("volumeLifecycleModes"), errors);
-    token_requests(&spec.get("tokenRequests"), errors);
     let Some(old) = old.map(|old| &old["spec"]) else { return };
     for (field, named) in
         [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")]
@@ -119,7 +86,11 @@ const DRIVER: &[Row] = &[
     ("podInfoOnMount", REQUIRED_FLAG),
     ("storageCapacity", REQUIRED_FLAG),
     ("fsGroupPolicy", Rule::OneOf(&["File", "None", "ReadWriteOnceWithFSType"])),
+    ("tokenRequests", Rule::Also(token_requests)),
+    ("volumeLifecycleModes", Rule::Also(modes)),
+    ("seLinuxMount", REQUIRED_FLAG),
     ("nodeAllocatableUpdatePeriodSeconds", Rule::Also(update_period)),
+    ("", Rule::Also(token_in_secrets)),
 ];
 const REQUIRED_FLAG: Rule = Rule::Also(|flag, errors| {
     if !flag.is_set() {
@@ -133,12 +104,17 @@ fn update_period(seconds: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+fn token_in_secrets(spec: &Field<'_>, errors: &mut Errors) {
+    let flag = spec.get("serviceAccountTokenInSecrets");
+    if flag.is_set() && spec.get("tokenRequests").is_empty() {
+        errors.push(flag.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
+    }
+}
+
 fn modes(modes: &Field<'_>, errors: &mut Errors) {
     const MODES: [&str; 2] = ["Persistent", "Ephemeral"];
     for mode in modes.texts().filter(|mode| !MODES.contains(mode)) {
-        let mut error = modes.not_supported(&MODES);
-        error.value = Some(mode.into());
-        errors.push(error);
+        errors.push(modes.not_supported_as(mode, &MODES));
     }
 }
 
@@ -148,6 +124,7 @@ fn token_requests(requests: &Field<'_>, errors: &mut Errors) {
         let (audience, seconds) = (request.get("audience"), request.get("expirationSeconds"));
         if !seen.insert(audience.text()) {
             errors.push(audience.duplicate_as(audience.text()));
+            continue;
         }
         if seconds.int().is_some_and(|n| n < 600) {
             errors.push(seconds.invalid("may not specify a duration less than 10 minutes"));
@@ -159,7 +136,25 @@ fn token_requests(requests: &Field<'_>, errors: &mut Errors) {
 }
 
 /// A CSINode.
-pub(super) fn node(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+pub(super) fn node(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    drivers_of_node(object, errors);
+    let before = old.and_then(|old| old["spec"]["drivers"].as_array()).into_iter().flatten();
+    for driver in before {
+        let same_name = |now: &Field<'_>| now.value["name"] == driver["name"];
+        let now = object.get("spec.drivers").items().find(same_name);
+        // How many volumes it takes may change.
+        let fixed = |driver: &Value| {
+            let mut driver = driver.clone();
+            driver["allocatable"] = Value::Null;
+            driver
+        };
+        if let Some(now) = now.filter(|now| !same(&fixed(now.value), &fixed(driver))) {
+            errors.push(now.named("spec.drivers").invalid(IMMUTABLE));
+        }
+    }
+}
+
+fn drivers_of_node(object: &Field<'_>, errors: &mut Errors) {
     const LONGEST_ID: usize = 192;
     let mut names_seen = BTreeSet::new();
     for driver in object.get("spec.drivers").items() {
@@ -191,12 +186,10 @@ pub(super) fn capacity(object: &Field<'_>, old: Option<&Value>, errors: &mut Err
     let (topology, class) = (object.get("nodeTopology"), object.get("storageClassName"));
     rules::label_selector(&topology, errors);
     rules::name(&class, names::dns1123_subdomain, errors);
-    for amount in ["capacity", "maximumVolumeSize"].map(|field| object.get(field)) {
-        rules::resource_amount(&amount, false, errors);
-    }
+    rules::resource_amount(&object.get("capacity"), false, errors);
     let Some(old) = old else { return };
     if !same(topology.value, &old["nodeTopology"]) {
-        errors.push(topology.invalid_selector(IMMUTABLE));
+        errors.push(topology.invalid(IMMUTABLE));
     }
     if !same(class.value, &old["storageClassName"]) {
         errors.push(class.invalid_as(class.text(), IMMUTABLE));
@@ -214,11 +207,7 @@ pub(super) fn attributes(object: &Field<'_>, old: Option<&Value>, errors: &mut E
     let Some(old) = old else { return };
     for (field, name) in [(&driver, "driverName"), (&parameters, "parameters")] {
         if !same(field.value, &old[name]) {
-            errors.push(if field.is_set() {
-                field.invalid(IMMUTABLE)
-            } else {
-                field.invalid_as("", IMMUTABLE)
-            });
+            errors.push(field.forbidden(format!("updates to {name} are forbidden.")));
         }
     }
 }
@@ -243,13 +232,8 @@ pub(super) fn flow_schema(object: &Field<'_>, _: Option<&Value>, errors: &mut Er
     }
     let method = spec.get("distinguisherMethod");
     if method.is_set() && !["ByNamespace", "ByUser"].contains(&method.get("type").text()) {
-        let supported = method.get("type").not_supported(&["ByNamespace", "ByUser"]);
-        let shown = method.invalid_struct(&[("Type", "type", Part::Text)], &supported.detail);
-        errors.push(freehold_machinery::status::FieldError {
-            kind: supported.kind,
-            field: supported.field,
-            ..shown
-        });
+        let kind = method.named(method.get("type").path());
+        errors.push(kind.not_supported_whole(&["ByNamespace", "ByUser"]));
     }
     let level = spec.get("priorityLevelConfiguration.name");
     if level.is_empty() {
@@ -303,7 +287,8 @@ fn verbs(verbs: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     } else if verbs.texts().any(|verb| verb == "*") {
         lonely_star(verbs, "if '*' is present, must not specify other verbs", errors);
     } else if verbs.texts().any(|verb| !supported.contains(&verb)) {
-        errors.push(verbs.not_supported(supported));
+        // Kubernetes tells the verbs of resources for both.
+        errors.push(verbs.not_supported_whole(&VERBS));
     }
 }
 

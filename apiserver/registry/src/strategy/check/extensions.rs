@@ -2,6 +2,7 @@
 
 use super::{
     field::{Errors, Field},
+    rows::{Rule, check},
     rules,
 };
 use freehold_apiserver_admission::webhook::check_conditions;
@@ -27,7 +28,7 @@ pub(super) fn webhooks(object: &Field<'_>, old: Option<&Value>, errors: &mut Err
         webhook(&hook, errors);
         if judged {
             let path = format!("webhooks[{index}].matchConditions");
-            errors.extend(check_conditions(&hook.value["matchConditions"], &path));
+            errors.extend(check_conditions(&hook.value["matchConditions"], &path, false));
         }
         review_versions(&hook.get("admissionReviewVersions"), errors);
         if !names.insert(name.text()) {
@@ -60,15 +61,16 @@ fn review_versions(versions: &Field<'_>, errors: &mut Errors) {
     if versions.is_empty() {
         return errors.push(versions.required("must specify one of v1, v1beta1"));
     }
-    if !versions.texts().any(|version| REVIEWS.contains(&version)) {
-        errors.push(versions.invalid("must include at least one of v1, v1beta1"));
-    }
     let mut seen = BTreeSet::new();
     for version in versions.items() {
-        if !seen.insert(version.text()) {
+        if seen.insert(version.text()) {
+            rules::name(&version, names::dns1035_label, errors);
+        } else {
             errors.push(version.invalid("duplicate version"));
         }
-        rules::name(&version, names::dns1035_label, errors);
+    }
+    if !versions.texts().any(|version| REVIEWS.contains(&version)) {
+        errors.push(versions.invalid("must include at least one of v1, v1beta1"));
     }
 }
 
@@ -85,30 +87,22 @@ fn qualified(name: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn rule_with_operations(rule: &Field<'_>, errors: &mut Errors) {
-    for (field, others) in
-        [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
-    {
-        let list = rule.get(field);
-        if list.is_empty() {
-            errors.push(list.required(""));
-        } else if list.len() > 1 && list.texts().any(|item| item == "*") {
-            errors.push(list.invalid(format!("if '*' is present, must not specify other {others}")));
-        }
-    }
+/// A rule that says which requests are meant.
+pub(super) fn rule_with_operations(rule: &Field<'_>, errors: &mut Errors) {
     let operations = rule.get("operations");
-    operations.items().for_each(|operation| rules::optional_one_of(&operation, &OPERATIONS, errors));
+    rules::required(&operations, errors);
+    alone(&operations, "operations", errors);
+    operations
+        .items()
+        .for_each(|operation| check(&operation, &[("", Rule::AlwaysOneOf(&OPERATIONS))], errors));
+    for (field, what) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
+        rules::required(&rule.get(field), errors);
+        alone(&rule.get(field), what, errors);
+    }
     for version in rule.get("apiVersions").items().filter(Field::is_empty) {
         errors.push(version.required(""));
     }
-    rules::required(&rule.get("resources"), errors);
-    for resource in rule.get("resources").items().filter(Field::is_empty) {
-        errors.push(resource.required(""));
-    }
     resources(&rule.get("resources"), errors);
-    alone(&operations, "operations", errors);
-    alone(&rule.get("apiGroups"), "API groups", errors);
-    alone(&rule.get("apiVersions"), "API versions", errors);
     rules::optional_one_of(&rule.get("scope"), &["*", "Cluster", "Namespaced"], errors);
 }
 
@@ -117,8 +111,10 @@ fn client(client: &Field<'_>, errors: &mut Errors) {
     match (url.is_set(), service.is_set()) {
         (true, false) => webhook_url(&url, errors),
         (false, true) => {
-            rules::required(&service.get("name"), errors);
-            rules::required(&service.get("namespace"), errors);
+            // Kubernetes takes the one for the other here.
+            let [name, namespace] = ["name", "namespace"].map(|field| service.get(field));
+            errors.extend(namespace.is_empty().then(|| name.required("")));
+            errors.extend(name.is_empty().then(|| namespace.required("")));
             let port = service.get("port");
             if port.int().is_some_and(|n| !(1..=65_535).contains(&n)) {
                 errors.push(port.invalid("port is not valid: must be between 1 and 65535, inclusive"));
@@ -161,9 +157,14 @@ fn alone(list: &Field<'_>, what: &str, errors: &mut Errors) {
 
 /// Resources with their subresources, of which none may be named that another item has in it.
 fn resources(list: &Field<'_>, errors: &mut Errors) {
+    rules::required(list, errors);
     let (mut resources, mut subresources) = (BTreeSet::new(), BTreeSet::new());
     let mut plain = false;
-    for item in list.items().filter(|item| !item.is_empty()) {
+    for item in list.items() {
+        if item.is_empty() {
+            errors.push(item.required(""));
+            continue;
+        }
         let Some((resource, sub)) = item.text().split_once('/') else {
             plain = item.text() != "*";
             continue;
@@ -193,19 +194,22 @@ fn resources(list: &Field<'_>, errors: &mut Errors) {
 
 fn webhook_url(url: &Field<'_>, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
-    let Some(rest) = url.text().strip_prefix("https://") else {
-        let scheme = url.text().split_once("://").map_or("", |(scheme, _)| scheme);
-        return errors.push(url.invalid_as(scheme, format!("'https' is the only allowed URL scheme{FORM}")));
-    };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.text().split_once("://").unwrap_or_default();
+    if scheme != "https" {
+        errors.push(url.invalid_as(scheme, format!("'https' is the only allowed URL scheme{FORM}")));
+    }
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let place = rest.split('/').next().unwrap_or_default();
+    let (user, host) = place.rsplit_once('@').map_or((None, place), |(user, host)| (Some(user), host));
     if host.is_empty() {
         errors.push(url.invalid_as("", format!("host must be specified{FORM}")));
     }
-    if host.contains('@') {
-        errors.push(url.invalid_as(host, "user information is not permitted in the URL"));
+    if let Some(user) = user {
+        errors.push(url.invalid_as(user, "user information is not permitted in the URL"));
     }
-    for (mark, what) in [('#', "fragments are"), ('?', "query parameters are")] {
-        if let Some((_, part)) = rest.split_once(mark) {
+    for (part, what) in [(fragment, "fragments are"), (query, "query parameters are")] {
+        if !part.is_empty() {
             errors.push(url.invalid_as(part, format!("{what} not permitted in the URL")));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::strategy::access;
 use freehold_machinery::{
-    Value,
+    ResourceType, Value,
     status::{FieldError, FieldErrorKind},
 };
 use serde_json::json;
@@ -18,43 +18,68 @@ pub(super) struct Field<'a> {
     /// What stands there; null where nothing does.
     pub(super) value: &'a Value,
     path: String,
+    /// Where it stands, if errors name it otherwise.
+    at: Option<String>,
+    /// The type of the whole object, where errors are made of it.
+    ty: Option<&'a ResourceType>,
 }
 
 impl<'a> Field<'a> {
-    /// The whole object.
+    /// A whole object of a type.
+    pub(super) fn of(ty: &'a ResourceType, value: &'a Value) -> Self {
+        Self { ty: Some(ty), ..Self::root(value) }
+    }
+
+    /// An object that is only looked at.
     pub(super) fn root(value: &'a Value) -> Self {
-        Self { value, path: String::new() }
+        Self { value, path: String::new(), at: None, ty: None }
+    }
+
+    /// The same type's, with another value in the place of the whole.
+    pub(super) fn with(&self, value: &'a Value) -> Self {
+        Self { value, ..self.clone() }
     }
 
     /// The same value under another path.
     pub(super) fn named(&self, path: &str) -> Self {
-        Self { value: self.value, path: path.to_owned() }
+        let at = self.at.clone().unwrap_or_else(|| self.path.clone());
+        Self { path: path.to_owned(), at: Some(at), ..self.clone() }
+    }
+
+    /// The same value, shown as what stands at another path.
+    pub(super) fn shown_as(&self, at: &str) -> Self {
+        Self { at: Some(at.to_owned()), ..self.clone() }
+    }
+
+    /// What stands below, `step` from here.
+    fn below(&self, value: &'a Value, step: &str) -> Self {
+        let at = self.at.as_ref().map(|at| format!("{at}{step}"));
+        let step = if self.path.is_empty() { step.trim_start_matches('.') } else { step };
+        Self { value, path: format!("{}{step}", self.path), at, ty: self.ty }
     }
 
     /// The field at a dotted path below.
     pub(super) fn get(&self, path: &str) -> Self {
-        let dot = if self.path.is_empty() { "" } else { "." };
-        Self { value: access::at(self.value, path), path: format!("{}{dot}{path}", self.path) }
+        self.below(access::at(self.value, path), &format!(".{path}"))
     }
 
     /// The value of a map's key.
     pub(super) fn key(&self, key: &str) -> Self {
-        let value = self.value.get(key).unwrap_or(&NULL);
-        Self { value, path: format!("{}[{key}]", self.path) }
+        self.below(self.value.get(key).unwrap_or(&NULL), &format!("[{key}]"))
     }
 
     /// The items of a list.
     pub(super) fn items(&self) -> impl Iterator<Item = Self> + use<'a> {
-        let path = self.path.clone();
         let list = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
-        list.iter().enumerate().map(move |(index, value)| Self { value, path: format!("{path}[{index}]") })
+        let own = self.clone();
+        list.iter().enumerate().map(move |(index, value)| own.below(value, &format!("[{index}]")))
     }
 
     /// The keys of a map, with their values.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&'a str, Self)> + use<'a> {
-        let path = self.path.clone();
         let entries = self.value.as_object().into_iter().flatten();
-        entries.map(move |(key, value)| (key.as_str(), Self { value, path: format!("{path}[{key}]") }))
+        let own = self.clone();
+        entries.map(move |(key, value)| (key.as_str(), own.below(value, &format!("[{key}]"))))
     }
 
     /// Whether something stands there.
@@ -103,7 +128,19 @@ impl<'a> Field<'a> {
     }
 
     fn error(&self, kind: FieldErrorKind, value: Option<Value>, detail: impl Into<String>) -> FieldError {
-        FieldError { kind, field: self.path.clone(), value, detail: detail.into() }
+        FieldError { value, ..FieldError::new(kind, self.path.clone(), detail) }
+    }
+
+    /// The value as kube-apiserver has it: what is more than a word is shown as its struct.
+    fn shown(&self) -> Option<String> {
+        let plain = self.value.is_string() || self.value.is_number() || self.value.is_boolean();
+        let ty = self.ty.filter(|ty| !plain && !ty.custom)?;
+        freehold_apiserver_catalog::shown(&ty.gvk(), self.at.as_deref().unwrap_or(&self.path), self.value)
+    }
+
+    /// The error about the value as it stands there.
+    fn about(&self, kind: FieldErrorKind, detail: impl Into<String>) -> FieldError {
+        FieldError { shown: self.shown(), ..self.error(kind, Some(self.value.clone()), detail) }
     }
 
     /// It must be given.
@@ -116,9 +153,16 @@ impl<'a> Field<'a> {
         self.error(FieldErrorKind::Forbidden, None, detail)
     }
 
+    /// It must not be changed like this; the error tells the changes, line by line.
+    pub(super) fn forbidden_change(&self, detail: &str, old: &Value, new: &Value) -> FieldError {
+        let at = self.at.as_deref().unwrap_or(&self.path);
+        let lines = self.ty.and_then(|ty| freehold_apiserver_catalog::difference(&ty.gvk(), at, old, new));
+        self.forbidden(format!("{detail}\n{}", lines.unwrap_or_default()))
+    }
+
     /// It is not acceptable.
     pub(super) fn invalid(&self, detail: impl Into<String>) -> FieldError {
-        self.error(FieldErrorKind::Invalid, Some(self.value.clone()), detail)
+        self.about(FieldErrorKind::Invalid, detail)
     }
 
     /// It is not acceptable, and the error shows another value.
@@ -126,42 +170,9 @@ impl<'a> Field<'a> {
         self.error(FieldErrorKind::Invalid, Some(value.into()), detail)
     }
 
-    /// It is not acceptable, and the error shows all of a Go struct: its fields by their Go names, in their order.
-    pub(super) fn invalid_struct(&self, shape: Shape, detail: &str) -> FieldError {
-        self.invalid_text(&as_struct(self.value, shape), detail)
-    }
-
     /// It is not acceptable, and the error shows no value.
     pub(super) fn invalid_bare(&self, detail: &str) -> FieldError {
         self.error(FieldErrorKind::Invalid, None, detail)
-    }
-
-    /// A selector of labels that is not acceptable; the error shows it as Kubernetes writes it.
-    pub(super) fn invalid_selector(&self, detail: &str) -> FieldError {
-        let labels = self.get("matchLabels");
-        let requirement = |expression: Self| {
-            let mut parts = vec![
-                format!("\"key\":{}", json!(expression.get("key").text())),
-                format!("\"operator\":{}", json!(expression.get("operator").text())),
-            ];
-            let values = expression.get("values");
-            if !values.is_empty() {
-                parts.push(format!("\"values\":{}", values.value));
-            }
-            format!("{{{}}}", parts.join(","))
-        };
-        let expressions: Vec<String> = self.get("matchExpressions").items().map(requirement).collect();
-        let labels = (!labels.is_empty()).then(|| format!("\"matchLabels\":{}", labels.value));
-        let expressions =
-            (!expressions.is_empty()).then(|| format!("\"matchExpressions\":[{}]", expressions.join(",")));
-        let parts: Vec<String> = labels.into_iter().chain(expressions).collect();
-        let shown = if self.is_set() { format!("{{{}}}", parts.join(",")) } else { "null".to_owned() };
-        self.invalid_text(&shown, detail)
-    }
-
-    /// It is not acceptable, and the error shows this text.
-    pub(super) fn invalid_text(&self, shown: &str, detail: &str) -> FieldError {
-        self.error(FieldErrorKind::Invalid, None, format!("{shown}: {detail}"))
     }
 
     /// It is not one of a fixed set.
@@ -170,9 +181,20 @@ impl<'a> Field<'a> {
         FieldError::not_supported(self.path.clone(), value, supported)
     }
 
+    /// The same, of something that stands in it.
+    pub(super) fn not_supported_as(&self, value: &str, supported: &[&str]) -> FieldError {
+        FieldError::not_supported(self.path.clone(), value.into(), supported)
+    }
+
+    /// It is not one of a fixed set, and the error shows all of it.
+    pub(super) fn not_supported_whole(&self, supported: &[&str]) -> FieldError {
+        let detail = self.not_supported(supported).detail;
+        self.about(FieldErrorKind::NotSupported, detail)
+    }
+
     /// It was there before.
     pub(super) fn duplicate(&self) -> FieldError {
-        self.duplicate_as(self.value.clone())
+        self.about(FieldErrorKind::Duplicate, "")
     }
 
     /// It was there before; the error shows another value.
@@ -196,42 +218,6 @@ impl<'a> Field<'a> {
         let detail = format!("must have at most {limit} {items}");
         self.error(FieldErrorKind::TooMany, Some(self.len().into()), detail)
     }
-}
-
-/// The fields of a Go struct without JSON tags: their names there, ours, and what they are.
-pub(super) type Shape = &'static [(&'static str, &'static str, Part)];
-
-/// A field of a Go struct.
-pub(super) enum Part {
-    /// A pointer, list or map: null where it is absent.
-    Pointer,
-    /// A string that is empty where it is absent.
-    Text,
-    /// Another struct, null where it is absent.
-    Struct(Shape),
-    /// Another struct, always there.
-    Whole(Shape),
-    /// A list of structs, null where it is absent.
-    List(Shape),
-}
-
-/// The JSON of a Go struct without tags.
-fn as_struct(value: &Value, shape: Shape) -> String {
-    let part = |(name, ours, part): &(&str, &str, Part)| {
-        let value = value.get(*ours).unwrap_or(&NULL);
-        let shown = match part {
-            Part::Struct(shape) if value.is_object() => as_struct(value, shape),
-            Part::Whole(shape) => as_struct(value, shape),
-            Part::List(shape) if value.is_array() => {
-                let items = value.as_array().into_iter().flatten().map(|item| as_struct(item, shape));
-                format!("[{}]", items.collect::<Vec<_>>().join(","))
-            }
-            Part::Text if value.is_null() => "\"\"".to_owned(),
-            _ => value.to_string(),
-        };
-        format!("{name:?}:{shown}")
-    };
-    format!("{{{}}}", shape.iter().map(part).collect::<Vec<_>>().join(","))
 }
 
 /// Whether two values say the same: what is null or without content counts as absent.

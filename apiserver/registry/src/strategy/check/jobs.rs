@@ -1,7 +1,7 @@
 //! Jobs and cron jobs.
 
 use super::{
-    field::{Errors, Field, Part, Shape, same},
+    field::{Errors, Field, same},
     job_status, pods, rules, workloads,
 };
 use freehold_machinery::{Value, meta, names};
@@ -59,7 +59,7 @@ fn generated(object: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
         "controller-uid": uid, "job-name": name,
     });
     if rules::chooses(selector.value, &expected) == Some(false) {
-        errors.push(selector.invalid_selector("`selector` not auto-generated"));
+        errors.push(selector.invalid("`selector` not auto-generated"));
     }
 }
 
@@ -96,7 +96,7 @@ fn job_spec(spec: &Field<'_>, errors: &mut Errors) {
     }
     let success = spec.get("successPolicy");
     if success.is_set() && mode.text() != "Indexed" {
-        errors.push(success.invalid_struct(SUCCESS, "requires indexed completion mode"));
+        errors.push(success.invalid("requires indexed completion mode"));
     } else if success.is_set() {
         job_status::success_policy(spec, errors);
     }
@@ -109,36 +109,6 @@ fn job_spec(spec: &Field<'_>, errors: &mut Errors) {
     pods::template(&spec.get("template"), errors);
     restarts(spec, errors);
 }
-
-const SUCCESS: Shape = &[(
-    "Rules",
-    "rules",
-    Part::List(&[
-        ("SucceededIndexes", "succeededIndexes", Part::Pointer),
-        ("SucceededCount", "succeededCount", Part::Pointer),
-    ]),
-)];
-const FAILURE: Shape = &[(
-    "Rules",
-    "rules",
-    Part::List(&[
-        ("Action", "action", Part::Text),
-        (
-            "OnExitCodes",
-            "onExitCodes",
-            Part::Struct(&[
-                ("ContainerName", "containerName", Part::Pointer),
-                ("Operator", "operator", Part::Text),
-                ("Values", "values", Part::Pointer),
-            ]),
-        ),
-        (
-            "OnPodConditions",
-            "onPodConditions",
-            Part::List(&[("Type", "type", Part::Text), ("Status", "status", Part::Text)]),
-        ),
-    ]),
-)];
 
 /// Who runs the Job: a domain and a path.
 fn managed_by(name: &Field<'_>, errors: &mut Errors) {
@@ -225,26 +195,20 @@ fn update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
         if same(field.value, &before[name]) {
             continue;
         }
-        const WHY: &str = "field is immutable";
-        errors.push(match name {
-            "selector" => field.invalid_selector(WHY),
-            "podFailurePolicy" if field.is_set() => field.invalid_struct(FAILURE, WHY),
-            "successPolicy" if field.is_set() => field.invalid_struct(SUCCESS, WHY),
-            _ => field.invalid(WHY),
-        });
+        errors.push(field.invalid("field is immutable"));
     }
     let template = spec.get("template");
     let waiting = before["suspend"] == true && old["status"]["startTime"].is_null();
     let fixed = |template: &Value| {
         let mut template = template.clone();
+        template["metadata"] = Value::Null;
         if waiting && template["spec"].is_object() {
             SCHEDULING.iter().for_each(|field| template["spec"][*field] = Value::Null);
-            template["metadata"] = Value::Null;
         }
         template
     };
     if !same(&fixed(template.value), &fixed(&before["template"])) {
-        errors.push(template.invalid("field is immutable"));
+        errors.push(template.get("spec").invalid("field is immutable"));
     }
 }
 
@@ -252,9 +216,7 @@ fn update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
 pub(super) fn cron_job(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
     schedule(&spec.get("schedule"), old, errors);
-    for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        rules::nonnegative(&spec.get(field), errors);
-    }
+    rules::nonnegative(&spec.get("startingDeadlineSeconds"), errors);
     let zone = spec.get("timeZone");
     if old.is_none_or(|old| &old["spec"]["timeZone"] != zone.value) && zone.is_set() {
         time_zone(&zone, errors);
@@ -267,6 +229,9 @@ pub(super) fn cron_job(object: &Field<'_>, old: Option<&Value>, errors: &mut Err
     }
     if template.get("manualSelector").flag() {
         errors.push(template.get("manualSelector").not_supported(&["nil", "false"]));
+    }
+    for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        rules::nonnegative(&spec.get(field), errors);
     }
     // A time is appended for the names of its jobs.
     if old.is_none() && meta::name(object.value).len() > 52 {

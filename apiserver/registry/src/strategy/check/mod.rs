@@ -4,9 +4,12 @@
 //! admission is done. Fields, kinds of errors and words are those of Kubernetes' validation, because clients and
 //! people read them.
 
+mod addresses;
 mod cluster;
 mod containers;
 mod data;
+mod device_slices;
+mod devices;
 mod drivers;
 mod extensions;
 mod field;
@@ -17,6 +20,7 @@ mod placement;
 mod pod_actions;
 mod pod_update;
 mod pods;
+mod policies;
 mod probes;
 mod projected;
 mod rbac;
@@ -39,6 +43,7 @@ type Check = fn(&Field<'_>, Option<&Value>, &mut Errors);
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
+const DEVICES: &str = "resource.k8s.io";
 
 static TABLE: &[(&str, &str, Check)] = &[
     ("", "pods", pods::pod),
@@ -54,7 +59,7 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("", "limitranges", resources::limit_range),
     ("", "nodes", cluster::node),
     ("", "events", cluster::event),
-    ("events.k8s.io", "events", cluster::event),
+    ("events.k8s.io", "events", cluster::new_event),
     ("apps", "deployments", workloads::deployment),
     ("apps", "controllerrevisions", workloads::controller_revision),
     ("apps", "replicasets", workloads::replica_set),
@@ -66,6 +71,8 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("policy", "poddisruptionbudgets", scaling::disruption_budget),
     ("networking.k8s.io", "ingresses", networking::ingress),
     ("networking.k8s.io", "ingressclasses", networking::ingress_class),
+    ("networking.k8s.io", "ipaddresses", addresses::address),
+    ("networking.k8s.io", "servicecidrs", addresses::service_range),
     ("networking.k8s.io", "networkpolicies", networking::network_policy),
     ("discovery.k8s.io", "endpointslices", services::endpoint_slice),
     (RBAC, "roles", rbac::role),
@@ -86,24 +93,20 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("certificates.k8s.io", "certificatesigningrequests", cluster::signing_request),
     (WEBHOOKS, "validatingwebhookconfigurations", extensions::webhooks),
     (WEBHOOKS, "mutatingwebhookconfigurations", extensions::webhooks),
-    (WEBHOOKS, "validatingadmissionpolicies", |o, _, e| policies("validatingadmissionpolicies", o, e)),
-    (WEBHOOKS, "validatingadmissionpolicybindings", |o, _, e| {
-        policies("validatingadmissionpolicybindings", o, e);
-    }),
-    (WEBHOOKS, "mutatingadmissionpolicies", |o, _, e| policies("mutatingadmissionpolicies", o, e)),
-    (WEBHOOKS, "mutatingadmissionpolicybindings", |o, _, e| {
-        policies("mutatingadmissionpolicybindings", o, e)
-    }),
+    (WEBHOOKS, "validatingadmissionpolicies", policies::validating),
+    (WEBHOOKS, "validatingadmissionpolicybindings", policies::validating_binding),
+    (WEBHOOKS, "mutatingadmissionpolicies", policies::mutating),
+    (WEBHOOKS, "mutatingadmissionpolicybindings", policies::binding),
+    (DEVICES, "deviceclasses", devices::class),
+    (DEVICES, "resourceclaims", devices::claim),
+    (DEVICES, "resourceclaimtemplates", devices::template),
+    (DEVICES, "resourceslices", device_slices::slice),
     ("apiregistration.k8s.io", "apiservices", extensions::api_service),
     ("apiextensions.k8s.io", "customresourcedefinitions", custom_resource),
 ];
 
 fn custom_resource(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     errors.extend(super::crd::check(object.value, old));
-}
-
-fn policies(resource: &str, object: &Field<'_>, errors: &mut Errors) {
-    errors.extend(freehold_apiserver_admission::policy::check(resource, object.value));
 }
 
 /// Subresources that write the whole object, whose updates follow rules of their own: it is held against itself.
@@ -122,24 +125,24 @@ pub(crate) fn run(
     }
     let old = match (subresource, old) {
         (Some("ephemeralcontainers"), Some(old)) => {
-            pod_actions::ephemeral(&Field::root(object), old, &mut errors);
+            pod_actions::ephemeral(&Field::of(ty, object), old, &mut errors);
             return errors;
         }
         (Some("resize"), Some(old)) => {
-            pod_actions::resize(&Field::root(object), old, &mut errors);
+            pod_actions::resize(&Field::of(ty, object), old, &mut errors);
             return errors;
         }
         (None | Some("scale"), old) => old,
         (Some(action), _) if ACTIONS.contains(&action) => Some(object),
         (Some("status"), old) => {
-            status::run(ty, &Field::root(object), old, &mut errors);
+            status::run(ty, &Field::of(ty, object), old, &mut errors);
             return errors;
         }
         (Some(_), _) => return errors,
     };
     if let Some((.., check)) = TABLE.iter().find(|(group, name, _)| *group == ty.group && *name == ty.plural)
     {
-        check(&Field::root(object), old, &mut errors);
+        check(&Field::of(ty, object), old, &mut errors);
     }
     errors
 }

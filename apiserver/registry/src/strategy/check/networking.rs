@@ -1,7 +1,8 @@
 //! Ingresses and network policies.
 
 use super::{
-    field::{Errors, Field},
+    field::{Errors, Field, same},
+    rows::{Row, Rule, check},
     rules,
 };
 use freehold_machinery::{Value, names};
@@ -101,13 +102,55 @@ fn service_backend(backend: &Field<'_>, service: &Field<'_>, errors: &mut Errors
 
 /// An IngressClass.
 pub(super) fn ingress_class(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    const LONGEST: usize = 250;
     let controller = object.get("spec.controller");
-    rules::required(&controller, errors);
-    if controller.text().len() > 250 {
-        errors.push(controller.too_long(250));
+    if old.is_some_and(|old| !same(controller.value, &old["spec"]["controller"])) {
+        errors.push(controller.invalid_as(controller.text(), "field is immutable"));
     }
-    if let Some(old) = old {
-        rules::immutable(&controller, &old["spec"]["controller"], errors);
+    if controller.text().len() > LONGEST {
+        errors.push(controller.too_long(LONGEST));
+    }
+    domain_and_path(&controller, errors);
+    check(&object.get("spec.parameters"), &[("", Rule::Fields(PARAMETERS))], errors);
+}
+
+const PARAMETERS: &[Row] = &[
+    ("apiGroup", Rule::Name(names::dns1123_subdomain)),
+    ("kind", Rule::RequiredName(names::path_segment_name)),
+    ("name", Rule::RequiredName(names::path_segment_name)),
+    ("scope", Rule::There("")),
+    ("scope", Rule::OneOf(&["Cluster", "Namespace"])),
+    ("", Rule::Also(scope_of_parameters)),
+];
+
+fn scope_of_parameters(parameters: &Field<'_>, errors: &mut Errors) {
+    let namespace = parameters.get("namespace");
+    match (parameters.get("scope").text(), namespace.is_set()) {
+        ("Namespace", false) => {
+            errors.push(namespace.required("`parameters.scope` is set to 'Namespace'"));
+        }
+        ("Namespace", true) => rules::name(&namespace, names::dns1123_label, errors),
+        ("Cluster", true) => errors.push(namespace.forbidden("`parameters.scope` is set to 'Cluster'")),
+        _ => {}
+    }
+}
+
+/// A domain and a path in it (`acme.io/foo`).
+fn domain_and_path(field: &Field<'_>, errors: &mut Errors) {
+    if field.is_empty() {
+        return errors.push(field.required(""));
+    }
+    match field.text().split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty()) {
+        None => errors.push(field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")")),
+        Some((host, path)) => {
+            let wrong = names::dns1123_subdomain(host).into_iter();
+            errors.extend(wrong.map(|why| field.invalid_as(host, why)));
+            let of_path = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
+            if !path.chars().all(of_path) {
+                let detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+                errors.push(field.invalid_as(path, detail));
+            }
+        }
     }
 }
 

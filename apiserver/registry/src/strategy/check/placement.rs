@@ -1,11 +1,11 @@
 //! Where pods may run: affinity, spreading, tolerations and taints.
 
 use super::{
-    field::{Errors, Field, Part, Shape},
+    field::{Errors, Field},
     rows::{REQUIRED, Row, Rule, check},
     rules,
 };
-use freehold_machinery::{names, status::FieldErrorKind};
+use freehold_machinery::names;
 use std::collections::BTreeSet;
 
 /// What a taint does.
@@ -47,13 +47,6 @@ pub(super) fn tolerate(toleration: &Field<'_>, errors: &mut Errors) {
     rules::optional_one_of(&effect, &EFFECTS, errors);
 }
 
-const TAINT: Shape = &[
-    ("Key", "key", Part::Text),
-    ("Value", "value", Part::Text),
-    ("Effect", "effect", Part::Text),
-    ("TimeAdded", "timeAdded", Part::Pointer),
-];
-
 /// The taints of a node.
 pub(super) fn taints(taints: &Field<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
@@ -65,8 +58,8 @@ pub(super) fn taints(taints: &Field<'_>, errors: &mut Errors) {
         }
         rules::one_of(&taint.get("effect"), &EFFECTS, errors);
         if !seen.insert((taint.get("effect").text(), taint.get("key").text())) {
-            let mut error = taint.invalid_struct(TAINT, "taints must be unique by key and effect pair");
-            error.kind = FieldErrorKind::Duplicate;
+            let mut error = taint.duplicate();
+            error.detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(error);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     containers::{all_containers, containers, file_variables, trimmed},
-    field::{Errors, Field, Part, Shape},
+    field::{Errors, Field},
     placement, pod_update,
     resources::pod_resources,
     rows::{Row, Rule, check},
@@ -132,12 +132,6 @@ pub(super) fn pod_spec(spec: &Field<'_>, name: &str, mirror: bool, errors: &mut 
     check(spec, GATES, errors);
 }
 
-const CLAIM: Shape = &[
-    ("Name", "name", Part::Text),
-    ("ResourceClaimName", "resourceClaimName", Part::Pointer),
-    ("ResourceClaimTemplateName", "resourceClaimTemplateName", Part::Pointer),
-];
-
 /// Claims of devices.
 fn claims(claims: &Field<'_>, mirror: bool, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
@@ -161,7 +155,7 @@ fn claims(claims: &Field<'_>, mirror: bool, errors: &mut Errors) {
             _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
         };
         if !wrong.is_empty() {
-            errors.push(claim.invalid_struct(CLAIM, wrong));
+            errors.push(claim.invalid(wrong));
         }
         for source in sources.iter().filter(|source| source.is_set()) {
             rules::name(source, names::dns1123_subdomain, errors);

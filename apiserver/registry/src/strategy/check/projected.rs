@@ -1,7 +1,7 @@
 //! Files in volumes that are made from other objects, and references to fields of the pod.
 
 use super::{
-    field::{Errors, Field, Part, Shape},
+    field::{Errors, Field},
     rows::{REQUIRED, Row, Rule, check},
     rules,
 };
@@ -237,19 +237,11 @@ fn token(volume: &Field<'_>, part: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-const BUNDLE: Shape = &[
-    ("Name", "name", Part::Pointer),
-    ("SignerName", "signerName", Part::Pointer),
-    ("LabelSelector", "labelSelector", Part::Pointer),
-    ("Optional", "optional", Part::Pointer),
-    ("Path", "path", Part::Text),
-];
-
 fn trust_bundle(volume: &Field<'_>, part: &Field<'_>, taken: &mut BTreeSet<String>, errors: &mut Errors) {
     let [name, signer, selector] = ["name", "signerName", "labelSelector"].map(|field| part.get(field));
     match (name.is_set(), signer.is_set()) {
         (true, true) => {
-            errors.push(part.invalid_struct(BUNDLE, "only one of name and signerName may be used"));
+            errors.push(part.invalid("only one of name and signerName may be used"));
         }
         (true, false) => {
             if name.is_empty() {

@@ -41,11 +41,13 @@ const WHOLE: &[&str] = &[
     "services.loadbalancers",
 ];
 
-fn is_native(resource: &str) -> bool {
+/// Whether it names a resource of Kubernetes.
+pub(super) fn is_native(resource: &str) -> bool {
     !resource.contains('/') || resource.contains("kubernetes.io/")
 }
 
-fn is_extended(resource: &str) -> bool {
+/// Whether it names a resource of somebody's own, as devices are.
+pub(super) fn is_extended(resource: &str) -> bool {
     !is_native(resource)
         && !resource.starts_with("requests.")
         && names::qualified_name(&format!("requests.{resource}")).is_empty()
@@ -90,9 +92,7 @@ fn pod_resource_name(field: &Field<'_>, name: &str, errors: &mut Errors) {
     let before = errors.len();
     general_name(field, name, errors);
     if errors.len() == before && !OF_PODS.contains(&name) && !name.starts_with(HUGE_PAGES) {
-        let mut error = field.not_supported(&OF_PODS);
-        error.value = Some(name.into());
-        errors.push(error);
+        errors.push(field.not_supported_as(name, &OF_PODS));
     }
 }
 
@@ -107,12 +107,14 @@ fn is_of_quotas(name: &str) -> bool {
     COMPUTE.contains(&name) || COUNTED.contains(&name) || pages
 }
 
+/// The name of a resource of containers.
+pub(super) fn container_resource(field: &Field<'_>, name: &str, errors: &mut Errors) {
+    resource_name(field, name, is_of_containers(name), "containers", errors);
+}
+
 /// Requests, limits and claims of a container.
 pub(super) fn container_resources(spec: &Field<'_>, resources: &Field<'_>, errors: &mut Errors) {
-    let name_of = |field: &Field<'_>, name: &str, errors: &mut Errors| {
-        resource_name(field, name, is_of_containers(name), "containers", errors);
-    };
-    amounts(resources, name_of, errors);
+    amounts(resources, container_resource, errors);
     claims(spec, &resources.get("claims"), errors);
 }
 
@@ -297,7 +299,8 @@ fn scopes(spec: &Field<'_>, errors: &mut Errors) {
             errors.push(scopes.invalid("unsupported scope"));
             continue;
         }
-        for _ in spec.get("hard").entries().filter(|(resource, _)| !applies(scope, resource)) {
+        let misses = |resource: &str| is_of_quotas(resource) && !applies(scope, resource);
+        for _ in spec.get("hard").entries().filter(|(resource, _)| misses(resource)) {
             errors.push(scopes.invalid("unsupported scope applied to resource"));
         }
     }

@@ -4,6 +4,7 @@ use super::{
     field::{Errors, Field},
     rules::{self, NameCheck},
 };
+use std::collections::BTreeSet;
 
 /// What must hold of a field. Where nothing is said of its absence, it may be absent.
 pub(super) enum Rule {
@@ -31,8 +32,15 @@ pub(super) enum Rule {
     Labels,
     /// Of each of its items holds this.
     Each(&'static [Row]),
+    /// It has at most so many items. Of each holds this, and none has the same in this field (the empty one: is the same)
+    /// as one before.
+    Set(usize, &'static str, &'static [Row]),
+    /// Something stands there, be it without content; the words are for when nothing does.
+    There(&'static str),
     /// Of its fields holds this, where it is there.
     Fields(&'static [Row]),
+    /// The same, also where it is not there.
+    Always(&'static [Row]),
     /// Whatever else this says.
     Also(fn(&Field<'_>, &mut Errors)),
 }
@@ -80,8 +88,38 @@ fn apply(field: &Field<'_>, rule: &Rule, errors: &mut Errors) {
         }
         Rule::Labels => rules::labels(field, errors),
         Rule::Each(rows) => field.items().for_each(|item| check(&item, rows, errors)),
+        Rule::Set(most, key, rows) => {
+            set(field, *most, key, errors, |item, errors| check(item, rows, errors))
+        }
+        Rule::There(words) => {
+            if !field.is_set() {
+                errors.push(field.required(words));
+            }
+        }
         Rule::Fields(rows) if field.is_set() => check(field, rows, errors),
+        Rule::Always(rows) => check(field, rows, errors),
         Rule::Also(more) => more(field, errors),
         Rule::Name(_) | Rule::Fields(_) => {}
+    }
+}
+
+/// Checks the items of a list that has at most so many, and none twice by this field.
+pub(super) fn set(
+    field: &Field<'_>,
+    most: usize,
+    key: &str,
+    errors: &mut Errors,
+    mut each: impl FnMut(&Field<'_>, &mut Errors),
+) {
+    if field.len() > most {
+        return errors.push(field.too_many(most));
+    }
+    field.items().for_each(|item| each(&item, errors));
+    let mut seen = BTreeSet::new();
+    for item in field.items() {
+        let text = if key.is_empty() { item.text() } else { item.get(key).text() };
+        if !seen.insert(text) {
+            errors.push(item.duplicate_as(text));
+        }
     }
 }

@@ -264,6 +264,13 @@ pub(super) fn resource_amount(field: &Field<'_>, whole: bool, errors: &mut Error
     }
 }
 
+/// An amount of what there is: not negative.
+pub(super) fn basic_amount(field: &Field<'_>, errors: &mut Errors) {
+    if let Some(amount) = amount(field).filter(|amount| amount.milli() <= -1000) {
+        errors.push(field.invalid_as(amount.milli() / 1000, "must be a valid resource quantity"));
+    }
+}
+
 /// An amount that is more than nothing.
 pub(super) fn positive_amount(field: &Field<'_>, errors: &mut Errors) {
     if amount(field).is_some_and(|amount| amount.sign() <= 0) {
@@ -367,6 +374,26 @@ pub(super) fn network(field: &Field<'_>, errors: &mut Errors) -> Option<Network>
         errors.push(field.invalid_as(field.text(), detail));
     }
     found
+}
+
+/// A network in the one form in which it is written; whether it is of IPv6, where it is a network at all.
+pub(super) fn canonical_network(field: &Field<'_>, errors: &mut Errors) -> Option<bool> {
+    let before = errors.len();
+    let found = network(field, errors)?;
+    let host = u128::MAX.checked_shr(128 - found.width + found.length).unwrap_or(0);
+    if found.bits & host != 0 {
+        errors.push(field.invalid("must not have bits set beyond the prefix length"));
+    }
+    let six = found.width == 128;
+    let address = match u32::try_from(found.bits) {
+        Ok(four) if !six => IpAddr::V4(four.into()),
+        _ => IpAddr::V6(found.bits.into()),
+    };
+    let written = format!("{address}/{}", found.length);
+    if errors.len() == before && field.text() != written {
+        errors.push(field.invalid(format!("must be in canonical form ({written:?})")));
+    }
+    Some(six)
 }
 
 /// A path below another, without `..`.

@@ -2,7 +2,7 @@
 
 use super::{
     containers::all_containers,
-    field::{Errors, Field, Part, Shape},
+    field::{Errors, Field},
     rows::{Row, Rule, check},
     rules,
 };
@@ -91,8 +91,8 @@ fn seccomp(profile: &Field<'_>, errors: &mut Errors) {
         (true, false) => errors.push(local.required("must be set when seccomp type is Localhost")),
         (true, true) => rules::relative_path(&local, errors),
         (false, true) => {
-            let shown = profile.invalid_struct(PROFILE, "can only be set when seccomp type is Localhost");
-            errors.push(freehold_machinery::status::FieldError { field: local.path().to_owned(), ..shown });
+            errors
+                .push(profile.named(local.path()).invalid("can only be set when seccomp type is Localhost"));
         }
         (false, false) => {}
     }
@@ -187,46 +187,6 @@ fn user_name(name: &str) -> Vec<&'static str> {
     wrong
 }
 
-/// The fields of a container's security context, as Go names them.
-const CONTAINER: Shape = &[
-    (
-        "Capabilities",
-        "capabilities",
-        Part::Struct(&[("Add", "add", Part::Pointer), ("Drop", "drop", Part::Pointer)]),
-    ),
-    ("Privileged", "privileged", Part::Pointer),
-    (
-        "SELinuxOptions",
-        "seLinuxOptions",
-        Part::Struct(&[
-            ("User", "user", Part::Text),
-            ("Role", "role", Part::Text),
-            ("Type", "type", Part::Text),
-            ("Level", "level", Part::Text),
-        ]),
-    ),
-    (
-        "WindowsOptions",
-        "windowsOptions",
-        Part::Struct(&[
-            ("GMSACredentialSpecName", "gmsaCredentialSpecName", Part::Pointer),
-            ("GMSACredentialSpec", "gmsaCredentialSpec", Part::Pointer),
-            ("RunAsUserName", "runAsUserName", Part::Pointer),
-            ("HostProcess", "hostProcess", Part::Pointer),
-        ]),
-    ),
-    ("RunAsUser", "runAsUser", Part::Pointer),
-    ("RunAsGroup", "runAsGroup", Part::Pointer),
-    ("RunAsNonRoot", "runAsNonRoot", Part::Pointer),
-    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", Part::Pointer),
-    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", Part::Pointer),
-    ("ProcMount", "procMount", Part::Pointer),
-    ("SeccompProfile", "seccompProfile", Part::Struct(PROFILE)),
-    ("AppArmorProfile", "appArmorProfile", Part::Struct(PROFILE)),
-];
-const PROFILE: Shape =
-    &[("Type", "type", Part::Text), ("LocalhostProfile", "localhostProfile", Part::Pointer)];
-
 /// The security context of a container; `host_users` where its pod has no user namespace of its own.
 pub(super) fn of_container(context: &Field<'_>, host_users: bool, errors: &mut Errors) {
     let mount = context.get("procMount");
@@ -243,12 +203,12 @@ pub(super) fn of_container(context: &Field<'_>, host_users: bool, errors: &mut E
     if escalation.is_set() && !escalation.flag() {
         if context.get("privileged").flag() {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.push(context.invalid_struct(CONTAINER, detail));
+            errors.push(context.invalid(detail));
         }
         for _ in context.get("capabilities.add").texts().filter(|name| *name == "CAP_SYS_ADMIN") {
             let detail =
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(context.invalid_struct(CONTAINER, detail));
+            errors.push(context.invalid(detail));
         }
     }
     windows_options(&context.get("windowsOptions"), errors);
@@ -358,9 +318,7 @@ pub(super) fn operating_system(spec: &Field<'_>, errors: &mut Errors) {
             errors.extend(wrong.map(|field| field.forbidden("cannot be set for a windows pod")));
         }
         other => {
-            let mut error = os.not_supported(&["linux", "windows"]);
-            error.value = Some(other.into());
-            errors.push(error);
+            errors.push(os.not_supported_as(other, &["linux", "windows"]));
         }
     }
 }

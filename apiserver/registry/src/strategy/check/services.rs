@@ -256,6 +256,8 @@ pub(super) fn endpoints(object: &Field<'_>, _: Option<&Value>, errors: &mut Erro
             if rules::is_address(ip.text()) {
                 reachable(&ip, errors);
             } else {
+                // Kubernetes looks twice.
+                rules::address(&ip, errors);
                 errors.push(ip.invalid_as(ip.text(), "must be a valid IP address"));
             }
             check(&address, HOST, errors);

@@ -1,10 +1,11 @@
 //! What an update of the status may say: counts that are not negative and fit together, conditions that are whole.
 
 use super::{
+    devices,
     field::{Errors, Field},
     job_status, pod_update,
     rows::{Row, Rule, check},
-    rules, services,
+    rules, services, storage,
 };
 use freehold_machinery::{ResourceType, Value, names};
 use std::collections::BTreeSet;
@@ -118,6 +119,8 @@ static KINDS: &[Kind] = &[
     kind("autoscaling", "horizontalpodautoscalers", &["currentReplicas", "desiredReplicas"]),
     Kind { more: services::status, ..kind("", "services", &[]) },
     Kind { more: services::status, ..kind("networking.k8s.io", "ingresses", &[]) },
+    Kind { more: storage::claim_status, ..kind("", "persistentvolumeclaims", &[]) },
+    Kind { more: devices::claim_status, ..kind("resource.k8s.io", "resourceclaims", &[]) },
 ];
 
 /// Checks an object of which the status is updated.

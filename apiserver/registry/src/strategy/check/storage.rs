@@ -2,9 +2,12 @@
 
 use super::{
     field::{Errors, Field, same},
-    placement, rules, volumes,
+    placement,
+    rows::{Row, Rule, check},
+    rules, volumes,
 };
 use freehold_machinery::{Value, names};
+use serde_json::json;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
@@ -24,14 +27,9 @@ const NOT_SOURCES: [&str; 9] = [
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 * 1024;
 
-fn access_modes(modes: &Field<'_>, detail: &str, errors: &mut Errors) {
-    if modes.is_empty() {
-        errors.push(modes.required(detail));
-    }
+fn access_modes(modes: &Field<'_>, errors: &mut Errors) {
     for mode in modes.texts().filter(|mode| !MODES.contains(mode)) {
-        let mut error = modes.not_supported(&MODES);
-        error.value = Some(mode.into());
-        errors.push(error);
+        errors.push(modes.not_supported_as(mode, &MODES));
     }
     let alone = |mode: &str| mode == "ReadWriteOncePod";
     if modes.texts().any(alone) && modes.texts().any(|mode| !alone(mode) && MODES.contains(&mode)) {
@@ -39,10 +37,28 @@ fn access_modes(modes: &Field<'_>, detail: &str, errors: &mut Errors) {
     }
 }
 
+const SOURCE: &[Row] = &[
+    ("name", Rule::Required("")),
+    ("kind", Rule::Required("")),
+    ("", Rule::Also(group_of_source)),
+    ("apiGroup", Rule::Also(|group, errors| rules::optional_name(group, names::dns1123_subdomain, errors))),
+    ("namespace", Rule::Also(|space, errors| rules::optional_name(space, names::dns1123_label, errors))),
+];
+
+fn group_of_source(source: &Field<'_>, errors: &mut Errors) {
+    let kind = source.get("kind").text();
+    if source.get("apiGroup").is_empty() && kind != "PersistentVolumeClaim" {
+        let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(source.invalid_as(kind, detail));
+    }
+}
+
 /// The spec of a claim, or of a template of claims.
 pub(super) fn claim_spec(spec: &Field<'_>, errors: &mut Errors) {
-    access_modes(&spec.get("accessModes"), "at least 1 access mode is required", errors);
+    let modes = spec.get("accessModes");
+    check(&modes, &[("", Rule::Required("at least 1 access mode is required"))], errors);
     rules::label_selector(&spec.get("selector"), errors);
+    access_modes(&modes, errors);
     let requested = spec.get("resources.requests").key("storage");
     let path = spec.get("resources").key("storage").required("").field;
     let storage = requested.named(&path);
@@ -53,13 +69,56 @@ pub(super) fn claim_spec(spec: &Field<'_>, errors: &mut Errors) {
     }
     rules::optional_name(&spec.get("storageClassName"), names::dns1123_subdomain, errors);
     rules::optional_one_of(&spec.get("volumeMode"), &VOLUME_MODES, errors);
+    let [old_way, new_way] = ["dataSource", "dataSourceRef"].map(|field| spec.get(field));
+    for source in [&old_way, &new_way] {
+        check(source, &[("", Rule::Fields(SOURCE))], errors);
+    }
+    let differ = ["apiGroup", "kind", "name"].iter().any(|f| old_way.get(f).text() != new_way.get(f).text());
+    if old_way.is_set() && !new_way.get("namespace").is_empty() {
+        // Kubernetes shows a path here, which has nothing to show.
+        errors.push(
+            spec.invalid_as(json!({}), "may not be specified when dataSourceRef.namespace is specified"),
+        );
+    } else if old_way.is_set() && new_way.is_set() && differ {
+        errors.push(spec.invalid_as(json!({}), "must match dataSourceRef"));
+    }
     rules::optional_name(&spec.get("volumeAttributesClassName"), names::dns1123_subdomain, errors);
-    for source in ["dataSource", "dataSourceRef"].map(|field| spec.get(field)) {
-        if source.is_set() {
-            rules::required(&source.get("kind"), errors);
-            rules::required(&source.get("name"), errors);
+}
+
+/// An update of the status of a claim.
+pub(super) fn claim_status(object: &Field<'_>, _: &Value, errors: &mut Errors) {
+    const RESIZES: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let status = object.get("status");
+    status.get("capacity").entries().for_each(|(_, amount)| rules::basic_amount(&amount, errors));
+    let resizes = status.get("allocatedResourceStatuses");
+    for (resource, state) in resizes.entries() {
+        resource_of_claim(&resizes, resource, errors);
+        if !RESIZES.contains(&state.text()) {
+            errors.push(resizes.not_supported_as(resource, &RESIZES));
         }
     }
+    let allocated = status.get("allocatedResources");
+    for (resource, amount) in allocated.entries() {
+        let before = errors.len();
+        resource_of_claim(&allocated, resource, errors);
+        if errors.len() == before {
+            rules::basic_amount(&amount, errors);
+        }
+    }
+}
+
+fn resource_of_claim(field: &Field<'_>, name: &str, errors: &mut Errors) {
+    let wrong = names::qualified_name(name);
+    if wrong.is_empty() && name != "storage" && super::resources::is_native(name) {
+        errors.push(field.not_supported_as(name, &["storage"]));
+    }
+    errors.extend(wrong.into_iter().map(|why| field.invalid_as(name, why)));
 }
 
 /// The name of a driver.
@@ -97,10 +156,11 @@ pub(super) fn claim(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors
         }
         spec
     };
-    if !same(&fixed(spec.value), &fixed(before)) {
+    let (now, then) = (fixed(spec.value), fixed(before));
+    if !same(&now, &then) {
         let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName \
                       for bound claims";
-        errors.push(spec.forbidden(detail));
+        errors.push(spec.forbidden_change(detail, &then, &now));
     }
     let size = |spec: &Field<'_>| rules::amount(&spec.get("resources.requests.storage"));
     if size(&spec) < size(&Field::root(before)) {
@@ -116,14 +176,11 @@ pub(super) fn claim(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors
 /// A PersistentVolume.
 pub(super) fn volume(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
-    access_modes(&spec.get("accessModes"), "", errors);
-    let capacity = spec.get("capacity");
-    rules::required(&capacity, errors);
-    if !capacity.key("storage").is_set() || capacity.len() > 1 {
-        errors.push(capacity.not_supported(&["storage"]));
-    }
-    capacity.entries().for_each(|(_, amount)| rules::positive_amount(&amount, errors));
-    rules::optional_one_of(&spec.get("persistentVolumeReclaimPolicy"), &POLICIES, errors);
+    rules::required(&spec.get("accessModes"), errors);
+    access_modes(&spec.get("accessModes"), errors);
+    capacity(&spec.get("capacity"), errors);
+    let policy = spec.get("persistentVolumeReclaimPolicy");
+    rules::optional_one_of(&policy, &POLICIES, errors);
     let affinity = spec.get("nodeAffinity");
     if affinity.is_set() {
         if affinity.get("required").is_set() {
@@ -132,32 +189,66 @@ pub(super) fn volume(object: &Field<'_>, old: Option<&Value>, errors: &mut Error
             errors.push(affinity.get("required").required("must specify required node constraints"));
         }
     }
-    volume_source(&spec, errors);
+    volumes::of_persistent(&spec, errors);
+    if spec.get("local").is_set() && !affinity.get("required").is_set() {
+        errors.push(affinity.required("Local volume requires node affinity"));
+    }
+    let host = spec.get("hostPath.path");
+    let is_root = !host.is_empty() && host.text().split('/').all(|part| part.is_empty() || part == ".");
+    if is_root && host.text().starts_with('/') && policy.text() == "Recycle" {
+        errors.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
+    }
     rules::optional_name(&spec.get("storageClassName"), names::dns1123_subdomain, errors);
     rules::optional_one_of(&spec.get("volumeMode"), &VOLUME_MODES, errors);
-    if let Some(old) = old {
-        let source = |spec: &Value| {
-            let mut spec = spec.clone();
-            NOT_SOURCES.iter().for_each(|field| spec[*field] = Value::Null);
-            spec
-        };
-        if !same(&source(spec.value), &source(&old["spec"])) {
-            let detail = "spec.persistentvolumesource is immutable after creation";
-            errors.push(spec.get("persistentvolumesource").forbidden(detail));
+    let class = spec.get("volumeAttributesClassName");
+    if class.is_set() {
+        if class.is_empty() {
+            errors.push(class.required("an empty string is disallowed"));
         }
-        rules::immutable(&spec.get("volumeMode").named("volumeMode"), &old["spec"]["volumeMode"], errors);
+        rules::optional_name(&class, names::dns1123_subdomain, errors);
+        if !spec.get("csi").is_set() {
+            let detail = "has to be specified when using volumeAttributesClassName";
+            errors.push(spec.get("csi").required(detail));
+        }
+    }
+    if let Some(old) = old {
+        volume_update(&spec, &old["spec"], errors);
     }
 }
 
-fn volume_source(spec: &Field<'_>, errors: &mut Errors) {
-    let local = spec.get("local");
-    if !local.is_set() {
-        return volumes::of_persistent(spec, errors);
+fn capacity(capacity: &Field<'_>, errors: &mut Errors) {
+    rules::required(capacity, errors);
+    if !capacity.key("storage").is_set() || capacity.len() > 1 {
+        errors.push(capacity.not_supported_whole(&["storage"]));
     }
-    rules::required(&local.get("path"), errors);
-    rules::no_backsteps(&local.get("path"), errors);
-    if !spec.get("nodeAffinity.required").is_set() {
-        errors.push(spec.get("nodeAffinity").required("Local volume requires node affinity"));
+    for (_, amount) in capacity.entries() {
+        rules::basic_amount(&amount, errors);
+        rules::positive_amount(&amount, errors);
+    }
+}
+
+fn volume_update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
+    let source = |spec: &Value| {
+        let mut spec = spec.clone();
+        NOT_SOURCES.iter().for_each(|field| spec[*field] = Value::Null);
+        if old["csi"]["controllerExpandSecretRef"].is_null() && spec["csi"].is_object() {
+            spec["csi"]["controllerExpandSecretRef"] = Value::Null;
+        }
+        spec
+    };
+    if !same(&source(spec.value), &source(old)) {
+        let detail = "spec.persistentvolumesource is immutable after creation";
+        errors.push(spec.get("persistentvolumesource").forbidden(detail));
+    }
+    rules::immutable(&spec.get("volumeMode").named("volumeMode"), &old["volumeMode"], errors);
+    let affinity = spec.get("nodeAffinity");
+    if !old["nodeAffinity"].is_null() && !same(affinity.value, &old["nodeAffinity"]) {
+        let detail = "field is immutable, except for updating from beta label to GA";
+        errors.push(affinity.named("nodeAffinity").invalid(detail));
+    }
+    let class = spec.get("volumeAttributesClassName");
+    if !old["volumeAttributesClassName"].is_null() && !class.is_set() {
+        errors.push(class.forbidden("update from non-nil value to nil is forbidden"));
     }
 }
 
@@ -175,14 +266,21 @@ pub(super) fn class(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors
     } else {
         errors.push(mode.required(""));
     }
-    object.get("allowedTopologies").items().for_each(|term| placement::topology_term(&term, errors));
+    let terms: Vec<_> = object.get("allowedTopologies").items().collect();
+    for (index, term) in terms.iter().enumerate() {
+        placement::topology_term(term, errors);
+        let expressions = term.get("matchLabelExpressions");
+        // One without anything is the same as those that were not looked at yet.
+        let known = terms[..index].iter().any(|before| same(before.value, term.value));
+        if known || expressions.is_empty() {
+            errors.push(expressions.duplicate_as(""));
+        }
+    }
     let Some(old) = old else { return };
     for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         let now = object.get(field);
         if !same(now.value, &old[field]) {
-            let absent: Value = if field == "parameters" { serde_json::json!({}) } else { "".into() };
-            let shown = if now.is_set() { now.value.clone() } else { absent };
-            errors.push(now.invalid_as(shown, "field is immutable"));
+            errors.push(now.invalid("field is immutable"));
         }
     }
 }

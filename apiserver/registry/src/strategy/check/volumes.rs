@@ -147,7 +147,11 @@ pub(super) fn volumes<'a>(volumes: &Field<'a>, pod_name: &str, errors: &mut Erro
 }
 
 /// Exactly one source, with what it needs.
-pub(super) fn one_source(parent: &Field<'_>, sources: &[Source], errors: &mut Errors) {
+pub(super) fn one_source<'s>(
+    parent: &Field<'_>,
+    sources: impl IntoIterator<Item = &'s Source>,
+    errors: &mut Errors,
+) {
     let mut found = false;
     for source in sources {
         let field = parent.get(source.kind);
@@ -168,9 +172,92 @@ pub(super) fn one_source(parent: &Field<'_>, sources: &[Source], errors: &mut Er
     }
 }
 
+/// Sources of persistent volumes of which something else must hold than of those of pods. Secrets have namespaces there.
+static PERSISTENT: &[Source] = &[
+    source(
+        "glusterfs",
+        &[
+            ("endpoints", REQUIRED),
+            ("path", REQUIRED),
+            ("endpointsNamespace", Rule::Also(endpoints_namespace)),
+        ],
+    ),
+    source("cinder", &[("volumeID", REQUIRED), ("secretRef", NAMED_SECRET)]),
+    source(
+        "azureFile",
+        &[
+            ("secretName", REQUIRED),
+            ("shareName", REQUIRED),
+            (
+                "secretNamespace",
+                Rule::Also(|namespace, errors| {
+                    if namespace.is_set() {
+                        rules::required(namespace, errors);
+                    }
+                }),
+            ),
+        ],
+    ),
+    source("iscsi", &[("", Rule::Also(persistent_iscsi))]),
+    source(
+        "storageos",
+        &[
+            ("volumeName", Rule::RequiredName(names::dns1123_label)),
+            ("volumeNamespace", Rule::Name(names::dns1123_label)),
+            ("secretRef", NAMED_SECRET),
+        ],
+    ),
+    source(
+        "csi",
+        &[
+            ("driver", Rule::Also(driver_name)),
+            ("volumeHandle", REQUIRED),
+            ("controllerPublishSecretRef", SECRET_OF_DRIVER),
+            ("controllerExpandSecretRef", SECRET_OF_DRIVER),
+            ("nodePublishSecretRef", SECRET_OF_DRIVER),
+            ("nodeExpandSecretRef", SECRET_OF_DRIVER),
+        ],
+    ),
+];
+
+const NAMED_SECRET: Rule = Rule::Fields(&[("name", REQUIRED), ("namespace", REQUIRED)]);
+const SECRET_OF_DRIVER: Rule = Rule::Fields(&[
+    ("name", Rule::RequiredName(names::dns1123_subdomain)),
+    ("namespace", Rule::RequiredName(names::dns1123_label)),
+]);
+
+/// A directory of a node; `local` of a persistent volume stands behind all others but these two.
+static LOCAL: Source = source("local", &[("path", REQUIRED), ("path", Rule::Also(rules::no_backsteps))]);
+
 /// The source of a persistent volume.
 pub(super) fn of_persistent(spec: &Field<'_>, errors: &mut Errors) {
-    one_source(spec, SOURCES, errors);
+    let of =
+        |source: &'static Source| PERSISTENT.iter().find(|own| own.kind == source.kind).unwrap_or(source);
+    let at = SOURCES.iter().position(|source| source.kind == "storageos").unwrap_or(SOURCES.len());
+    let (before, after) = SOURCES.split_at(at);
+    let sources = before.iter().map(of).chain([&LOCAL]).chain(after.iter().map(of));
+    one_source(spec, sources, errors);
+}
+
+fn endpoints_namespace(namespace: &Field<'_>, errors: &mut Errors) {
+    if namespace.is_set() && namespace.is_empty() {
+        errors.push(namespace.invalid("if the endpointnamespace is set, it must be a valid namespace name"));
+    } else {
+        rules::optional_name(namespace, names::dns1123_label, errors);
+    }
+}
+
+fn persistent_iscsi(source: &Field<'_>, errors: &mut Errors) {
+    let mut found = Errors::new();
+    iscsi(source, &mut found);
+    let short = "must be valid format";
+    let shortened = |mut error: freehold_machinery::status::FieldError| {
+        if error.detail.starts_with(short) {
+            error.detail = short.to_owned();
+        }
+        error
+    };
+    errors.extend(found.into_iter().map(shortened));
 }
 
 fn size_limit(limit: &Field<'_>, errors: &mut Errors) {

@@ -92,6 +92,7 @@ fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
     match (ty.group.as_str(), ty.plural.as_str()) {
         ("", "pods") if old.is_none() => pod(&root, &mut warnings),
         ("", "services") => service(&root, &mut warnings),
+        ("storage.k8s.io", "csidrivers") => csi_driver(&root, old, &mut warnings),
         ("", "endpoints") => endpoints(&root, &mut warnings),
         ("discovery.k8s.io", "endpointslices") => endpoint_slice(&root, &mut warnings),
         _ => {}
@@ -105,6 +106,18 @@ fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
         }
     }
     warnings
+}
+
+/// Tokens that a driver gets beside what everybody may read are found in its logs.
+fn csi_driver(driver: &Field<'_>, old: Option<&Value>, warnings: &mut Warnings) {
+    let (requests, secret) =
+        (driver.get("spec.tokenRequests"), driver.get("spec.serviceAccountTokenInSecrets"));
+    let changed = old.is_none_or(|old| old["spec"]["tokenRequests"] != *requests.value);
+    if changed && !requests.is_empty() && !secret.is_set() {
+        let why = "is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in \
+                   volume attributes";
+        warnings.push(format!("{} {why}", secret.path()));
+    }
 }
 
 fn warn(warnings: &mut Warnings, field: &Field<'_>, why: impl AsRef<str>) {

@@ -1,13 +1,10 @@
 //! Deployments, replica sets, stateful sets, daemon sets, replication controllers.
 
 use super::{
-    field::{Errors, Field, Part, Shape, same},
+    field::{Errors, Field, same},
     pods, rules, storage,
 };
-use freehold_machinery::{
-    Value, names,
-    status::{FieldError, FieldErrorKind},
-};
+use freehold_machinery::{Value, names};
 use serde_json::json;
 
 /// Counts and times that are not negative, in the order in which Kubernetes looks at them.
@@ -28,6 +25,7 @@ pub(super) fn deployment(object: &Field<'_>, old: Option<&Value>, errors: &mut E
     let spec = object.get("spec");
     common(&spec, "deployment", "ReplicaSet", old, errors);
     deployment_strategy(&spec.get("strategy"), errors);
+    COUNTS[1..].iter().for_each(|field| rules::nonnegative(&spec.get(field), errors));
     let deadline = spec.get("progressDeadlineSeconds");
     if deadline.int().is_some_and(|seconds| seconds <= spec.get("minReadySeconds").int().unwrap_or(0)) {
         errors.push(deadline.invalid("must be greater than minReadySeconds"));
@@ -50,30 +48,8 @@ fn deployment_strategy(strategy: &Field<'_>, errors: &mut Errors) {
             }
             rules::at_most_all(&unavailable, errors);
         }
-        _ => errors.push(unsupported(strategy, ROLLING, &["Recreate", "RollingUpdate"])),
+        _ => errors.push(strategy.not_supported_whole(&["Recreate", "RollingUpdate"])),
     }
-}
-
-const ROLLING: Shape = &[
-    ("Type", "type", Part::Text),
-    (
-        "RollingUpdate",
-        "rollingUpdate",
-        Part::Struct(&[
-            ("MaxUnavailable", "maxUnavailable", Part::Pointer),
-            ("MaxSurge", "maxSurge", Part::Pointer),
-        ]),
-    ),
-];
-const PARTITIONED: Shape =
-    &[("Partition", "partition", Part::Pointer), ("MaxUnavailable", "maxUnavailable", Part::Pointer)];
-const STATEFUL: Shape =
-    &[("Type", "type", Part::Text), ("RollingUpdate", "rollingUpdate", Part::Struct(PARTITIONED))];
-
-/// A strategy that there is not; the error shows all of it.
-fn unsupported(strategy: &Field<'_>, shape: Shape, supported: &[&str]) -> FieldError {
-    let detail = strategy.not_supported(supported).detail;
-    FieldError { kind: FieldErrorKind::NotSupported, ..strategy.invalid_struct(shape, &detail) }
 }
 
 /// A ControllerRevision.
@@ -119,15 +95,14 @@ pub(super) fn daemon_set(object: &Field<'_>, old: Option<&Value>, errors: &mut E
                 _ => {}
             }
         }
-        _ => errors.push(unsupported(&strategy, ROLLING, &["RollingUpdate", "OnDelete"])),
+        _ => errors.push(strategy.not_supported_whole(&["RollingUpdate", "OnDelete"])),
     }
 }
 
 /// A StatefulSet.
 pub(super) fn stateful_set(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let with_claims = claims_as_volumes(object.value);
-    let spec = Field::root(&with_claims).get("spec");
-    common(&spec, "statefulset", "StatefulSet", None, errors);
+    let spec = object.with(&with_claims).get("spec");
     let policy = spec.get("podManagementPolicy");
     if !["OrderedReady", "Parallel"].contains(&policy.text()) {
         errors.push(policy.invalid("must be 'OrderedReady' or 'Parallel'"));
@@ -137,6 +112,7 @@ pub(super) fn stateful_set(object: &Field<'_>, old: Option<&Value>, errors: &mut
         let policy = spec.get("persistentVolumeClaimRetentionPolicy").get(when);
         rules::optional_one_of(&policy, &["Retain", "Delete"], errors);
     }
+    common(&spec, "statefulset", "StatefulSet", None, errors);
     rules::nonnegative(&spec.get("ordinals.start"), errors);
     let Some(old) = old else {
         rules::optional_name(&spec.get("serviceName"), names::dns1123_label, errors);
@@ -164,13 +140,13 @@ fn stateful_strategy(strategy: &Field<'_>, errors: &mut Errors) {
     match strategy.get("type").text() {
         "OnDelete" if rolling.is_set() => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(rolling.invalid_struct(PARTITIONED, detail));
+            errors.push(rolling.invalid(detail));
         }
         "OnDelete" => {}
         "RollingUpdate" => {
             rules::nonnegative(&rolling.get("partition"), errors);
         }
-        _ => errors.push(strategy.invalid_struct(STATEFUL, "must be 'RollingUpdate' or 'OnDelete'")),
+        _ => errors.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
     }
 }
 
@@ -213,17 +189,16 @@ pub(super) fn replication_controller(object: &Field<'_>, _: Option<&Value>, erro
 }
 
 fn common(spec: &Field<'_>, kind: &str, owner: &str, old: Option<&Value>, errors: &mut Errors) {
-    COUNTS
-        .iter()
-        .filter(|_| kind != "statefulset")
-        .for_each(|field| rules::nonnegative(&spec.get(field), errors));
-    if kind == "statefulset" {
-        ["replicas", "minReadySeconds"].iter().for_each(|field| rules::nonnegative(&spec.get(field), errors));
-    }
+    let counts = match kind {
+        "deployment" => &COUNTS[..1],
+        "statefulset" => &COUNTS[..2],
+        _ => &COUNTS,
+    };
+    counts.iter().for_each(|field| rules::nonnegative(&spec.get(field), errors));
     let (selector, template) = (spec.get("selector"), spec.get("template"));
     let immutable = |errors: &mut Errors| {
         if old.is_some_and(|old| !same(selector.value, &old["spec"]["selector"])) {
-            errors.push(selector.invalid_selector("field is immutable"));
+            errors.push(selector.invalid("field is immutable"));
         }
     };
     if kind == "daemonset" {
@@ -232,16 +207,14 @@ fn common(spec: &Field<'_>, kind: &str, owner: &str, old: Option<&Value>, errors
     if selector.is_set() {
         rules::label_selector(&selector, errors);
         if rules::is_everything(&selector) {
-            errors.push(selector.invalid_selector(&format!("empty selector is invalid for {kind}")));
+            errors.push(selector.invalid(format!("empty selector is invalid for {kind}")));
         }
     } else if kind != "daemonset" {
         errors.push(selector.required(""));
     }
     if rules::chooses(selector.value, &Value::Null).is_none() && selector.is_set() && kind != "daemonset" {
         let detail = if kind == "statefulset" { "" } else { "invalid label selector" };
-        let mut error = selector.invalid_selector(detail);
-        error.detail = error.detail.trim_end_matches(": ").to_owned();
-        errors.push(error);
+        errors.push(selector.invalid(detail));
         if kind == "deployment" {
             return immutable(errors);
         }

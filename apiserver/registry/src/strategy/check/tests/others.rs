@@ -129,7 +129,10 @@ fn budgets_and_autoscalers_are_checked_as_kubernetes_checks_them() {
         ),
         (
             json!({"spec": {"minReplicas": 0}}),
-            &["spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"],
+            &[
+                "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+                "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
+            ],
         ),
         (
             json!({"spec": {"metrics": [{"type": "Resource"}]}}),
@@ -246,7 +249,7 @@ fn storage_is_checked_as_kubernetes_checks_it() {
             json!({"spec": {"capacity": null}}),
             &[
                 "spec.capacity: Required value",
-                "spec.capacity: Unsupported value: \"\": supported values: \"storage\"",
+                "spec.capacity: Unsupported value: null: supported values: \"storage\"",
             ],
         ),
     ];

@@ -57,7 +57,8 @@ fn jobs_keep_their_template_and_completions() {
     let changed = patch::merge(&job, &json!({"spec": {"template": {"spec": {"hostname": "h"}}}}));
     let found = problems("batch", "jobs", &changed, Some(&job));
     assert!(
-        found[0].starts_with("spec.template: Invalid value: ") && found[0].ends_with("field is immutable"),
+        found[0].starts_with("spec.template.spec: Invalid value: ")
+            && found[0].ends_with("field is immutable"),
         "{found:?}"
     );
 }
@@ -88,7 +89,7 @@ fn what_is_frozen_stays() {
             claim.clone(),
             json!({"spec": {"accessModes": ["ReadWriteMany"]}}),
             &[
-                "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+                "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n@@ -1,6 +1,6 @@\n {\n  \"AccessModes\": [\n-  \"ReadWriteOnce\"\n+  \"ReadWriteMany\"\n  ],\n  \"Selector\": null,\n  \"Resources\": {\n",
             ],
         ),
         ("", "persistentvolumeclaims", claim, json!({"spec": {"volumeName": "v"}}), &[]),
