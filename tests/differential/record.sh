@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records kube-apiserver's answers to requests/*.yaml into recorded/: a real etcd, kube-apiserver and
 # kube-controller-manager from .tools/bin, on loopback, in a temporary folder. `make differential` runs it. What follows
-# the program's path says which parts: `requests`, `requests FILE`, `rules`, or `rules FILE`.
+# the program's path says which parts: `requests`, `requests SCENARIO`, `examples`, `rules`, or `rules FILE`.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,15 +1,18 @@
 //! The objects that projects publish as examples of their custom resources: which of them are admitted.
 //!
-//! `tools/get crds` fetches definitions and examples from the projects' Go modules. What kube-apiserver said to each
-//! example is in `examples.json`, by the example's file and place in it.
+//! `examples.gz` has definitions and examples, so that nothing is fetched for the test; [`collect`] makes it of what
+//! `tools/get crds` fetches from the projects' Go modules (all under the Apache License 2.0). What kube-apiserver said to
+//! each example is in `examples.json`, by the example's file and place in it.
 
 use anyhow::{Context, Result, bail};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use freehold_client::{Client, RawRequest};
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
+    io::{Read, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,6 +30,78 @@ pub struct Verdict {
     /// The message of a refusal; empty where it is admitted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+}
+
+/// Definitions and examples, by their files and places in them.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Published {
+    definitions: BTreeMap<String, Value>,
+    examples: BTreeMap<String, Value>,
+}
+
+const PACKED: &str = "examples.gz";
+
+impl Published {
+    /// Those that are kept with the tests.
+    pub fn load() -> Result<Self> {
+        let mut text = String::new();
+        let packed = std::fs::File::open(crate::path(PACKED)).context(PACKED)?;
+        GzDecoder::new(packed).read_to_string(&mut text)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Writes what [`load`](Self::load) reads.
+    pub fn save(&self) -> Result<()> {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&serde_json::to_vec(self)?)?;
+        Ok(std::fs::write(crate::path(PACKED), packed.finish()?)?)
+    }
+
+    /// Those that were fetched. What schemas say to people is left out.
+    pub fn collect() -> Result<Self> {
+        let (definitions, examples) = folders();
+        let mut definitions: BTreeMap<String, Value> = documents(&definitions)?.into_iter().collect();
+        definitions.values_mut().for_each(without_descriptions);
+        let kinds = kinds(&definitions);
+        let known = |(_, object): &(String, Value)| kinds.contains_key(&kind_of(object));
+        Ok(Self { definitions, examples: documents(&examples)?.into_iter().filter(known).collect() })
+    }
+}
+
+fn without_descriptions(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, value| key != "description" || !value.is_string());
+            map.values_mut().for_each(without_descriptions);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_descriptions),
+        _ => {}
+    }
+}
+
+/// A group and kind.
+type Kind = (String, String);
+
+/// A kind's plural, whether it has namespaces, and its served versions.
+type Place = (String, bool, Vec<String>);
+
+fn kinds(definitions: &BTreeMap<String, Value>) -> BTreeMap<Kind, Place> {
+    let of = |definition: &Value| {
+        let text =
+            |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
+        let served = versions.iter().filter(|v| v["served"] == true);
+        let served: Vec<String> = served.filter_map(|v| v["name"].as_str().map(str::to_owned)).collect();
+        let place = (text("/spec/names/plural"), text("/spec/scope") == "Namespaced", served);
+        ((text("/spec/group"), text("/spec/names/kind")), place)
+    };
+    definitions.values().map(of).collect()
+}
+
+fn kind_of(object: &Value) -> Kind {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    (group.to_owned(), text("kind").to_owned())
 }
 
 /// Where `tools/get` puts definitions and examples.
@@ -62,32 +137,23 @@ fn documents(folder: &Path) -> Result<Vec<(String, Value)>> {
 }
 
 /// Installs every definition and asks for each example whether it would be admitted.
-pub async fn run(client: &Client) -> Result<BTreeMap<String, Verdict>> {
-    let (definitions, examples) = folders();
-    let mut kinds = BTreeMap::new();
-    for (name, definition) in documents(&definitions)? {
-        let text =
-            |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
-        let answer = client.once(&RawRequest::new(Method::POST, DEFINITIONS).json(&definition)).await?;
+pub async fn run(client: &Client, published: &Published) -> Result<BTreeMap<String, Verdict>> {
+    for (name, definition) in &published.definitions {
+        let answer = client.once(&RawRequest::new(Method::POST, DEFINITIONS).json(definition)).await?;
         if !answer.status.is_success() {
             bail!("{name}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
         }
-        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
-        let served = versions.iter().filter(|v| v["served"] == true);
-        let served: Vec<String> = served.filter_map(|v| v["name"].as_str().map(str::to_owned)).collect();
-        let place = (text("/spec/names/plural"), text("/spec/scope") == "Namespaced", served);
-        kinds.insert((text("/spec/group"), text("/spec/names/kind")), place);
     }
+    let kinds = kinds(&published.definitions);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     client.json(RawRequest::new(Method::POST, "/api/v1/namespaces").json(&namespace)).await?;
     let mut verdicts = BTreeMap::new();
-    for (name, mut object) in documents(&examples)? {
-        let api_version = object["apiVersion"].as_str().unwrap_or("").to_owned();
-        let kind = object["kind"].as_str().unwrap_or("").to_owned();
-        let Some((group, version)) = api_version.split_once('/') else { continue };
-        let Some((plural, namespaced, served)) = kinds.get(&(group.to_owned(), kind)) else { continue };
-        if !served.iter().any(|own| own == version) {
-            verdicts.insert(name, Verdict { status: 404, message: "not served".to_owned() });
+    for (name, object) in &published.examples {
+        let (mut object, (group, kind)) = (object.clone(), kind_of(object));
+        let version = object["apiVersion"].as_str().unwrap_or("").rsplit('/').next().unwrap_or("").to_owned();
+        let Some((plural, namespaced, served)) = kinds.get(&(group.clone(), kind)) else { continue };
+        if !served.contains(&version) {
+            verdicts.insert(name.clone(), Verdict { status: 404, message: "not served".to_owned() });
             continue;
         }
         let within = if *namespaced { format!("/namespaces/{NAMESPACE}") } else { String::new() };
@@ -99,7 +165,8 @@ pub async fn run(client: &Client) -> Result<BTreeMap<String, Verdict>> {
             metadata.remove("resourceVersion");
         }
         let path = format!("/apis/{group}/{version}{within}/{plural}?dryRun=All");
-        verdicts.insert(name, verdict(client, RawRequest::new(Method::POST, path).json(&object)).await?);
+        let request = RawRequest::new(Method::POST, path).json(&object);
+        verdicts.insert(name.clone(), verdict(client, request).await?);
     }
     Ok(verdicts)
 }

@@ -1,12 +1,13 @@
 //! Records kube-apiserver's answers, and shows where another API's differ.
 //!
-//! `freehold-tests-differential record KUBECONFIG [requests [FILE] | rules [FILE [KIND]]]` writes `recorded/`; `against` in the place of
-//! `record` prints what differs from what is recorded of the rules.
+//! `freehold-tests-differential record KUBECONFIG [requests [SCENARIO] | examples | rules [FILE]]` writes `recorded/`;
+//! `against KUBECONFIG requests [SCENARIO]` and `against KUBECONFIG rules [FILE [KIND]]` print what differs from it.
 
 use anyhow::{Context, Result, bail};
 use freehold_client::{Client, Config};
 use freehold_tests_differential::{
-    compare_outcomes, examples, judge, kinds, load, path, run, save, scenarios,
+    Answer, compare, compare_outcomes, examples, judge, kinds, load, meant, path, run, save, scenarios,
+    unexplained,
 };
 use std::collections::BTreeMap;
 
@@ -19,15 +20,22 @@ async fn main() -> Result<()> {
     let what = args.next().unwrap_or_default();
     let (only, kind) = (args.next(), args.next());
     if mode == "against" {
-        return against(&client, only.as_deref(), kind.as_deref()).await;
+        return match what.as_str() {
+            "requests" => requests_against(&client, only.as_deref()).await,
+            _ => against(&client, only.as_deref(), kind.as_deref()).await,
+        };
     }
     if mode != "record" {
         bail!("record or against, not {mode}");
     }
-    if what != "rules" {
+    let all = what.is_empty();
+    if all || what == "requests" {
         record_requests(&client, only.as_deref()).await?;
     }
-    if what != "requests" {
+    if all || what == "examples" {
+        record_examples(&client).await?;
+    }
+    if all || what == "rules" {
         record_rules(&client, only.as_deref()).await?;
     }
     Ok(())
@@ -44,11 +52,17 @@ async fn record_requests(client: &Client, only: Option<&str>) -> Result<()> {
         std::fs::write(&file, format!("{}\n", serde_json::to_string_pretty(&answers)?))?;
         println!("{}: {} answers", scenario.name, answers.len());
     }
-    if only.is_none() && examples::folders().1.is_dir() {
-        let verdicts = examples::run(client).await?;
-        std::fs::write(path("examples.json"), format!("{}\n", serde_json::to_string_pretty(&verdicts)?))?;
-        println!("examples: {} verdicts", verdicts.len());
+    Ok(())
+}
+
+/// Of the examples that are there, or of those that `tools/get crds` has just fetched.
+async fn record_examples(client: &Client) -> Result<()> {
+    if examples::folders().1.is_dir() {
+        examples::Published::collect()?.save()?;
     }
+    let verdicts = examples::run(client, &examples::Published::load()?).await?;
+    std::fs::write(path("examples.json"), format!("{}\n", serde_json::to_string_pretty(&verdicts)?))?;
+    println!("examples: {} verdicts", verdicts.len());
     Ok(())
 }
 
@@ -71,6 +85,22 @@ async fn record_rules(client: &Client, only: Option<&str>) -> Result<()> {
             outcomes.insert(kind.name.clone(), found);
         }
         save(&file, &outcomes)?;
+    }
+    Ok(())
+}
+
+async fn requests_against(client: &Client, only: Option<&str>) -> Result<()> {
+    let meant = meant()?;
+    for scenario in scenarios()? {
+        if only.is_some_and(|only| only != scenario.name) {
+            continue;
+        }
+        let recorded = std::fs::read_to_string(path("recorded").join(format!("{}.json", scenario.name)))?;
+        let theirs: Vec<Answer> = serde_json::from_str(&recorded)?;
+        let ours = run(client, &scenario).await?;
+        let found: Vec<_> =
+            theirs.iter().zip(&ours).flat_map(|(a, b)| compare(&scenario.name, a, b)).collect();
+        unexplained(&found, &meant)?.0.iter().for_each(|difference| println!("{difference}"));
     }
     Ok(())
 }

@@ -23,10 +23,11 @@ pub struct Answer {
 }
 
 /// Headers that are compared.
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 9] = [
     "allow",
     "cache-control",
     "content-type",
+    "etag",
     "location",
     "retry-after",
     "vary",
@@ -56,7 +57,7 @@ pub async fn run(client: &Client, scenario: &Scenario) -> Result<Vec<Answer>> {
             known.insert(name.clone(), found.as_str().map_or_else(|| found.to_string(), str::to_owned));
         }
         if !request.prepare {
-            answers.push(read(&request.name, &answer, &mut normal));
+            answers.push(read(request, &answer, &mut normal));
         } else if !answer.status.is_success() {
             bail!("{}: {} {}", what(), answer.status, String::from_utf8_lossy(&answer.body));
         }
@@ -101,22 +102,30 @@ fn built(request: &Request, known: &BTreeMap<String, String>) -> Result<RawReque
     Ok(built)
 }
 
-fn read(name: &str, answer: &RawResponse, normal: &mut Normal) -> Answer {
+fn read(request: &Request, answer: &RawResponse, normal: &mut Normal) -> Answer {
     let mut headers = BTreeMap::new();
     for name in HEADERS {
         let values: Vec<String> = answer
             .headers
             .get_all(name)
             .iter()
-            .map(|value| normal.text(&String::from_utf8_lossy(value.as_bytes())))
+            .map(|value| match name {
+                // What it names is another document.
+                "etag" => "<etag>".to_owned(),
+                _ => normal.text(&String::from_utf8_lossy(value.as_bytes())),
+            })
             .collect();
         if !values.is_empty() {
             headers.insert(name.to_owned(), values);
         }
     }
     let is_yaml = headers.get("content-type").is_some_and(|types| types[0] == "application/yaml");
-    let body = if is_yaml { yaml(&answer.body, normal) } else { body(&answer.body, normal) };
-    Answer { name: name.to_owned(), status: answer.status.as_u16(), headers, body }
+    let mut body = if is_yaml { yaml(&answer.body, normal) } else { body(&answer.body, normal) };
+    if !request.pick.is_empty() {
+        let part = |at: &String| (at.clone(), body.pointer(at).cloned().unwrap_or_default());
+        body = Value::Object(request.pick.iter().map(part).collect());
+    }
+    Answer { name: request.name.clone(), status: answer.status.as_u16(), headers, body }
 }
 
 /// What a YAML document says: how it is quoted is a matter of taste.

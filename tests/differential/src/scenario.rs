@@ -38,6 +38,9 @@ pub struct Request {
     /// What later requests use: name and JSON pointer into the answer.
     #[serde(default)]
     pub capture: BTreeMap<String, String>,
+    /// JSON pointers to what of its answer's body is compared, where that is not all of it: documents are large.
+    #[serde(default)]
+    pub pick: Vec<String>,
     /// Its answer is not compared: it only prepares others.
     #[serde(default)]
     pub prepare: bool,
