@@ -126,6 +126,13 @@ fn members_may_do_what_their_roles_say(world: &World) {
             (output.success == allowed).then_some(())
         });
     }
+    for user in ["olga", "ed"] {
+        let answer = view.with(&["--as", user]).run(&["auth", "can-i", "impersonate", "users"]);
+        assert!(
+            !answer.success && answer.stdout.contains("no"),
+            "a role makes nobody somebody else: {answer}"
+        );
+    }
     assert!(!world.server().project("roles-a").with(&["--as", "nobody"]).run(&["get", "configmaps"]).success);
 }
 
