@@ -145,6 +145,7 @@ impl Registry {
             ..selection.clone()
         };
         let mut all = List { items: Vec::new(), revision: 0, continue_token: String::new(), remaining: None };
+        let asked = options.uid.is_some() || options.resource_version.is_some();
         loop {
             let found = self.list(op, &page).await?;
             for object in &found.items {
@@ -155,10 +156,11 @@ impl Registry {
                     one.namespace = Some(meta::namespace(&value).to_owned());
                 }
                 let mut options = options.clone();
-                options.uid = Some(meta::uid(&value).to_owned());
+                // Without the client's own, what is deleted is what was found; another of its name stays.
+                options.uid = options.uid.or_else(|| Some(meta::uid(&value).to_owned()));
                 match self.delete(&one, &options).await {
                     Ok(_) => {}
-                    Err(status) if status.is_not_found() || status.is_conflict() => {}
+                    Err(status) if status.is_not_found() || status.is_conflict() && !asked => {}
                     Err(status) => return Err(status),
                 }
             }
