@@ -149,8 +149,8 @@ impl Converter {
         if matches!(to.storage.conversion, Conversion::Webhook(_)) {
             return self.to_served(plane, to, object).await;
         }
-        match &to.storage.conversion {
-            Conversion::None => convert::to_served(to, object),
+        match (&from.storage.conversion, &to.storage.conversion) {
+            (Conversion::None, Conversion::None) => convert::to_served(to, object),
             _ => convert::to_served(to, convert::to_stored(from, object)?),
         }
     }

@@ -167,7 +167,10 @@ fn a_webhook_sees_an_object_in_the_version_that_it_asked_for(world: &World) {
     let request = &seen[0]["request"];
     assert_eq!(text(request, "/kind/version"), "v2");
     assert_eq!(text(request, "/requestKind/version"), "v1");
-    assert_eq!(request["object"]["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 70);
+    assert_eq!(
+        request["object"]["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 70,
+        "{request}"
+    );
 }
 
 fn a_webhook_behind_a_service_is_reached_at_its_endpoint(world: &World) {
