@@ -61,12 +61,8 @@ impl Serving {
 
     fn controllers(&self) -> Result<ControllerConfig> {
         let client = self.client("controller-manager")?;
-        Ok(ControllerConfig::new(
-            client,
-            &self.external_url,
-            self.data.pki.ca.cert_pem(),
-            Some(self.authority()?),
-        ))
+        let (ca, signing) = (self.data.pki.ca.cert_pem(), Some(self.authority()?));
+        Ok(ControllerConfig::new(client, &self.external_url, ca, signing).select(&self.controllers))
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
@@ -171,6 +167,9 @@ pub(crate) struct ControllerManagerArgs {
     /// The URL that kubeconfigs of projects name; without it the one in the kubeconfig.
     #[arg(long)]
     external_url: Option<String>,
+    /// The controllers of Kubernetes that run in planes: `*` for all, NAME for one, -NAME for all but one.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
     /// Work only while holding a Lease: for several of these over the same planes.
     #[arg(long)]
     leader_elect: bool,
@@ -192,7 +191,7 @@ pub(crate) async fn controller_manager(args: ControllerManagerArgs) -> Result<()
         true => Some(Election::new(Client::new(&client)?, LEASE, instance()).times(times)),
         false => None,
     };
-    let config = ControllerConfig::new(client, url, ca, signing);
+    let config = ControllerConfig::new(client, url, ca, signing).select(&args.controllers);
     let config = match args.plane {
         Some(plane) => config.for_plane(plane, ""),
         None => config,

@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Programs that Pods may run: `IMAGE=PATH`, several times. `freehold` is this program.
     #[arg(long = "image")]
     images: Vec<String>,
+    /// The controllers of Kubernetes that run in planes: `*` for all, NAME for one, -NAME for all but one.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
 }
 
 /// A server that listens, and what its components need to reach it.
@@ -75,6 +78,8 @@ pub(crate) struct Serving {
     pub(crate) shared: bool,
     /// Programs that Pods may run.
     pub(crate) images: Vec<(String, PathBuf)>,
+    /// The controllers of Kubernetes that run, as the flag names them.
+    pub(crate) controllers: Vec<String>,
     /// Where webhooks and aggregated servers may be.
     pub(crate) networks: Networks,
     /// Admission plugins that are switched on and off.
@@ -82,6 +87,7 @@ pub(crate) struct Serving {
 }
 
 async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
+    let controllers = args.controllers.clone();
     let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<_>>()?;
     let data = DataDir::open(&args.data_dir, args.pki_dir.as_deref())?;
     let store = match args.etcd.options()? {
@@ -111,7 +117,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
     let networks = args.outbound.networks.clone();
     let plugins = args.admission.plugins();
-    Ok((server, Serving { data, local_url, external_url, shared, images, networks, plugins }))
+    Ok((server, Serving { data, local_url, external_url, shared, images, controllers, networks, plugins }))
 }
 
 pub(crate) fn parse_image(text: &str) -> Result<(String, PathBuf)> {

@@ -100,6 +100,18 @@ impl Config {
         self
     }
 
+    /// Of Kubernetes' controllers, those that are asked for as `kube-controller-manager --controllers` has it: `*` for all,
+    /// `NAME` for one, `-NAME` for all but one. Freehold's own always run. A name that is unknown fails in [`Config::build`].
+    pub fn select(mut self, asked: &[String]) -> Self {
+        let has = |name: &str| asked.iter().any(|one| one == name);
+        let wanted = |name: &str| has(name) || has("*") && !has(&format!("-{name}"));
+        self.controllers.retain(|name| !KUBERNETES_CONTROLLERS.contains(&name.as_str()) || wanted(name));
+        let named = asked.iter().map(|one| one.strip_prefix('-').unwrap_or(one)).filter(|one| *one != "*");
+        let unknown = named.filter(|name| !KUBERNETES_CONTROLLERS.contains(name));
+        self.controllers.extend(unknown.map(str::to_owned));
+        self
+    }
+
     /// A manager that is ready to run. Fails if a controller's name is unknown or a client can't be made.
     pub fn build(self) -> anyhow::Result<Manager> {
         let known = |name: &String| {

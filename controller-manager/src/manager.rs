@@ -108,6 +108,20 @@ mod tests {
         );
     }
 
+    #[test]
+    fn controllers_are_selected_as_kube_controller_manager_has_it() {
+        let select = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|one| (*one).to_owned()).collect();
+            config().select(&asked).controllers
+        };
+        let all = CONTROLLERS.len();
+        assert_eq!(select(&["*"]).len(), all);
+        let but_one = select(&["*", "-job"]);
+        assert!(but_one.len() == all - 1 && !but_one.contains(&"job".to_owned()));
+        assert_eq!(select(&["job"]).len(), FREEHOLD_CONTROLLERS.len() + 1);
+        assert!(config().select(&["-nonsense".to_owned()]).build().is_err());
+    }
+
     #[tokio::test]
     async fn all_controllers_start_without_a_server_and_stop_when_told() {
         let token = CancellationToken::new();
