@@ -14,12 +14,14 @@ mod compare;
 pub mod examples;
 mod mutate;
 mod normal;
+mod plane;
 mod rules;
 mod run;
 mod scenario;
 
 pub use compare::{Difference, Meant, compare, meant, open, unexplained, write_open};
 pub use normal::Normal;
+pub use plane::project_plane;
 pub use rules::{Kind, Outcome, compare_outcomes, judge, kinds, load, open_rules, save, write_open_rules};
 pub use run::{Answer, run};
 pub use scenario::{Request, Scenario, scenarios};

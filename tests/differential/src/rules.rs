@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use freehold_client::{Client, RawRequest};
+use freehold_client::{Client, Error, RawRequest, RawResponse};
 use futures_util::{StreamExt, stream};
 use http::Method;
 use serde::{Deserialize, Serialize};
@@ -251,9 +251,29 @@ fn status_updates(status: &Value, stored: &Value, own: &str) -> Vec<Try> {
     tries("status", (Method::PUT, format!("{own}/status")), &base, changes)
 }
 
+/// How often a request is sent again when a controller has written its object meanwhile.
+const AGAIN: usize = 20;
+
+/// The answer to an object as it is now: one that a controller has written meanwhile is sent again as of then.
+async fn settled(client: &Client, one: &Try) -> Result<RawResponse, Error> {
+    let mut body = one.body.clone();
+    for _ in 0..AGAIN {
+        let answer = client.once(&RawRequest::new(one.method.clone(), one.path.clone()).json(&body)).await?;
+        let of_a_version = body["metadata"]["resourceVersion"].is_string();
+        if answer.status.as_u16() != 409 || one.method != Method::PUT || !of_a_version {
+            return Ok(answer);
+        }
+        let path = one.path.split('?').next().unwrap_or_default();
+        let now = client.once(&RawRequest::get(path.to_owned())).await?;
+        let now: Value = serde_json::from_slice(&now.body).unwrap_or_default();
+        body["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+    }
+    client.once(&RawRequest::new(one.method.clone(), one.path.clone()).json(&body)).await
+}
+
 async fn run(client: &Client, tries: Vec<Try>, reference: &mut Value) -> Vec<Outcome> {
     let send = |one: Try| async move {
-        let Ok(answer) = client.once(&RawRequest::new(one.method, one.path).json(&one.body)).await else {
+        let Ok(answer) = settled(client, &one).await else {
             return Outcome {
                 at: one.at,
                 name: one.name,

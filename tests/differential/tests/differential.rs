@@ -1,21 +1,9 @@
 //! A project plane answers as kube-apiserver did.
 
 use freehold_tests_differential::{
-    Answer, Difference, compare, meant, open, path, run, scenarios, unexplained, write_open,
+    Answer, Difference, compare, meant, open, path, project_plane, run, scenarios, unexplained, write_open,
 };
-use freehold_tests_harness::{Engine, Server};
 use std::collections::BTreeSet;
-
-const PROJECT: &str = "
-apiVersion: resourcemanager.freehold.dev/v1alpha1
-kind: Organization
-metadata: {name: acme}
----
-apiVersion: resourcemanager.freehold.dev/v1alpha1
-kind: Project
-metadata: {name: same}
-spec: {ownerRef: {kind: Organization, name: acme}}
-";
 
 fn recorded(scenario: &str) -> Vec<Answer> {
     let file = path("recorded").join(format!("{scenario}.json"));
@@ -25,9 +13,7 @@ fn recorded(scenario: &str) -> Vec<Answer> {
 
 #[test]
 fn a_project_plane_answers_as_kube_apiserver_did() {
-    let server = Server::start(Engine::Embedded);
-    server.kubectl().apply(PROJECT);
-    let client = Server::client_of(&server.project("same"));
+    let (_server, client) = project_plane();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let mut found: Vec<Difference> = Vec::new();

@@ -1,28 +1,16 @@
 //! The rules of built-in kinds are kube-apiserver's.
 
-use freehold_tests_differential::{compare_outcomes, judge, kinds, load, open_rules, write_open_rules};
-use freehold_tests_harness::{Engine, Server};
+use freehold_tests_differential::{
+    compare_outcomes, judge, kinds, load, open_rules, project_plane, write_open_rules,
+};
 use std::collections::{BTreeMap, BTreeSet};
-
-const PROJECT: &str = "
-apiVersion: resourcemanager.freehold.dev/v1alpha1
-kind: Organization
-metadata: {name: acme}
----
-apiVersion: resourcemanager.freehold.dev/v1alpha1
-kind: Project
-metadata: {name: same}
-spec: {ownerRef: {kind: Organization, name: acme}}
-";
 
 /// Everything is tried with FREEHOLD_DIFFERENTIAL_WRITE and FREEHOLD_DIFFERENTIAL_ALL, one thing in so many else.
 const SAMPLE: usize = 4;
 
 #[test]
 fn objects_that_are_wrong_are_refused_as_kube_apiserver_refuses_them() {
-    let server = Server::start(Engine::Embedded);
-    server.kubectl().apply(PROJECT);
-    let client = Server::client_of(&server.project("same"));
+    let (_server, client) = project_plane();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let write = std::env::var_os("FREEHOLD_DIFFERENTIAL_WRITE").is_some();

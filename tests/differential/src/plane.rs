@@ -1,0 +1,28 @@
+//! The project plane that is compared.
+
+use freehold_client::Client;
+use freehold_tests_harness::{Engine, Options, Server};
+
+const PROJECT: &str = "
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Organization
+metadata: {name: acme}
+---
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Project
+metadata: {name: same}
+spec: {ownerRef: {kind: Organization, name: acme}}
+";
+
+/// Those that made what each namespace has when kube-apiserver's answers were recorded (`record.sh`), and the one that takes
+/// definitions away, which is a part of kube-apiserver. Others would change what the requests look at.
+const CONTROLLERS: &str = "namespace,service-account,root-ca,cluster-role-aggregation,definition-deletion";
+
+/// A server with a project, and a client of the project's plane. Failures are panics: this is for tests.
+pub fn project_plane() -> (Server, Client) {
+    let args = vec!["--controllers".to_owned(), CONTROLLERS.to_owned()];
+    let server = Server::start(Options { engine: Engine::Embedded, args, ..Options::default() });
+    server.kubectl().apply(PROJECT);
+    let client = Server::client_of(&server.project("same"));
+    (server, client)
+}
