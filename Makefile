@@ -43,7 +43,8 @@ test-long: tools fuzz
 	  cargo test -p freehold-tests-integration storm_of_writes -- --nocapture $(ARGS)
 	tools/get keycloak
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
-	  cargo test -p freehold-tests-integration keycloak -- --ignored --nocapture $(ARGS)
+	  FREEHOLD_TEST_KEYCLOAK=1 \
+	  cargo test -p freehold-tests-integration keycloak -- --nocapture $(ARGS)
 
 # Each fuzz target for a minute, from another seed each time.
 fuzz: build-tools

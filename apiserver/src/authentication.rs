@@ -106,7 +106,7 @@ impl Authentication {
         let audiences = if wanted.is_empty() { self.tokens.api_audiences(place.plane) } else { wanted };
         let token = spec["token"].as_str().unwrap_or_default();
         let found = self.token(place, token, &audiences).await?;
-        Ok(review::answer(found.as_ref().map(Clone::clone).map_err(Vec::as_slice)))
+        Ok(review::answer(found.as_ref().cloned().map_err(Vec::as_slice)))
     }
 
     /// Whose token this is, for whoever answers to one of `audiences`; otherwise what is wrong with it.

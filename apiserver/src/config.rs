@@ -19,7 +19,7 @@ use freehold_apiserver_audit::{Auditor, Trail};
 use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
-use freehold_apiserver_planes::{Layers, Planes};
+use freehold_apiserver_planes::{Authorities as Published, Layers, Planes};
 use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Origins, Server,
@@ -209,10 +209,8 @@ impl Config {
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let is_core = self.plane.is_core();
-        let authorities = freehold_apiserver_planes::Authorities {
-            serving: &self.serving_ca,
-            front_proxy: self.front_proxy_ca.as_deref(),
-        };
+        let authorities =
+            Published { serving: &self.serving_ca, front_proxy: self.front_proxy_ca.as_deref() };
         let layers = Layers::install(self.store.clone(), self.plane.clone(), &authorities, &now).await?;
         let layers = Arc::new(layers);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };

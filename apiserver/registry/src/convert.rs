@@ -154,8 +154,8 @@ fn events(object: &mut Value, to: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use freehold_machinery::crd;
+    use serde_json::json;
 
     /// Versions of one definition: v1, in which objects are stored and which may not be served, and v2.
     fn versions(v1_served: bool) -> Vec<Arc<ResourceType>> {

@@ -221,7 +221,6 @@ const PURE: &[&str] = &[
     "machinery-protobuf",
     "api",
     "pki",
-    "apiserver-authn",
     "apiserver-authz",
     "apiserver-admission",
     "apiserver-catalog",

@@ -333,7 +333,7 @@ mod tests {
 
     /// One issuer with a part replaced or added.
     fn with(part: &str) -> String {
-        let mut lines = vec![
+        let mut lines = [
             ("url", "url: https://a.example"),
             ("audiences", "audiences: [x]"),
             ("username", "username: {claim: sub, prefix: \"\"}"),

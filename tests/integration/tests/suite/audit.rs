@@ -2,7 +2,7 @@
 //! reads of its own.
 
 use crate::{PATIENCE, contains_all, items, text};
-use freehold_tests_integration::{Engine, HookServer, Http, Options, Reply, Server, World, facts, until};
+use freehold_tests_integration::{Engine, HookServer, Http, Options, Reply, Server, facts, until};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 use tempfile::TempDir;
@@ -21,7 +21,8 @@ const ENCODED: &str = "aHVudGVyMi1pcy1ub3QtdG8tYmUtc2Vlbg==";
 /// A server with a policy, and further arguments.
 fn audited(engine: Engine, folder: &TempDir, rules: &str, args: &[String]) -> Server {
     let policy = folder.path().join("policy.yaml");
-    fs::write(&policy, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{rules}\n")).unwrap();
+    fs::write(&policy, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{rules}\n"))
+        .expect("a test fails by panicking");
     let log = folder.path().join("audit.log");
     let mut all = vec![
         format!("--audit-policy-file={}", policy.display()),
@@ -48,7 +49,7 @@ fn project(server: &Server) -> freehold_tests_integration::Kubectl {
 }
 
 fn events_have_their_stages_and_say_whose_they_are(engine: Engine) {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a test fails by panicking");
     let rules = "- level: None\n  users: ['system:freehold:controller-manager']\n- level: Metadata";
     let server = audited(engine, &folder, rules, &[]);
     let web = project(&server);
@@ -70,7 +71,7 @@ fn events_have_their_stages_and_say_whose_they_are(engine: Engine) {
     let stages = |events: &[Value]| events.iter().map(|e| text(e, "/stage").to_owned()).collect::<Vec<_>>();
 
     let made = of(&|e| e["verb"] == "create" && e["objectRef"]["name"] == "seen");
-    let about = &made.last().unwrap();
+    let about = &made.last().expect("a test fails by panicking");
     let id = about["auditID"].clone();
     let made = of(&|e| e["auditID"] == id);
     assert_eq!(stages(&made), ["RequestReceived", "ResponseComplete"]);
@@ -85,16 +86,19 @@ fn events_have_their_stages_and_say_whose_they_are(engine: Engine) {
     assert!(last.get("requestObject").is_none() && last.get("responseObject").is_none(), "{last}");
 
     let absent = of(&|e| e["objectRef"]["name"] == "absent");
-    let status = &absent.last().unwrap()["responseStatus"];
+    let status = &absent.last().expect("a test fails by panicking")["responseStatus"];
     assert_eq!((&status["reason"], &status["code"]), (&json!("NotFound"), &json!(404)));
     let refused = of(&|e| e["impersonatedUser"]["username"] == "nobody");
-    let last = refused.last().unwrap();
+    let last = refused.last().expect("a test fails by panicking");
     assert_eq!(last["annotations"]["authorization.k8s.io/decision"], "forbid");
     let watched = of(&|e| {
         e["verb"] == "watch" && e["objectRef"]["resource"] == "configmaps" && e["user"]["username"] != ""
     });
-    let id =
-        watched.iter().find(|e| text(e, "/userAgent").starts_with("kubectl")).unwrap()["auditID"].clone();
+    let id = watched
+        .iter()
+        .find(|e| text(e, "/userAgent").starts_with("kubectl"))
+        .expect("a test fails by panicking")["auditID"]
+        .clone();
     let watched = of(&|e| e["auditID"] == id);
     assert_eq!(stages(&watched), ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
     let unknown = of(&|e| e["responseStatus"]["code"] == 401);
@@ -108,7 +112,7 @@ fn uid(server: &Server) -> String {
 }
 
 fn no_secret_is_in_an_event_at_any_level(engine: Engine) {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a test fails by panicking");
     let server = audited(engine, &folder, "- level: RequestResponse", &[]);
     let web = project(&server);
     let manifest =
@@ -150,7 +154,7 @@ fn no_secret_is_in_an_event_at_any_level(engine: Engine) {
         let seen = events(folder.path());
         seen.iter().any(done).then_some(seen)
     });
-    let all = fs::read_to_string(folder.path().join("audit.log")).unwrap();
+    let all = fs::read_to_string(folder.path().join("audit.log")).expect("a test fails by panicking");
     for hidden in [SECRET, ENCODED, token.trim()] {
         let line = all.lines().find(|line| line.contains(hidden));
         assert!(line.is_none(), "{hidden} is in {line:?}");
@@ -167,14 +171,14 @@ fn no_secret_is_in_an_event_at_any_level(engine: Engine) {
 }
 
 fn a_webhook_gets_lists_and_one_that_hangs_holds_nobody_up(engine: Engine) {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a test fails by panicking");
     let hook = HookServer::start(|path, _| match path {
         "/hang" => Reply::Hang,
         _ => Reply::Json(json!({})),
     });
     let start = |path: &str| {
         let config = folder.path().join(format!("hook{}.kubeconfig", path.replace('/', "-")));
-        fs::write(&config, hook.kubeconfig(path)).unwrap();
+        fs::write(&config, hook.kubeconfig(path)).expect("a test fails by panicking");
         let args = [
             format!("--audit-webhook-config-file={}", config.display()),
             "--audit-webhook-batch-max-wait=100ms".to_owned(),
@@ -248,7 +252,8 @@ mod trail {
             assert!(!text(event, "/user/username").starts_with("system:freehold:"), "{event}");
         }
         let path = format!("/organizations/recorded{events}?project=nothing");
-        let none: Value = serde_json::from_str(&view.ok(&["get", "--raw", &path])).unwrap();
+        let none: Value =
+            serde_json::from_str(&view.ok(&["get", "--raw", &path])).expect("a test fails by panicking");
         assert_eq!(none["items"], json!([]));
         let version = text(&list, "/metadata/resourceVersion");
         let path = format!("/organizations/recorded{events}?watch=true&resourceVersion={version}");

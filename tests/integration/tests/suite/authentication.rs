@@ -28,38 +28,48 @@ struct Provider {
 
 impl Provider {
     fn start() -> Self {
-        let keys = Arc::new(Mutex::new(vec![("one".to_owned(), PrivateKey::generate().unwrap())]));
+        let keys = Arc::new(Mutex::new(vec![(
+            "one".to_owned(),
+            PrivateKey::generate().expect("a test fails by panicking"),
+        )]));
         let (served, url) = (keys.clone(), Arc::new(Mutex::new(String::new())));
         let of_server = url.clone();
         let server = HookServer::start(move |path, _| {
-            let url = of_server.lock().unwrap().clone();
+            let url = of_server.lock().expect("a test fails by panicking").clone();
             match path {
                 "/.well-known/openid-configuration" => {
                     Reply::Json(json!({"issuer": url, "jwks_uri": format!("{url}/keys")}))
                 }
                 "/keys" => {
-                    let keys: Vec<Value> =
-                        served.lock().unwrap().iter().map(|(id, key)| jwk(id, key)).collect();
+                    let keys: Vec<Value> = served
+                        .lock()
+                        .expect("a test fails by panicking")
+                        .iter()
+                        .map(|(id, key)| jwk(id, key))
+                        .collect();
                     Reply::Json(json!({"keys": keys}))
                 }
                 _ => Reply::Text(404, "no".to_owned()),
             }
         });
-        *url.lock().unwrap() = server.url("");
+        *url.lock().expect("a test fails by panicking") = server.url("");
         Self { server, keys }
     }
 
     /// A token with further claims, signed by the newest key.
     fn token(&self, claims: Value) -> String {
-        let keys = self.keys.lock().unwrap();
-        let (id, key) = keys.last().unwrap();
-        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let keys = self.keys.lock().expect("a test fails by panicking");
+        let (id, key) = keys.last().expect("a test fails by panicking");
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a test fails by panicking").as_secs();
         let mut all = json!({"iss": self.server.url(""), "aud": "freehold", "iat": now, "exp": now + 3600});
-        all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
+        all.as_object_mut()
+            .expect("a test fails by panicking")
+            .extend(claims.as_object().expect("a test fails by panicking").clone());
         let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::ES256);
         header.kid = Some(id.clone());
-        let signing = jsonwebtoken::EncodingKey::from_ec_pem(key.pem().as_bytes()).unwrap();
-        jsonwebtoken::encode(&header, &all, &signing).unwrap()
+        let signing =
+            jsonwebtoken::EncodingKey::from_ec_pem(key.pem().as_bytes()).expect("a test fails by panicking");
+        jsonwebtoken::encode(&header, &all, &signing).expect("a test fails by panicking")
     }
 
     /// What an AuthenticationConfiguration or an IdentityProvider says of it.
@@ -69,7 +79,7 @@ impl Provider {
 }
 
 fn jwk(id: &str, key: &PrivateKey) -> Value {
-    let point = key.p256_point().unwrap();
+    let point = key.p256_point().expect("a test fails by panicking");
     let (x, y) = (BASE64_URL_SAFE_NO_PAD.encode(&point[1..33]), BASE64_URL_SAFE_NO_PAD.encode(&point[33..]));
     json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": id, "x": x, "y": y})
 }
@@ -84,8 +94,8 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     // Replaced as a whole, as a mounted ConfigMap is.
     let fresh = folder.join("fresh");
-    fs::write(&fresh, text).unwrap();
-    fs::rename(&fresh, &path).unwrap();
+    fs::write(&fresh, text).expect("a test fails by panicking");
+    fs::rename(&fresh, &path).expect("a test fails by panicking");
     path
 }
 
@@ -109,7 +119,7 @@ fn who(kubectl: &Kubectl, server: &Server, path: &str, token: &str) -> Result<Va
 }
 
 fn tokens_of_configured_issuers_are_believed_and_the_file_is_followed(engine: Engine) {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a test fails by panicking");
     let provider = Provider::start();
     let jwt = |prefix: &str| {
         json!({
@@ -129,13 +139,14 @@ fn tokens_of_configured_issuers_are_believed_and_the_file_is_followed(engine: En
     let kubectl = server.kubectl();
 
     let jane = provider.token(json!({"sub": "jane", "roles": "a,b", "tenant": "t", "jti": "1"}));
-    let user = who(&kubectl, &server, "", &jane).unwrap();
+    let user = who(&kubectl, &server, "", &jane).expect("a test fails by panicking");
     assert_eq!(user["username"], "oidc:jane");
     assert_eq!(user["groups"], json!(["r:a", "r:b", "system:authenticated"]));
     assert_eq!(user["extra"]["example.com/tenant"], json!(["t"]));
-    let later = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 3600;
-    let (head, rest) = jane.split_once('.').unwrap();
-    let (body, _) = rest.split_once('.').unwrap();
+    let later =
+        std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a test fails by panicking").as_secs() + 3600;
+    let (head, rest) = jane.split_once('.').expect("a test fails by panicking");
+    let (body, _) = rest.split_once('.').expect("a test fails by panicking");
     let none = BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
     for (what, token) in [
         ("of an evil tenant", provider.token(json!({"sub": "eve", "tenant": "evil"}))),
@@ -151,7 +162,11 @@ fn tokens_of_configured_issuers_are_believed_and_the_file_is_followed(engine: En
     }
 
     // A key that nobody has seen is looked for; one that is gone stops to count when the keys are looked at again.
-    provider.keys.lock().unwrap().push(("two".to_owned(), PrivateKey::generate().unwrap()));
+    provider
+        .keys
+        .lock()
+        .expect("a test fails by panicking")
+        .push(("two".to_owned(), PrivateKey::generate().expect("a test fails by panicking")));
     let newer = provider.token(json!({"sub": "joe", "tenant": "t"}));
     until("the new key is known", PATIENCE, || who(&kubectl, &server, "", &newer).ok());
 
@@ -199,7 +214,7 @@ fn a_token_of_an_organizations_issuer_is_nothing_elsewhere(engine: Engine) {
     });
     kubectl.apply(&object.to_string());
     let jane = provider.token(json!({"sub": "jane", "groups": ["devs"]}));
-    let user = who(&kubectl, &server, "/projects/acme-web", &jane).unwrap();
+    let user = who(&kubectl, &server, "/projects/acme-web", &jane).expect("a test fails by panicking");
     assert_eq!(user["username"], "organization:acme:jane");
     assert_eq!(user["groups"], json!(["organization:acme:devs", "system:authenticated"]));
     for elsewhere in ["", "/projects/other-web", "/organizations/other", "/users/jane"] {
@@ -220,7 +235,7 @@ fn a_token_of_an_organizations_issuer_is_nothing_elsewhere(engine: Engine) {
 }
 
 fn a_webhook_says_whose_a_token_is(engine: Engine) {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a test fails by panicking");
     let hook = HookServer::start(|_, review| {
         let answer = match review["spec"]["token"].as_str().unwrap_or_default() {
             "of-jane" => json!({"authenticated": true, "user": {"username": "jane", "groups": ["devs"]}}),
@@ -234,7 +249,7 @@ fn a_webhook_says_whose_a_token_is(engine: Engine) {
     let server = start(engine, &[format!("--authentication-token-webhook-config-file={}", config.display())]);
     let kubectl = server.kubectl();
     for _ in 0..3 {
-        let user = who(&kubectl, &server, "", "of-jane").unwrap();
+        let user = who(&kubectl, &server, "", "of-jane").expect("a test fails by panicking");
         assert_eq!(
             (&user["username"], &user["groups"]),
             (&json!("jane"), &json!(["devs", "system:authenticated"]))
@@ -268,7 +283,7 @@ fn bootstrap_tokens_count_in_their_plane(engine: Engine) {
     };
     web.apply(&secret("2999-01-01T00:00:00Z"));
     let (kubectl, token) = (server.kubectl(), "abcdef.0123456789abcdef");
-    let user = who(&kubectl, &server, "/projects/acme-web", token).unwrap();
+    let user = who(&kubectl, &server, "/projects/acme-web", token).expect("a test fails by panicking");
     assert_eq!(user["username"], "system:bootstrap:abcdef");
     assert_eq!(
         user["groups"],

@@ -339,7 +339,8 @@ fn what_is_beyond_a_limit_is_told_which_one(world: &World) {
         assert_eq!(answer.code, code, "{what}: {}", answer.body);
         assert!(text(&answer.body, "/message").contains(words), "{what}: {}", answer.body);
     }
-    assert_eq!(http.get(&query("labelSelector", "a".repeat(70_000))).code, 431, "of the head");
+    // As long as clients make them; with the rest of the head it is more than 64 KiB.
+    assert_eq!(http.get(&query("labelSelector", "a".repeat(65_400))).code, 431, "of the head");
     assert_eq!(http.get(&map).code, 200);
 }
 

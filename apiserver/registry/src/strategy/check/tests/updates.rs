@@ -113,7 +113,7 @@ fn what_is_frozen_stays() {
             json!({"roleRef": {"kind": "Role", "name": "r"}}),
             json!({"roleRef": {"name": "s"}}),
             &[
-                "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Role\",\"name\":\"s\"}: cannot change roleRef",
+                "roleRef: Invalid value: {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"Role\",\"Name\":\"s\"}: cannot change roleRef",
             ],
         ),
     ];
