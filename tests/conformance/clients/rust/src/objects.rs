@@ -179,9 +179,15 @@ pub async fn scale_is_a_subresource(place: Place) -> Result<()> {
         "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{"name": "web", "image": "web:1"}]}}}}))?;
     deployments.create(&PostParams::default(), &deployment).await?;
-    let mut scale = deployments.get_scale("web").await?;
-    scale.spec.get_or_insert_default().replicas = Some(2);
-    let scaled = deployments.replace_scale("web", &PostParams::default(), &scale).await?;
+    // Controllers write the deployment meanwhile.
+    let scaled = loop {
+        let mut scale = deployments.get_scale("web").await?;
+        scale.spec.get_or_insert_default().replicas = Some(2);
+        match deployments.replace_scale("web", &PostParams::default(), &scale).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            scaled => break scaled?,
+        }
+    };
     ensure!(scaled.spec.and_then(|spec| spec.replicas) == Some(2));
     let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
     deployments.patch_scale("web", &PatchParams::default(), &patch).await?;
