@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-const RESERVED: [&str; 21] = [
+/// Words that CEL keeps for itself: no identifiers
+/// (<https://github.com/google/cel-spec/blob/master/doc/langdef.md#syntax>).
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",

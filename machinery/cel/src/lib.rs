@@ -22,6 +22,7 @@ mod typing;
 mod value;
 
 pub use computed::Computed;
+pub use escape::RESERVED;
 pub use library::authz::{Authorize, Authorizer, Check};
 pub use program::{Budget, CompileError, EvalError, Program, Variable};
 pub use rules::{Rules, blocked_by, check_crd};

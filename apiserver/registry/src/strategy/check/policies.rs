@@ -11,6 +11,7 @@ use freehold_apiserver_admission::{
     webhook::check_conditions,
 };
 use freehold_machinery::{Value, meta, names};
+use freehold_machinery_cel::RESERVED;
 use std::collections::BTreeSet;
 
 const MOST_ANNOTATIONS: usize = 20;
@@ -20,30 +21,6 @@ const PATCHES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration")
 /// Operations of which the objects can be changed.
 const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
-/// Words that CEL keeps for itself.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 const POLICY: &[Row] = &[
     ("failurePolicy", Rule::There("")),
