@@ -18,6 +18,7 @@ pub use status::{
     name_conflict, prepare_status, set_status,
 };
 pub use validate::{validate, validate_update, warnings};
+pub use webhook::check_url as check_webhook_url;
 
 use crate::{Map, Value};
 

@@ -19,12 +19,16 @@ pub enum NameRule {
     /// A DNS subdomain: the rule of almost everything, custom resources too.
     #[default]
     Dns1123Subdomain,
+    /// The same, of kinds that declare it as the format `k8s-long-name`.
+    LongName,
     /// A DNS label.
     Dns1123Label,
     /// A DNS label that starts with a letter.
     Dns1035Label,
     /// Anything that fits into one segment of a URL path.
     PathSegment,
+    /// A form of which the kind's own rules say everything.
+    Special,
 }
 
 impl NameRule {
@@ -33,15 +37,20 @@ impl NameRule {
         match (group, resource) {
             ("", "namespaces" | "services") => Self::Dns1123Label,
             ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => Self::PathSegment,
-            ("networking.k8s.io", "ipaddresses") | ("policy", "poddisruptionbudgets") => Self::PathSegment,
+            ("policy", "poddisruptionbudgets") => Self::PathSegment,
+            ("networking.k8s.io", "ipaddresses") => Self::Special,
+            ("", "replicationcontrollers") | ("resource.k8s.io", "deviceclasses") => Self::LongName,
             ("apps", "statefulsets") => Self::Dns1123Label,
-            ("", "events") => Self::PathSegment,
+            ("", "events") | ("certificates.k8s.io", "certificatesigningrequests") => Self::PathSegment,
             _ => Self::Dns1123Subdomain,
         }
     }
 
     /// What is wrong with a name; with `prefix`, with a `generateName`, to which something will be appended.
     pub fn check(self, name: &str, prefix: bool) -> Vec<String> {
+        if self == Self::Special {
+            return Vec::new();
+        }
         if self == Self::PathSegment {
             return if prefix { path_segment_prefix(name) } else { path_segment_name(name) };
         }
@@ -49,6 +58,7 @@ impl NameRule {
         match self {
             Self::Dns1123Label => dns1123_label(&masked),
             Self::Dns1035Label => dns1035_label(&masked),
+            Self::LongName => long_name(&masked),
             _ => dns1123_subdomain(&masked),
         }
     }
@@ -130,6 +140,15 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
+/// The same as [`dns1123_subdomain`], in the words that Kubernetes has where names are checked by declared formats.
+pub fn long_name(value: &str) -> Vec<String> {
+    let in_bytes = |why: String| match why.strip_suffix(" 253 characters") {
+        Some(start) => format!("{start} 253 bytes"),
+        None => why,
+    };
+    dns1123_subdomain(value).into_iter().map(in_bytes).collect()
+}
+
 /// What keeps a value from being a DNS label (RFC 1035) of at most 63 bytes.
 pub fn dns1035_label(value: &str) -> Vec<String> {
     let mut errors: Vec<String> = max_length(value, 63, "characters").into_iter().collect();
@@ -168,9 +187,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     match prefix {
         Some("") => errors.push("prefix part must be non-empty".to_owned()),
-        Some(prefix) => {
-            errors.extend(dns1123_subdomain(prefix).into_iter().map(|m| format!("prefix part {m}")))
-        }
+        Some(prefix) => errors.extend(long_name(prefix).into_iter().map(|m| format!("prefix part {m}"))),
         None => {}
     }
     if name.is_empty() {

@@ -78,6 +78,18 @@ impl Quantity {
         self.nano as f64 / NANO as f64
     }
 
+    /// The amount as a floating point number, made from how many `10^scale` it is, for scales from -9 to 0.
+    pub fn scaled_f64(&self, scale: i32) -> f64 {
+        let unit = 10i128.pow(u32::try_from(scale + 9).unwrap_or(0));
+        (self.nano / unit) as f64 * 10f64.powi(scale)
+    }
+
+    /// Whether it is a number of `10^scale` that fits into 64 bits.
+    pub fn fits(&self, scale: i32) -> bool {
+        let unit = u32::try_from(scale.saturating_add(9)).ok().and_then(|power| 10i128.checked_pow(power));
+        unit.is_some_and(|unit| i64::try_from(self.nano / unit).is_ok())
+    }
+
     /// Whether the amount is a whole number that fits into 64 bits.
     pub fn is_integer(&self) -> bool {
         self.nano % NANO == 0 && i64::try_from(self.nano / NANO).is_ok()
@@ -154,7 +166,8 @@ impl FromStr for Quantity {
         let split = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (number, suffix) = unsigned.split_at(split);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        // A point alone is zero.
+        if fraction.contains('.') || number.is_empty() {
             return Err(QuantityError::Format);
         }
         let (format, base, exponent) = read_suffix(suffix)?;
@@ -268,6 +281,7 @@ mod tests {
             ("9223372036854775807Ki", "9223372036854775807"),
             ("0.0001Ki", "102400u"),
             ("007", "7"),
+            (".", "0"),
         ] {
             assert_eq!(q(given).to_string(), want, "{given}");
         }

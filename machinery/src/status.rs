@@ -4,7 +4,10 @@
 
 use crate::{go, gvk::GroupResource};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::HashSet, fmt};
+
+/// Bytes of problems after which the rest is only counted.
+const MAX_TOLD: usize = 1 << 20;
 
 /// A failure (or, for deletes, a success) as a client sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -281,26 +284,27 @@ impl Status {
     }
 
     /// 422: fields are wrong. `kind` and `group` name the kind, as Kubernetes does here. Of equal errors one is told in the
-    /// message, and all are among the causes.
+    /// message, and all are among the causes. After a MiB of them the message counts the rest.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let bodies: Vec<String> = errors.iter().map(FieldError::body).collect();
-        let mut told: Vec<String> = Vec::new();
-        for (error, body) in errors.iter().zip(&bodies) {
-            let text = format!("{}: {body}", error.field);
-            if !told.contains(&text) {
+        let (mut causes, mut told, mut seen, mut bytes) = (Vec::new(), Vec::new(), HashSet::new(), 0);
+        for error in errors {
+            if bytes > MAX_TOLD {
+                told.push(format!("and {} more", errors.len() - causes.len()));
+                break;
+            }
+            let (reason, message, field) = (error.kind.reason().into(), error.body(), error.field.clone());
+            let text = format!("{field}: {message}");
+            bytes += text.len();
+            if seen.insert(text.clone()) {
                 told.push(text);
             }
+            causes.push(Cause { reason, message, field });
         }
         let list = match told.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let causes = errors
-            .iter()
-            .zip(bodies)
-            .map(|(e, message)| Cause { reason: e.kind.reason().into(), message, field: e.field.clone() })
-            .collect();
         Self::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {list}")).with_details(|d| {
             d.name = name.to_owned();
             d.group = group.to_owned();

@@ -8,7 +8,7 @@ use crate::{
     schema::{Schema, prune},
 };
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 /// Complaints beyond this number are not collected, as in Kubernetes' decoder.
 const LIMIT: usize = 100;
@@ -19,12 +19,23 @@ const LIMIT: usize = 100;
 /// # Errors
 /// What is not JSON, is followed by something, or is nested more than 127 deep is refused, in Go's words where Go refuses it as well.
 pub fn decode_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
-    let mut found = Found { path: String::new(), duplicates: Vec::new() };
+    let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let said = |error: serde_json::Error| go::syntax_error(bytes).unwrap_or_else(|| error.to_string());
     let value = Node(&mut found).deserialize(&mut deserializer).map_err(said)?;
     deserializer.end().map_err(said)?;
     Ok((value, found.duplicates))
+}
+
+/// Puts complaints about a JSON document ([`decode_json`]'s and [`unknown`]'s) in the order in which it has the fields, as
+/// Kubernetes finds them while it decodes built-in kinds. Those that it has not come last.
+pub fn in_order(document: &[u8], complaints: &mut [String]) {
+    let wanted = complaints.iter().cloned().map(|complaint| (complaint, usize::MAX)).collect();
+    let mut found = Found { wanted: Some(wanted), ..Found::default() };
+    if Node(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(document)).is_ok() {
+        let places = found.wanted.unwrap_or_default();
+        complaints.sort_by_key(|complaint| places.get(complaint).copied());
+    }
 }
 
 /// Fields of an object that its schema does not name, as `unknown field "spec.foo"`.
@@ -36,9 +47,13 @@ pub fn unknown(value: &Value, schema: &Schema) -> Vec<String> {
         .collect()
 }
 
+#[derive(Default)]
 struct Found {
     path: String,
     duplicates: Vec<String>,
+    /// Complaints, and how many fields stand before what each is about.
+    wanted: Option<HashMap<String, usize>>,
+    fields: usize,
 }
 
 impl Found {
@@ -49,6 +64,18 @@ impl Found {
         let result = inner(self);
         self.path.truncate(length);
         result
+    }
+
+    /// Takes note of a field, which may be there a second time.
+    fn field(&mut self, again: bool) {
+        self.fields += 1;
+        if let Some(wanted) = &mut self.wanted {
+            let what = if again { "duplicate" } else { "unknown" };
+            let place = wanted.get_mut(&format!("{what} field {:?}", self.path));
+            place.into_iter().for_each(|place| *place = self.fields.min(*place));
+        } else if again {
+            self.duplicate();
+        }
     }
 
     fn duplicate(&mut self) {
@@ -118,9 +145,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         while let Some(key) = map.next_key::<String>()? {
             let dot = if self.0.path.is_empty() { "" } else { "." };
             let value = self.0.below(format_args!("{dot}{key}"), |found| {
-                if fields.contains_key(&key) {
-                    found.duplicate();
-                }
+                found.field(fields.contains_key(&key));
                 map.next_value_seed(Node(found))
             })?;
             fields.insert(key, value);
@@ -133,6 +158,30 @@ impl<'de> Visitor<'de> for Node<'_> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn complaints_stand_in_the_order_of_the_document() {
+        let document = br#"{"foo": 1, "data": {"a": "1", "a": "2"}, "bar": 2, "last": true, "last": false}"#;
+        let mut complaints = [
+            r#"unknown field "bar""#,
+            r#"unknown field "foo""#,
+            r#"unknown field "elsewhere""#,
+            r#"duplicate field "data.a""#,
+            r#"duplicate field "last""#,
+        ]
+        .map(str::to_owned);
+        in_order(document, &mut complaints);
+        assert_eq!(
+            complaints,
+            [
+                r#"unknown field "foo""#,
+                r#"duplicate field "data.a""#,
+                r#"unknown field "bar""#,
+                r#"duplicate field "last""#,
+                r#"unknown field "elsewhere""#,
+            ]
+        );
+    }
 
     #[test]
     fn the_last_of_two_fields_wins_and_both_are_named() {

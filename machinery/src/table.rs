@@ -2,7 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>).
 //!
 //! Columns are data of the type: JSON paths for CRDs, named functions with arguments for built-in kinds. The result
-//! is `meta.k8s.io/v1` `Table`, whichever type the rows have.
+//! is a `Table` of `meta.k8s.io`, whichever type the rows have.
 
 mod cells;
 mod cluster;
@@ -80,6 +80,7 @@ pub type Extra<'a> = (&'a Column, &'a (dyn Fn(&Value) -> Value + Sync));
 pub struct Printer<'a> {
     columns: Vec<Printed<'a>>,
     pods: bool,
+    api_version: &'static str,
 }
 
 struct Printed<'a> {
@@ -113,7 +114,12 @@ impl<'a> Printer<'a> {
             };
             Printed { column: column.clone(), cell }
         }));
-        Self { columns, pods: ty.group.is_empty() && ty.plural == "pods" }
+        Self { columns, pods: ty.group.is_empty() && ty.plural == "pods", api_version: "meta.k8s.io/v1" }
+    }
+
+    /// The same for Tables of another version.
+    pub fn of_version(self, api_version: &'static str) -> Self {
+        Self { api_version, ..self }
     }
 
     /// `columnDefinitions`.
@@ -144,8 +150,21 @@ impl<'a> Printer<'a> {
             row.insert("conditions".to_owned(), json!([condition]));
         }
         row.insert("cells".to_owned(), cells.into());
-        row.insert("object".to_owned(), included(object, include));
+        row.insert("object".to_owned(), self.included(object, include));
         row.into()
+    }
+
+    fn included(&self, mut object: Value, include: IncludeObject) -> Value {
+        match include {
+            IncludeObject::Object => return object,
+            IncludeObject::None => return Value::Null,
+            IncludeObject::Metadata => {}
+        }
+        json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": self.api_version,
+            "metadata": object.get_mut("metadata").map(Value::take),
+        })
     }
 
     /// A Table of some rows.
@@ -160,7 +179,7 @@ impl<'a> Printer<'a> {
         let headers = if with_headers { self.headers() } else { Value::Null };
         json!({
             "kind": "Table",
-            "apiVersion": "meta.k8s.io/v1",
+            "apiVersion": self.api_version,
             "metadata": metadata,
             "columnDefinitions": headers,
             "rows": rows,
@@ -250,19 +269,6 @@ fn age_column() -> Column {
         priority: 0,
         cell: Cell::Path(".metadata.creationTimestamp".to_owned()),
     }
-}
-
-fn included(mut object: Value, include: IncludeObject) -> Value {
-    match include {
-        IncludeObject::Object => return object,
-        IncludeObject::None => return Value::Null,
-        IncludeObject::Metadata => {}
-    }
-    json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object.get_mut("metadata").map(Value::take),
-    })
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! What an expression names.
 
-use crate::{rewrite::children, typing::Declarations};
+use crate::{typing::Declarations, walk::children};
 use cel::{
     IdedExpr,
     common::ast::{CallExpr, EntryExpr, Expr},
 };
+use std::collections::HashSet;
 
 /// All names that an expression uses freely or binds.
 pub(crate) fn identifiers(expr: &mut IdedExpr) -> Vec<String> {
-    let mut names = Vec::new();
+    let (mut names, mut known) = (Vec::new(), HashSet::new());
     let mut open = vec![expr];
     while let Some(expr) = open.pop() {
         if let Expr::Ident(name) = &expr.expr
-            && !names.contains(name)
+            && known.insert(name.clone())
         {
             names.push(name.clone());
         }
@@ -21,16 +22,16 @@ pub(crate) fn identifiers(expr: &mut IdedExpr) -> Vec<String> {
     names
 }
 
-/// The fields that are selected from a variable, each once.
-pub(crate) fn fields_of<'e>(expr: &'e IdedExpr, variable: &str) -> Vec<&'e str> {
-    let mut fields = Vec::new();
+/// The fields that are selected from names, each once: name and field.
+pub(crate) fn fields(expr: &IdedExpr) -> Vec<(Box<str>, Box<str>)> {
+    let (mut fields, mut known) = (Vec::new(), HashSet::new());
     let mut open = vec![expr];
     while let Some(expr) = open.pop() {
         if let Expr::Select(select) = &expr.expr
-            && matches!(&select.operand.expr, Expr::Ident(name) if name == variable)
-            && !fields.contains(&select.field.as_str())
+            && let Expr::Ident(name) = &select.operand.expr
+            && known.insert((name.as_str(), select.field.as_str()))
         {
-            fields.push(&select.field);
+            fields.push((name.as_str().into(), select.field.as_str().into()));
         }
         open.extend(parts(expr));
     }
@@ -51,6 +52,14 @@ fn is_known(call: &CallExpr) -> bool {
     // Operators, and what the macros expand to.
     let is_operator = name.starts_with('@') || name.starts_with('_') || name.ends_with('_');
     is_operator || Declarations::all().is_function(name) || Declarations::of_mutations().is_function(name)
+}
+
+/// The first object that is written with the name of its type.
+pub(crate) fn object(expr: &IdedExpr) -> Option<(u64, &str)> {
+    match &expr.expr {
+        Expr::Struct(object) => Some((expr.id, &object.type_name)),
+        _ => parts(expr).into_iter().find_map(object),
+    }
 }
 
 /// The parts of an expression, to read.

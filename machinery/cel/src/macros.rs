@@ -3,11 +3,8 @@
 //!
 //! `optMap` and `optFlatMap` are the crate's; they bind their target to a variable, where cel-go repeats it. As it is
 //! priced by that, it is repeated here too ([`repeat_targets`]).
-//!
-//! The interpreter knows comprehensions of one variable. Those of two are checked as they are, and
-//! [lowered](crate::rewrite::lower) before they run.
 
-use crate::rewrite::children;
+use crate::walk::children;
 use cel::{
     DeclarationError, Env, IdedExpr,
     common::ast::{

@@ -1,17 +1,17 @@
 //! Expressions: compiled once per process, evaluated within a budget.
 
 use crate::{
-    Computed,
-    budget::{PURSE, Purse},
-    check,
+    Computed, check,
     library::{authz::Authorizer, env},
     macros::repeat_targets,
-    rewrite::{children, lower, measure, objects_as_maps, rewrite},
-    typing::{self, VariableType, errors},
-    value::{self, Owned, convert},
+    plan::{self, Node},
+    run::{Bound, Run},
+    typing::{self, Declarations, VariableType, checker::Checked, errors},
+    value::{Owned, convert},
+    walk::{children, measure},
 };
 use cel::{
-    Context, ExecutionError, IdedExpr, ParseErrors,
+    ExecutionError, IdedExpr, ParseErrors,
     common::{
         ast::SourceInfo,
         types::{CelBool, CelOptional, CelString},
@@ -21,11 +21,10 @@ use cel::{
 use freehold_machinery::{Value, schema::Schema};
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, LazyLock, Weak,
-        atomic::{AtomicI64, Ordering},
-    },
+    cell::Cell,
+    collections::{HashMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    sync::{Arc, LazyLock, Weak},
 };
 
 /// Characters that an expression may have.
@@ -36,27 +35,60 @@ const MAX_DEPTH: usize = 80;
 const MAX_NODES: usize = 20_000;
 /// The stack of the thread that parses. The parser goes as deep as the source is nested.
 const PARSER_STACK: usize = 256 << 20;
+/// An expression that is no longer, and has no more brackets and the like, is parsed where there is the stack of any thread.
+const SHORT: usize = 96;
+const FEW: usize = 4;
 /// What one evaluation may cost (`PerCallLimit` of Kubernetes).
-const PER_CALL: i64 = 1_000_000;
-
+const PER_CALL: u64 = 1_000_000;
 /// What the evaluations of one request may cost together (`RuntimeCELCostBudget` of Kubernetes).
-///
-/// A unit is about one step of the interpreter, or ten bytes of a string.
+const PER_REQUEST: u64 = 10_000_000;
+/// What the match conditions of one webhook or policy may cost together (`RuntimeCELCostBudgetMatchConditions`).
+const PER_CONDITIONS: u64 = 2_500_000;
+/// Evaluations that one budget allows, whatever they cost: constants cost nothing.
+const MAX_EVALUATIONS: u64 = 4_000_000;
+
+/// What the evaluations of one request may still cost together, in cel-go's units.
 #[derive(Debug)]
 pub struct Budget {
-    left: i64,
+    left: Cell<u64>,
+    evaluations: Cell<u64>,
+    is_spent: Cell<bool>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: 10_000_000 }
+        Self::of(PER_REQUEST)
     }
 }
 
 impl Budget {
+    /// The budget of match conditions.
+    pub fn of_conditions() -> Self {
+        Self::of(PER_CONDITIONS)
+    }
+
+    fn of(left: u64) -> Self {
+        Self { left: Cell::new(left), evaluations: Cell::new(MAX_EVALUATIONS), is_spent: Cell::new(false) }
+    }
+
     /// Whether nothing is left.
     pub fn is_spent(&self) -> bool {
-        self.left <= 0
+        self.is_spent.get() || self.left.get() == 0
+    }
+
+    /// What is left.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// Takes what an evaluation cost; whether that much was left.
+    fn spend(&self, cost: u64) -> bool {
+        let enough = cost <= self.left.get() && self.evaluations.get() > 0 && !self.is_spent.get();
+        self.left.set(self.left.get().saturating_sub(cost));
+        self.evaluations.set(self.evaluations.get().saturating_sub(1));
+        self.is_spent.set(!enough);
+        enough
     }
 }
 
@@ -86,7 +118,6 @@ pub enum EvalError {
 }
 
 /// What an expression can name.
-#[derive(Debug)]
 pub enum Variable<'a> {
     /// JSON, as its schema sees it.
     Json(&'a Value, Option<&'a Schema>),
@@ -94,17 +125,20 @@ pub enum Variable<'a> {
     Optional(Option<&'a Value>, Option<&'a Schema>),
     /// What another expression gave.
     Computed(&'a Computed),
-    /// An object of what other expressions gave (`variables` of an admission policy).
-    Fields(&'a [(String, Computed)]),
+    /// Fields that are computed when an expression reads them (`variables` of an admission policy). An error is one of
+    /// the expression, in these words.
+    Lazy(&'a dyn Fn(&str) -> Result<Computed, String>),
     /// The authorizer of an admission policy.
     Authorizer(&'a Authorizer),
 }
 
 /// A compiled expression.
 pub struct Program {
-    expr: IdedExpr,
+    plan: Node,
     source: Box<str>,
     identifiers: Vec<String>,
+    fields: Vec<(Box<str>, Box<str>)>,
+    levels: usize,
 }
 
 impl std::fmt::Debug for Program {
@@ -113,7 +147,9 @@ impl std::fmt::Debug for Program {
     }
 }
 
-type Known = HashMap<(String, Dialect), Weak<Program>>;
+/// A text, its dialect, and the overloads that its calls mean.
+type Meaning = (String, Dialect, u64);
+type Known = HashMap<Meaning, Weak<Program>>;
 
 /// What an expression may be made of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -128,12 +164,22 @@ pub(crate) enum Dialect {
 static COMPILED: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 impl Program {
-    /// Compiles an expression, or finds it among those that are in use somewhere.
+    /// Compiles an expression over values of which nothing is known, or finds it among those that are in use somewhere.
     ///
     /// # Errors
     /// Broken syntax, unknown functions, and expressions that are too long or too deep.
     pub fn compile(source: &str) -> Result<Arc<Self>, CompileError> {
-        Self::find_or_parse(source, Dialect::Plain)
+        Self::typed(source, &[])
+    }
+
+    /// Compiles an expression whose variables are of these types, or finds it: what it costs depends on what the types
+    /// leave of the overloads that it can mean. Variables that are not given are of any type. Types that don't fit are no
+    /// error here, see [`type_of`](crate::type_of).
+    ///
+    /// # Errors
+    /// See [`compile`](Self::compile).
+    pub fn typed(source: &str, variables: &[(&str, VariableType)]) -> Result<Arc<Self>, CompileError> {
+        Self::make(Parsed::read(source)?, variables, Dialect::Plain)
     }
 
     /// Compiles a mutation of an admission policy, in which objects are written with the names of their types
@@ -141,42 +187,50 @@ impl Program {
     ///
     /// # Errors
     /// See [`compile`](Self::compile); also types with other names.
-    pub fn compile_mutation(source: &str) -> Result<Arc<Self>, CompileError> {
-        Self::find_or_parse(source, Dialect::Mutation)
-    }
-
-    fn find_or_parse(source: &str, dialect: Dialect) -> Result<Arc<Self>, CompileError> {
-        let key = (source.to_owned(), dialect);
-        if let Some(known) = COMPILED.lock().get(&key).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        let program = Arc::new(Self::parse(source, dialect)?);
-        Ok(keep(key, program))
-    }
-
-    fn parse(source: &str, dialect: Dialect) -> Result<Self, CompileError> {
-        Self::make(Parsed::read(source)?, dialect)
+    pub fn mutation(source: &str, variables: &[(&str, VariableType)]) -> Result<Arc<Self>, CompileError> {
+        Self::make(Parsed::read(source)?, variables, Dialect::Mutation)
     }
 
     /// What was parsed, in the form in which it runs.
-    fn make(mut parsed: Parsed, dialect: Dialect) -> Result<Self, CompileError> {
+    fn make(
+        mut parsed: Parsed,
+        variables: &[(&str, VariableType)],
+        dialect: Dialect,
+    ) -> Result<Arc<Self>, CompileError> {
         let identifiers = check::identifiers(&mut parsed.expr);
         if let Some((id, name)) = check::unknown_function(&parsed.expr) {
             return Err(parsed.complain(vec![(id, undeclared(&name))]));
         }
-        if dialect == Dialect::Mutation
-            && let Err((id, name)) = objects_as_maps(&mut parsed.expr)
-        {
-            return Err(parsed.complain(vec![(id, undeclared(&name))]));
+        let is_free = |name: &&String| {
+            !name.starts_with('@')
+                && Declarations::all().name(name).is_none()
+                && !variables.iter().any(|(known, _)| known == name)
+        };
+        let free = identifiers.iter().filter(is_free).map(|name| (name.as_str(), VariableType::Dyn));
+        let variables: Vec<(&str, VariableType)> = variables.iter().cloned().chain(free).collect();
+        let checked = typing::check_leniently(&parsed, &variables, dialect);
+        let key = (parsed.source.source.clone(), dialect, meaning(&checked));
+        if let Some(known) = COMPILED.lock().get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
         }
-        lower(&mut parsed.expr);
-        rewrite(&mut parsed.expr);
-        Ok(Self { expr: parsed.expr, source: parsed.source.source.into(), identifiers })
+        if let (Dialect::Plain, Some(id)) = (dialect, check::object(&parsed.expr)) {
+            return Err(parsed.complain(vec![(id.0, undeclared(id.1))]));
+        }
+        let plan = plan::plan(&parsed.expr, &checked)
+            .map_err(|(id, name)| parsed.complain(vec![(id, undeclared(&name))]))?;
+        let fields = check::fields(&parsed.expr);
+        let (source, levels) = (key.0.as_str().into(), parsed.levels);
+        Ok(keep(key, Arc::new(Self { plan, source, identifiers, fields, levels })))
     }
 
     /// The fields that the expression reads of a variable, by their names.
     pub fn fields_of(&self, variable: &str) -> Vec<&str> {
-        check::fields_of(&self.expr, variable)
+        self.fields.iter().filter(|(name, _)| **name == *variable).map(|(_, field)| &**field).collect()
+    }
+
+    /// How many levels the expression has: it is walked recursively when it runs.
+    pub fn levels(&self) -> usize {
+        self.levels
     }
 
     /// Whether the expression names a variable.
@@ -204,12 +258,8 @@ impl Program {
     ///
     /// # Errors
     /// See [`EvalError`].
-    pub fn is_true(
-        &self,
-        variables: &[(&str, Variable<'_>)],
-        budget: &mut Budget,
-    ) -> Result<bool, EvalError> {
-        let converted = variables.iter().map(|(name, value)| (*name, value.to_val()));
+    pub fn is_true(&self, variables: &[(&str, Variable<'_>)], budget: &Budget) -> Result<bool, EvalError> {
+        let converted = variables.iter().map(|(name, value)| (*name, value.bound()));
         self.run(converted, budget, |value| value.downcast_ref::<CelBool>().is_some_and(|b| *b.inner()))
     }
 
@@ -220,9 +270,9 @@ impl Program {
     pub fn text(
         &self,
         variables: &[(&str, Variable<'_>)],
-        budget: &mut Budget,
+        budget: &Budget,
     ) -> Result<Option<String>, EvalError> {
-        let converted = variables.iter().map(|(name, value)| (*name, value.to_val()));
+        let converted = variables.iter().map(|(name, value)| (*name, value.bound()));
         self.run(converted, budget, |value| {
             value.downcast_ref::<CelString<'_>>().map(|s| s.inner().to_owned())
         })
@@ -232,42 +282,46 @@ impl Program {
     ///
     /// # Errors
     /// See [`EvalError`].
-    pub fn value(
-        &self,
-        variables: &[(&str, Variable<'_>)],
-        budget: &mut Budget,
-    ) -> Result<Computed, EvalError> {
-        let converted = variables.iter().map(|(name, value)| (*name, value.to_val()));
+    pub fn value(&self, variables: &[(&str, Variable<'_>)], budget: &Budget) -> Result<Computed, EvalError> {
+        let converted = variables.iter().map(|(name, value)| (*name, value.bound()));
         self.run(converted, budget, Computed::copy)
     }
 
     /// Evaluates with values that are converted already.
     pub(crate) fn run<'a, T>(
         &self,
-        variables: impl Iterator<Item = (&'a str, Owned)>,
-        budget: &mut Budget,
+        variables: impl Iterator<Item = (&'a str, Bound<'a>)>,
+        budget: &Budget,
         read: impl FnOnce(&dyn Val) -> T,
     ) -> Result<T, EvalError> {
-        if budget.is_spent() {
-            return Err(EvalError::BudgetSpent);
-        }
-        let allowed = PER_CALL.min(budget.left);
-        let purse = Purse(Arc::new(AtomicI64::new(allowed)));
-        let mut context = Context::with_env(env().clone());
-        context.add_variable_as_val(PURSE, Box::new(purse.clone()));
-        for (name, value) in variables {
-            context.add_variable_as_val(name, value);
-        }
-        let result = cel::Value::resolve_val(&self.expr, &context).map(|value| read(value.as_ref()));
-        let left = purse.0.load(Ordering::Relaxed);
-        // Each evaluation costs something, so that a great many cheap ones end too.
-        budget.left -= allowed.saturating_sub(left).clamp(1, allowed);
-        match left {
-            left if left < 0 && allowed < PER_CALL => Err(EvalError::BudgetSpent),
-            left if left < 0 => Err(EvalError::CallLimit),
-            _ => result.map_err(|e| explain(&e)),
+        let run = Run::new(variables.collect(), PER_CALL.min(budget.left.get()));
+        let result = run.whole(&self.plan).map(|value| read(value.as_ref()));
+        match budget.spend(run.cost()) {
+            false => Err(EvalError::BudgetSpent),
+            true if run.is_exceeded() => Err(EvalError::CallLimit),
+            true => result.map_err(|e| explain(&e)),
         }
     }
+}
+
+#[cfg(test)]
+impl Program {
+    /// Whether it is true, and what that costs without a limit.
+    pub(crate) fn observe(&self, variables: Vec<(&str, Bound<'_>)>) -> (Result<bool, EvalError>, u64) {
+        let run = Run::new(variables, u64::MAX);
+        let result =
+            run.whole(&self.plan).map(|value| value.downcast_ref::<CelBool>().is_some_and(|b| *b.inner()));
+        (result.map_err(|e| explain(&e)), run.cost())
+    }
+}
+
+/// What the calls of an expression mean, as one number.
+fn meaning(checked: &Checked) -> u64 {
+    let mut calls: Vec<_> = checked.calls.iter().map(|(id, call)| (id, &call.overloads)).collect();
+    calls.sort_unstable();
+    let mut hasher = DefaultHasher::new();
+    calls.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn undeclared(name: &str) -> String {
@@ -275,7 +329,7 @@ fn undeclared(name: &str) -> String {
 }
 
 /// Keeps a program for others of the same text.
-fn keep(key: (String, Dialect), program: Arc<Program>) -> Arc<Program> {
+fn keep(key: Meaning, program: Arc<Program>) -> Arc<Program> {
     let mut compiled = COMPILED.lock();
     if compiled.len() >= 1024 && compiled.len() == compiled.capacity() {
         compiled.retain(|_, program| program.strong_count() > 0);
@@ -288,6 +342,7 @@ fn keep(key: (String, Dialect), program: Arc<Program>) -> Arc<Program> {
 pub(crate) struct Parsed {
     pub(crate) expr: IdedExpr,
     source: SourceInfo,
+    levels: usize,
 }
 
 impl Parsed {
@@ -301,6 +356,11 @@ impl Parsed {
             return Err(CompileError(format!(
                 "compilation failed: ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE}"
             )));
+        }
+        // A thread costs more than a short expression does.
+        let deeper = source.bytes().filter(|byte| b"([{!-?".contains(byte));
+        if source.len() <= SHORT && deeper.count() <= FEW {
+            return parse_and_measure(source);
         }
         let (text, thread) = (source.to_owned(), std::thread::Builder::new().stack_size(PARSER_STACK));
         let worker = thread.spawn(move || parse_and_measure(&text));
@@ -332,7 +392,7 @@ fn parse_and_measure(text: &str) -> Result<Parsed, CompileError> {
             "compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded".to_owned(),
         ));
     }
-    Ok(Parsed { expr, source })
+    Ok(Parsed { expr, source, levels: depth })
 }
 
 fn largest_id(expr: &mut IdedExpr) -> u64 {
@@ -347,23 +407,30 @@ fn syntax(text: &str, errors: &ParseErrors) -> CompileError {
             // The name is complained about, not the dot before it.
             column += 1;
         }
-        (line, column, error.msg.clone())
+        let message = match error.msg.as_str() {
+            msg if msg.starts_with("invalid string literal: InvalidUnicode") => "invalid unicode code point",
+            msg if msg.starts_with("invalid string literal") || msg.starts_with("invalid bytes literal") => {
+                "unable to unescape string"
+            }
+            msg => msg,
+        };
+        (line, column, message.to_owned())
     });
     CompileError(format!("compilation failed: {}", errors::show(text, placed.collect())))
 }
 
-impl Variable<'_> {
-    fn to_val(&self) -> Owned {
-        match self {
+impl<'a> Variable<'a> {
+    fn bound(&self) -> Bound<'a> {
+        Bound::Value(match self {
             Self::Json(value, schema) => convert(value, *schema),
             Self::Optional(value, schema) => optional(value.map(|v| convert(v, *schema))),
             Self::Computed(value) => value.0.clone_as_boxed(),
-            Self::Fields(fields) => {
-                let fields = fields.iter().map(|(name, value)| (name.clone(), value.0.clone_as_boxed()));
-                Box::new(value::Map::of(fields))
+            Self::Lazy(fields) => {
+                let fields = *fields;
+                return Bound::Lazy(fields);
             }
             Self::Authorizer(authorizer) => Box::new(authorizer.value()),
-        }
+        })
     }
 }
 
@@ -372,8 +439,17 @@ pub(crate) fn optional(value: Option<Owned>) -> Owned {
     Box::new(value.map_or_else(CelOptional::none, CelOptional::of))
 }
 
+fn overflow(left: &cel::Value, right: &cel::Value) -> &'static str {
+    let either = |is: fn(&cel::Value) -> bool| is(left) || is(right);
+    match () {
+        () if either(|v| matches!(v, cel::Value::Timestamp(_))) => "timestamp overflow",
+        () if either(|v| matches!(v, cel::Value::UInt(_))) => "unsigned integer overflow",
+        () => "integer overflow",
+    }
+}
+
 /// An error of the interpreter, in the words of cel-go.
-fn explain(error: &ExecutionError) -> EvalError {
+pub(crate) fn explain(error: &ExecutionError) -> EvalError {
     let number = |v: &cel::Value| match v {
         cel::Value::Int(i) => i.to_string(),
         cel::Value::UInt(u) => u.to_string(),
@@ -389,8 +465,14 @@ fn explain(error: &ExecutionError) -> EvalError {
         ExecutionError::IndexOutOfBounds(at) => format!("index out of bounds: {}", number(at)),
         ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
-        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
-        ExecutionError::FunctionError { message, .. } => message.clone(),
+        ExecutionError::Overflow(_, left, right) => overflow(left, right).to_owned(),
+        ExecutionError::FunctionError { function, message } if message.starts_with("string parse error") => {
+            format!("type conversion error from 'string' to '{function}'")
+        }
+        ExecutionError::FunctionError { message, .. } => match message.strip_prefix("Type conversion") {
+            Some(rest) => format!("type conversion{rest}"),
+            None => message.clone(),
+        },
         other => other.to_string(),
     })
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 fn eval(source: &str, this: &Value) -> Result<bool, String> {
     let program = Program::compile(source).map_err(|e| e.0)?;
     let variables = [("self", Variable::Json(this, None))];
-    program.is_true(&variables, &mut Budget::default()).map_err(|e| format!("{e:?}"))
+    program.is_true(&variables, &Budget::default()).map_err(|e| format!("{e:?}"))
 }
 
 #[test]
@@ -106,6 +106,7 @@ fn names_that_nothing_declares_are_found() {
     );
 }
 
+/// Of values of which nothing is known, cel-go counts less than it takes; the rest is limited here.
 #[test]
 fn an_expression_that_costs_too_much_is_cut_off() {
     let items: Vec<i64> = (0..400).collect();
@@ -128,10 +129,10 @@ fn an_expression_that_costs_too_much_is_cut_off() {
 fn the_budget_of_a_request_is_shared() {
     let this = json!((0..200).collect::<Vec<i64>>());
     let program = Program::compile("self.all(a, self.all(b, a + b >= 0))").unwrap();
-    let mut budget = Budget::default();
-    let mut results =
-        (0..200).map(|_| program.is_true(&[("self", Variable::Json(&this, None))], &mut budget));
+    let budget = Budget::default();
+    let mut results = (0..200).map(|_| program.is_true(&[("self", Variable::Json(&this, None))], &budget));
     assert_eq!(results.next(), Some(Ok(true)));
+    assert!(budget.left() < 9_900_000);
     assert!(results.any(|r| r == Err(EvalError::BudgetSpent)));
 }
 
@@ -165,7 +166,7 @@ fn an_expression_may_be_as_deep_as_is_allowed() {
 #[test]
 fn a_value_of_one_expression_is_read_by_another_and_as_json() {
     let value = |source: &str, variables: &[(&str, Variable<'_>)]| {
-        Program::compile_mutation(source).unwrap().value(variables, &mut Budget::default()).unwrap()
+        Program::mutation(source, &[]).unwrap().value(variables, &Budget::default()).unwrap()
     };
     let object = json!({"l": [1, 2], "n": {"x-y": "z"}});
     let this = [("self", Variable::Json(&object, None))];
@@ -176,6 +177,10 @@ fn a_value_of_one_expression_is_read_by_another_and_as_json() {
         (
             "Object{spec: Object.spec{replicas: self.l[0], __namespace__: 'a'}}",
             json!({"spec": {"replicas": 1, "namespace": "a"}}),
+        ),
+        (
+            "[JSONPatch{op: 'test', path: '/a/' + jsonpatch.escapeKey('b.io/c~d')}]",
+            json!([{"op": "test", "path": "/a/b.io~1c~0d"}]),
         ),
         ("[JSONPatch{op: 'remove', path: '/a'}]", json!([{"op": "remove", "path": "/a"}])),
         (
@@ -189,9 +194,13 @@ fn a_value_of_one_expression_is_read_by_another_and_as_json() {
         [("size".to_owned(), value("quantity('1Gi')", &[])), ("list".to_owned(), value("[3, 4]", &[]))];
     let program = Program::compile("vars.size.isGreaterThan(quantity('1M')) && vars.list[1] == 4").unwrap();
     assert_eq!(program.fields_of("vars"), ["list", "size"]);
-    let result = program.value(&[("vars", Variable::Fields(&fields))], &mut Budget::default()).unwrap();
+    let read = |name: &str| {
+        let found = fields.iter().find(|(own, _)| own == name);
+        found.map(|(_, value)| value.clone()).ok_or_else(|| format!("no {name}"))
+    };
+    let result = program.value(&[("vars", Variable::Lazy(&read))], &Budget::default()).unwrap();
     assert_eq!(result.as_bool(), Some(true));
-    assert!(Program::compile_mutation("Other{a: 1}").is_err());
+    assert!(Program::mutation("Other{a: 1}", &[]).is_err());
 }
 
 /// Each function that the checker declares is there when an expression runs, apart from the authorizer's, which need one.
@@ -238,6 +247,8 @@ fn every_declared_function_can_be_called() {
             overloads.iter().filter(|o| !o.args.iter().any(|a| a.to_string().contains("authorization")))
         {
             let args: Vec<&str> = overload.args.iter().map(|a| value(&a.to_string())).collect();
+            // A text that is no address has no overload.
+            let args = if name == "containsIP" { vec![args[0], "'1.1.1.1'"] } else { args };
             let call = match args.split_first() {
                 Some((target, rest)) if overload.is_member => format!("{target}.{name}({})", rest.join(", ")),
                 _ => format!("{name}({})", args.join(", ")),
@@ -249,7 +260,7 @@ fn every_declared_function_can_be_called() {
                     continue;
                 }
             };
-            match program.value(&[], &mut Budget::default()) {
+            match program.value(&[], &Budget::default()) {
                 Err(EvalError::NoOverload) => missing.push(call),
                 Err(EvalError::Failed(e)) if e.contains("no such") || e.contains("ndeclared") => {
                     missing.push(format!("{call}: {e}"));

@@ -11,7 +11,11 @@ pub use check::check_crd;
 #[cfg(test)]
 pub(crate) use check::compile;
 
-use crate::program::{Budget, Program};
+use crate::{
+    escape::escape,
+    program::{Budget, Program},
+    typing::{Seen, VariableType, decl::Decl},
+};
 use freehold_machinery::{
     ResourceType, Value,
     schema::{Rule, Schema},
@@ -60,7 +64,7 @@ impl Rules {
     /// Each rule that can't be compiled, with what is wrong about it.
     pub fn compile(schema: &Arc<Schema>) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let root = node(schema, &mut errors);
+        let root = node(schema, None, true, &mut errors);
         if errors.is_empty() { Ok(Self { root }) } else { Err(errors) }
     }
 
@@ -91,11 +95,21 @@ impl Rules {
 
     /// The rules that an object breaks. `old` is what it replaces.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let Some(root) = &self.root else { return Vec::new() };
-        let mut run =
-            Run { path: String::new(), budget: Budget::default(), errors: Vec::new(), stopped: false };
+        self.validate_update(new, old).0
+    }
+
+    /// The rules that an object breaks, and besides those that what did not change of `old` broke before.
+    pub fn validate_update(&self, new: &Value, old: Option<&Value>) -> (Vec<FieldError>, Vec<FieldError>) {
+        let Some(root) = &self.root else { return (Vec::new(), Vec::new()) };
+        let mut run = Run {
+            path: String::new(),
+            budget: Budget::default(),
+            errors: Vec::new(),
+            tolerated: Vec::new(),
+            stopped: false,
+        };
         run.node(root, Place::whole(new, old));
-        run.errors
+        (run.errors, run.tolerated)
     }
 }
 
@@ -108,31 +122,47 @@ pub fn blocked_by(errors: &[FieldError]) -> Option<FieldError> {
     errors.iter().any(blocks).then(|| FieldError::invalid("<nil>", Value::Null, detail))
 }
 
-/// The rules of a schema and of what is in it.
-fn node(schema: &Arc<Schema>, errors: &mut Vec<FieldError>) -> Option<Node> {
+/// The rules of a schema and of what is in it. `decl` is the schema as CEL sees it, where something around it has rules.
+fn node(
+    schema: &Arc<Schema>,
+    mut decl: Option<Arc<Decl>>,
+    is_root: bool,
+    errors: &mut Vec<FieldError>,
+) -> Option<Node> {
+    if decl.is_none() && !schema.rules.is_empty() {
+        decl = Decl::of(schema, is_root || schema.embedded_resource);
+    }
     let mut rules = Vec::new();
     for rule in schema.rules.iter().filter(|rule| !rule.rule.trim().is_empty()) {
-        match program(rule) {
+        match program(rule, decl.as_ref()) {
             Ok(compiled) => rules.push(compiled),
             Err(e) => {
                 errors.push(FieldError::invalid("<nil>", Value::Null, format!("rule compile error: {e}")))
             }
         }
     }
-    let fields: Vec<(Box<str>, Node)> = schema
-        .properties
-        .iter()
-        .filter_map(|(name, child)| Some((name.clone(), node(child, errors)?)))
-        .collect();
-    let items = schema.items.as_ref().and_then(|child| node(child, errors)).map(Box::new);
-    let additional = schema.additional.as_ref().and_then(|child| node(child, errors)).map(Box::new);
+    let mut fields: Vec<(Box<str>, Node)> = Vec::new();
+    for (name, child) in &schema.properties {
+        let inner = decl.as_ref().and_then(|decl| decl.field(&escape(name)?).cloned());
+        fields.extend(node(child, inner, false, errors).map(|node| (name.clone(), node)));
+    }
+    let element = || decl.as_ref().and_then(|decl| decl.element().cloned());
+    let items = schema.items.as_ref().and_then(|child| node(child, element(), false, errors)).map(Box::new);
+    let additional =
+        schema.additional.as_ref().and_then(|child| node(child, element(), false, errors)).map(Box::new);
     let empty = rules.is_empty() && fields.is_empty() && items.is_none() && additional.is_none();
     (!empty).then(|| Node { schema: schema.clone(), rules, fields, items, additional })
 }
 
-fn program(rule: &Rule) -> Result<Compiled, crate::CompileError> {
-    let program = Program::compile(&rule.rule)?;
-    let message = rule.message_expression.as_deref().map(Program::compile).transpose()?;
+fn program(rule: &Rule, decl: Option<&Arc<Decl>>) -> Result<Compiled, crate::CompileError> {
+    let seen = decl.map_or(VariableType::Dyn, |decl| VariableType::Schema(Seen::of(decl.clone())));
+    let old = match rule.optional_old_self == Some(true) {
+        true => VariableType::Optional(Box::new(seen.clone())),
+        false => seen.clone(),
+    };
+    let variables = [("self", seen), ("oldSelf", old)];
+    let program = Program::typed(&rule.rule, &variables)?;
+    let message = rule.message_expression.as_deref().map(|m| Program::typed(m, &variables)).transpose()?;
     let uses_old = program.uses("oldSelf");
     let field = rule.field_path.as_deref().map(normalize).unwrap_or_default();
     Ok(Compiled { rule: rule.clone(), program, message, uses_old, field })

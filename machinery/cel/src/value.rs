@@ -5,13 +5,14 @@
 //! list of type `set` is equal to one with the same items in another order.
 
 use crate::{escape::escape, library};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cel::{
     ExecutionError,
     common::{
         traits::{Adder, Container, Indexer, Iterable, Iterator as ValIterator, Sizer, Zeroer},
         types::{
-            CelBool, CelDouble, CelInt, CelList, CelNull, CelString, Kind as CelKind, LIST_TYPE, MAP_TYPE,
-            Type,
+            CelBool, CelBytes, CelDouble, CelInt, CelList, CelNull, CelString, CelUInt, Kind as CelKind,
+            LIST_TYPE, MAP_TYPE, Type,
         },
         value::{CowVal, StaticVal, Val},
     },
@@ -60,6 +61,10 @@ fn number(number: &serde_json::Number, schema: Option<&Schema>) -> Owned {
 fn string(text: &str, schema: Option<&Schema>) -> Owned {
     let plain = || -> Owned { Box::new(CelString::from(text.to_owned())) };
     let format = schema.filter(|s| s.kind == Some(Kind::String)).and_then(|s| s.format.as_deref());
+    if let Some("byte") = format {
+        let decoded = STANDARD.decode(text).map(|bytes| -> Owned { Box::new(CelBytes::from(bytes)) });
+        return decoded.unwrap_or_else(|_| plain());
+    }
     let (function, text) = match format {
         Some("date-time" | "datetime") => ("timestamp", text.to_owned()),
         Some("date") => ("timestamp", format!("{text}T00:00:00Z")),
@@ -74,6 +79,10 @@ fn object(map: &freehold_machinery::Map, schema: Option<&Schema>) -> Map {
     for (name, value) in map {
         let property = schema.and_then(|s| s.properties.get(name.as_str()));
         let is_map = schema.is_none_or(|s| s.additional.is_some() && property.is_none());
+        // A field that is null is not there.
+        if value.is_null() && schema.is_some_and(|s| !s.properties.is_empty()) {
+            continue;
+        }
         let child = property.or_else(|| schema.and_then(|s| s.additional.as_ref())).map(|s| &**s);
         let key = match is_map {
             true => name.clone(),
@@ -85,7 +94,7 @@ fn object(map: &freehold_machinery::Map, schema: Option<&Schema>) -> Map {
         fields.push((CelString::from(key), convert(value, child)));
     }
     fields.sort_by(|a, b| a.0.inner().cmp(b.0.inner()));
-    Map { fields: Arc::new(fields) }
+    Map { fields: Arc::new(fields), size: map.len() }
 }
 
 /// Whether two values are equal, whatever types of lists and maps they are.
@@ -130,6 +139,9 @@ pub(crate) fn elements<'v>(value: &(dyn Val + 'v)) -> Vec<Box<dyn Val + 'v>> {
 fn index(idx: &dyn Val) -> Option<i64> {
     if let Some(int) = idx.downcast_ref::<CelInt>() {
         return Some(*int.inner());
+    }
+    if let Some(uint) = idx.downcast_ref::<CelUInt>() {
+        return i64::try_from(*uint.inner()).ok();
     }
     let double = *idx.downcast_ref::<CelDouble>()?.inner();
     (double.fract() == 0.0).then_some(double as i64)
@@ -310,6 +322,8 @@ impl Zeroer for List {
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
     fields: Arc<Vec<(CelString<'static>, Owned)>>,
+    /// With the fields that are null.
+    size: usize,
 }
 
 impl Map {
@@ -317,7 +331,7 @@ impl Map {
     pub(crate) fn of(fields: impl Iterator<Item = (String, Owned)>) -> Self {
         let mut fields: Vec<_> = fields.map(|(name, value)| (CelString::from(name), value)).collect();
         fields.sort_by(|a, b| a.0.inner().cmp(b.0.inner()));
-        Self { fields: Arc::new(fields) }
+        Self { size: fields.len(), fields: Arc::new(fields) }
     }
 
     /// The value of a field, by its name in CEL.
@@ -428,7 +442,7 @@ impl<'b, 'v> ValIterator<'b, 'v> for Keys<'b> {
 
 impl Sizer for Map {
     fn size(&self) -> CelInt {
-        (self.fields.len() as i64).into()
+        (self.size as i64).into()
     }
 }
 

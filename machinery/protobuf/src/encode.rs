@@ -28,10 +28,13 @@ pub struct Kind {
     message: &'static Message,
 }
 
-/// Writes an object of a built-in kind, or a list of them; `None` for a kind that has no message.
+/// Writes an object of a built-in kind, or a list of them; `None` for a kind that has no message. Some documents of
+/// discovery have no version.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |field: &str| object.get(field).and_then(Value::as_str);
-    Kind::of(text("apiVersion")?, text("kind")?)?.encode(object.to_string().as_bytes()).ok()
+    Kind::of(text("apiVersion").unwrap_or_default(), text("kind")?)?
+        .encode(object.to_string().as_bytes())
+        .ok()
 }
 
 impl Kind {

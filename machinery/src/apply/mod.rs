@@ -94,6 +94,14 @@ pub fn compare(old: &Value, new: &Value, schema: Option<&Schema>) -> Comparison 
     typed::differences(old, new, Shape::Root(schema))
 }
 
+/// Checks that a configuration fits its schema and has no item of a list twice.
+///
+/// # Errors
+/// All that is wrong, in the words of structured-merge-diff: `.spec.replica: field not declared in schema`.
+pub fn check(config: &Value, schema: Option<&Schema>) -> Result<(), String> {
+    validate::check(config, Shape::Root(schema))
+}
+
 /// Merges `config` into `live`, without regard to owners.
 pub fn merge(live: &Value, config: &Value, schema: Option<&Schema>) -> Result<Value> {
     let mut merged = live.clone();
@@ -248,8 +256,10 @@ fn prune(merged: Value, managed: &Managed, manager: &Manager, before: &FieldSet,
 pub fn update(live: Option<&Value>, new: &mut Value, options: &Options<'_>) {
     let shape = Shape::Root(options.schema);
     let given = take_managed_fields(new);
-    // Whose items can't be told apart is not tracked.
-    if validate::lacks_keys(new, shape) {
+    // Whose items can't be told apart is not tracked, nor what does not fit its schema, as custom resources of another
+    // version may not.
+    let custom = options.schema.is_some_and(|schema| schema.go.is_none());
+    if validate::lacks_keys(new, shape) || custom && validate::misfits(new, shape) {
         return;
     }
     let before = live.and_then(meta::metadata).and_then(|m| m.get("managedFields"));

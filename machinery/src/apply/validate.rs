@@ -36,6 +36,19 @@ pub(super) fn lacks_keys(value: &Value, shape: Shape<'_>) -> bool {
     }
 }
 
+/// Whether something in it is of another type than its schema says.
+pub(super) fn misfits(value: &Value, shape: Shape<'_>) -> bool {
+    match (shape.form(Some(value)), value) {
+        (_, Value::Null) => false,
+        (Form::Map(form), Value::Object(map)) => {
+            map.iter().any(|(name, value)| form.child(name).is_some_and(|shape| misfits(value, shape)))
+        }
+        (Form::List(form), Value::Array(items)) => items.iter().any(|item| misfits(item, form.items)),
+        (Form::Map(_) | Form::List(_), _) => true,
+        (Form::Scalar(scalar), _) => misfit(scalar, value).is_some(),
+    }
+}
+
 fn walk(value: &Value, shape: Shape<'_>, path: &mut Vec<PathElement>, errors: &mut Vec<String>) {
     if value.is_null() || errors.len() >= MAX_ERRORS {
         return;

@@ -4,7 +4,7 @@ use super::{flag, given, list, text};
 use crate::{
     Map, Value,
     schema::{self, Schema, structural},
-    status::FieldError,
+    status::{FieldError, FieldErrorKind},
 };
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -38,8 +38,31 @@ const NOT_AT_ROOT: [&str; 21] = [
     "x-kubernetes-map-type",
 ];
 
+/// Bytes of the paths of all that is in a schema: each error names one.
+const MAX_PATHS: usize = 64 << 20;
+
+/// The bytes of the paths of all values within a value, about.
+fn paths(value: &Value) -> usize {
+    let (mut bytes, mut open) = (0usize, vec![(value, 0usize)]);
+    while let Some((value, length)) = open.pop() {
+        bytes = bytes.saturating_add(length);
+        match value {
+            Value::Object(map) => {
+                open.extend(map.iter().map(|(name, value)| (value, length + name.len() + 1)))
+            }
+            Value::Array(list) => open.extend(list.iter().map(|value| (value, length + 4))),
+            _ => {}
+        }
+    }
+    bytes
+}
+
 /// Checks the schema of a version. `has_status`: the version has a status subresource.
 pub(super) fn check(schema: &Value, path: &str, has_status: bool) -> Vec<FieldError> {
+    if paths(schema) > MAX_PATHS {
+        let detail = "the names of its fields are too long for so many of them";
+        return vec![FieldError::new(FieldErrorKind::TooLong, path, detail)];
+    }
     let mut errors = Vec::new();
     if has_status {
         errors.extend(check_root(schema, path));
@@ -269,31 +292,36 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 
 fn list_map_keys(items: &Value, keys: &[Value], path: &str, errors: &mut Vec<FieldError>) {
     let at = format!("{path}.x-kubernetes-list-map-keys");
-    for (index, key) in keys.iter().filter_map(Value::as_str).enumerate() {
-        let field = items.get("properties").and_then(|p| p.get(key));
-        let inner = format!("{path}.items.properties[{key}]");
-        match field {
+    let names = || keys.iter().filter_map(Value::as_str).enumerate();
+    let field = |key: &str| items.get("properties").and_then(|properties| properties.get(key));
+    let inner = |key: &str| format!("{path}.items.properties[{key}]");
+    for (index, key) in names() {
+        match field(key) {
             None => {
                 let detail = "entries must all be names of item properties";
                 errors.push(FieldError::invalid(&at, keys.to_vec().into(), detail));
             }
             Some(field) if matches!(text(field, "type"), "array" | "object") => {
-                let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                errors.push(FieldError::invalid(format!("{inner}.type"), text(items, "type").into(), detail));
+                let (at, detail) = (
+                    format!("{}.type", inner(key)),
+                    "must be a scalar type if parent array's x-kubernetes-list-type is map",
+                );
+                errors.push(FieldError::invalid(at, text(items, "type").into(), detail));
             }
             Some(_) => {}
         }
         if keys[..index].iter().any(|k| k == key) {
             errors.push(FieldError::invalid(&at, keys.to_vec().into(), "must not contain duplicate entries"));
         }
-        let Some(field) = field else { continue };
+    }
+    for (key, field) in names().filter_map(|(_, key)| Some((key, field(key)?))) {
         if !list(items, "required").iter().any(|r| r == key) && given(field, "default").is_none() {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-            errors.push(FieldError::required(format!("{inner}.default"), detail));
+            errors.push(FieldError::required(format!("{}.default", inner(key)), detail));
         }
         if flag(field, "nullable") {
             let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            errors.push(FieldError::forbidden(format!("{inner}.nullable"), detail));
+            errors.push(FieldError::forbidden(format!("{}.nullable", inner(key)), detail));
         }
     }
 }

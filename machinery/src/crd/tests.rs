@@ -64,6 +64,19 @@ fn equal_types_have_equal_hashes() {
     assert_ne!(hash(&widget(good_schema())), hash(&other));
 }
 
+#[test]
+fn long_names_over_many_fields_are_refused_before_any_is_looked_at() {
+    let wrong: Value = (0..3_000).map(|n| (format!("p{n}"), json!({"type": "none"}))).collect();
+    let named = |length: usize| {
+        let long = json!({"n".repeat(length): {"type": "object", "properties": wrong}});
+        validate(&widget(json!({"type": "object", "properties": long})))
+    };
+    assert!(named(100).len() >= 3_000);
+    let errors = named(400_000);
+    let told: usize = errors.iter().map(|error| error.to_string().len()).sum();
+    assert!(!errors.is_empty() && told < 10_000, "{} errors, {told} bytes", errors.len());
+}
+
 /// Changes to a good CRD, and the errors that they bring.
 #[test]
 fn crds_are_refused_in_the_words_of_kubernetes() {

@@ -1,19 +1,19 @@
-//! Where a conversion webhook is: the checks of `k8s.io/apiserver/pkg/util/webhook`.
+//! Where a webhook is: the checks of `k8s.io/apiserver/pkg/util/webhook`.
 
 use super::text;
-use crate::{Value, names::dns1123_subdomain, status::FieldError};
+use crate::{Value, go, names::dns1123_subdomain, status::FieldError};
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// What is wrong about a webhook's URL.
-pub(super) fn check_url(url: &str, path: &str) -> Vec<FieldError> {
+/// What is wrong about a webhook's URL, which stands at a path.
+pub fn check_url(url: &str, path: &str) -> Vec<FieldError> {
     let invalid = |value: &str, detail: &str| FieldError::invalid(path, value.into(), detail);
     let (before, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let (before, query) = before.split_once('?').unwrap_or((before, ""));
-    if before.starts_with(':') {
-        let detail = format!("url must be a valid URL: parse \"{url}\": missing protocol scheme{FORM}");
+    if let Err(why) = go::url::parse_any(url) {
+        let detail = format!("url must be a valid URL: parse {}: {why}{FORM}", go::quote(before));
         return vec![FieldError::required(path, detail)];
     }
+    let (before, query) = before.split_once('?').unwrap_or((before, ""));
     let (scheme, rest) = before.split_once(':').unwrap_or(("", before));
     let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or(""));
     let (user, host) =

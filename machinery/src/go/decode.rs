@@ -110,10 +110,12 @@ impl<'a> Walk<'a> {
     fn field(&mut self, name: &'a str, field: &'a Value, schema: &Schema) -> Result<(), String> {
         if let Some(child) = schema.properties.get(name) {
             let outer = std::mem::replace(&mut self.owner, struct_name(schema));
+            let depth = self.path.len();
+            self.path.extend(embedded_struct(&self.owner, name));
             self.path.push(name);
             let done = self.node(field, child);
             if done.is_ok() {
-                self.path.pop();
+                self.path.truncate(depth);
                 self.owner = outer;
             }
             return done;
@@ -157,6 +159,26 @@ impl<'a> Walk<'a> {
             Err(DecodeError::InvalidPadding) => text.find('=').unwrap_or(text.len() / 4 * 4),
         };
         self.save(format!("illegal base64 data at input byte {at}"));
+    }
+}
+
+/// The struct through which another one has a field, which Go names on the way to it.
+fn embedded_struct(owner: &str, field: &str) -> Option<&'static str> {
+    match (owner, field) {
+        ("Volume", field) if field != "name" => Some("VolumeSource"),
+        ("EphemeralContainer", field) if field != "targetContainerName" => Some("EphemeralContainerCommon"),
+        ("Probe", "exec" | "grpc" | "httpGet" | "tcpSocket") => Some("ProbeHandler"),
+        (
+            "ConfigMapEnvSource"
+            | "ConfigMapKeySelector"
+            | "ConfigMapProjection"
+            | "ConfigMapVolumeSource"
+            | "SecretEnvSource"
+            | "SecretKeySelector"
+            | "SecretProjection",
+            "name",
+        ) => Some("LocalObjectReference"),
+        _ => None,
     }
 }
 

@@ -4,11 +4,13 @@
 //! struct, [`Structs`] prints a part of an object as messages of validation do, which know the structs inside the
 //! server and not the served JSON.
 
+pub mod address;
 mod decode;
 mod print;
 mod restore;
 mod syntax;
 mod time;
+pub mod url;
 
 pub use decode::{mismatch, object_meta_mismatch, word};
 pub use print::{Structs, unified_diff};
@@ -18,6 +20,24 @@ pub use syntax::{MAX_DEPTH, syntax_error};
 use crate::Value;
 use std::fmt::Write;
 
+/// Makes floating point numbers that are whole into integers, as Go writes them: `2.0` is stored as `2`.
+pub fn whole_numbers(value: &mut Value) {
+    /// Above that, floats have no place for all digits of an integer.
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or(f64::NAN);
+            let negative_zero = float == 0.0 && float.is_sign_negative();
+            if float.fract() == 0.0 && float.abs() <= EXACT && !negative_zero {
+                *value = (float as i64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
 /// A string as `%q` writes it.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -25,6 +45,11 @@ pub fn quote(text: &str) -> String {
     text.chars().for_each(|c| escape(c, &mut out));
     out.push('"');
     out
+}
+
+/// Characters that only say how others are shown.
+fn is_format(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
 fn escape(c: char, out: &mut String) {
@@ -44,7 +69,7 @@ fn escape(c: char, out: &mut String) {
     // Writing to a string does not fail.
     let _ = match (short, c) {
         ("", _) if code < 0x20 || code == 0x7f => write!(out, "\\x{code:02x}"),
-        ("", _) if c.is_control() || (c.is_whitespace() && c != ' ') || c == '\u{feff}' => {
+        ("", _) if c.is_control() || (c.is_whitespace() && c != ' ') || is_format(c) => {
             write!(out, "\\u{code:04x}")
         }
         ("", _) => write!(out, "{c}"),
@@ -73,6 +98,13 @@ fn escape_html(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn floats_that_are_whole_are_integers() {
+        let mut value = serde_json::json!([2.0, -3.0, 1.5, 1e300, {"a": 4e2}, "2.0", -0.0]);
+        whole_numbers(&mut value);
+        assert_eq!(value.to_string(), r#"[2,-3,1.5,1e+300,{"a":400},"2.0",-0.0]"#);
+    }
 
     #[test]
     fn strings_are_quoted_as_go_quotes_them() {

@@ -5,9 +5,14 @@ use crate::{
     GroupVersion, Map, Value,
     status::{FieldError, FieldErrorKind},
 };
+use std::collections::HashSet;
 
 /// Bytes of all annotations of an object, keys and values.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
+/// Controllers more than one that are complained about.
+const MAX_CONTROLLERS: usize = 8;
+/// Bytes of a manager's name, and characters of it that are looked at.
+const MANAGER_LIMIT: usize = 128;
 const IMMUTABLE: &str = "field is immutable";
 
 /// Checks `metadata` of an object that is about to be created, names having been generated already.
@@ -160,7 +165,7 @@ fn check_annotations(meta: &Map, path: &str) -> Vec<FieldError> {
 fn check_owners(meta: &Map, path: &str) -> Vec<FieldError> {
     let path = format!("{path}.ownerReferences");
     let mut errors = Vec::new();
-    let mut controller: Option<String> = None;
+    let (mut controller, mut more): (Option<String>, usize) = (None, 0);
     for owner in list(meta, "ownerReferences") {
         let empty = Map::new();
         let owner = owner.as_object().unwrap_or(&empty);
@@ -173,8 +178,12 @@ fn check_owners(meta: &Map, path: &str) -> Vec<FieldError> {
             let detail = format!(
                 "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
             );
-            let all = meta.get("ownerReferences").cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(&path, all, detail));
+            more += 1;
+            // Each shows all of them.
+            if more <= MAX_CONTROLLERS {
+                let all = meta.get("ownerReferences").cloned().unwrap_or_default();
+                errors.push(FieldError::invalid(&path, all, detail));
+            }
         } else {
             controller = Some(this);
         }
@@ -229,9 +238,9 @@ fn check_finalizers(meta: &Map, path: &str) -> Vec<FieldError> {
 }
 
 fn no_new_finalizers(new: &Map, old: &Map) -> Option<FieldError> {
-    let had = list(old, "finalizers");
+    let had: HashSet<Option<&str>> = list(old, "finalizers").iter().map(Value::as_str).collect();
     let mut extra: Vec<&str> =
-        list(new, "finalizers").iter().filter(|f| !had.contains(f)).filter_map(Value::as_str).collect();
+        list(new, "finalizers").iter().map(Value::as_str).filter(|f| !had.contains(f)).flatten().collect();
     extra.sort_unstable();
     extra.dedup();
     let quoted: Vec<String> = extra.iter().map(|f| format!("{f:?}")).collect();
@@ -267,10 +276,11 @@ fn check_managers(meta: &Map, path: &str) -> Vec<FieldError> {
 
 fn check_manager(manager: &str, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if manager.len() > 128 {
-        errors.push(FieldError::new(FieldErrorKind::TooLong, path, "may not be more than 128 bytes"));
+    if manager.len() > MANAGER_LIMIT {
+        let detail = format!("may not be more than {MANAGER_LIMIT} bytes");
+        errors.push(FieldError::new(FieldErrorKind::TooLong, path, detail));
     }
-    for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control()) {
+    for (at, c) in manager.char_indices().take(MANAGER_LIMIT).filter(|(_, c)| c.is_control()) {
         let detail = format!("invalid character U+{:04X} (at position {at})", c as u32);
         errors.push(FieldError::invalid(path, manager.into(), detail));
     }
@@ -324,6 +334,19 @@ mod tests {
             false,
         );
         assert_eq!(shown(&got), ["metadata.namespace: Forbidden: not allowed on this type"]);
+    }
+
+    #[test]
+    fn what_is_wrong_many_times_takes_no_more_than_what_is_sent() {
+        let owner = |n: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": format!("o{n}"), "uid": "u", "controller": true});
+        let managers = json!([{"manager": "\u{1}".repeat(100_000), "operation": "Update"}]);
+        let object = json!({"metadata": {
+            "name": "a", "ownerReferences": (0..20_000).map(owner).collect::<Vec<_>>(), "managedFields": managers,
+        }});
+        let errors = validate_metadata(&object, NameRule::default(), false);
+        assert_eq!(errors.len(), MAX_CONTROLLERS + 1 + MANAGER_LIMIT);
+        let status = crate::Status::invalid("", "Pod", "a", &errors);
+        assert!(status.message.ends_with("more]"), "{}", &status.message[status.message.len() - 100..]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{
     Value,
     status::{Result, Status},
 };
-use json_patch::{PatchOperation, jsonptr::Pointer, patch_unsafe};
+use json_patch::{PatchError, PatchErrorKind, PatchOperation, jsonptr::Pointer, patch_unsafe};
 
 /// The most operations that a JSON patch can have, as in kube-apiserver.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -19,14 +19,24 @@ pub const MAX_DEPTH: usize = 120;
 /// 400: not a patch; 413: more than [`MAX_OPERATIONS`]; 422: an operation can't be applied, a test fails, or the result
 /// would be larger than the limits allow.
 pub fn json(target: &Value, patch: &Value) -> Result<Value> {
+    json_where_tests_hold(target, patch)?.ok_or_else(rejected)
+}
+
+/// [`json`], with `None` where a `test` does not hold.
+///
+/// # Errors
+/// See [`json`].
+pub fn json_where_tests_hold(target: &Value, patch: &Value) -> Result<Option<Value>> {
     let operations = operations(patch)?;
     let mut session = Session { result: target.clone(), copied: 0, depth_bound: depth(target) };
     for operation in operations {
         // An operation of an unknown kind, or without a path, fails when it is applied, not when it is read.
         let operation = serde_json::from_value(operation.clone()).map_err(|_| rejected())?;
-        session.apply(operation)?;
+        if !session.apply(operation)? {
+            return Ok(None);
+        }
     }
-    Ok(session.result)
+    Ok(Some(session.result))
 }
 
 fn operations(patch: &Value) -> Result<&[Value]> {
@@ -54,7 +64,8 @@ struct Session {
 }
 
 impl Session {
-    fn apply(&mut self, operation: PatchOperation) -> Result<()> {
+    /// Gives whether it is no test that does not hold.
+    fn apply(&mut self, operation: PatchOperation) -> Result<bool> {
         self.count_copy(&operation)?;
         let placed = match &operation {
             PatchOperation::Add(op) => Some(depth(&op.value)),
@@ -66,17 +77,21 @@ impl Session {
             && test.value.is_null()
             && is_missing(&self.result, &test.path)
         {
-            return Ok(());
+            return Ok(true);
         }
         let operation = added_where_absent(operation, &self.result);
         let at = operation.path().count();
-        patch_unsafe(&mut self.result, &[operation]).map_err(|_| rejected())?;
-        let Some(placed) = placed else { return Ok(()) };
+        match patch_unsafe(&mut self.result, &[operation]) {
+            Ok(()) => {}
+            Err(PatchError { kind: PatchErrorKind::TestFailed, .. }) => return Ok(false),
+            Err(_) => return Err(rejected()),
+        }
+        let Some(placed) = placed else { return Ok(true) };
         self.depth_bound = self.depth_bound.max(at + placed);
         if self.depth_bound > MAX_DEPTH {
             self.depth_bound = depth(&self.result);
         }
-        if self.depth_bound > MAX_DEPTH { Err(rejected()) } else { Ok(()) }
+        if self.depth_bound > MAX_DEPTH { Err(rejected()) } else { Ok(true) }
     }
 
     fn count_copy(&mut self, operation: &PatchOperation) -> Result<()> {

@@ -9,7 +9,7 @@ mod list;
 mod merge;
 mod strategic;
 
-pub use json::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_OPERATIONS, json};
+pub use json::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_OPERATIONS, json, json_where_tests_hold};
 pub use merge::merge;
 pub use strategic::strategic;
 

@@ -54,6 +54,75 @@ pub fn normalize(value: &mut Value, schema: &Schema) {
     }
 }
 
+/// Where a value has empty lists and maps that [`normalize`] takes out: Kubernetes' rules still see them.
+pub fn empties(value: &Value, schema: &Schema) -> Vec<Empty> {
+    let mut found = Vec::new();
+    note_empties(value, schema, &mut Vec::new(), &mut found);
+    found
+}
+
+/// A list or map without anything in it, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Empty {
+    path: Vec<String>,
+    list: bool,
+}
+
+impl Empty {
+    /// Whether it is the one at a dotted path.
+    pub fn is_at(&self, path: &str) -> bool {
+        path.split('.').eq(self.path.iter().map(String::as_str))
+    }
+
+    /// Puts it back, where what it stood in is still there and nothing has taken its place.
+    pub fn restore(&self, value: &mut Value) {
+        let Some((last, parents)) = self.path.split_last() else { return };
+        let parent = parents.iter().try_fold(value, |value, step| match value {
+            Value::Array(list) => list.get_mut(step.parse::<usize>().ok()?),
+            other => other.get_mut(step),
+        });
+        let empty = if self.list { Value::Array(Vec::new()) } else { Value::Object(Map::new()) };
+        if let Some(map) = parent.and_then(Value::as_object_mut) {
+            map.entry(last.as_str()).or_insert(empty);
+        }
+    }
+}
+
+fn note_empties<'a>(
+    value: &'a Value,
+    schema: &Schema,
+    path: &mut Vec<std::borrow::Cow<'a, str>>,
+    found: &mut Vec<Empty>,
+) {
+    match value {
+        Value::Object(map) => {
+            for (name, field) in map {
+                let Some(child) = child(schema, name) else { continue };
+                path.push(name.as_str().into());
+                let list = field.is_array();
+                if (list || field.is_object()) && is_absent(name, field, schema, child) {
+                    found.push(Empty {
+                        path: path.iter().map(|step| step.clone().into_owned()).collect(),
+                        list,
+                    });
+                } else {
+                    note_empties(field, child, path, found);
+                }
+                path.pop();
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = &schema.items else { return };
+            for (index, item) in list.iter().enumerate().filter(|(_, item)| item.is_object()) {
+                path.push(index.to_string().into());
+                note_empties(item, items, path, found);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Whether a field of a Go struct would not be written.
 fn is_absent(name: &str, field: &Value, parent: &Schema, child: &Schema) -> bool {
     let Some(pointers) = parent.pointers.as_ref().filter(|_| parent.properties.contains_key(name)) else {

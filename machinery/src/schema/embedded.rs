@@ -1,6 +1,6 @@
 //! Embedded resources: whole objects within objects (`x-kubernetes-embedded-resource`).
 
-use super::Schema;
+use super::{MAX_ERRORS, Schema};
 use crate::{GroupVersion, Map, Value, names, status::FieldError};
 use std::fmt::Write;
 
@@ -18,13 +18,14 @@ pub(super) fn check_at(value: &Value, schema: &Schema, path: &str) -> Vec<FieldE
 
 /// Why the metadata of an embedded object can't be read.
 pub fn unreadable(value: &Value, schema: &Schema) -> Option<String> {
-    unreadable_at(value, schema, "")
+    unreadable_at(value, schema, &mut String::new())
 }
 
-fn unreadable_at(value: &Value, schema: &Schema, path: &str) -> Option<String> {
+fn unreadable_at(value: &Value, schema: &Schema, path: &mut String) -> Option<String> {
+    let length = path.len();
     match value {
         Value::Object(map) => {
-            let metadata = map.get("metadata").filter(|_| schema.embedded_resource && !path.is_empty());
+            let metadata = map.get("metadata").filter(|_| schema.embedded_resource && length > 0);
             let own = metadata.and_then(|metadata| {
                 let why = crate::go::object_meta_mismatch(metadata)?;
                 Some(format!("{path}.metadata: Invalid value: {}: {why}", crate::go::json(metadata)))
@@ -32,8 +33,8 @@ fn unreadable_at(value: &Value, schema: &Schema, path: &str) -> Option<String> {
             own.or_else(|| {
                 map.iter().find_map(|(name, field)| {
                     let child = schema.properties.get(&**name).or(schema.additional.as_ref())?;
-                    let dot = if path.is_empty() { "" } else { "." };
-                    unreadable_at(field, child, &format!("{path}{dot}{name}"))
+                    let dot = if length == 0 { "" } else { "." };
+                    unreadable_below(field, child, path, format_args!("{dot}{name}"))
                 })
             })
         }
@@ -41,17 +42,30 @@ fn unreadable_at(value: &Value, schema: &Schema, path: &str) -> Option<String> {
             let items = schema.items.as_ref()?;
             list.iter()
                 .enumerate()
-                .find_map(|(index, item)| unreadable_at(item, items, &format!("{path}[{index}]")))
+                .find_map(|(index, item)| unreadable_below(item, items, path, format_args!("[{index}]")))
         }
         _ => None,
     }
+}
+
+fn unreadable_below(
+    value: &Value,
+    schema: &Schema,
+    path: &mut String,
+    step: std::fmt::Arguments<'_>,
+) -> Option<String> {
+    let length = path.len();
+    path.write_fmt(step).expect("writing to a string does not fail");
+    let found = unreadable_at(value, schema, path);
+    path.truncate(length);
+    found
 }
 
 fn walk(value: &Value, schema: &Schema, path: &mut String, errors: &mut Vec<FieldError>) {
     let length = path.len();
     match value {
         Value::Object(map) => {
-            if schema.embedded_resource && length > 0 {
+            if schema.embedded_resource && length > 0 && errors.len() * length < MAX_ERRORS {
                 errors.extend(check_object(map, path));
             }
             for (name, field) in map {
@@ -81,20 +95,23 @@ fn walk(value: &Value, schema: &Schema, path: &mut String, errors: &mut Vec<Fiel
 fn check_object(map: &Map, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["apiVersion", "kind"] {
-        let at = format!("{path}.{field}");
+        let at = || format!("{path}.{field}");
         match map.get(field) {
-            None => errors.push(FieldError::required(at, "")),
+            None => errors.push(FieldError::required(at(), "")),
             Some(Value::String(text)) if text.is_empty() => {
-                errors.push(FieldError::invalid(at, "".into(), "must not be empty"));
+                errors.push(FieldError::invalid(at(), "".into(), "must not be empty"));
             }
             Some(Value::String(text)) => {
-                errors.extend(wrong(field, text).map(|d| FieldError::invalid(at, text.as_str().into(), d)))
+                errors.extend(wrong(field, text).map(|d| FieldError::invalid(at(), text.as_str().into(), d)))
             }
-            Some(other) => errors.push(FieldError::invalid(at, other.clone(), "must be a string")),
+            Some(other) => errors.push(FieldError::invalid(at(), other.clone(), "must be a string")),
         }
     }
     if let Some(meta) = map.get("metadata").and_then(Value::as_object) {
-        errors.extend(names::validate_embedded_metadata(meta, &format!("{path}.metadata")));
+        let wrong = names::validate_embedded_metadata(meta, "metadata");
+        errors.extend(
+            wrong.into_iter().map(|error| FieldError { field: format!("{path}.{}", error.field), ..error }),
+        );
     }
     errors
 }

@@ -4,7 +4,7 @@
 //! Kubernetes ignores them.
 
 use super::pattern;
-use crate::{names, time};
+use crate::{go, names, time};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 type Check = fn(&str) -> bool;
@@ -32,7 +32,7 @@ const FORMATS: &[(&str, Check)] = &[
     ("password", |_| true),
     ("rgbcolor", is_rgb),
     ("ssn", |s| matches(s, r"^\d{3}[- ]?\d{2}[- ]?\d{4}$")),
-    ("uri", is_request_uri),
+    ("uri", |s| go::url::parse_request_uri(s).is_ok()),
     ("uuid", |s| is_uuid(s, "[0-9a-f]", "[0-9a-f]")),
     ("uuid3", |s| is_uuid(s, "3", "[0-9a-f]")),
     ("uuid4", |s| is_uuid(s, "4", "[89ab]")),
@@ -155,11 +155,6 @@ fn is_rgb(text: &str) -> bool {
 }
 
 /// What Go's `url.ParseRequestURI` takes: an absolute URL or an absolute path.
-fn is_request_uri(text: &str) -> bool {
-    let printable = text.bytes().all(|c| c > b' ' && c != 0x7f);
-    printable && matches(text, r"^(/|[A-Za-z][A-Za-z0-9+.-]*:(//|[^/])?)") && !text.contains("%%")
-}
-
 fn is_uuid(text: &str, version: &str, variant: &str) -> bool {
     let hex = "[0-9a-f]";
     matches(

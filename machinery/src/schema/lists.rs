@@ -1,6 +1,6 @@
 //! Lists whose items are told apart: sets and maps.
 
-use super::{ListType, Schema};
+use super::{ListType, MAX_ERRORS, Schema};
 use crate::{
     Map, Value,
     status::{FieldError, FieldErrorKind},
@@ -14,10 +14,36 @@ pub(super) fn duplicates(value: &Value, schema: &Schema) -> Vec<FieldError> {
     errors
 }
 
-/// The item with the same keys as `item`.
-pub(super) fn same_key<'a>(list: &'a [Value], item: &Value, keys: &[Box<str>]) -> Option<&'a Value> {
-    let wanted = key_of(item, keys);
-    list.iter().find(|other| key_of(other, keys) == wanted)
+/// Items up to which a list is searched, and not put in order first.
+const FEW: usize = 16;
+
+/// A list of type map, in which items are found by their keys.
+pub(super) struct Keyed<'a> {
+    list: &'a [Value],
+    keys: &'a [Box<str>],
+    /// Of longer lists: clients choose how long they are, so that no item may cost by their length.
+    index: Option<HashMap<String, &'a Value>>,
+}
+
+impl<'a> Keyed<'a> {
+    pub(super) fn new(list: &'a [Value], keys: &'a [Box<str>]) -> Self {
+        let index = (list.len() > FEW).then(|| {
+            let items = list.iter().rev();
+            items.map(|item| (canonical(&key_of(item, keys)), item)).collect()
+        });
+        Self { list, keys, index }
+    }
+
+    /// The first item with the same keys as `item`.
+    pub(super) fn same_as(&self, item: &Value) -> Option<&'a Value> {
+        match &self.index {
+            Some(index) => index.get(&canonical(&key_of(item, self.keys))).copied(),
+            None => self
+                .list
+                .iter()
+                .find(|other| self.keys.iter().all(|key| other.get(&**key) == item.get(&**key))),
+        }
+    }
 }
 
 /// Whether two items are equal.
@@ -75,7 +101,9 @@ fn walk(value: &Value, schema: &Schema, path: &mut String, errors: &mut Vec<Fiel
             }
         }
         Value::Array(list) => {
-            check_list(list, schema, path, errors);
+            if errors.len() * length < MAX_ERRORS {
+                check_list(list, schema, path, errors);
+            }
             let Some(items) = &schema.items else { return };
             for (index, item) in list.iter().enumerate() {
                 write!(path, "[{index}]").expect("writing to a string does not fail");
@@ -101,7 +129,31 @@ fn check_list(list: &[Value], schema: &Schema, path: &str, errors: &mut Vec<Fiel
         }
         _ => return,
     };
-    errors.extend(found.into_iter().map(|(index, value)| {
+    let room = MAX_ERRORS / (path.len() + 1) + 1;
+    errors.extend(found.into_iter().take(room).map(|(index, value)| {
         FieldError::new(FieldErrorKind::Duplicate, format!("{path}[{index}]"), "").of(value)
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn items_are_found_by_their_keys_in_lists_of_any_length() {
+        let keys: [Box<str>; 2] = ["name".into(), "port".into()];
+        for count in [3, 200_000] {
+            let item = |n: usize| json!({"name": format!("n{}", n / 2), "port": n % 2, "was": n});
+            let list: Vec<Value> =
+                (0..count).map(item).chain([json!({"name": "n1", "port": 0, "was": "later"})]).collect();
+            let keyed = Keyed::new(&list, &keys);
+            for n in 0..count {
+                let found =
+                    keyed.same_as(&json!({"port": n % 2, "name": format!("n{}", n / 2), "is": "new"}));
+                assert_eq!(found.unwrap()["was"], n, "of {count}");
+            }
+            assert_eq!(keyed.same_as(&json!({"name": "n1"})), None);
+        }
+    }
 }

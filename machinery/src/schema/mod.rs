@@ -21,10 +21,13 @@ pub use embedded::unreadable as unreadable_metadata;
 pub use meta::object_meta;
 pub use parse::{Definitions, parse};
 pub use prune::{prune, unknown_fields};
-pub use validate::validate;
+pub use validate::{validate, validate_field};
 
 use crate::Value;
 use std::{collections::BTreeMap, sync::Arc};
+
+/// Bytes of errors of one value that are kept, about; clients choose how much is wrong. At least the first is kept.
+const MAX_ERRORS: usize = 4 << 20;
 
 /// A node of a structural schema
 /// (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>).

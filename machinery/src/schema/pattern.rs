@@ -113,6 +113,12 @@ fn escape(rest: &str, in_class: bool, out: &mut String) -> usize {
         ('<', _) => "<",
         ('>', _) => ">",
         ('Q', false) => return quoted(rest, out),
+        // A name or number in braces belongs to the escape.
+        ('p' | 'P' | 'x', _) if rest[2..].starts_with('{') => {
+            let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+            out.push_str(&rest[..end]);
+            return end;
+        }
         _ => {
             out.push('\\');
             out.push(c);

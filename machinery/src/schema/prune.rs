@@ -13,7 +13,8 @@ pub fn prune(value: &mut Value, schema: &Schema, is_root: bool) {
     drop_unknown(value, scope);
 }
 
-/// The paths of fields that the schema of a whole object does not name, sorted: `spec.containers[0].foo`.
+/// The paths of fields that the schema of a whole object does not name, sorted: `spec.containers[0].foo`. Those in the
+/// metadata of embedded resources, which Kubernetes looks at by themselves, are behind the others.
 pub fn unknown_fields(value: &Value, schema: &Schema) -> Vec<String> {
     let mut found = Vec::new();
     find_unknown(
@@ -23,8 +24,11 @@ pub fn unknown_fields(value: &Value, schema: &Schema) -> Vec<String> {
         &mut found,
     );
     found.sort_unstable();
-    found
+    found.into_iter().map(|(_, path)| path).collect()
 }
+
+/// Paths, and whether each is in the metadata of an embedded resource.
+type Found = Vec<(bool, String)>;
 
 /// What is known about a value on the way down.
 #[derive(Clone, Copy)]
@@ -94,7 +98,7 @@ fn drop_unknown(value: &mut Value, scope: Scope<'_>) {
     }
 }
 
-fn find_unknown(value: &Value, scope: Scope<'_>, path: &mut String, found: &mut Vec<String>) {
+fn find_unknown(value: &Value, scope: Scope<'_>, path: &mut String, found: &mut Found) {
     match value {
         Value::Object(map) => find_in_map(map, scope, path, found),
         Value::Array(list) => {
@@ -110,17 +114,21 @@ fn find_unknown(value: &Value, scope: Scope<'_>, path: &mut String, found: &mut 
     }
 }
 
-fn find_in_map(map: &Map, scope: Scope<'_>, path: &mut String, found: &mut Vec<String>) {
+fn find_in_map(map: &Map, scope: Scope<'_>, path: &mut String, found: &mut Found) {
+    let embedded = scope.schema.is_some_and(|schema| schema.embedded_resource);
     for (name, field) in map {
-        let length = path.len();
+        let (length, known) = (path.len(), found.len());
         if length > 0 {
             path.push('.');
         }
         path.push_str(name);
         match scope.field(name) {
             Fate::Keep => {}
-            Fate::Drop => found.push(path.clone()),
+            Fate::Drop => found.push((false, path.clone())),
             Fate::Look(inner) => find_unknown(field, inner, path, found),
+        }
+        if embedded && name == "metadata" {
+            found[known..].iter_mut().for_each(|(late, _)| *late = true);
         }
         path.truncate(length);
     }

@@ -4,17 +4,36 @@
 //! habit to say `<nil>` where a junctor (`oneOf`, ...) fails. On an update, errors below a value that did not change are
 //! dropped (ratcheting, KEP-4008).
 
-use super::{Checks, Kind, ListType, Schema, embedded, formats, lists, pattern};
+use super::{Checks, Kind, ListType, MAX_ERRORS, Schema, embedded, formats, lists, pattern};
 use crate::{
     Map, Value,
     quantity::Quantity,
     status::{FieldError, FieldErrorKind},
 };
-use std::fmt::Write;
+use std::{collections::HashSet, fmt::Write};
 
 /// Checks a whole object. With `old`, what was wrong already and did not change is let through.
 pub fn validate(value: &Value, schema: &Schema, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = against(value, schema, old, "");
+    with_items(value, schema, old, against(value, schema, old, ""))
+}
+
+/// The same, but of one field's value alone, which is told as if it were the whole; an absent field is right.
+pub fn validate_field(value: &Value, field: &str, schema: &Schema, old: Option<&Value>) -> Vec<FieldError> {
+    let before = old.map(|old| &old[field]);
+    let errors = match (value.get(field), schema.properties.get(field)) {
+        (Some(part), Some(schema)) => against(part, schema, before, field),
+        _ => Vec::new(),
+    };
+    with_items(value, schema, old, errors)
+}
+
+/// Adds what is wrong with embedded resources and the keys of lists.
+fn with_items(
+    value: &Value,
+    schema: &Schema,
+    old: Option<&Value>,
+    mut errors: Vec<FieldError>,
+) -> Vec<FieldError> {
     errors.extend(embedded::check(value, schema));
     let repeated = lists::duplicates(value, schema);
     if !repeated.is_empty() && old.is_none_or(|old| lists::duplicates(old, schema).is_empty()) {
@@ -32,6 +51,8 @@ pub fn embedded(value: &Value, schema: &Schema, prefix: &str) -> Vec<FieldError>
 pub fn against(value: &Value, schema: &Schema, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let mut walk = Walk { path: String::new() };
     let mut errors = walk.node(value, schema, old, true).errors;
+    let mut seen = HashSet::new();
+    errors.retain(|error| seen.insert((error.kind.reason(), error.to_string())));
     for error in &mut errors {
         error.field = match (prefix, error.field.trim_start_matches('.')) {
             ("", "") => "<nil>".to_owned(),
@@ -47,19 +68,36 @@ pub fn against(value: &Value, schema: &Schema, old: Option<&Value>, prefix: &str
 #[derive(Default)]
 struct Outcome {
     errors: Vec<FieldError>,
+    /// About what they take.
+    bytes: usize,
     matches: usize,
 }
 
 impl Outcome {
-    fn add(&mut self, error: FieldError) {
-        if !self.errors.contains(&error) {
+    /// Clients choose how much is wrong, and how long the paths to it are: when enough is known no more is made.
+    fn add(&mut self, error: impl FnOnce() -> FieldError) {
+        if self.bytes < MAX_ERRORS {
+            let error = error();
+            let value = error.value.as_ref().map_or(0, |value| match value {
+                Value::String(text) => text.len(),
+                Value::Array(_) | Value::Object(_) => value.to_string().len(),
+                _ => 0,
+            });
+            self.bytes += size_of::<FieldError>() + error.field.len() + error.detail.len() + value;
             self.errors.push(error);
         }
     }
 
     fn merge(&mut self, other: Self) {
         self.matches += other.matches;
-        other.errors.into_iter().for_each(|e| self.add(e));
+        if self.bytes < MAX_ERRORS {
+            self.bytes += other.bytes;
+            self.errors.extend(other.errors);
+        }
+    }
+
+    fn clear(&mut self) {
+        (self.errors, self.bytes) = (Vec::new(), 0);
     }
 }
 
@@ -119,7 +157,7 @@ impl Walk {
             outcome.matches += 3;
         }
         if ratchet && !outcome.errors.is_empty() && old == Some(value) {
-            outcome.errors.clear();
+            outcome.clear();
         }
         outcome
     }
@@ -145,7 +183,7 @@ impl Walk {
         }
         outcome.matches += 1;
         let format = schema.format.as_deref().filter(|f| format_counts(schema, f));
-        outcome.add(match (format, value) {
+        outcome.add(|| match (format, value) {
             (Some(format), Value::Number(n)) => {
                 self.wrong_type(format, if n.is_f64() { "float64" } else { "int64" })
             }
@@ -157,16 +195,16 @@ impl Walk {
     fn check_string(&self, text: &str, schema: &Schema, outcome: &mut Outcome) {
         outcome.matches += 1;
         if let Some(error) = schema.checks.as_ref().and_then(|c| self.string_error(text, c)) {
-            outcome.add(error);
+            outcome.add(|| error);
         }
         let Some(format) = schema.format.as_deref() else { return };
         if is_quantity(schema) {
             if let Err(e) = text.parse::<Quantity>() {
-                outcome.add(FieldError::invalid(&*self.path, text.into(), e.to_string()));
+                outcome.add(|| FieldError::invalid(&*self.path, text.into(), e.to_string()));
             }
         } else if format_counts(schema, format) && formats::check(format, text) == Some(false) {
             outcome.matches += 1;
-            outcome.add(self.wrong_type(format, text));
+            outcome.add(|| self.wrong_type(format, text));
         }
     }
 
@@ -198,11 +236,11 @@ impl Walk {
         let Some(number) = value.as_f64() else { return };
         if let Some(wanted) = beyond_range(value, schema) {
             let detail = format!("Checked value must be of type {wanted} in {}", self.path);
-            outcome.add(FieldError::invalid("", "".into(), detail));
+            outcome.add(|| FieldError::invalid("", "".into(), detail));
         }
         let Some(checks) = schema.checks.as_deref() else { return };
-        if let Some(factor) = checks.multiple_of {
-            outcome.errors.extend(self.multiple(value, number, factor));
+        if let Some(error) = checks.multiple_of.and_then(|factor| self.multiple(value, number, factor)) {
+            outcome.add(|| error);
         }
         if let Some(max) = checks.maximum {
             let (bad, words) = match checks.exclusive_maximum {
@@ -210,7 +248,7 @@ impl Walk {
                 false => (number > max, "less than or equal to"),
             };
             if bad {
-                outcome.add(self.invalid(value.clone(), format_args!("should be {words} {max}")));
+                outcome.add(|| self.invalid(value.clone(), format_args!("should be {words} {max}")));
             }
         }
         if let Some(min) = checks.minimum {
@@ -219,7 +257,7 @@ impl Walk {
                 false => (number < min, "greater than or equal to"),
             };
             if bad {
-                outcome.add(self.invalid(value.clone(), format_args!("should be {words} {min}")));
+                outcome.add(|| self.invalid(value.clone(), format_args!("should be {words} {min}")));
             }
         }
     }
@@ -248,7 +286,7 @@ impl Walk {
             let shown: Vec<String> =
                 allowed.iter().map(|a| a.as_str().map_or_else(|| a.to_string(), str::to_owned)).collect();
             let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
-            outcome.add(FieldError::not_supported(&*self.path, value.clone(), &shown));
+            outcome.add(|| FieldError::not_supported(&*self.path, value.clone(), &shown));
         }
     }
 
@@ -256,8 +294,9 @@ impl Walk {
         outcome.matches += 2;
         if let Some(items) = &schema.items {
             let old = old.and_then(Value::as_array).filter(|_| schema.list_type == Some(ListType::Map));
+            let old = old.map(|old| lists::Keyed::new(old, &schema.list_map_keys));
             for (index, item) in list.iter().enumerate() {
-                let was = old.and_then(|old| lists::same_key(old, item, &schema.list_map_keys));
+                let was = old.as_ref().and_then(|old| old.same_as(item));
                 let inner = self.below(format_args!("[{index}]"), |w| w.node(item, items, was, true));
                 outcome.merge(inner);
             }
@@ -265,13 +304,13 @@ impl Walk {
         let Some(checks) = schema.checks.as_deref() else { return };
         let count = list.len() as u64;
         if let Some(limit) = checks.min_items.filter(|limit| count < *limit) {
-            outcome.add(self.invalid(count.into(), format_args!("should have at least {limit} items")));
+            outcome.add(|| self.invalid(count.into(), format_args!("should have at least {limit} items")));
         }
         if let Some(limit) = checks.max_items.filter(|limit| count > *limit) {
-            outcome.add(self.too_many(list.len(), limit));
+            outcome.add(|| self.too_many(list.len(), limit));
         }
         if checks.unique_items && lists::has_duplicates(list) {
-            outcome.add(self.invalid("".into(), "shouldn't contain duplicates"));
+            outcome.add(|| self.invalid("".into(), "shouldn't contain duplicates"));
         }
     }
 
@@ -280,11 +319,12 @@ impl Walk {
         if let Some(checks) = schema.checks.as_deref() {
             let count = map.len() as u64;
             if let Some(limit) = checks.min_properties.filter(|limit| count < *limit) {
-                outcome
-                    .add(self.invalid(count.into(), format_args!("should have at least {limit} properties")));
+                outcome.add(|| {
+                    self.invalid(count.into(), format_args!("should have at least {limit} properties"))
+                });
             }
             if let Some(limit) = checks.max_properties.filter(|limit| count > *limit) {
-                outcome.add(self.too_many(map.len(), limit));
+                outcome.add(|| self.too_many(map.len(), limit));
             }
         }
         let old = old.and_then(Value::as_object);
@@ -303,7 +343,7 @@ impl Walk {
             outcome.merge(inner);
         }
         for name in schema.required.iter().filter(|name| !map.contains_key(&***name)) {
-            outcome.add(self.field(name, |w| FieldError::required(&*w.path, "")));
+            outcome.add(|| self.field(name, |w| FieldError::required(&*w.path, "")));
         }
     }
 
@@ -320,12 +360,12 @@ impl Walk {
         outcome.merge(merged);
         if good < checks.all_of.len() {
             let none = if good == 0 { ". None validated" } else { "" };
-            outcome.add(self.junctor(format_args!("must validate all the schemas (allOf){none}")));
+            outcome.add(|| self.junctor(format_args!("must validate all the schemas (allOf){none}")));
         }
         if let Some(schema) = &checks.not
             && self.node(value, schema, old, false).errors.is_empty()
         {
-            outcome.add(self.junctor("must not validate the schema (not)"));
+            outcome.add(|| self.junctor("must not validate the schema (not)"));
         }
     }
 
@@ -342,7 +382,7 @@ impl Walk {
             }
         }
         if let Some(best) = best {
-            outcome.add(self.junctor("must validate at least one schema (anyOf)"));
+            outcome.add(|| self.junctor("must validate at least one schema (anyOf)"));
             outcome.merge(best);
         }
     }
@@ -369,7 +409,8 @@ impl Walk {
             n => Some(format!("Found {n} valid alternatives")),
         };
         if let Some(found) = found {
-            outcome.add(self.junctor(format_args!("must validate one and only one schema (oneOf). {found}")));
+            outcome
+                .add(|| self.junctor(format_args!("must validate one and only one schema (oneOf). {found}")));
         }
         if let Some(best) = best {
             outcome.merge(best);

@@ -195,3 +195,20 @@ fn what_was_wrong_and_did_not_change_is_let_through() {
         ]
     );
 }
+
+#[test]
+fn many_wrong_values_under_a_long_name_take_little() {
+    // Each error names its path three times: fifty thousand of them under this name would be 30 GB.
+    let name = "n".repeat(200_000);
+    let schema =
+        json!({"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}});
+    let errors = check(schema, json!({name: vec![1; 50_000]}), None);
+    assert!(!errors.is_empty() && errors.len() < 20, "{}", errors.len());
+}
+
+#[test]
+fn as_many_wrong_values_as_fit_are_told_each_once() {
+    let schema = json!({"type": "array", "items": {"type": "string"}});
+    let errors = check(schema, json!(vec![1; 5_000]), None);
+    assert_eq!(errors.len(), 5_000);
+}

@@ -1,21 +1,15 @@
-//! Kubernetes' functions on lists, and what the macros of two variables need.
+//! Kubernetes' functions on lists.
 
 use super::{Args, Outcome, failed, no_overload};
-use crate::{
-    rewrite::{INSERT, KEYS},
-    value::{elements, equal},
-};
+use crate::value::{elements, equal};
 use cel::{
     DeclarationError, Env, ExecutionError,
     common::{
-        types::{
-            CelBool, CelInt, CelList, CelMap, CelMapKey, CelOptional, CelString, CelUInt, DYN_TYPE, Kind,
-            LIST_TYPE,
-        },
+        types::{CelBool, CelInt, CelOptional, DYN_TYPE, Kind, LIST_TYPE},
         value::{CowVal, Val},
     },
 };
-use std::{cmp::Ordering, collections::HashMap};
+use std::cmp::Ordering;
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_member_overload("isSorted", "list_is_sorted", LIST_TYPE, vec![], is_sorted)?;
@@ -33,11 +27,8 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         position(args, true)
     })?;
     env.add_member_overload("includes", "dyn_includes", DYN_TYPE, vec![DYN_TYPE], includes)?;
-    env.add_overload(KEYS, "@keys", vec![DYN_TYPE], keys)?;
     env.add_member_overload("first", "list_first", LIST_TYPE, vec![], |args| end(args, false))?;
-    env.add_member_overload("last", "list_last", LIST_TYPE, vec![], |args| end(args, true))?;
-    env.add_overload(INSERT, "@insert_all", vec![DYN_TYPE, DYN_TYPE], insert_all)?;
-    env.add_overload(INSERT, "@insert", vec![DYN_TYPE, DYN_TYPE, DYN_TYPE], insert)
+    env.add_member_overload("last", "list_last", LIST_TYPE, vec![], |args| end(args, true))
 }
 
 fn compare(a: &dyn Val, b: &dyn Val) -> Result<Ordering, ExecutionError> {
@@ -99,74 +90,8 @@ fn includes<'b, 'v>(args: Args<'b, 'v>) -> Outcome<'b, 'v> {
     Ok(CowVal::owned(CelBool::from(found)))
 }
 
-fn keys<'b, 'v>(args: Args<'b, 'v>) -> Outcome<'b, 'v> {
-    let items = elements(args[0].as_ref());
-    let keys: Vec<Box<dyn Val + 'v>> = match args[0].get_type().kind() {
-        Kind::Map => items,
-        Kind::List => (0..items.len()).map(|i| Box::new(CelInt::from(i as i64)) as Box<dyn Val>).collect(),
-        _ => return Err(no_overload("comprehension", &args)),
-    };
-    Ok(CowVal::owned(CelList::from(keys)))
-}
-
 fn end<'b, 'v>(args: Args<'b, 'v>, last: bool) -> Outcome<'b, 'v> {
     let mut items = elements(args[0].as_ref()).into_iter();
     let item = if last { items.next_back() } else { items.next() };
     Ok(CowVal::owned(item.map_or_else(CelOptional::none, CelOptional::of)))
-}
-
-type Entries<'v> = HashMap<CelMapKey<'v>, Box<dyn Val + 'v>>;
-
-fn entries<'v>(map: &(dyn Val + 'v)) -> Option<Entries<'v>> {
-    let map = map.downcast_ref::<CelMap<'_>>()?;
-    Some(map.inner().iter().map(|(k, v)| (k.clone(), v.clone())).collect())
-}
-
-fn key_of<'v>(key: &dyn Val) -> Option<CelMapKey<'v>> {
-    if let Some(text) = key.downcast_ref::<CelString<'_>>() {
-        return Some(CelMapKey::from(text.inner().to_owned()));
-    }
-    if let Some(int) = key.downcast_ref::<CelInt>() {
-        return Some(CelMapKey::from(*int.inner()));
-    }
-    if let Some(uint) = key.downcast_ref::<CelUInt>() {
-        return Some(CelMapKey::from(*uint.inner()));
-    }
-    key.downcast_ref::<CelBool>().map(|bool| CelMapKey::from(*bool.inner()))
-}
-
-fn add<'v>(
-    into: &mut Entries<'v>,
-    key: CelMapKey<'v>,
-    value: Box<dyn Val + 'v>,
-) -> Result<(), ExecutionError> {
-    if into.contains_key(&key) {
-        let key = key.inner();
-        let text = key.downcast_ref::<CelString<'_>>().map(|s| s.inner().to_owned());
-        let number = || key.downcast_ref::<CelInt>().map(|i| i.inner().to_string());
-        let shown = text.or_else(number).unwrap_or_default();
-        return Err(failed("transformMap", format!("insert failed: key {shown} already exists")));
-    }
-    into.insert(key, value);
-    Ok(())
-}
-
-fn insert<'b, 'v>(args: Args<'b, 'v>) -> Outcome<'b, 'v> {
-    let (Some(mut map), Some(key)) = (entries(args[0].as_ref()), key_of(args[1].as_ref())) else {
-        return Err(no_overload("transformMap", &args));
-    };
-    add(&mut map, key, args[2].clone().into_owned())?;
-    Ok(CowVal::owned(CelMap::from(map)))
-}
-
-fn insert_all<'b, 'v>(args: Args<'b, 'v>) -> Outcome<'b, 'v> {
-    let wrong = || no_overload("transformMapEntry", &args);
-    let mut map = entries(args[0].as_ref()).ok_or_else(wrong)?;
-    let more = args[1].as_indexer().filter(|_| args[1].get_type().kind() == Kind::Map).ok_or_else(wrong)?;
-    for name in elements(args[1].as_ref()) {
-        let key = key_of(name.as_ref()).ok_or_else(wrong)?;
-        let value = more.get(name.as_ref())?.clone().into_owned();
-        add(&mut map, key, value)?;
-    }
-    Ok(CowVal::owned(CelMap::from(map)))
 }

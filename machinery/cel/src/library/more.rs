@@ -1,11 +1,15 @@
-//! What the `cel` crate lacks of cel-go's standard functions: durations from and to nanoseconds, optionals in lists.
+//! What the `cel` crate lacks of cel-go's standard functions: durations from and to nanoseconds, optionals in lists. And
+//! Kubernetes' only function for JSON patches.
 
 use super::{Args, Outcome, call, failed, no_overload};
 use crate::value::elements;
 use cel::{
     DeclarationError, Env,
     common::{
-        types::{CelDuration, CelInt, CelList, CelOptional, CelString, DURATION_TYPE, INT_TYPE, LIST_TYPE},
+        types::{
+            CelDuration, CelInt, CelList, CelOptional, CelString, DURATION_TYPE, INT_TYPE, LIST_TYPE,
+            STRING_TYPE,
+        },
         value::{CowVal, Val},
     },
 };
@@ -13,6 +17,8 @@ use cel::{
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_overload("duration", "int64_to_duration", vec![INT_TYPE], duration)?;
     env.add_overload("int", "duration_to_int64", vec![DURATION_TYPE], nanoseconds)?;
+    let escape = "jsonpatch.escapeKey";
+    env.add_overload(escape, "string_jsonpatch_escapeKey_string", vec![STRING_TYPE], escape_key)?;
     env.add_overload("optional.unwrap", "optional_unwrap", vec![LIST_TYPE], unwrap)?;
     env.add_member_overload("unwrapOpt", "optional_unwrapOpt", LIST_TYPE, vec![], unwrap)
 }
@@ -28,6 +34,13 @@ fn nanoseconds<'b, 'v>(args: Args<'b, 'v>) -> Outcome<'b, 'v> {
     let duration = args[0].downcast_ref::<CelDuration>().ok_or_else(|| no_overload("int", &args))?;
     let int = duration.inner().num_nanoseconds().ok_or_else(|| failed("int", "integer overflow"))?;
     Ok(CowVal::owned(CelInt::from(int)))
+}
+
+/// A key as a part of a path (RFC 6901).
+fn escape_key<'b, 'v>(args: Args<'b, 'v>) -> Outcome<'b, 'v> {
+    let key =
+        args[0].downcast_ref::<CelString<'_>>().ok_or_else(|| no_overload("jsonpatch.escapeKey", &args))?;
+    Ok(CowVal::owned(CelString::from(key.inner().replace('~', "~0").replace('/', "~1"))))
 }
 
 /// The values of the optionals in a list that have one.

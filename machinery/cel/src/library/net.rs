@@ -3,7 +3,14 @@
 use super::{failed, opaque};
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload, add_overload,
-    common::types::{CelBool, CelInt, CelString},
+    common::{
+        types::{CelBool, CelInt, CelString},
+        value::Val,
+    },
+};
+use freehold_machinery::go::{
+    address::{parse_addr, parse_prefix},
+    quote,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -42,28 +49,36 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     add_member_overload!(env, fn prefix_length: (Cidr) -> CelInt)
 }
 
+/// The bytes of an address, or of a network's prefix; `None` for other values.
+pub(super) fn bytes(value: &dyn Val) -> Option<u64> {
+    let address = value.downcast_ref::<Ip>().map(|ip| u64::from(bits(ip.0) / 8));
+    address.or_else(|| Some(u64::from(value.downcast_ref::<Cidr>()?.0.1.div_ceil(8))))
+}
+
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    if text.contains('%') {
+    let (address, zone) = parse_addr(text).map_err(|why| {
+        format!("IP Address {} parse error during conversion from string: {why}", quote(text))
+    })?;
+    if zone.is_some() {
         return Err(format!("IP address {text:?} with zone value is not allowed"));
     }
-    let parsed = text.parse::<IpAddr>();
-    let address =
-        parsed.map_err(|e| format!("IP Address {text:?} parse error during conversion from string: {e}"))?;
-    match address {
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
-        }
-        address => Ok(address),
+    if is_mapped(address) {
+        return Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"));
     }
+    Ok(address)
+}
+
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
-    let wrong = || format!("network address parse error during conversion from string: {text:?}");
-    let (address, length) = text.split_once('/').ok_or_else(wrong)?;
-    let address = parse_ip(address)?;
-    let plain = length == "0" || (!length.starts_with('0') && length.bytes().all(|c| c.is_ascii_digit()));
-    let length: u8 = if plain { length.parse().map_err(|_| wrong())? } else { return Err(wrong()) };
-    if length > bits(address) { Err(wrong()) } else { Ok((address, length)) }
+    const WHAT: &str = "network address parse error during conversion from string";
+    let (address, length) = parse_prefix(text).map_err(|why| format!("{WHAT}: {WHAT}: {why}"))?;
+    if is_mapped(address) {
+        return Err(format!("{WHAT}: IPv4-mapped IPv6 address {text:?} is not allowed"));
+    }
+    Ok((address, length))
 }
 
 fn bits(address: IpAddr) -> u8 {
@@ -154,7 +169,9 @@ fn contains_ip(this: &Cidr, other: &Ip) -> CelBool {
 }
 
 fn contains_ip_text(this: &Cidr, other: &CelString<'_>) -> Result<CelBool, ExecutionError> {
-    ip(other).map(|other| contains_ip(this, &other))
+    // What is no address has no overload, as in Kubernetes.
+    let other = ip(other).map_err(|_| ExecutionError::no_such_overload("containsIP", Vec::new()))?;
+    Ok(contains_ip(this, &other))
 }
 
 fn contains_cidr(this: &Cidr, other: &Cidr) -> CelBool {

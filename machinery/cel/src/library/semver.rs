@@ -5,6 +5,7 @@ use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload, add_overload,
     common::types::{CelBool, CelInt, CelString},
 };
+use freehold_machinery::go::quote;
 use std::cmp::Ordering;
 
 /// A version; what stands after `+` does not count.
@@ -33,29 +34,95 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     add_member_overload!(env, fn compare_to: (Semver, Semver) -> CelInt)
 }
 
-/// Reads a version. `lenient`: with a leading `v`, leading zeros and missing numbers.
-fn parse(text: &str, lenient: bool) -> Option<Version> {
-    let text = if lenient { text.strip_prefix(['v', 'V']).unwrap_or(text) } else { text };
-    let (text, build) = text.split_once('+').map_or((text, None), |(t, b)| (t, Some(b)));
-    let (core, pre) = text.split_once('-').map_or((text, None), |(c, p)| (c, Some(p)));
-    let mut parts: Vec<&str> = core.split('.').collect();
-    if lenient {
-        parts.resize(parts.len().max(3), "0");
+/// A version in which a leading `v`, leading zeros and missing numbers are put right.
+fn normal(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let without_zeros = |part: &str| match part.trim_start_matches('0') {
+        _ if part.len() < 2 => part.to_owned(),
+        rest if rest.starts_with(|c: char| c.is_ascii_digit()) => rest.to_owned(),
+        rest => format!("0{rest}"),
+    };
+    let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        return Err("short version cannot contain PreRelease/Build meta data".to_owned());
     }
-    let [major, minor, patch] = parts.as_slice() else { return None };
-    let number = |s: &str| {
-        let plain = !s.is_empty()
-            && s.bytes().all(|c| c.is_ascii_digit())
-            && (lenient || s == "0" || !s.starts_with('0'));
-        plain.then(|| s.parse::<u64>().ok()).flatten()
+    parts.resize(3, "0".to_owned());
+    Ok(parts.join("."))
+}
+
+/// Reads a version; errors are those of the library that Kubernetes reads them with.
+fn parse(text: &str, lenient: bool) -> Result<Version, String> {
+    if lenient {
+        return parse(&normal(text)?, false);
+    }
+    if text.is_empty() {
+        return Err("Version string empty".to_owned());
+    }
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
+    let [major, minor, rest] = parts.as_slice() else {
+        return Err("No Major.Minor.Patch elements found".to_owned());
     };
-    let words = |s: Option<&str>| -> Option<Vec<String>> {
-        let Some(s) = s else { return Some(Vec::new()) };
-        let good = |p: &str| !p.is_empty() && p.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
-        s.split('.').map(|p| good(p).then(|| p.to_owned())).collect()
-    };
-    words(build)?;
-    Some(Version { numbers: [number(major)?, number(minor)?, number(patch)?], pre: words(pre)? })
+    let (major, minor) = (number("major", major)?, number("minor", minor)?);
+    let (rest, build) = rest.split_once('+').map_or((*rest, None), |(rest, build)| (rest, Some(build)));
+    let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+    let patch = number("patch", patch)?;
+    let mut words = Vec::new();
+    for word in pre.into_iter().flat_map(|pre| pre.split('.')) {
+        words.push(prerelease(word)?);
+    }
+    for word in build.into_iter().flat_map(|build| build.split('.')) {
+        if word.is_empty() {
+            return Err("Build meta data is empty".to_owned());
+        }
+        if !is_word(word) {
+            return Err(format!("Invalid character(s) found in build meta data {}", quote(word)));
+        }
+    }
+    Ok(Version { numbers: [major, minor, patch], pre: words })
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|c| c.is_ascii_digit())
+}
+
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+}
+
+fn has_leading_zero(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0')
+}
+
+fn read(text: &str) -> Result<u64, String> {
+    let why = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {}: {why}", quote(text)))
+}
+
+fn number(what: &str, text: &str) -> Result<u64, String> {
+    if !is_number(text) {
+        return Err(format!("Invalid character(s) found in {what} number {}", quote(text)));
+    }
+    if has_leading_zero(text) {
+        let what = format!("{}{}", what[..1].to_ascii_uppercase(), &what[1..]);
+        return Err(format!("{what} number must not contain leading zeroes {}", quote(text)));
+    }
+    read(text)
+}
+
+fn prerelease(word: &str) -> Result<String, String> {
+    if word.is_empty() {
+        return Err("Prerelease is empty".to_owned());
+    }
+    if is_number(word) {
+        if has_leading_zero(word) {
+            let what = "Numeric PreRelease version must not contain leading zeroes";
+            return Err(format!("{what} {}", quote(word)));
+        }
+        read(word)?;
+    } else if !is_word(word) {
+        return Err(format!("Invalid character(s) found in prerelease {}", quote(word)));
+    }
+    Ok(word.to_owned())
 }
 
 fn compare(a: &Version, b: &Version) -> Ordering {
@@ -85,34 +152,32 @@ fn semver(text: &CelString<'_>) -> Result<Semver, ExecutionError> {
 }
 
 fn semver_normal(text: &CelString<'_>, lenient: &CelBool) -> Result<Semver, ExecutionError> {
-    let version = parse(text.inner(), *lenient.inner());
-    version
-        .map(Semver)
-        .ok_or_else(|| failed("semver", format!("{:?} is not a semantic version", text.inner())))
+    parse(text.inner(), *lenient.inner()).map(Semver).map_err(|why| failed("semver", why))
 }
 
 fn is_semver(text: &CelString<'_>) -> CelBool {
-    parse(text.inner(), false).is_some().into()
+    parse(text.inner(), false).is_ok().into()
 }
 
 fn is_semver_normal(text: &CelString<'_>, lenient: &CelBool) -> CelBool {
-    parse(text.inner(), *lenient.inner()).is_some().into()
+    parse(text.inner(), *lenient.inner()).is_ok().into()
 }
 
-fn number(this: &Semver, at: usize) -> CelInt {
-    i64::try_from(this.0.numbers[at]).unwrap_or(i64::MAX).into()
+fn number_at(this: &Semver, at: usize) -> CelInt {
+    // As in Kubernetes, where it wraps.
+    this.0.numbers[at].cast_signed().into()
 }
 
 fn major(this: &Semver) -> CelInt {
-    number(this, 0)
+    number_at(this, 0)
 }
 
 fn minor(this: &Semver) -> CelInt {
-    number(this, 1)
+    number_at(this, 1)
 }
 
 fn patch(this: &Semver) -> CelInt {
-    number(this, 2)
+    number_at(this, 2)
 }
 
 fn is_greater_than(this: &Semver, other: &Semver) -> CelBool {

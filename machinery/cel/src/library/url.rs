@@ -1,4 +1,4 @@
-//! URLs: `url('https://a/b')`. Absolute URLs and absolute paths, as Go's `url.ParseRequestURI` takes them.
+//! URLs: `url('https://a/b')`. Absolute URLs and absolute paths, as Go takes them.
 
 use super::{failed, opaque, texts};
 use cel::{
@@ -8,16 +8,11 @@ use cel::{
         value::Val,
     },
 };
-use std::{collections::BTreeMap, net::Ipv6Addr};
-
-/// The parts of a URL that expressions can ask for.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub(super) struct Parts {
-    scheme: String,
-    host: String,
-    path: String,
-    query: String,
-}
+use freehold_machinery::go::{
+    quote,
+    url::{Url as Parts, parse_absolute, parse_request_uri, unescape},
+};
+use std::collections::BTreeMap;
 
 opaque!(
     /// A URL.
@@ -36,43 +31,6 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     add_member_overload!(env, fn get_query: (Url) -> CelMap<'_>)
 }
 
-fn parse(text: &str) -> Option<Parts> {
-    if text.is_empty() || text.bytes().any(|c| c < b' ' || c == 0x7f) {
-        return None;
-    }
-    let (scheme, rest) = match text.split_once(':') {
-        Some((scheme, rest)) if is_scheme(scheme) => (scheme.to_ascii_lowercase(), rest),
-        _ if text.starts_with('/') => (String::new(), text),
-        _ => return None,
-    };
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, path) = match rest.strip_prefix("//") {
-        Some(rest) => {
-            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            (authority.rsplit_once('@').map_or(authority, |(_, host)| host), path)
-        }
-        None => ("", rest),
-    };
-    if !is_host(host) || unescape(path, false).is_none() {
-        return None;
-    }
-    Some(Parts { scheme, host: host.to_owned(), path: escape(path), query: query.to_owned() })
-}
-
-fn is_scheme(scheme: &str) -> bool {
-    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c))
-}
-
-fn is_host(host: &str) -> bool {
-    let (name, port) = split_port(host);
-    let port = port.is_empty() || port.bytes().all(|c| c.is_ascii_digit());
-    match name.strip_prefix('[') {
-        Some(v6) => port && v6.strip_suffix(']').is_some_and(|a| a.parse::<Ipv6Addr>().is_ok()),
-        None => port && !name.contains([':', ' ', '<', '>', '"', '[', ']', '\\', '^', '`', '{', '}', '|']),
-    }
-}
-
 /// The name and the port of a host; brackets stay.
 fn split_port(host: &str) -> (&str, &str) {
     match host.rfind(':') {
@@ -81,44 +39,16 @@ fn split_port(host: &str) -> (&str, &str) {
     }
 }
 
-/// Percent-encodes what may not stand in a path.
-fn escape(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@%!'()*".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-/// Decodes percent-encoding; `None` where it is broken.
-fn unescape(text: &str, plus_is_blank: bool) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'%' => {
-                let hex = [bytes.next()?, bytes.next()?];
-                u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?
-            }
-            b'+' if plus_is_blank => b' ',
-            byte => byte,
-        });
-    }
-    Some(String::from_utf8_lossy(&out).into_owned())
-}
-
 fn url(text: &CelString<'_>) -> Result<Url, ExecutionError> {
-    let wrong =
-        || failed("url", format!("URL parse error during conversion from string: {:?}", text.inner()));
-    parse(text.inner()).map(Url).ok_or_else(wrong)
+    let wrong = |why| {
+        let shown = quote(text.inner());
+        failed("url", format!("URL parse error during conversion from string: parse {shown}: {why}"))
+    };
+    parse_absolute(text.inner()).map(Url).map_err(wrong)
 }
 
 fn is_url(text: &CelString<'_>) -> CelBool {
-    parse(text.inner()).is_some().into()
+    parse_request_uri(text.inner()).is_ok().into()
 }
 
 fn get_scheme(this: &Url) -> CelString<'static> {
@@ -144,9 +74,10 @@ fn get_escaped_path(this: &Url) -> CelString<'static> {
 
 fn get_query(this: &Url) -> CelMap<'static> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for pair in this.0.query.split('&').filter(|p| !p.is_empty()) {
+    for pair in this.0.query.split('&').filter(|p| !p.is_empty() && !p.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if let (Some(key), Some(value)) = (unescape(key, true), unescape(value, true)) {
+        let decoded = |text: &str| unescape(&text.replace('+', " "), |_| true);
+        if let (Ok(key), Ok(value)) = (decoded(key), decoded(value)) {
             values.entry(key).or_default().push(value);
         }
     }

@@ -250,7 +250,8 @@ pub(crate) fn compile(
     if let Some(name) = &checked.unusable {
         return Err(format!("program instantiation failed: reference to undefined type: {name}"));
     }
-    if let Some(error) = typing::broken_regex(&parsed.expr) {
+    let broken = typing::broken_conversion(&parsed.expr).or_else(|| typing::broken_regex(&parsed.expr));
+    if let Some(error) = broken {
         return Err(format!("program instantiation failed: {error}"));
     }
     let cost = cost::estimate(&parsed.expr, &checked, Some(decl));

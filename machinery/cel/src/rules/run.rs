@@ -4,6 +4,7 @@ use super::{Compiled, Node};
 use crate::{
     escape::escape,
     program::{Budget, EvalError, optional},
+    run::Bound,
     value::{Owned, convert},
 };
 use cel::common::types::{CelInt, CelString};
@@ -14,6 +15,8 @@ use freehold_machinery::{
 };
 use std::fmt::Write;
 
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 /// Bytes that an evaluated `messageExpression` may have.
 const MAX_MESSAGE: usize = 5 << 10;
 
@@ -57,6 +60,8 @@ pub(super) struct Run {
     pub(super) path: String,
     pub(super) budget: Budget,
     pub(super) errors: Vec<FieldError>,
+    /// What is broken, and was before.
+    pub(super) tolerated: Vec<FieldError>,
     pub(super) stopped: bool,
 }
 
@@ -131,6 +136,12 @@ impl Run {
     }
 
     fn rules(&mut self, node: &Node, place: &mut Place<'_>) {
+        if self.budget.is_spent() {
+            let kind = kind_name(&node.schema).into();
+            self.errors.push(FieldError::invalid(self.field_name(""), kind, OUT_OF_BUDGET));
+            self.stopped = true;
+            return;
+        }
         let val = place.val.get_or_insert_with(|| convert(place.new, Some(&node.schema))).clone();
         let wants_old = node.rules.iter().any(|r| r.uses_old);
         if wants_old && place.old_val.is_none() {
@@ -146,18 +157,23 @@ impl Run {
                 },
             };
             let variables = || {
-                let old = old.clone().map(|old| ("oldSelf", old));
-                std::iter::once(("self", val.clone())).chain(old)
+                let old = old.clone().map(|old| ("oldSelf", Bound::Value(old)));
+                std::iter::once(("self", Bound::Value(val.clone()))).chain(old)
             };
             let is_true = |value: &dyn cel::common::value::Val| {
                 value.downcast_ref::<cel::common::types::CelBool>().is_some_and(|b| *b.inner())
             };
-            match rule.program.run(variables(), &mut self.budget, is_true) {
+            match rule.program.run(variables(), &self.budget, is_true) {
                 Ok(true) => {}
                 Ok(false) => {
                     let message = self.message(rule, &node.schema, variables());
-                    if rule.uses_old || !place.unchanged.holds(place.new) {
-                        self.errors.push(self.broken(rule, place.new, message));
+                    if self.stopped {
+                        return;
+                    }
+                    let broken = self.broken(rule, place.new, message);
+                    match rule.uses_old || !place.unchanged.holds(place.new) {
+                        true => self.errors.push(broken),
+                        false => self.tolerated.push(broken),
                     }
                 }
                 Err(e) => self.failed(rule, node, e),
@@ -173,15 +189,28 @@ impl Run {
         &mut self,
         rule: &Compiled,
         schema: &Schema,
-        variables: impl Iterator<Item = (&'v str, Owned)>,
+        variables: impl Iterator<Item = (&'v str, Bound<'v>)>,
     ) -> String {
         let read = |value: &dyn cel::common::value::Val| {
             value.downcast_ref::<CelString<'_>>().map(|s| s.inner().trim().to_owned())
         };
-        let evaluated = rule.message.as_ref().map(|program| program.run(variables, &mut self.budget, read));
-        if let Some(Err(EvalError::BudgetSpent | EvalError::CallLimit)) = evaluated {
-            let detail = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
-            self.errors.push(FieldError::invalid(self.field_name(""), kind_name(schema).into(), detail));
+        let evaluated = rule.message.as_ref().map(|program| program.run(variables, &self.budget, read));
+        let detail = match &evaluated {
+            Some(Err(EvalError::BudgetSpent)) => {
+                Some("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned())
+            }
+            Some(Err(EvalError::CallLimit)) => {
+                let source = freehold_machinery::go::quote(rule.rule.message_expression.as_deref().unwrap_or_default());
+                Some(format!("no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"))
+            }
+            _ => None,
+        };
+        if let Some(detail) = detail {
+            self.errors.push(FieldError::invalid(
+                self.field_name(&rule.field),
+                kind_name(schema).into(),
+                detail,
+            ));
             self.stopped = true;
         }
         let usable = |m: &String| !m.is_empty() && m.len() <= MAX_MESSAGE && !m.contains('\n');
@@ -209,10 +238,7 @@ impl Run {
         let name = rule.rule.message.as_deref().unwrap_or(&rule.rule.rule).trim();
         self.stopped = matches!(error, EvalError::BudgetSpent | EvalError::CallLimit);
         let detail = match error {
-            EvalError::BudgetSpent => {
-                "validation failed due to running out of cost budget, no further validation rules will be run"
-                    .to_owned()
-            }
+            EvalError::BudgetSpent => OUT_OF_BUDGET.to_owned(),
             EvalError::CallLimit => format!(
                 "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
             ),

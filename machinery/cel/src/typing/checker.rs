@@ -15,6 +15,15 @@ use cel::{
 };
 use std::collections::HashMap;
 
+/// A field of a `JSONPatch`.
+fn patch_field(name: &str) -> Option<Type> {
+    match name {
+        "op" | "path" | "from" => Some(Type::String),
+        "value" => Some(Type::Dyn),
+        _ => None,
+    }
+}
+
 /// What was found out about an expression.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
@@ -176,11 +185,7 @@ impl Checker<'_> {
             }
             Fields::Given(fields) => fields.get(name).cloned(),
             Fields::Free => Some(Type::Dyn),
-            Fields::Patch => match name {
-                "op" | "path" | "from" => Some(Type::String),
-                "value" => Some(Type::Dyn),
-                _ => None,
-            },
+            Fields::Patch => patch_field(name),
         };
         found.unwrap_or_else(|| self.complain(id, format!("undefined field '{name}'")))
     }
@@ -355,6 +360,12 @@ impl Checker<'_> {
             let EntryExpr::StructField(field) = &entry.expr else { continue };
             let mut value = self.expr(&field.value);
             let wanted = match &result {
+                // Its own type of these says that there is such a field, and none that fits.
+                Type::Object(Object { fields: Fields::Patch, .. }) if patch_field(&field.field).is_none() => {
+                    let name = &field.field;
+                    let why = format!("expected type of field '{name}' is '' but provided type is '{value}'");
+                    self.complain(entry.id, why)
+                }
                 Type::Object(object) => self.declared_field(entry.id, object, &field.field),
                 _ if !is_type => {
                     self.complain(entry.id, format!("unexpected failed resolution of '{}'", object.type_name))

@@ -162,6 +162,8 @@ fn identity(schema: &Schema) -> [(&'static str, Arc<Decl>); 3] {
     };
     let text = || simple(Type::String, MAX_REQUEST - 2, 2);
     let of = |schema: Option<&Arc<Schema>>| schema.and_then(|s| Decl::of(s, false));
+    // Of an embedded object, expressions see its names alone.
+    let metadata = metadata.filter(|_| !schema.embedded_resource);
     let given = match (of(own("kind")), of(own("apiVersion")), of(metadata)) {
         (Some(kind), Some(version), Some(meta)) if named("name") && named("generateName") => {
             Some((kind, version, meta))

@@ -6,10 +6,19 @@ use super::{
     format,
     types::Type,
 };
-use crate::{check::parts, library};
+use crate::{
+    check::parts,
+    library,
+    plan::CONVERSIONS,
+    program::{EvalError, explain},
+    value::Owned,
+};
 use cel::{
-    IdedExpr,
-    common::ast::{EntryExpr, Expr, LiteralValue},
+    ExecutionError, IdedExpr,
+    common::{
+        ast::{EntryExpr, Expr, LiteralValue},
+        value::CowVal,
+    },
 };
 use freehold_machinery::schema::pattern;
 
@@ -42,6 +51,32 @@ pub(crate) fn broken_regex(expr: &IdedExpr) -> Option<String> {
     error.or_else(|| parts(expr).into_iter().find_map(broken_regex))
 }
 
+/// A conversion of a constant that fails: Kubernetes converts constants beforehand.
+pub(crate) fn broken_conversion(expr: &IdedExpr) -> Option<String> {
+    match constant(expr) {
+        Some(Err(error)) => match explain(&error) {
+            EvalError::Failed(why) => Some(why),
+            _ => None,
+        },
+        Some(Ok(_)) => None,
+        None => parts(expr).into_iter().find_map(broken_conversion),
+    }
+}
+
+/// The value of a literal, or of conversions of one.
+fn constant(expr: &IdedExpr) -> Option<Result<Owned, ExecutionError>> {
+    match &expr.expr {
+        Expr::Literal(literal) => Some(Ok(literal.to_val().into_owned())),
+        Expr::Call(call) if call.target.is_none() && CONVERSIONS.contains(&&*call.func_name) => {
+            let [argument] = call.args.as_slice() else { return None };
+            let value = constant(argument)?;
+            let convert = |value| library::invoke(&call.func_name, vec![CowVal::Owned(value)]);
+            Some(value.and_then(|value| convert(value).map(CowVal::into_owned)))
+        }
+        _ => None,
+    }
+}
+
 fn walk<'e>(expr: &'e IdedExpr, in_format: bool, visit: &mut impl FnMut(&'e IdedExpr, bool)) {
     visit(expr, in_format);
     let formats = matches!(&expr.expr, Expr::Call(call) if call.func_name == "format");
@@ -55,6 +90,7 @@ fn argument(expr: &IdedExpr, function: &str) -> Option<Complaint> {
     let first = call.args.first().filter(|_| call.func_name == function)?;
     let Expr::Literal(literal) = &first.expr else { return None };
     let is_sound = match (function, literal) {
+        ("timestamp", LiteralValue::String(text)) if text.inner().contains(['z', 't']) => false,
         ("matches", LiteralValue::String(text)) => pattern::compile(text.inner()).is_ok(),
         ("matches", _) => true,
         (_, literal) => library::call(function, literal.to_val().into_owned()).is_some(),

@@ -10,13 +10,14 @@ mod literals;
 pub(crate) mod types;
 
 pub(crate) use declarations::Declarations;
-pub(crate) use literals::broken_regex;
+pub(crate) use literals::{broken_conversion, broken_regex};
 
 use crate::program::{CompileError, Dialect, Parsed};
 use checker::Checked;
 use decl::Decl;
 use freehold_machinery::schema::Schema;
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -47,7 +48,7 @@ pub enum VariableType {
     /// What another expression gives.
     Output(OutputType),
     /// An object of what other expressions give (`variables` of an admission policy).
-    Outputs(Vec<(String, OutputType)>),
+    Outputs(Outputs),
     /// The authorizer of admission policies.
     Authorizer,
     /// A check of one resource by the authorizer.
@@ -81,6 +82,39 @@ impl Seen {
     }
 }
 
+/// The name of the type of [`Outputs`].
+const OUTPUTS: &str = "kubernetes.variables";
+/// Levels of the type of an output that are kept: outputs that are made of outputs would nest without end.
+const OUTPUT_LEVELS: usize = 32;
+
+/// What other expressions give, by names. Cheap to clone, and one more costs the same however many there are.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs(Arc<BTreeMap<Box<str>, Type>>);
+
+impl Outputs {
+    /// Adds an output, in the place of one of the same name. What is in it at more than 32 levels, and the outputs
+    /// themselves in one of them, can only be told when it runs.
+    pub fn declare(&mut self, name: &str, output: &OutputType) {
+        let ty = cut(&output.0, OUTPUT_LEVELS);
+        Arc::make_mut(&mut self.0).insert(name.into(), ty);
+    }
+}
+
+/// A type without what is further down than that many levels.
+fn cut(ty: &Type, levels: usize) -> Type {
+    let Some(levels) = levels.checked_sub(1) else { return Type::Dyn };
+    match ty {
+        Type::List(item) => Type::list(cut(item, levels)),
+        Type::Map(pair) => Type::map(cut(&pair.0, levels), cut(&pair.1, levels)),
+        Type::Meta(Some(inner)) => Type::Meta(Some(Arc::new(cut(inner, levels)))),
+        Type::Opaque(name, inner) => {
+            Type::Opaque(name.clone(), inner.iter().map(|inner| cut(inner, levels)).collect())
+        }
+        Type::Object(object) if &*object.name == OUTPUTS => Type::Dyn,
+        other => other.clone(),
+    }
+}
+
 /// The type of what an expression gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputType(pub(crate) Type);
@@ -89,6 +123,11 @@ impl OutputType {
     /// Whether it is a truth value.
     pub fn is_bool(&self) -> bool {
         self.0 == Type::Bool
+    }
+
+    /// One that can only be told when the expression runs.
+    pub fn any() -> Self {
+        Self(Type::Dyn)
     }
 
     /// Whether it is a string.
@@ -110,6 +149,12 @@ impl std::fmt::Display for OutputType {
 }
 
 impl VariableType {
+    /// The same, made ready for many expressions.
+    #[must_use]
+    pub fn ready(self) -> Self {
+        Self::Output(OutputType(self.ty()))
+    }
+
     fn ty(&self) -> Type {
         match self {
             Self::Dyn => Type::Dyn,
@@ -125,10 +170,7 @@ impl VariableType {
             Self::Map(value) => Type::map(Type::String, value.ty()),
             Self::Optional(inner) => Type::optional(inner.ty()),
             Self::Output(output) => output.0.clone(),
-            Self::Outputs(outputs) => {
-                let fields = outputs.iter().map(|(name, ty)| (Box::from(name.as_str()), ty.0.clone()));
-                Type::object("kubernetes.variables", Fields::Given(Arc::new(fields.collect())))
-            }
+            Self::Outputs(outputs) => Type::object(OUTPUTS, Fields::Given(outputs.0.clone())),
             Self::Authorizer => library("Authorizer"),
             Self::ResourceCheck => library("ResourceCheck"),
         }
@@ -182,6 +224,17 @@ pub(crate) fn check(
         complaints = literals::check(&parsed.expr, &checked);
     }
     if complaints.is_empty() { Ok(checked) } else { Err(parsed.complain(complaints)) }
+}
+
+/// What can be told of the types in an expression, complaints or not.
+pub(crate) fn check_leniently(
+    parsed: &Parsed,
+    variables: &[(&str, VariableType)],
+    dialect: Dialect,
+) -> Checked {
+    let variables: Vec<(String, Type)> =
+        variables.iter().map(|(name, ty)| ((*name).to_owned(), ty.ty())).collect();
+    checker::check(&parsed.expr, &variables, dialect == Dialect::Mutation).0
 }
 
 #[cfg(test)]

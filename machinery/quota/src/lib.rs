@@ -1,0 +1,14 @@
+//! What an object uses of a ResourceQuota's limits, and whether the quota is about it
+//! (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
+//!
+//! The apiserver asks with each write, the controller that counts asks of everything that is there: both get the same answer.
+//!
+//! This crate must not know: who asks, what is used already, the time of day (callers pass it in).
+
+mod json;
+pub mod resources;
+mod scope;
+mod usage;
+
+pub use scope::{is_terminating, matches};
+pub use usage::{Usage, check_stated, counted_type, is_computed, usage};
