@@ -24,6 +24,8 @@ pub(crate) struct Census {
     /// What happened while it is being counted.
     pending: Vec<(PlaneId, Box<str>, i32, u64)>,
     names: HashMap<Box<str>, u32>,
+    /// How many keys there are of each collection, by its number.
+    totals: Vec<i64>,
     planes: BTreeMap<PlaneId, Box<[(u32, u32)]>>,
     emptied: VecDeque<(Instant, PlaneId)>,
 }
@@ -35,9 +37,13 @@ impl Census {
             None => {
                 let number = self.names.len() as u32;
                 self.names.insert(collection.into(), number);
+                self.totals.push(0);
                 number
             }
         };
+        if let Some(total) = self.totals.get_mut(number as usize) {
+            *total += i64::from(growth);
+        }
         if !self.planes.contains_key(plane) {
             self.planes.insert(plane.clone(), Box::default());
         }
@@ -128,6 +134,22 @@ impl Cache {
             }
         }
         Ok(self.scan_keys(Some(at)).await?.with(collection))
+    }
+
+    /// How many own objects all planes together have of each group and resource, those with most first. Empty while
+    /// nobody has asked for a list over all planes: they are counted then.
+    pub fn totals(&self) -> Vec<(String, String, u64)> {
+        let census = self.census.lock();
+        let counted = census.counted.is_some();
+        let count = |number: &u32| census.totals.get(*number as usize).map_or(0, |total| *total);
+        let named = census.names.iter().filter(|_| counted).filter_map(|(name, number)| {
+            let (group, resource) = name.split_once('/')?;
+            let group = if group == "core" { "" } else { group };
+            Some((group.to_owned(), resource.to_owned(), u64::try_from(count(number)).ok()?))
+        });
+        let mut totals: Vec<_> = named.collect();
+        totals.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.cmp(b)));
+        totals
     }
 
     /// The planes that have own objects of a resource now, in order.

@@ -150,9 +150,9 @@ impl Entry {
         self.text.slice(..self.json as usize)
     }
 
-    /// The same with a comma behind it, as an item of a list.
-    pub fn json_and_comma(&self) -> Bytes {
-        self.text.slice(..self.json as usize + 1)
+    /// The same with a comma behind it, as an item of a list, where it lies.
+    pub fn item(&self) -> &[u8] {
+        &self.text[..self.json as usize + 1]
     }
 
     fn json_slice(&self) -> &[u8] {
@@ -379,7 +379,7 @@ mod tests {
         let entry = entry(&object, 42);
         assert_eq!((entry.name(), entry.namespace(), entry.uid()), ("a", "b", "u-1"));
         assert_eq!(entry.label("b/c"), Some("é\n"));
-        assert_eq!(entry.json_and_comma(), [&entry.json(), &b","[..]].concat());
+        assert_eq!(entry.item(), [&entry.json(), &b","[..]].concat());
         let mut expected = object;
         expected["metadata"]["resourceVersion"] = "42".into();
         assert_eq!(entry.value(), expected);

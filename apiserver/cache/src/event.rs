@@ -200,6 +200,18 @@ impl CacheEvent {
         names(&self.raw.key, self.collection.start.into()..self.collection.end.into()).1
     }
 
+    /// The object's namespace.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.name().split_once('/').map(|(namespace, _)| namespace)
+    }
+
+    /// The object's collection and namespace, `<group>/<resource>/<namespace>`.
+    pub(crate) fn collection_and_namespace(&self) -> Option<&str> {
+        let behind = self.namespace()?.len() + 1;
+        let (start, end) = (usize::from(self.collection.start), usize::from(self.collection.end));
+        Some(text(&self.raw.key, start..end + behind))
+    }
+
     /// By how many the plane's own keys grew.
     pub(crate) fn growth(&self) -> i32 {
         match &self.raw.value {

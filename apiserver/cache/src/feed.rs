@@ -154,6 +154,11 @@ impl Cache {
     pub(crate) async fn plane(&self, id: &PlaneId) -> Result<Arc<PlaneCache>> {
         loop {
             let found = self.planes.read().get(id).cloned();
+            // What is found loaded takes in events at this moment.
+            if let Some(slot) = found.as_ref().filter(|slot| slot.1.initialized()) {
+                slot.0.touch(self.now());
+                return Ok(slot.0.clone());
+            }
             let slot = found.unwrap_or_else(|| {
                 let plane = || PlaneCache::loading(id.clone(), self.options.most());
                 let fresh = || Arc::new((Arc::new(plane()), OnceCell::new()));
@@ -166,7 +171,8 @@ impl Cache {
                 self.counts.loads.fetch_add(1, Ordering::Relaxed);
                 plane.load(&**self.stores.of(id), &*self.layers).await.map_err(Status::from)
             };
-            loaded.get_or_try_init(load).await?;
+            // Boxed, because it is seldom needed and every request has room for it otherwise.
+            Box::pin(loaded.get_or_try_init(load)).await?;
             if self.is_current(plane) {
                 return Ok(plane.clone());
             }
@@ -275,7 +281,7 @@ impl Cache {
             return Vec::new();
         };
         let collection = &*collection(group, resource);
-        let shot = slot.0.snapshot(Span { collection, namespace, after: "" }, 0);
+        let shot = slot.0.snapshot(Span { collection, namespace, after: "" }, usize::MAX, 0);
         shot.map(|shot| shot.all()).unwrap_or_default()
     }
 
@@ -312,10 +318,21 @@ impl Cache {
         Ok(self.plane(plane).await?.changed(&collection(group, resource)))
     }
 
+    /// The last revisions that changed some resources of a group in a plane, and the layers below it.
+    pub async fn changes<const N: usize>(
+        &self,
+        plane: &PlaneId,
+        group: &str,
+        resources: [&str; N],
+    ) -> Result<([u64; N], Arc<Stack>)> {
+        let plane = self.plane(plane).await?;
+        let changed = resources.map(|resource| plane.changed(&collection(group, resource)));
+        Ok((changed, above(&plane)?))
+    }
+
     /// The layers below a plane.
     pub async fn stack(&self, plane: &PlaneId) -> Result<Arc<Stack>> {
-        let plane = self.plane(plane).await?;
-        plane.stack().cloned().ok_or_else(|| Status::unavailable("the plane is not loaded").retry_after(1))
+        above(&*self.plane(plane).await?)
     }
 
     /// Drops a plane from memory.
@@ -353,9 +370,22 @@ impl Cache {
         observer: impl Fn(Option<&CacheEvent>) + Send + Sync + 'static,
     ) -> u64 {
         let mut hub = self.hub.lock();
-        let interest = Interest { plane: Some(plane), collection: collection(group, resource).into() };
+        let collection = collection(group, resource).into();
+        let interest = Interest { plane: Some(plane), collection, namespace: None };
         hub.observe(interest, Arc::new(observer));
         hub.revision
+    }
+
+    /// The same for a collection of every plane.
+    pub fn observe_everywhere(
+        &self,
+        group: &str,
+        resource: &str,
+        observer: impl Fn(Option<&CacheEvent>) + Send + Sync + 'static,
+    ) {
+        let collection = collection(group, resource).into();
+        let interest = Interest { plane: None, collection, namespace: None };
+        self.hub.lock().observe(interest, Arc::new(observer));
     }
 
     /// The keys that this cache covers.
@@ -424,6 +454,11 @@ impl Cache {
         drop(planes);
         let_go(left);
     }
+}
+
+/// The layers below a plane that is loaded.
+fn above(plane: &PlaneCache) -> Result<Arc<Stack>> {
+    plane.stack().cloned().ok_or_else(|| Status::unavailable("the plane is not loaded").retry_after(1))
 }
 
 /// Frees planes where nobody waits for it: one can have a hundred thousand objects.

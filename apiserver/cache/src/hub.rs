@@ -1,8 +1,8 @@
 //! Recent events and who waits for more. All of it is behind one lock that the feed takes for each batch, so that a
 //! watch starts at a revision without missing or repeating an event.
 //!
-//! What is watched is a *topic*: a collection, of one plane or of all. An event is put into the ring of each of its (at
-//! most two) topics once, however many watch it; each watcher reads the ring at its own place, and what all of a
+//! What is watched is a *topic*: a collection or what is of it in a namespace, of one plane or of all. An event is put
+//! into the ring of each of its (at most four) topics once, however many watch it; each watcher reads the ring at its own place, and what all of a
 //! topic's watchers have read leaves it.
 
 use crate::{
@@ -28,16 +28,27 @@ const BEHIND_WHEN_FULL: usize = 64 << 10;
 /// Events that a reader takes at a time.
 const BATCH: usize = 64;
 
-/// What a watcher is interested in: a collection, of one plane or of all.
+/// What a watcher is interested in: a collection or what is of it in a namespace, of one plane or of all.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Interest {
     pub(crate) plane: Option<PlaneId>,
     pub(crate) collection: Box<str>,
+    pub(crate) namespace: Option<Box<str>>,
 }
 
 impl Interest {
     fn wants(&self, event: &CacheEvent) -> bool {
-        event.collection() == &*self.collection && self.plane.as_ref().is_none_or(|p| *p == event.plane)
+        event.collection() == &*self.collection
+            && self.plane.as_ref().is_none_or(|p| *p == event.plane)
+            && self.namespace.as_deref().is_none_or(|namespace| event.namespace() == Some(namespace))
+    }
+
+    /// The topic's name among those of the plane or of all.
+    fn topic(&self) -> Box<str> {
+        match &self.namespace {
+            Some(namespace) => format!("{}/{namespace}", self.collection).into(),
+            None => self.collection.clone(),
+        }
     }
 }
 
@@ -223,6 +234,16 @@ impl Reader {
                         ring.wait(self.number, cx);
                         return Poll::Pending;
                     }
+                    // Most come one at a time.
+                    let at = (self.next - ring.first) as usize;
+                    if upto == self.next + 1
+                        && let Some((Told::Event(event), _)) = ring.events.get(at)
+                    {
+                        let event = event.clone();
+                        self.topic.pass(&mut ring, self.next, upto);
+                        self.next = upto;
+                        return Poll::Ready(Some(event));
+                    }
                     let from = (self.next - ring.first) as usize..(upto - ring.first) as usize;
                     self.taken.extend(ring.events.range(from).map(|(event, _)| event.clone()));
                     self.topic.pass(&mut ring, self.next, upto);
@@ -254,12 +275,14 @@ impl Drop for Reader {
     }
 }
 
-/// Puts an event into its ring.
+/// Puts an event into its rings.
 fn send(topics: &mut Topics, event: &Arc<CacheEvent>, full: bool) {
-    if let Some(topic) = topics.get(event.collection())
-        && !topic.publish(Told::Event(event.clone()), full)
-    {
-        topics.remove(event.collection());
+    for name in std::iter::once(event.collection()).chain(event.collection_and_namespace()) {
+        if let Some(topic) = topics.get(name)
+            && !topic.publish(Told::Event(event.clone()), full)
+        {
+            topics.remove(name);
+        }
     }
 }
 
@@ -340,13 +363,14 @@ impl Hub {
     }
 
     pub(crate) fn subscribe(&mut self, interest: Interest) -> Reader {
+        let name = interest.topic();
         let topics = match interest.plane {
             Some(plane) => self.planes.entry(plane).or_default(),
             None => &mut self.everywhere,
         };
         let unread = self.unread.clone();
         let fresh = || Arc::new(Topic { ring: Mutex::default(), unread });
-        let topic = topics.entry(interest.collection.clone()).or_insert_with(fresh).clone();
+        let topic = topics.entry(name).or_insert_with(fresh).clone();
         Reader::new(topic, interest.collection)
     }
 
@@ -374,6 +398,7 @@ impl Hub {
 mod tests {
     use super::*;
     use crate::{Stack, StackInfo, codec};
+    use bytes::Bytes;
     use freehold_apiserver_storage::{self as storage, Key, ObjectPath};
     use serde_json::json;
     use std::time::Instant;
@@ -397,7 +422,7 @@ mod tests {
 
     fn interest(plane: Option<&str>) -> Interest {
         let plane = plane.map(|plane| plane.parse().unwrap());
-        Interest { plane, collection: "core/configmaps".into() }
+        Interest { plane, collection: "core/configmaps".into(), namespace: None }
     }
 
     async fn revisions(reader: &mut Reader, count: usize) -> Vec<u64> {
@@ -432,6 +457,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_watches_a_namespace_is_told_of_it_alone() {
+        let mut hub = Hub::new(0, 1 << 20);
+        let of = |namespace: &str| Interest { namespace: Some(namespace.into()), ..interest(Some("a")) };
+        let (mut default, other) = (hub.subscribe(of("default")), hub.subscribe(of("defaul")));
+        let mut everywhere = hub.subscribe(Interest { namespace: Some("default".into()), ..interest(None) });
+        hub.publish(event("a", 1, 10));
+        hub.publish(event("b", 2, 10));
+        assert_eq!(revisions(&mut default, 1).await, [1]);
+        assert_eq!(revisions(&mut everywhere, 2).await, [1, 2]);
+        assert!(default.is_current() && other.is_current());
+        assert_eq!(other.topic.ring.lock().end(), 0, "nothing was put there");
+        assert_eq!(hub.since(&of("default"), 0).unwrap().len(), 1);
+        assert!(hub.since(&of("other"), 0).unwrap().is_empty());
+    }
+
+    #[tokio::test]
     async fn a_slow_watcher_is_cut_off_and_the_others_go_on() {
         let mut hub = Hub::new(0, 1 << 20);
         let (mut slow, mut quick) = (hub.subscribe(interest(None)), hub.subscribe(interest(None)));
@@ -443,6 +484,43 @@ mod tests {
         assert!(slow.next().await.is_none());
         drop(slow);
         assert_eq!(hub.unread.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn an_event_is_encoded_once_for_all_its_watchers() {
+        const WATCHERS: usize = 100;
+        const EVENTS: u64 = 20;
+        // Each watcher wants one of these forms.
+        const FORMS: u64 = 2;
+        let mut hub = Hub::new(0, 1 << 20);
+        let made = Arc::new(AtomicUsize::new(0));
+        let mut watchers = tokio::task::JoinSet::new();
+        for nth in 0..WATCHERS as u64 {
+            let (mut reader, made) = (hub.subscribe(interest(None)), made.clone());
+            watchers.spawn(async move {
+                let mut frames = Vec::new();
+                while frames.len() < EVENTS as usize {
+                    let event = reader.next().await.unwrap();
+                    let (kind, form) = (event.change().unwrap().kind, nth % FORMS);
+                    frames.push(event.frame(kind, form, || {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        Bytes::from(format!("{form}/{}", event.revision))
+                    }));
+                }
+                (nth % FORMS, frames)
+            });
+        }
+        (1..=EVENTS).for_each(|revision| hub.publish(event("a", revision, 10)));
+        let seen = watchers.join_all().await;
+        assert_eq!(seen.len(), WATCHERS);
+        for (form, frames) in &seen {
+            let first = seen.iter().find(|(other, _)| other == form).map(|(_, frames)| frames).unwrap();
+            for (nth, (frame, same)) in frames.iter().zip(first).enumerate() {
+                assert_eq!(frame, &format!("{form}/{}", nth + 1));
+                assert_eq!(frame.as_ptr(), same.as_ptr(), "they share its bytes");
+            }
+        }
+        assert_eq!(made.load(Ordering::Relaxed) as u64, EVENTS * FORMS);
     }
 
     #[tokio::test]

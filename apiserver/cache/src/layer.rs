@@ -120,12 +120,13 @@ const KUBE_SYSTEM: &str = "kube-system";
 
 /// The name of a collection: the part of a key between plane and object.
 pub(crate) fn collection(group: &str, resource: &str) -> String {
-    format!("{}/{resource}", if group.is_empty() { "core" } else { group })
+    let group = if group.is_empty() { "core" } else { group };
+    [group, "/", resource].concat()
 }
 
 /// The name of an object within its collection.
 pub(crate) fn object_name(namespace: Option<&str>, name: &str) -> String {
-    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+    namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
 impl Layer {
@@ -188,6 +189,12 @@ impl Stack {
     /// absent: the record is how a restore takes them away, in one small commit.
     pub fn record(&self) -> u64 {
         self.record
+    }
+
+    /// An object as the layers have it, whatever the plane itself has above them.
+    pub fn object(&self, plane: &PlaneId, path: &ObjectPath) -> Option<Arc<Entry>> {
+        let name = object_name(path.namespace.as_deref(), &path.name);
+        self.get(plane, &collection(&path.group, &path.resource), &name)
     }
 
     /// Whether a layer has something of a resource.

@@ -77,6 +77,8 @@ pub(crate) struct Snapshot<'a> {
     span: Span<'a>,
     objects: Vec<Arc<Entry>>,
     whiteouts: Vec<Box<str>>,
+    /// How many objects lie behind those, where it was asked for some alone.
+    pub(crate) rest: usize,
     pub(crate) revision: u64,
     /// The last revision that changed the collection.
     pub(crate) changed: u64,
@@ -189,8 +191,11 @@ impl PlaneCache {
         self.stack.get()?.get(&self.id, collection, name)
     }
 
-    /// Objects of a collection, layers included; `None` where it is not kept in memory.
-    pub(crate) fn snapshot<'a>(&'a self, span: Span<'a>, applied: u64) -> Option<Snapshot<'a>> {
+    /// Objects of a collection, layers included; `None` where it is not kept in memory. Where no layer has a part in it,
+    /// `most` of them alone, and how many more there are.
+    pub(crate) fn snapshot<'a>(&'a self, span: Span<'a>, most: usize, applied: u64) -> Option<Snapshot<'a>> {
+        let below = self.stack.get().is_some_and(|stack| stack.has_collection(span.collection));
+        let most = if below { usize::MAX } else { most };
         let state = self.state.read();
         let revision = state.revision.max(applied);
         let own = state.collections.get(span.collection);
@@ -199,15 +204,19 @@ impl PlaneCache {
         }
         // What was deleted before it was loaded is not known here.
         let changed = own.map_or(0, |c| c.changed).max(state.stack).max(state.loaded);
-        let objects = own.iter().flat_map(|own| own.objects.range(span.namespace, span.after));
+        let mut all = own.iter().flat_map(|own| own.objects.range(span.namespace, span.after));
+        let objects = all.by_ref().take(most).cloned().collect();
+        // Counting does not touch the objects themselves.
+        let rest = all.count();
         let (from, to) = bounds(span.namespace, span.after);
         let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
         let whiteouts = own.iter().flat_map(|own| own.whiteouts.range::<str, _>(bounds));
         Some(Snapshot {
             plane: self,
             span,
-            objects: objects.cloned().collect(),
+            objects,
             whiteouts: whiteouts.map(|(place, _)| place.clone()).collect(),
+            rest,
             revision,
             changed,
         })

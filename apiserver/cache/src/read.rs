@@ -113,9 +113,10 @@ impl Cache {
     ) -> Result<Option<ListedPart>> {
         let collection = &*collection(request.group, request.resource);
         let span = Span { collection, namespace: request.namespace, after };
+        let most = if limit == 0 || wanted.is_some() { usize::MAX } else { limit };
         loop {
             let plane = self.plane(request.plane).await?;
-            let shot = plane.snapshot(span, self.applied());
+            let shot = plane.snapshot(span, most, self.applied());
             // A plane that was put above other layers meanwhile must not be told at a revision behind that.
             if self.is_current(&plane) {
                 return Ok(shot.map(|shot| part(shot, limit, wanted)));
@@ -348,7 +349,7 @@ fn part(shot: Snapshot<'_>, limit: usize, wanted: Option<&(dyn Fn(&Entry) -> boo
     let most = if limit == 0 { usize::MAX } else { limit };
     let objects = found.by_ref().take(most).map(|found| shot.show(found)).collect();
     let left = match wanted {
-        None => found.count(),
+        None => found.count() + shot.rest,
         Some(_) => usize::from(found.next().is_some()),
     };
     ListedPart { objects, revision, changed, left }

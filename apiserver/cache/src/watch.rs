@@ -78,7 +78,7 @@ fn too_old(asked: u64, oldest: u64) -> Status {
 }
 
 impl Cache {
-    /// Opens a watch on a resource.
+    /// Opens a watch on a resource, in one namespace or in all.
     ///
     /// Fails with 410 where the revision is older than what is remembered: for one plane here or in the store, for all
     /// planes here.
@@ -87,26 +87,32 @@ impl Cache {
         scope: Scope,
         group: &str,
         resource: &str,
+        namespace: Option<&str>,
         start: WatchStart,
     ) -> Result<Subscription> {
+        let (collection, namespace) = (collection(group, resource).into(), namespace.map(Box::from));
         match scope {
-            Scope::Plane(plane) => self.watch_plane(&plane, &collection(group, resource), start).await,
-            Scope::AllPlanes => self.watch_all(group, resource, start).await,
+            Scope::Plane(plane) => {
+                self.watch_plane(
+                    &plane,
+                    Interest { plane: Some(plane.clone()), collection, namespace },
+                    start,
+                )
+                .await
+            }
+            Scope::AllPlanes => self.watch_all(Interest { plane: None, collection, namespace }, start),
         }
     }
 
-    async fn watch_plane(&self, id: &PlaneId, name: &str, start: WatchStart) -> Result<Subscription> {
-        if let WatchStart::After(revision) = start {
-            self.wait_for(revision).await?;
-        }
+    async fn watch_plane(&self, id: &PlaneId, of: Interest, start: WatchStart) -> Result<Subscription> {
         loop {
             let plane = self.plane(id).await?;
             // Between its load and its subscription it may have been put above other layers.
-            let Some(opened) = self.subscribe(&plane, name, start) else { continue };
+            let Some(opened) = self.subscribe(&plane, &of, start) else { continue };
             return match opened {
                 Ok(Opened { subscription, missed: None }) => Ok(subscription),
                 Ok(Opened { subscription, missed: Some(upto) }) => {
-                    self.replayed(&plane, name, subscription, upto).await
+                    self.replayed(&plane, &of, subscription, upto).await
                 }
                 Err(status) => Err(status),
             };
@@ -118,7 +124,7 @@ impl Cache {
     async fn replayed(
         &self,
         plane: &PlaneCache,
-        name: &str,
+        of: &Interest,
         mut subscription: Subscription,
         upto: u64,
     ) -> Result<Subscription> {
@@ -127,8 +133,8 @@ impl Cache {
             StoreError::Compacted { oldest, .. } => too_old(asked, oldest),
             other => other.into(),
         };
-        let (group, resource) = name.split_once('/').unwrap_or_default();
-        let keys = KeyRange::resource(&plane.id, group, resource, None);
+        let (group, resource) = of.collection.split_once('/').unwrap_or_default();
+        let keys = KeyRange::resource(&plane.id, group, resource, of.namespace.as_deref());
         let mut stream = self.stores.of(&plane.id).watch(keys, asked, true).await.map_err(failed)?;
         let (begun, mut bytes) = (Instant::now(), 0);
         loop {
@@ -164,9 +170,8 @@ impl Cache {
     }
 
     /// Subscribes to a plane; `None` where it is not the one any more that takes in events.
-    fn subscribe(&self, plane: &Arc<PlaneCache>, name: &str, start: WatchStart) -> Option<Result<Opened>> {
-        let (id, pin) = (&plane.id, Pin::new(plane.clone()));
-        let interest = Interest { plane: Some(id.clone()), collection: name.into() };
+    fn subscribe(&self, plane: &Arc<PlaneCache>, of: &Interest, start: WatchStart) -> Option<Result<Opened>> {
+        let pin = Pin::new(plane.clone());
         let mut hub = self.hub.lock();
         if !self.is_current(plane) {
             return None;
@@ -178,7 +183,7 @@ impl Cache {
                 if revision < installed {
                     return Some(Err(too_old(revision, installed)));
                 }
-                let remembered = hub.since(&interest, revision);
+                let remembered = hub.since(of, revision);
                 if remembered.is_none() {
                     missed = Some(hub.revision);
                 }
@@ -186,24 +191,21 @@ impl Cache {
             }
             // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
             WatchStart::Now => {
-                let shot =
-                    plane.snapshot(Span { collection: name, namespace: None, after: "" }, hub.revision);
+                let (collection, namespace) = (&*of.collection, of.namespace.as_deref());
+                let span = Span { collection, namespace, after: "" };
+                let shot = plane.snapshot(span, usize::MAX, hub.revision);
                 let revision = shot.as_ref().map_or(hub.revision, |shot| shot.revision);
                 (shot, Vec::new(), revision)
             }
         };
-        let live = hub.subscribe(interest);
+        let live = hub.subscribe(of.clone());
         drop(hub);
         let initial = initial.map(|shot| shot.all());
         let subscription = Subscription { initial, revision, replay: replay.into(), live, _pin: Some(pin) };
         Some(Ok(Opened { subscription, missed }))
     }
 
-    async fn watch_all(&self, group: &str, resource: &str, start: WatchStart) -> Result<Subscription> {
-        if let WatchStart::After(revision) = start {
-            self.wait_for(revision).await?;
-        }
-        let interest = Interest { plane: None, collection: collection(group, resource).into() };
+    fn watch_all(&self, interest: Interest, start: WatchStart) -> Result<Subscription> {
         let mut hub = self.hub.lock();
         let (replay, revision) = match start {
             WatchStart::After(revision) => {

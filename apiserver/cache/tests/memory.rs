@@ -159,7 +159,7 @@ async fn a_collection_too_large_for_memory_is_served_all_the_same() {
     assert!(absent.0.is_none() && absent.1.own == 0);
 
     let now = Scope::Plane(p.clone());
-    let mut watch = world.cache.watch(now, "", "configmaps", WatchStart::Now).await.unwrap();
+    let mut watch = world.cache.watch(now, "", "configmaps", None, WatchStart::Now).await.unwrap();
     assert!(watch.initial.is_none(), "it is to be read from the store as of the watch's revision");
     world.commit(vec![Change::Delete(Key::object(&p, &path("configmaps", &names[0])))]).await;
     let event = watch.next().await.unwrap();
@@ -176,7 +176,7 @@ async fn over_the_budget_planes_go_that_nobody_asked_for_and_watched_ones_last()
     }
     world.names(&planes[0], "configmaps").await;
     let watched = Scope::Plane(planes[0].clone());
-    let mut watch = world.cache.watch(watched, "", "configmaps", WatchStart::Now).await.unwrap();
+    let mut watch = world.cache.watch(watched, "", "configmaps", None, WatchStart::Now).await.unwrap();
     for of in &planes {
         assert_eq!(world.names(of, "configmaps").await.len(), 100);
     }
@@ -209,7 +209,8 @@ async fn a_watch_sees_each_event_once_whether_its_plane_is_loaded_or_dropped_mea
             world.cache.forget(&p);
         }
         let from = WatchStart::After(resume);
-        let mut watch = world.cache.watch(Scope::Plane(p.clone()), "", "configmaps", from).await.unwrap();
+        let mut watch =
+            world.cache.watch(Scope::Plane(p.clone()), "", "configmaps", None, from).await.unwrap();
         world.cache.forget(&p);
         loop {
             let event = watch.next().await.unwrap();
@@ -263,6 +264,35 @@ async fn ten_thousand_custom_resources_of_a_kibibyte_take_less_than_thirty_megab
     assert_eq!(world.names(&p, "widgets").await.len(), 10_000);
     let (_, bytes) = world.cache.loaded();
     assert!((10 << 20..30_000_000).contains(&bytes), "{bytes}");
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_given_back_to_the_byte() {
+    let world = world(CacheOptions::default()).await;
+    let p = plane("p");
+    let names = numbered(1_200);
+    world.put(&p, "configmaps", &names[..7], 1000).await;
+    assert_eq!(world.names(&p, "configmaps").await, names[..7]);
+    let before = world.cache.state();
+    let mut watch =
+        world.cache.watch(Scope::Plane(p.clone()), "", "configmaps", None, WatchStart::Now).await.unwrap();
+    world.put(&p, "configmaps", &names[7..], 1000).await;
+    world.put(&p, "configmaps", &names[7..107], 3000).await;
+    assert_eq!(world.names(&p, "configmaps").await, names);
+    assert!(world.cache.state().bytes > before.bytes + 1_400_000);
+    for names in names[7..].chunks(MAX_OPERATIONS) {
+        let gone = |name: &String| Change::Delete(Key::object(&p, &path("configmaps", name)));
+        world.commit(names.iter().map(gone).collect()).await;
+    }
+    assert_eq!(world.names(&p, "configmaps").await, names[..7]);
+    assert_eq!(world.cache.state(), before);
+    for _ in 0..1193 + 100 + 1193 {
+        assert!(watch.next().await.is_some());
+    }
+    // It is as if it had never been there for who loads the plane now.
+    world.cache.forget(&p);
+    assert_eq!(world.names(&p, "configmaps").await, names[..7]);
+    assert_eq!(world.cache.state().bytes, before.bytes);
 }
 
 #[tokio::test]

@@ -89,6 +89,11 @@ impl Key {
         Self(Bytes::from(format!("system/{name}")))
     }
 
+    /// What a plane uses of what its class allows.
+    pub fn usage(plane: &PlaneId) -> Self {
+        Self::system(&format!("usage/{plane}"))
+    }
+
     /// What a plane stands on.
     pub fn stack(plane: &PlaneId) -> Self {
         Self(Bytes::from(format!("planes/{plane}/.stack")))
