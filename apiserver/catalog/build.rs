@@ -1,7 +1,8 @@
 //! Makes the OpenAPI definitions of the built-in kinds, once, at build time.
 //!
 //! What `k8s-openapi` knows (names, descriptions, formats, required fields) is joined with what it leaves out, which
-//! the files of `overlay/` state and `defaults.json` (the defaults of Kubernetes that depend on nothing else), and written as one compressed file of a definition a line. The crates that
+//! the files of `overlay/` state, `defaults.json` (the defaults of Kubernetes that depend on nothing else) and `documents.json`
+//! (what OpenAPI documents say beyond that), and written as one compressed file of a definition a line. The crates that
 //! know those types are build dependencies only: nothing of them is in the binary.
 
 #[path = "build/kinds.rs"]
@@ -16,13 +17,15 @@ use std::{env, error::Error, fs, path::Path};
 const NEVER_REQUIRED: [&str; 1] = ["metadata"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for path in ["build.rs", "build", "overlay", "defaults.json", "printed.json", "structs.json"] {
+    let data = ["defaults.json", "documents.json", "printed.json", "structs.json"];
+    for path in ["build.rs", "build", "overlay"].iter().chain(&data) {
         println!("cargo::rerun-if-changed={path}");
     }
     let mut definitions = kinds::definitions();
     definitions.values_mut().for_each(relax);
     overlay::apply(Path::new("overlay"), &mut definitions)?;
     overlay::declare_defaults(Path::new("defaults.json"), &mut definitions)?;
+    overlay::add_documents(Path::new("documents.json"), &mut definitions)?;
     let out = env::var("OUT_DIR")?;
     let pack = |name: &str, text: &[u8]| -> Result<(), Box<dyn Error>> {
         Ok(fs::write(Path::new(&out).join(name), zstd::encode_all(text, 19)?)?)

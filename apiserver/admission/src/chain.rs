@@ -34,9 +34,13 @@ pub const VALIDATING_WEBHOOK: &str = "ValidatingAdmissionWebhook";
 pub const QUOTA: &str = "ResourceQuota";
 
 /// All plugins, in the order in which they run: kube-apiserver's.
-pub static PLUGINS: [Registered; 17] = [
+pub static PLUGINS: [Registered; 25] = [
     // First: nothing else matters where the namespace is gone.
     on(&lifecycle::NamespaceLifecycle),
+    // Off, as in Kubernetes: the first one is enough, but for changes in namespaces that are gone.
+    off(&lifecycle::NamespaceExists),
+    // Off, as in Kubernetes: it is for those who share nodes and must not keep others away from many.
+    off(&anti_affinity::LimitPodHardAntiAffinityTopology),
     // Before quota, which needs requests and limits to be there.
     on(&limit_ranger::LimitRanger),
     // Before webhooks, which expect to see the token's volume.
@@ -44,11 +48,15 @@ pub static PLUGINS: [Registered; 17] = [
     // Off, as in Kubernetes: it is for servers that kubelets write to.
     off(&node_restriction::NodeRestriction),
     on(&node_taint::TaintNodesByCondition),
+    // Off, as in Kubernetes: it is for those who share nodes, and with them images.
+    off(&always_pull::AlwaysPullImages),
     // As namespaces say with their labels.
     on(&pod_security::PodSecurity),
     // Before quota, whose scopes select by priority class.
     on(&priority::Priority),
     on(&tolerations::DefaultTolerationSeconds),
+    // Off, as in Kubernetes: it is for clusters that keep nodes with devices apart.
+    off(&extended_toleration::ExtendedResourceToleration),
     // Before quota, which counts storage by class.
     on(&default_class::DefaultStorageClass),
     on(&storage_in_use::StorageObjectInUseProtection),
@@ -61,6 +69,11 @@ pub static PLUGINS: [Registered; 17] = [
     on(&certificates::CertificateSigning),
     on(&certificates::CertificateSubjectRestriction),
     on(&default_class::DefaultIngressClass),
+    // Off, as in Kubernetes: it is for providers whose projects must not have such addresses.
+    off(&external_ips::DenyServiceExternalIPs),
+    on(&topology_labels::PodTopologyLabels),
+    on(&declared_features::NodeDeclaredFeatureValidator),
+    on(&pod_resize::PodResizeValidator),
 ];
 
 /// Names of plugins that are switched on and off, as `--enable-admission-plugins` and `--disable-admission-plugins` have
@@ -136,11 +149,39 @@ impl Chain {
 
     /// The first pass, in which the object may change.
     pub fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
-        self.plugins.iter().try_for_each(|plugin| plugin.admit(attributes, lookup))
+        self.admit_telling(attributes, lookup, |_, _, _| {})
+    }
+
+    /// The same. `told` hears of each plugin: its place, its name, and whether it refused the write.
+    pub fn admit_telling(
+        &self,
+        attributes: &mut Attributes<'_>,
+        lookup: &dyn Lookup,
+        mut told: impl FnMut(usize, &'static str, bool),
+    ) -> Result<()> {
+        self.plugins.iter().enumerate().try_for_each(|(index, plugin)| {
+            let result = plugin.admit(attributes, lookup);
+            told(index, plugin.name(), result.is_err());
+            result
+        })
     }
 
     /// The second pass, in which it may not.
     pub fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
-        self.plugins.iter().try_for_each(|plugin| plugin.validate(attributes, lookup))
+        self.validate_telling(attributes, lookup, |_, _, _| {})
+    }
+
+    /// The same, telling as [`Chain::admit_telling`] does.
+    pub fn validate_telling(
+        &self,
+        attributes: &Attributes<'_>,
+        lookup: &dyn Lookup,
+        mut told: impl FnMut(usize, &'static str, bool),
+    ) -> Result<()> {
+        self.plugins.iter().enumerate().try_for_each(|(index, plugin)| {
+            let result = plugin.validate(attributes, lookup);
+            told(index, plugin.name(), result.is_err());
+            result
+        })
     }
 }

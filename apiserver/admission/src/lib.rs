@@ -22,12 +22,12 @@ mod matching;
 pub mod plugins;
 pub mod policy;
 pub mod quota;
-mod resources;
 pub mod webhook;
 
 pub use annotations::Annotations;
 pub use chain::{Chain, PLUGINS, Registered, Switches};
 pub use freehold_machinery_cel::{Authorize, Check};
+use freehold_machinery_quota::resources;
 pub use matching::Matched;
 
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, meta};

@@ -5,28 +5,22 @@
 //! that it gets back together with the object, on the condition that they have not changed: so of two writes at once
 //! one is checked again.
 
-mod scope;
-mod usage;
-
-pub use usage::usage;
-
 use crate::{
     Attributes, Verb,
     resources::{self, Amounts, amounts},
 };
 use freehold_machinery::{Result, Status, Value, meta, quantity::Quantity};
+use freehold_machinery_quota::{Usage, check_stated, is_computed, is_terminating, matches, usage};
+use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
-
-/// Amounts by the name that quotas have for them (`requests.cpu`, `count/deployments.apps`).
-pub type Usage = BTreeMap<String, Quantity>;
 
 /// Checks a write against a namespace's ResourceQuotas.
 ///
 /// Gives those that change, each with its new `status.used`, to be committed with the write: what is deleted, ends or
 /// shrinks is given back by that commit. Fails with 403 if one is exceeded, has not been counted yet, or needs requests or
 /// limits that the object does not state.
-pub fn check(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Value>> {
+pub fn check(attributes: &Attributes<'_>, quotas: &[Value], now: Timestamp) -> Result<Vec<Value>> {
     if !is_counted(attributes) {
         return Ok(Vec::new());
     }
@@ -34,16 +28,16 @@ pub fn check(attributes: &Attributes<'_>, quotas: &[Value]) -> Result<Vec<Value>
     let object = attributes.object();
     let mut changed = Vec::new();
     for quota in quotas {
-        let within = |object: &&Value| scope::matches(quota, &resource, object);
+        let within = |object: &&Value| matches(quota, &resource, object);
         let (new, old) = (object.filter(within), attributes.old.filter(within));
-        let after = new.map(|object| usage(&resource, object)).unwrap_or_default();
-        let before = old.map(|object| usage(&resource, object)).unwrap_or_default();
+        let after = new.map(|object| usage(&resource, object, now)).unwrap_or_default();
+        let before = old.map(|object| usage(&resource, object, now)).unwrap_or_default();
         let Some(hard) = tracked(quota, [&after, &before]) else { continue };
         let mut delta = difference(&after, &before);
         delta.retain(|name, amount| hard.contains_key(name) && !amount.is_zero());
         let grows = delta.values().any(|amount| amount.sign() > 0);
         if let Some(object) = new.filter(|_| grows || attributes.verb == Verb::Create) {
-            usage::check_stated(&resource, object, &hard).map_err(|why| {
+            check_stated(&resource, object, &hard).map_err(|why| {
                 attributes.forbidden(&format!("failed quota: {}: {why}", meta::name(quota)))
             })?;
         }
@@ -71,7 +65,13 @@ fn is_counted(attributes: &Attributes<'_>) -> bool {
         Verb::Create => attributes.subresource.is_empty(),
         // The use of these can change by an update; that of others is one object, whatever it says.
         Verb::Update => match attributes.subresource {
-            "" => attributes.is("", "services") || attributes.is("", "persistentvolumeclaims"),
+            "" if attributes.is("", "pods") => changes_scope(attributes),
+            "" => {
+                let claims = attributes.is("", "persistentvolumeclaims");
+                claims || attributes.is("", "services") || attributes.is("resource.k8s.io", "resourceclaims")
+            }
+            // What a claim has got, and of which class.
+            "status" if attributes.is_sub("", "persistentvolumeclaims", "status") => true,
             // A Pod that has ended uses nothing any more.
             "status" | "resize" => attributes.is_sub("", "pods", attributes.subresource),
             _ => false,
@@ -81,12 +81,16 @@ fn is_counted(attributes: &Attributes<'_>) -> bool {
     }
 }
 
+/// A Pod's time becomes limited: other quotas are about it from then on.
+fn changes_scope(attributes: &Attributes<'_>) -> bool {
+    let [new, old] = [attributes.object(), attributes.old].map(|pod| pod.is_some_and(is_terminating));
+    new != old
+}
+
 /// The limits of a quota that the object has to do with; `None` where there are none.
 fn tracked(quota: &Value, usages: [&Usage; 2]) -> Option<Amounts> {
     let mut hard = amounts(quota.pointer("/status/hard"));
-    hard.retain(|name, _| {
-        usages.iter().any(|usage| usage.contains_key(name) || usage::is_computed(usage, name))
-    });
+    hard.retain(|name, _| usages.iter().any(|usage| usage.contains_key(name) || is_computed(usage, name)));
     (!hard.is_empty()).then_some(hard)
 }
 

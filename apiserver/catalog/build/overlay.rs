@@ -54,6 +54,24 @@ pub(crate) fn declare_defaults(file: &Path, definitions: &mut Map<String, Value>
     Ok(())
 }
 
+/// Puts what `file` says of documents into the definitions, for who writes those: of a type under
+/// `x-freehold-documents`, of lists of it under `x-freehold-list`. What it says of types that are not served is left out.
+pub(crate) fn add_documents(file: &Path, definitions: &mut Map<String, Value>) -> Fallible<()> {
+    let documents: Map<String, Value> = serde_json::from_slice(&fs::read(file)?)?;
+    for (short, said) in documents {
+        let name = if short.starts_with("io.") { short } else { format!("io.k8s.api.{short}") };
+        let list = said.get(".").and_then(|_| definitions.get(name.strip_suffix("List")?)).is_some();
+        let (name, key) = match list {
+            true => (name.trim_end_matches("List"), "x-freehold-list"),
+            false => (name.as_str(), "x-freehold-documents"),
+        };
+        if let Some(definition) = definitions.get_mut(name) {
+            definition[key] = said;
+        }
+    }
+    Ok(())
+}
+
 /// What has a default need not be given.
 fn make_optional(definition: &mut Value, field: &str) {
     if let Some(required) = definition.get_mut("required").and_then(Value::as_array_mut) {

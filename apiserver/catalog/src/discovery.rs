@@ -153,10 +153,7 @@ pub fn storage_version_hash(ty: &ResourceType) -> String {
 pub fn aggregated(set: &TypeSet, core: bool) -> Value {
     let groups = set.groups().iter().filter(|group| group.name.is_empty() == core);
     let item = |group: &Group| {
-        let mut metadata = json!({"creationTimestamp": null});
-        if !group.name.is_empty() {
-            metadata["name"] = json!(group.name);
-        }
+        let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
         json!({"metadata": metadata, "versions": group.versions.iter().map(version_discovery).collect::<Vec<_>>()})
     };
     json!({

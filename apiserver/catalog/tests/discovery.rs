@@ -147,7 +147,7 @@ fn groups_come_in_the_order_of_their_priorities() {
         "apiregistration.k8s.io apps events.k8s.io authentication.k8s.io authorization.k8s.io autoscaling batch \
          certificates.k8s.io networking.k8s.io policy rbac.authorization.k8s.io storage.k8s.io \
          admissionregistration.k8s.io apiextensions.k8s.io scheduling.k8s.io coordination.k8s.io node.k8s.io \
-         discovery.k8s.io flowcontrol.apiserver.k8s.io resource.k8s.io"
+         discovery.k8s.io resource.k8s.io flowcontrol.apiserver.k8s.io"
     );
     let autoscaling = discovery::group(&TypeSet::builtin(), "autoscaling").unwrap();
     assert_eq!(autoscaling["preferredVersion"]["groupVersion"], "autoscaling/v2");

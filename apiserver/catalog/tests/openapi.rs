@@ -60,6 +60,10 @@ fn assert_whole(document: &Value, definitions: &str, prefix: &str) {
     assert!(!found.is_empty());
     let definitions = document.pointer(definitions).unwrap().as_object().unwrap();
     for reference in found {
+        if let Some(name) = reference.strip_prefix("#/parameters/") {
+            assert!(document["parameters"].get(name).is_some(), "{reference} leads nowhere");
+            continue;
+        }
         let name = reference.strip_prefix(prefix).unwrap_or_else(|| panic!("foreign reference {reference}"));
         assert!(definitions.contains_key(name), "{reference} leads nowhere");
     }
@@ -70,7 +74,17 @@ fn each_document_of_version_3_is_whole() {
     let set = cron_tabs();
     let index = openapi::v3_index(&set, "/projects/a");
     let paths = index["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), set.groups().iter().map(|group| group.versions.len()).sum::<usize>());
+    let versions: usize = set.groups().iter().map(|group| group.versions.len()).sum();
+    let named = TypeSet::builtin().groups().iter().filter(|group| !group.name.is_empty()).count();
+    let told = ["api", "apis", "version", ".well-known/openid-configuration", "openid/v1/jwks"];
+    assert_eq!(paths.len(), versions + named + told.len());
+    for path in told.into_iter().chain(["apis/apps"]) {
+        let hash = openapi::v3_told_hash(&set, path).unwrap();
+        assert_eq!(paths[path]["serverRelativeURL"], format!("/projects/a/openapi/v3/{path}?hash={hash}"));
+        let document = openapi::v3_told(path, "v1.36.0");
+        assert!(document["paths"][format!("/{path}/")]["get"]["operationId"].is_string(), "{path}");
+    }
+    assert_eq!(openapi::v3_told_hash(&set, "apis/stable.example.com"), None);
     let hash = openapi::v3_hash(&set, "apps", "v1").unwrap();
     assert_eq!(
         paths["apis/apps/v1"]["serverRelativeURL"],
@@ -90,8 +104,13 @@ fn operations_are_unique(document: &Value) {
     for (name, path) in document["paths"].as_object().unwrap() {
         let placeholders: BTreeSet<_> =
             name.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
-        let parameters = path["parameters"].as_array().unwrap().iter().filter(|p| p["in"] == "path");
-        let declared: BTreeSet<_> = parameters.map(|p| p["name"].as_str().unwrap()).collect();
+        let resolved = |p: &Value| match p.get("$ref").and_then(Value::as_str) {
+            Some(reference) => document.pointer(&reference[1..]).unwrap().clone(),
+            None => p.clone(),
+        };
+        let all = path["parameters"].as_array().into_iter().flatten().map(resolved);
+        let parameters: Vec<Value> = all.filter(|p| p["in"] == "path").collect();
+        let declared: BTreeSet<_> = parameters.iter().map(|p| p["name"].as_str().unwrap()).collect();
         assert_eq!(placeholders, declared, "{name}");
         for (method, operation) in path.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters") {
             let id = operation["operationId"].as_str().unwrap();
@@ -176,9 +195,15 @@ fn schemas_of_built_in_kinds_are_kubernetes_own() {
     assert_eq!(deployment[GVK], json!([{"group": "apps", "version": "v1", "kind": "Deployment"}]));
     assert_eq!(deployment.get("required"), None, "metadata is optional");
     assert_eq!(
-        schemas["io.k8s.api.apps.v1.DeploymentList"]["properties"]["items"]["items"]["$ref"],
-        "#/components/schemas/io.k8s.api.apps.v1.Deployment"
+        schemas["io.k8s.api.apps.v1.DeploymentList"]["properties"]["items"]["items"],
+        json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.api.apps.v1.Deployment"}], "default": {}})
     );
+    let policy = &schemas["io.k8s.api.core.v1.Container"]["properties"]["imagePullPolicy"];
+    assert_eq!(policy["enum"], json!(["Always", "IfNotPresent", "Never"]));
+    assert!(policy["description"].as_str().unwrap().contains("Possible enum values:"));
+    let protocol = &schemas["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"];
+    assert_eq!(protocol["default"], "TCP");
+    assert_eq!(deployment["properties"]["metadata"]["default"], json!({}));
     let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
     assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
     assert_eq!(containers["x-kubernetes-list-type"], "map");
@@ -253,7 +278,10 @@ fn version_2_is_whole_and_leaves_out_what_it_can_not_say() {
 fn hashes_follow_the_types() {
     let (plain, custom) = (TypeSet::builtin(), cron_tabs());
     assert_eq!(openapi::v3_hash(&plain, "apps", "v1"), openapi::v3_hash(&custom, "apps", "v1"));
-    assert_ne!(openapi::v2_hash(&plain), openapi::v2_hash(&custom));
+    let own = |types| openapi::v2_hash::<&[u8]>(types, &[]);
+    assert_ne!(own(&plain), own(&custom));
+    let with = |other: &str| openapi::v2_hash(&plain, &[other]);
+    assert!(with("a") != own(&plain) && with("a") != with("b"), "what another server tells does not count");
     assert_eq!(openapi::v3_hash(&plain, "stable.example.com", "v1"), None);
     assert_eq!(openapi::v3(&plain, "stable.example.com", "v1", ""), None);
 }
@@ -314,11 +342,43 @@ fn lead<'a>(bytes: &'a [u8], path: &[&str]) -> &'a [u8] {
     })
 }
 
+/// Whether each path of a message leads to these bytes.
+fn assert_leads(bytes: &[u8], rows: &[(&[&str], &[u8])]) {
+    for (path, expected) in rows {
+        let found = lead(bytes, path);
+        assert_eq!(found, *expected, "{path:?}: {}", String::from_utf8_lossy(found));
+    }
+}
+
+#[test]
+fn version_3_as_protobuf_has_gnostics_fields() {
+    let bytes = openapi::v3_to_protobuf(&openapi::v3(&cron_tabs(), "apps", "v1", "v1.36.0").unwrap());
+    let revision = "io.k8s.api.apps.v1.ControllerRevision";
+    let reference = b"#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let scale = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale";
+    let zero = 0.0_f64.to_le_bytes();
+    assert_leads(
+        &bytes,
+        &[
+            (&["1"], b"3.0.0"),
+            (&["2", "6"], b"v1.36.0"),
+            (&["5", "1", revision, "1", "25"], b"object"),
+            (&["5", "1", revision, "1", "31", "metadata", "1", "26", "2", "1"], reference),
+            (&["5", "1", revision, "1", "31", "metadata", "1", "33"], b""),
+            (&["5", "1", revision, "1", "31", "revision", "1", "33", "1"], &zero),
+            (&["4", scale, "4", "5"], b"readAppsV1NamespacedDeploymentScale"),
+            (&["4", scale, "13", "1", "1"], b"name"),
+        ],
+    );
+}
+
 #[test]
 fn version_2_as_protobuf_has_gnostics_fields() {
     let bytes = openapi::to_protobuf(&openapi::v2(&cron_tabs(), "v1.36.0"));
     let pod = "io.k8s.api.core.v1.Pod";
-    let rows: [(&[&str], &[u8]); 9] = [
+    let rows: [(&[&str], &[u8]); 11] = [
+        (&["10", "limit-1NfNmdNH", "2", "3", "4"], b"limit"),
+        (&["8", "/api/v1/nodes/{name}", "9", "1", "2", "4", "4"], b"name"),
         (&["1"], b"2.0"),
         (&["2", "2"], b"v1.36.0"),
         (&["9", pod, "22", "1"], b"object"),
@@ -335,8 +395,5 @@ fn version_2_as_protobuf_has_gnostics_fields() {
             b"#/definitions/io.k8s.api.core.v1.Node",
         ),
     ];
-    for (path, expected) in rows {
-        let found = lead(&bytes, path);
-        assert_eq!(found, expected, "{path:?}: {}", String::from_utf8_lossy(found));
-    }
+    assert_leads(&bytes, &rows);
 }

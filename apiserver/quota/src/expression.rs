@@ -24,7 +24,7 @@ impl Scope {
     fn value(&mut self, cel: &Cel) -> Result<Computed, String> {
         let variables: Vec<_> =
             NAMES.iter().zip(&self.values).map(|(name, value)| (*name, Variable::Computed(value))).collect();
-        cel.program.value(&variables, &mut self.budget).map_err(|error| {
+        cel.program.value(&variables, &self.budget).map_err(|error| {
             let why = match error {
                 EvalError::Failed(why) => why,
                 EvalError::NoOverload => "no such overload".to_owned(),

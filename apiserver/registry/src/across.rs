@@ -1,13 +1,14 @@
 //! Lists and watches over several planes at once, with one resource version.
 
 use crate::{
-    List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions, convert,
+    List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions,
     list::{At, Token, expired},
     registry::schema_since,
     select::Selection,
 };
+use async_trait::async_trait;
 use freehold_apiserver_cache::{Entry, PageOfPlanes, PagesOfPlanes, Scope};
-use freehold_machinery::{PlaneId, Result};
+use freehold_machinery::{PlaneId, ResourceType, Result};
 use futures_util::Stream;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,6 +20,16 @@ pub(crate) const PAGE: usize = 500;
 
 /// Shows an object of a plane to whoever looks at several planes; `None` leaves it out.
 type Show = dyn Fn(&PlaneId, Object) -> Option<Object> + Send + Sync;
+
+/// Knows what each of several planes serves by itself.
+#[async_trait]
+pub trait OwnTypes: Send + Sync + 'static {
+    /// A plane's own type under the group, version and resource of another; `None` where it serves none.
+    async fn own(&self, plane: &PlaneId, like: &ResourceType) -> Result<Option<Arc<ResourceType>>>;
+
+    /// What a plane is called in messages.
+    fn called(&self, plane: &PlaneId) -> String;
+}
 
 /// How objects are shown.
 #[derive(Clone)]
@@ -52,12 +63,15 @@ pub struct Across {
     pub planes: Option<Vec<PlaneId>>,
     /// What is shown.
     pub view: View,
+    /// By whose types objects come into the version that was asked for. Without it, those that need a webhook for that are
+    /// shown as they are stored.
+    pub types: Option<Arc<dyn OwnTypes>>,
 }
 
 impl Across {
     /// One plane, as it is.
     pub(crate) fn one(plane: &PlaneId) -> Self {
-        Self { planes: Some(vec![plane.clone()]), view: View::plain() }
+        Self { planes: Some(vec![plane.clone()]), view: View::plain(), types: None }
     }
 }
 
@@ -72,21 +86,26 @@ impl Registry {
         let most = if options.limit == 0 { usize::MAX } else { options.limit };
         // What was seen last, and whether there is more behind it.
         let mut last: Option<(PlaneId, Arc<Entry>)> = None;
-        while let Some(page) = self.next_across(&mut pages, options).await? {
-            for found in page {
-                if !selection.matches(&found.entry) {
-                    continue;
+        while let Some(mut page) = self.next_across(&mut pages, options).await? {
+            page.retain(|found| selection.matches(&found.entry));
+            for run in page.chunk_by(|a, b| a.plane == b.plane) {
+                let Some(PageOfPlanes { plane, .. }) = run.first() else { continue };
+                let since = schema_since(&self.cache, plane, &op.ty);
+                let entries = run.iter().map(|found| found.entry.clone()).collect();
+                let objects = self.converter.own(across.types.as_ref(), plane, &op.ty, entries, since);
+                for (found, object) in run.iter().zip(objects.await?) {
+                    if selection.needs_conversion() && !selection.shows(&object.value()) {
+                        continue;
+                    }
+                    let Some(object) = (across.view.show)(plane, object) else { continue };
+                    if list.items.len() == most {
+                        let (plane, entry) = last.unwrap_or((plane.clone(), found.entry.clone()));
+                        list.continue_token = Token::across(at, &plane, entry.place());
+                        return Ok(list);
+                    }
+                    list.items.push(object);
+                    last = Some((plane.clone(), found.entry.clone()));
                 }
-                let since = schema_since(&self.cache, &found.plane, &op.ty);
-                let object = convert::own(&op.ty, found.entry.clone(), since)?;
-                let Some(object) = (across.view.show)(&found.plane, object) else { continue };
-                if list.items.len() == most {
-                    let (plane, entry) = last.unwrap_or((found.plane, found.entry));
-                    list.continue_token = Token::across(at, &plane, entry.place());
-                    return Ok(list);
-                }
-                list.items.push(object);
-                last = Some((found.plane, found.entry));
             }
         }
         Ok(list)

@@ -20,7 +20,7 @@ impl Registry {
     fn check_action(&self, op: &Operation, body: &Value) -> Result<()> {
         let sub = op.subresource.as_deref().and_then(|name| op.ty.subresource(name));
         let Some(kind) = sub.map(|sub| &sub.kind) else { return Ok(()) };
-        prepare::check_kind(op, &mut body.clone(), kind).map_err(|failed| failed.of(kind))
+        prepare::check_kind(op, &mut body.clone(), kind, false).map_err(|failed| failed.of(kind))
     }
 
     async fn bind(&self, op: &Operation, binding: &Value, options: &WriteOptions) -> Result<Written> {

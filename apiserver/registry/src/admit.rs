@@ -2,7 +2,9 @@
 //! grants.
 
 use crate::{
-    DeleteOptions, FieldValidation, Operation, Registry, WriteOptions, validate,
+    DeleteOptions, FieldValidation, Operation, Registry, WriteOptions,
+    measure::Step,
+    validate,
     webhooks::{Hooks, Rounds},
 };
 use freehold_apiserver_admission::{
@@ -10,7 +12,7 @@ use freehold_apiserver_admission::{
     policy::{self, Bound},
     webhook,
 };
-use freehold_apiserver_authz::Policy;
+use freehold_apiserver_authz::{Access, Selector, Selectors};
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::ObjectPath;
@@ -19,7 +21,10 @@ use freehold_machinery::{
     user::{AUTHENTICATED, MASTERS},
 };
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The version of options.
 const META: &str = "meta.k8s.io/v1";
@@ -35,7 +40,7 @@ struct View<'a> {
     cache: &'a Cache,
     types: &'a TypeSet,
     /// `None` for a user who may do everything.
-    policy: Option<Arc<Policy>>,
+    access: Option<Access>,
 }
 
 fn path(group: &str, resource: &str, namespace: &str, name: &str) -> ObjectPath {
@@ -74,13 +79,15 @@ impl Lookup for View<'_> {
             namespace,
             name,
             path,
+            selectors: Default::default(),
         };
-        self.policy.as_ref().is_none_or(|policy| policy.authorize(&asked).allowed)
+        let allows = |access: &Access| access.decide(&asked).is_ok_and(|decision| decision.allowed);
+        self.access.as_ref().is_none_or(allows)
     }
 
     fn authorizer(&self, _: &PlaneId, user: &User) -> Option<Arc<dyn Authorize>> {
-        let policy = self.policy.clone()?;
-        Some(Arc::new(Rights { user: user.clone(), policy }))
+        let access = self.access.clone()?;
+        Some(Arc::new(Rights { user: user.clone(), access }))
     }
 
     fn equivalents(&self, _: &PlaneId, ty: &ResourceType) -> Vec<Arc<ResourceType>> {
@@ -102,7 +109,7 @@ impl Lookup for View<'_> {
 /// What a user may do, for the expressions of policies.
 struct Rights {
     user: User,
-    policy: Arc<Policy>,
+    access: Access,
 }
 
 impl Authorize for Rights {
@@ -133,8 +140,12 @@ impl Authorize for Rights {
             namespace: &check.namespace,
             name: &check.name,
             path: &check.path,
+            selectors: Selectors {
+                fields: Selector::Text(&check.fields),
+                labels: Selector::Text(&check.labels),
+            },
         };
-        let decision = self.policy.authorize(&asked);
+        let decision = self.access.decide(&asked)?;
         Ok((decision.allowed, decision.reason))
     }
 }
@@ -209,11 +220,11 @@ fn verb(old: Option<&Value>) -> Verb {
 impl Registry {
     /// What plugins may ask. `asked`: there are expressions, that may ask about others than who writes.
     async fn view<'a>(&'a self, op: &'a Operation, asked: bool) -> Result<View<'a>> {
-        let policy = match op.user.is_in(MASTERS) && !asked {
+        let access = match op.user.is_in(MASTERS) && !asked {
             true => None,
-            false => Some(self.policies.policy(&op.plane).await?),
+            false => Some(self.policies.access(&op.plane).await?),
         };
-        Ok(View { cache: &self.cache, types: &op.types, policy })
+        Ok(View { cache: &self.cache, types: &op.types, access })
     }
 
     /// The account `default` is made soon after its namespace. Who makes a Pod that early waits for it, for some 1.5 s, as in
@@ -234,8 +245,30 @@ impl Registry {
         }
     }
 
+    fn plugins_admit(&self, attributes: &mut Attributes<'_>, view: &View<'_>) -> Result<()> {
+        let told = self.admission.plugins(Step::Admit, attributes.verb);
+        self.chain.admit_telling(attributes, view, told)
+    }
+
+    fn plugins_validate(&self, attributes: &Attributes<'_>, view: &View<'_>) -> Result<()> {
+        self.chain.validate_telling(attributes, view, self.admission.plugins(Step::Validate, attributes.verb))
+    }
+
     /// Mutating admission; gives warnings.
     pub(crate) async fn admit(
+        &self,
+        op: &Operation,
+        draft: &mut Value,
+        old: Option<&Value>,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>> {
+        let since = Instant::now();
+        let result = self.admitted(op, draft, old, options).await;
+        self.admission.step(Step::Admit, verb(old), since.elapsed(), result.is_err());
+        result
+    }
+
+    async fn admitted(
         &self,
         op: &Operation,
         draft: &mut Value,
@@ -251,7 +284,7 @@ impl Registry {
         let view = self.view(op, asked).await?;
         let given = if asked { written(verb(old), options) } else { Value::Null };
         let mut attributes = attributes(op, verb(old), Some(draft), old, (options.dry_run, &given));
-        self.chain.admit(&mut attributes, &view)?;
+        self.plugins_admit(&mut attributes, &view)?;
         self.mutate(op, &mut attributes, &view, &policies, &hooks).await
     }
 
@@ -277,7 +310,7 @@ impl Registry {
         let by_hooks =
             self.mutate_by_webhooks(op, attributes, view, hooks, &mut rounds, &mut warnings).await?;
         if by_policies || by_hooks {
-            self.chain.admit(attributes, view)?;
+            self.plugins_admit(attributes, view)?;
             if by_hooks {
                 let again: Vec<Bound> = policies.iter().filter(|p| p.runs_again()).cloned().collect();
                 policy::mutate(attributes, view, &again, &settle)?;
@@ -296,16 +329,30 @@ impl Registry {
         old: Option<&Value>,
         options: &WriteOptions,
     ) -> Result<Vec<String>> {
+        let since = Instant::now();
+        let result = self.validated(op, draft, old, options).await;
+        self.admission.step(Step::Validate, verb(old), since.elapsed(), result.is_err());
+        result
+    }
+
+    async fn validated(
+        &self,
+        op: &Operation,
+        draft: &mut Value,
+        old: Option<&Value>,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>> {
         if op.ty.group == RBAC {
             self.check_escalation(op, draft, old).await?;
         }
+        self.check_platform(op, draft, old).await?;
         let policies = self.bound_policies(op, policy::VALIDATING).await?;
         let hooks = self.hooks(op, webhook::VALIDATING).await?;
         let asked = !policies.is_empty() || !hooks.is_empty();
         let view = self.view(op, asked).await?;
         let given = if asked { written(verb(old), options) } else { Value::Null };
         let attributes = attributes(op, verb(old), Some(draft), old, (options.dry_run, &given));
-        self.chain.validate(&attributes, &view)?;
+        self.plugins_validate(&attributes, &view)?;
         let mut warnings = op.annotations.take_warnings();
         warnings.extend(policy::validate(&attributes, &view, &policies)?);
         if !hooks.is_empty() {
@@ -344,9 +391,9 @@ impl Registry {
         let asked = !policies.is_empty() || !mutating.is_empty() || !validating.is_empty();
         let view = self.view(op, asked).await?;
         let mut attributes = attributes(op, verb, object, old, (dry_run, &options));
-        self.chain.admit(&mut attributes, &view)?;
+        self.plugins_admit(&mut attributes, &view)?;
         let mut warnings = self.mutate(op, &mut attributes, &view, &[], &mutating).await?;
-        self.chain.validate(&attributes, &view)?;
+        self.plugins_validate(&attributes, &view)?;
         warnings.extend(op.annotations.take_warnings());
         warnings.extend(policy::validate(&attributes, &view, &policies)?);
         if !validating.is_empty() {
@@ -357,11 +404,11 @@ impl Registry {
 
     /// Nobody grants more than they have, unless they may `escalate` or `bind`.
     async fn check_escalation(&self, op: &Operation, draft: &Value, old: Option<&Value>) -> Result<()> {
-        let policy = self.policies.policy(&op.plane).await?;
+        let access = self.policies.access(&op.plane).await?;
         if op.ty.plural.ends_with("bindings") {
-            policy.check_binding(&op.user, draft, old)
+            access.check_binding(&op.user, draft, old)
         } else {
-            policy.check_role(&op.user, draft, old)
+            access.check_role(&op.user, draft, old)
         }
     }
 }

@@ -112,5 +112,5 @@ fn settle(op: &Operation, draft: &mut Value) -> Result<()> {
         map.remove("status");
     }
     validate::prune(&op.ty, draft);
-    validate::object(op, draft, None)
+    validate::object(op, draft, None).map(drop)
 }

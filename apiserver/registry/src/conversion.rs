@@ -8,7 +8,7 @@
 mod kept;
 mod review;
 
-use crate::{Object, Question, Webhooks, convert, validate};
+use crate::{Object, OwnTypes, Question, Webhooks, convert, validate};
 use freehold_apiserver_admission::webhook::ClientConfig;
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, resource::Conversion};
@@ -39,6 +39,11 @@ fn webhook<'t>(ty: &'t ResourceType, api_version: &str, to: &str) -> Option<&'t 
 
 fn api_version(object: &Value) -> &str {
     object["apiVersion"].as_str().unwrap_or_default()
+}
+
+/// Whether an object of a CRD is stored in another version than that of `ty`.
+pub(crate) fn differs(ty: &ResourceType, entry: &Entry) -> bool {
+    ty.custom && entry.field("apiVersion") != ty.api_version()
 }
 
 impl Converter {
@@ -97,6 +102,28 @@ impl Converter {
         }
         self.fill(plane, ty, webhook, (&mut waiting, &mut places), &mut out).await?;
         Ok(out.into_iter().flatten().collect())
+    }
+
+    /// Entries of one of several planes, in their order. Those of another version than that of `ty`, which may be another
+    /// plane's, come into it by the plane's own type, where `types` knows that; otherwise as [`convert::own`] gives them.
+    pub(crate) async fn own(
+        &self,
+        types: Option<&Arc<dyn OwnTypes>>,
+        plane: &PlaneId,
+        ty: &ResourceType,
+        entries: Vec<Arc<Entry>>,
+        since: u64,
+    ) -> Result<Vec<Object>> {
+        if let Some(types) = types.filter(|_| entries.iter().any(|entry| differs(ty, entry)))
+            && let Some(own) = types.own(plane, ty).await?
+        {
+            let converted = self.all(plane, &own, entries, since).await;
+            return converted.map_err(|status| Status {
+                message: format!("{}: {}", types.called(plane), status.message),
+                ..status
+            });
+        }
+        entries.into_iter().map(|entry| convert::own(ty, entry, since)).collect()
     }
 
     /// Converts what waits and puts it where it belongs.

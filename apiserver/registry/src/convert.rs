@@ -51,8 +51,8 @@ pub(crate) fn settle_stored(ty: &ResourceType, object: &mut Value) {
     }
 }
 
-/// An entry as whoever looks at several planes sees it: as [`out`], but as it is stored where a webhook would have to
-/// convert it. The type is that of one plane, and its webhook must not see what is in another.
+/// An entry as whoever looks at several planes sees it by the type of one of them: as [`out`], but as it is stored where a
+/// webhook would have to convert it, which must not see what is in another plane.
 pub(crate) fn own(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Object> {
     match ty.storage.conversion {
         Conversion::Webhook(_) if entry.field("apiVersion") != ty.api_version() => Ok(Object::Cached(entry)),

@@ -34,8 +34,12 @@ impl Registry {
     ) -> Result<Result<Written, u64>> {
         let mut marked = live.clone();
         let is_new = !meta::is_deleting(live);
+        // Who deletes it once more gives it no time, which the first did not say.
+        let is_again = !is_new && live["metadata"]["deletionGracePeriodSeconds"].is_null();
         if is_new {
             crd::begin_deletion(&mut marked, Timestamp::now());
+        } else if is_again {
+            meta::set(&mut marked, "deletionGracePeriodSeconds", 0);
         }
         if options.dry_run {
             return Ok(Ok(pending(marked)));
@@ -51,7 +55,7 @@ impl Registry {
             true => self.registrations(op, None, Some(live)).await?,
             false => Vec::new(),
         };
-        if is_new || is_gone {
+        if is_new || is_again || is_gone {
             match self.commit(op, path, own, change, also).await? {
                 Committed::Done(revision) => {
                     meta::set(&mut marked, "resourceVersion", revision.to_string());

@@ -9,6 +9,7 @@ use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath, StoreError,
 };
 use freehold_machinery::{GroupResource, Result, Status, Value, crd, meta, status::FieldError};
+use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 const ATTEMPTS: usize = 50;
 /// Objects that one page of a deletecollection reads.
 const PAGE: usize = 500;
+/// Deletes of a deletecollection that are under way at a time: what commits together waits for the disk once.
+const AT_ONCE: usize = 16;
 
 /// Objects of a layer that one commit hides.
 const HIDDEN_AT_ONCE: usize = 100;
@@ -62,6 +65,7 @@ impl Registry {
                 continue;
             }
             let marked = mark(op, &live, options);
+            self.check_projects(op, &live, &marked).await?;
             if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
                 match self.finish(op, &path, own, (&live, &entry), options).await? {
                     Ok(revision) => {
@@ -80,6 +84,19 @@ impl Registry {
         Err(Status::modified(&op.ty.group_resource(), op.name()))
     }
 
+    /// Refuses to delete an organization with projects that nobody asked to delete.
+    async fn check_projects(&self, op: &Operation, live: &Value, marked: &Value) -> Result<()> {
+        let asked = meta::annotation(marked, strategy::DELETE_PROJECTS) == Some("true");
+        if !strategy::of(&op.ty).has_projects || meta::is_deleting(live) || asked || !op.plane.is_core() {
+            return Ok(());
+        }
+        let (count, Some(one)) = self.tenancy.projects_of(op.name()).await? else { return Ok(()) };
+        let why = format!(
+            "it has {count} projects, {one:?} among them: delete those first, or all together with --cascade=foreground"
+        );
+        Err(Status::conflict(&op.ty.group_resource(), op.name(), &why))
+    }
+
     /// Takes the object away; the revision to wait for when somebody else wrote it meanwhile.
     async fn finish(
         &self,
@@ -92,7 +109,7 @@ impl Registry {
         if options.dry_run {
             return Ok(Ok(0));
         }
-        let also = self.registrations(op, None, Some(live)).await?;
+        let also = self.companions(op, None, Some(live)).await?;
         let change = self.removal(op, path, live, own.below).await?;
         let posting = Posting { new: None, old: Some(live), entry: Some(entry), stored: &[] };
         Ok(match self.commit_posted(op, (path, own), change, also, posting).await? {
@@ -123,7 +140,8 @@ impl Registry {
         meta::remove(&mut marked, "resourceVersion");
         let stored = self.to_stored(op, marked.clone()).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
-        Ok(match self.commit(op, path, own, change, Vec::new()).await? {
+        let also = self.platform_changes(op, Some(&marked), Some(live)).await?;
+        Ok(match self.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
                 meta::set(&mut marked, "resourceVersion", revision.to_string());
                 Ok(written(marked))
@@ -145,24 +163,14 @@ impl Registry {
             ..selection.clone()
         };
         let mut all = List { items: Vec::new(), revision: 0, continue_token: String::new(), remaining: None };
-        let asked = options.uid.is_some() || options.resource_version.is_some();
         loop {
             let found = self.list(op, &page).await?;
-            for object in &found.items {
-                let value = object.value();
-                let mut one = op.clone();
-                one.name = Some(meta::name(&value).to_owned());
-                if op.ty.namespaced {
-                    one.namespace = Some(meta::namespace(&value).to_owned());
+            for some in found.items.chunks(AT_ONCE) {
+                let mut deletes = Vec::with_capacity(AT_ONCE);
+                for object in some {
+                    deletes.push(self.delete_found(op, object, options));
                 }
-                let mut options = options.clone();
-                // Without the client's own, what is deleted is what was found; another of its name stays.
-                options.uid = options.uid.or_else(|| Some(meta::uid(&value).to_owned()));
-                match self.delete(&one, &options).await {
-                    Ok(_) => {}
-                    Err(status) if status.is_not_found() || status.is_conflict() && !asked => {}
-                    Err(status) => return Err(status),
-                }
+                try_join_all(deletes).await?;
             }
             all.revision = found.revision;
             all.items.extend(found.items);
@@ -171,6 +179,25 @@ impl Registry {
             }
             page =
                 ListOptions { continue_token: found.continue_token, resource_version: String::new(), ..page };
+        }
+    }
+
+    /// Deletes one object of a collection. That it is gone or another already is no error, unless the client had a condition.
+    async fn delete_found(&self, op: &Operation, object: &Object, options: &DeleteOptions) -> Result<()> {
+        let asked = options.uid.is_some() || options.resource_version.is_some();
+        let value = object.value();
+        let mut one = op.clone();
+        one.name = Some(meta::name(&value).to_owned());
+        if op.ty.namespaced {
+            one.namespace = Some(meta::namespace(&value).to_owned());
+        }
+        let mut options = options.clone();
+        // Without the client's own, what is deleted is what was found; another of its name stays.
+        options.uid = options.uid.or_else(|| Some(meta::uid(&value).to_owned()));
+        match self.delete(&one, &options).await {
+            Ok(_) => Ok(()),
+            Err(status) if status.is_not_found() || status.is_conflict() && !asked => Ok(()),
+            Err(status) => Err(status),
         }
     }
 
@@ -183,7 +210,11 @@ impl Registry {
         last: &Value,
         below: Below,
     ) -> Result<Vec<Change>> {
-        if let Some(anew) = self.registered_anew(op, last).await? {
+        let anew = match self.registered_anew(op, last).await? {
+            None => self.standing_anew(op, below).await?,
+            anew => anew,
+        };
+        if let Some(anew) = anew {
             return Ok(vec![Change::Put(Key::object(&op.plane, path), codec::encode(&anew))]);
         }
         match definitions::is_definition(&op.ty) {

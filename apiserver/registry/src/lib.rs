@@ -18,13 +18,16 @@ mod delete;
 mod eviction;
 mod ledger;
 mod list;
+mod measure;
 mod op;
+mod people;
 mod policies;
 mod prepare;
 mod registration;
 mod registry;
 mod scale;
 mod select;
+mod standing;
 mod strategy;
 mod validate;
 mod watch;
@@ -34,14 +37,17 @@ mod write;
 #[cfg(test)]
 mod fuzz;
 
-pub use across::{Across, View};
+pub use across::{Across, OwnTypes, View};
 pub use class::class_objects;
 pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
 pub use ledger::{Owner, PlaneLimits, Tenancy};
+pub use measure::AdmissionMetrics;
 pub use op::*;
 pub use registry::{PolicySource, Registry};
 pub use strategy::ServiceRanges;
 pub use webhooks::{Question, Webhooks};
+
+pub(crate) use write::Also;

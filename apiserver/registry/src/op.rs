@@ -36,6 +36,14 @@ pub struct Body {
     pub value: Value,
     /// `duplicate field "..."` for each key that stood twice.
     pub duplicates: Vec<String>,
+    /// The body itself where it is JSON and the order of its fields is of interest; nothing else.
+    pub written: Bytes,
+}
+
+impl From<Value> for Body {
+    fn from(value: Value) -> Self {
+        Self { value, duplicates: Vec::new(), written: Bytes::new() }
+    }
 }
 
 /// `fieldValidation` of a write (KEP-2885).
@@ -148,14 +156,14 @@ impl Object {
     }
 
     /// The object's JSON with a comma behind it, as an item of a list.
-    pub fn bytes_and_comma(&self) -> Bytes {
+    pub fn into_item(self) -> Piece {
         match self {
-            Self::Cached(entry) => entry.json_and_comma(),
-            Self::Bytes(bytes) => [bytes, &b","[..]].concat().into(),
+            Self::Cached(entry) => Piece::Item(entry),
+            Self::Bytes(bytes) => Piece::Bytes([&bytes, &b","[..]].concat().into()),
             Self::Value(value) => {
-                let mut bytes = serialized(value);
+                let mut bytes = serialized(&value);
                 bytes.push(b',');
-                bytes.into()
+                Piece::Bytes(bytes.into())
             }
         }
     }
@@ -167,6 +175,45 @@ impl Object {
             Self::Bytes(bytes) => Arc::new(serde_json::from_slice(bytes).unwrap_or_default()),
             Self::Value(value) => value.clone(),
         }
+    }
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// An object of the cache with a comma behind it, sent from where it lies.
+    Item(Arc<Entry>),
+    /// Bytes that were made for it.
+    Bytes(Bytes),
+}
+
+impl std::ops::Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Item(entry) => entry.item(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl Piece {
+    /// The same without its last byte: the last item of a list has no comma behind it.
+    pub fn without_last(self) -> Self {
+        match self {
+            Self::Item(entry) => Self::Bytes(entry.json()),
+            Self::Bytes(mut bytes) => {
+                bytes.truncate(bytes.len().saturating_sub(1));
+                Self::Bytes(bytes)
+            }
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Piece {
+    fn from(bytes: T) -> Self {
+        Self::Bytes(bytes.into())
     }
 }
 

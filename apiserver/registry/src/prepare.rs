@@ -27,11 +27,13 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     prefix[..end].chars().chain(suffix).collect()
 }
 
-/// Checks that the body is of the type that the URL names; what a built-in kind leaves out is filled in.
+/// Checks that the body is of the type that the URL names; what a built-in kind leaves out is filled in. What a patch
+/// makes of the version of a custom resource is found when that is validated.
 pub(crate) fn check_kind(
     op: &Operation,
     body: &mut Value,
     wanted: &GroupVersionKind,
+    patched: bool,
 ) -> Result<(), Undecodable> {
     if !body.is_object() {
         let why = format!("cannot unmarshal {} into an object", go::word(body));
@@ -52,7 +54,7 @@ pub(crate) fn check_kind(
         let short = version.split_once('/').map_or(version, |(_, short)| short);
         return Err(Undecodable::Other { kind: kind.to_owned(), version: short.to_owned(), why });
     }
-    if version != wanted_version {
+    if version != wanted_version && !(patched && op.ty.custom) {
         return Err(Status::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted_version})"
         ))

@@ -1,6 +1,6 @@
 //! The `APIService` objects of CRDs: they come, change and go in the commit that does so with the CRD.
 
-use crate::{Operation, Registry};
+use crate::{Also, Operation, Registry};
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
 use freehold_machinery::{
@@ -40,6 +40,18 @@ fn registration(group: &str, version: &str) -> Value {
 }
 
 impl Registry {
+    /// All that holds and changes together with an object that becomes `new`; `None` where it goes.
+    pub(crate) async fn companions(
+        &self,
+        op: &Operation,
+        new: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<Vec<Also>> {
+        let mut also = self.registrations(op, new, old).await?;
+        also.extend(self.platform_changes(op, new, old).await?);
+        Ok(also)
+    }
+
     /// What changes among the registrations when a CRD becomes `new`; `None` where it goes.
     ///
     /// What somebody has written by hand under such a name is left alone.
@@ -48,7 +60,7 @@ impl Registry {
         op: &Operation,
         new: Option<&Value>,
         old: Option<&Value>,
-    ) -> Result<Vec<(Expect, Change)>> {
+    ) -> Result<Vec<Also>> {
         if !is_crd(op) {
             return Ok(Vec::new());
         }
@@ -85,11 +97,11 @@ impl Registry {
         name: &str,
         own: Seen,
         change: impl FnOnce(Key) -> Change,
-    ) -> Option<(Expect, Change)> {
+    ) -> Option<Also> {
         // What a class doesn't allow to be deleted stays.
         (own.below != Below::Kept).then(|| {
             let key = Key::object(&op.plane, &path_of(name));
-            (Expect { key: key.clone(), modified: own.own }, change(key))
+            (Expect { key: key.clone(), modified: own.own }, Some(change(key)))
         })
     }
 

@@ -1,14 +1,14 @@
 //! The registry itself, and reads of single objects.
 
 use crate::{
-    Object, Operation, Tenancy, Webhooks,
+    AdmissionMetrics, Object, Operation, Tenancy, Webhooks,
     conversion::Converter,
     convert,
     ledger::{Books, Nobody},
 };
 use async_trait::async_trait;
 use freehold_apiserver_admission::Chain;
-use freehold_apiserver_authz::Policy;
+use freehold_apiserver_authz::Access;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
@@ -25,13 +25,14 @@ pub struct Registry {
     pub(crate) chain: Chain,
     pub(crate) tenancy: Arc<dyn Tenancy>,
     pub(crate) books: Books,
+    pub(crate) admission: AdmissionMetrics,
 }
 
 /// Who may do what in each plane, for the checks that keep people from granting what they don't have.
 #[async_trait]
 pub trait PolicySource: Send + Sync + 'static {
-    /// The policy of a plane.
-    async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>>;
+    /// What decides in a plane.
+    async fn access(&self, plane: &PlaneId) -> Result<Access>;
 }
 
 /// Where a type's object is kept.
@@ -69,14 +70,16 @@ impl Registry {
     ) -> Self {
         let services = crate::strategy::ServiceRanges::default();
         let converter = Arc::new(Converter::new(webhooks.clone()));
+        let chain = Chain::default();
         Self {
+            admission: AdmissionMetrics::of(&chain),
             stores: stores.into(),
             cache,
             policies,
             services,
             webhooks,
             converter,
-            chain: Chain::default(),
+            chain,
             tenancy: Arc::new(Nobody),
             books: Books::default(),
         }
@@ -84,12 +87,17 @@ impl Registry {
 
     /// The same with these admission plugins in place of the default ones.
     pub fn with_admission(self, chain: Chain) -> Self {
-        Self { chain, ..self }
+        Self { admission: AdmissionMetrics::of(&chain), chain, ..self }
     }
 
     /// Knows whose the planes are, so that their organizations' allowances and their classes' limits count.
     pub fn with_tenancy(self, tenancy: Arc<dyn Tenancy>) -> Self {
         Self { tenancy, ..self }
+    }
+
+    /// What admission took and refused.
+    pub fn admission_metrics(&self) -> &AdmissionMetrics {
+        &self.admission
     }
 
     /// The cache that reads are served from.
@@ -108,7 +116,7 @@ impl Registry {
         let since = schema_since(&self.cache, &op.plane, &op.ty);
         let object = self.converter.out(&op.plane, &op.ty, entry, since).await?;
         match op.subresource.as_deref() {
-            Some("scale") => crate::scale::read(op, &object.value()).map(|v| Object::Value(Arc::new(v))),
+            Some("scale") => crate::scale::get(op, &object.value()).map(|v| Object::Value(Arc::new(v))),
             _ => Ok(object),
         }
     }

@@ -1,15 +1,16 @@
 //! What the schema says of an object, and what every object must satisfy.
 
-use crate::{Operation, class, definitions, strategy};
+use crate::{Operation, class, definitions, scale, strategy};
+use freehold_apiserver_authn::oidc::JwtAuthenticator;
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     apply::FieldSet,
     crd, go, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
-    schema,
+    schema::{self, default::Empty},
     status::{FieldError, FieldErrorKind},
 };
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 /// What keeps an object from being read as one of its type: values of the wrong JSON type, of custom resources in their
 /// metadata only; what else is wrong with those is found when they are validated.
@@ -28,16 +29,32 @@ pub(crate) fn prune(ty: &ResourceType, object: &mut Value) {
     }
 }
 
-/// Fills in the schema's defaults, then those that the kind makes of its other fields.
-pub(crate) fn default(ty: &ResourceType, object: &mut Value) {
+/// Fills in the schema's defaults, then those that the kind makes of its other fields. Gives the empty lists and maps of a
+/// built-in kind, which are left out of what is stored and yet seen by its rules.
+pub(crate) fn default(ty: &ResourceType, object: &mut Value) -> Vec<Empty> {
+    // What says that it is of another kind is not made to look like this one; it is refused when it is validated.
+    if ty.custom && object["kind"] != ty.kind.as_str() {
+        return Vec::new();
+    }
+    let mut empties = Vec::new();
     if let Some(schema) = ty.schema.get() {
         if !ty.custom {
+            empties = schema::default::empties(object, schema);
             schema::default::normalize(object, schema);
             schema::zeros::complete_structs(object, schema);
         }
         schema::default(object, schema);
     }
-    strategy::defaults::apply(ty, object);
+    strategy::defaults::apply(ty, object, &empties);
+    empties
+}
+
+/// Fills in the defaults of a status, of which nothing that a request says is kept.
+pub(crate) fn default_status(ty: &ResourceType, object: &mut Value) {
+    let schema = ty.schema.get().filter(|_| ty.custom && ty.has_status());
+    if let Some(schema) = schema.filter(|s| s.properties.get("status").is_some_and(|s| s.default.is_some())) {
+        schema::default(object, schema);
+    }
 }
 
 /// Levels of nesting that an object may have with its managed fields, which repeat it: what is stored can be read back.
@@ -52,12 +69,20 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Everything that must hold before an object is stored.
-pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Result<()> {
+/// An object as its client wrote it, with the empty lists and maps that are not stored.
+pub(crate) fn as_written<'a>(object: &'a Value, empties: &[Empty]) -> Cow<'a, Value> {
+    let mut object = Cow::Borrowed(object);
+    empties.iter().for_each(|empty| empty.restore(object.to_mut()));
+    object
+}
+
+/// Everything that must hold before an object is stored. Gives warnings of what does not hold, and did not before.
+pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Result<Vec<String>> {
     if is_deeper(object, MAX_DEPTH) {
         return Err(Status::bad_request(format!("the object is nested deeper than {MAX_DEPTH} levels")));
     }
     let ty = &op.ty;
+    let mut tolerated = Vec::new();
     let mut errors = match old {
         // The version is not part of what is stored; the write has compared it already, where the client gave one.
         Some(old) => {
@@ -67,15 +92,26 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
         }
         None => validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced),
     };
-    if let Some(schema) = ty.schema.get().filter(|_| ty.custom) {
-        let found = schema::validate(object, schema, old);
+    let wrong = if ty.custom { wrong_type(ty, object) } else { Vec::new() };
+    if !wrong.is_empty() {
+        // Of what is of another type, its rules alone are looked at.
+        errors = wrong.into_iter().chain(rules(ty, object, old).0).collect();
+    } else if let Some(schema) = ty.schema.get().filter(|_| ty.custom) {
+        let found = match op.subresource.as_deref() {
+            Some("status") => schema::validate_field(object, "status", schema, old),
+            _ => schema::validate(object, schema, old),
+        };
         match freehold_machinery_cel::blocked_by(&found) {
             // Of a type without rules nothing was left unchecked.
             Some(blocked) => {
                 let has_rules = freehold_machinery_cel::Rules::of(ty).map_or(true, |rules| !rules.is_empty());
                 errors.extend(found.into_iter().chain(has_rules.then_some(blocked)));
             }
-            None => errors.extend(found.into_iter().chain(rules(ty, object, old))),
+            None => {
+                let (broken, known) = rules(ty, object, old);
+                tolerated = known;
+                errors.extend(found.into_iter().chain(scale::check(op, object)).chain(broken));
+            }
         }
     }
     if !ty.custom {
@@ -84,12 +120,14 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     if class::is_class(ty) {
         errors.extend(class::check(object));
     }
+    if errors.is_empty() && op.plane.is_core() {
+        errors.extend(identity_provider(ty, object, old));
+    }
     if ty.custom {
         errors.retain(|error| !error.detail.starts_with(UNQUALIFIED));
-        errors.splice(0..0, wrong_kind(ty, object));
     }
     if errors.is_empty() {
-        return Ok(());
+        return Ok(tolerated.iter().map(ToString::to_string).collect());
     }
     errors.iter_mut().filter(|error| !ty.custom && error.shown.is_none()).for_each(|error| {
         // What is the same in all versions of a definition stands above them inside of Kubernetes.
@@ -106,12 +144,30 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     Err(Status::invalid(group, kind, meta::name(object), &errors))
 }
 
+/// What is wrong about an IdentityProvider, its expressions among it: what is said of an AuthenticationConfiguration's
+/// `jwt` entry. What did not change is left alone.
+fn identity_provider(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let is_one = ty.group == "iam.freehold.dev" && ty.plural == "identityproviders";
+    if !is_one || old.is_some_and(|old| old["spec"] == object["spec"]) {
+        return Vec::new();
+    }
+    match serde_json::from_value::<JwtAuthenticator>(object["spec"].clone()) {
+        Ok(config) => config.validate("spec", &[]),
+        Err(error) => vec![FieldError::invalid("spec", Value::Null, error.to_string())],
+    }
+}
+
 /// What is said of finalizers of built-in kinds alone: of others it is a warning.
 const UNQUALIFIED: &str = "name is neither a standard finalizer name";
 
-fn wrong_kind(ty: &ResourceType, object: &Value) -> Option<FieldError> {
-    let kind = object["kind"].as_str().unwrap_or_default();
-    (kind != ty.kind).then(|| FieldError::invalid("kind", kind.into(), format!("must be {}", ty.kind)))
+/// What is wrong with the kind and version of a custom resource, which can be read all the same.
+fn wrong_type(ty: &ResourceType, object: &Value) -> Vec<FieldError> {
+    let expected = [("kind", ty.kind.clone()), ("apiVersion", ty.api_version())];
+    let wrong = |(field, wanted): (&str, String)| {
+        let given = object[field].as_str().unwrap_or_default();
+        (given != wanted).then(|| FieldError::invalid(field, given.into(), format!("must be {wanted}")))
+    };
+    expected.into_iter().filter_map(wrong).collect()
 }
 
 /// Errors of metadata as often as kube-apiserver finds them in an update: the rules for all objects and those of the kind
@@ -149,11 +205,12 @@ pub(crate) fn warnings(op: &Operation, object: &Value, old: Option<&Value>) -> V
 /// Finalizers of Kubernetes that have no domain.
 const STANDARD: [&str; 3] = ["foregroundDeletion", "orphan", "kubernetes"];
 
-/// What the CEL rules of a type say. Rules that don't compile were refused with their CRD.
-fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+/// What the CEL rules of a type say, and what they said before of what did not change. Rules that don't compile were
+/// refused with their CRD.
+fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> (Vec<FieldError>, Vec<FieldError>) {
     match freehold_machinery_cel::Rules::of(ty) {
-        Ok(rules) => rules.validate(object, old),
-        Err(errors) => errors,
+        Ok(rules) => rules.validate_update(object, old),
+        Err(errors) => (errors, Vec::new()),
     }
 }
 
@@ -167,8 +224,13 @@ fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldErr
     let Some(schema) = op.ty.schema.get() else { return special };
     let mut errors = schema::validate::against(object, schema, old, "");
     let unreadable = [FieldErrorKind::Invalid, FieldErrorKind::TypeInvalid];
+    // No bytes at all are written as an empty string.
+    let no_bytes = |error: &FieldError| {
+        error.detail.contains("must be of type byte") && error.value.as_ref().is_some_and(|value| value == "")
+    };
     errors.retain(|error| {
         unreadable.contains(&error.kind)
+            && !no_bytes(error)
             && !error.field.starts_with("metadata.")
             && !special.iter().any(|own| own.field == error.field)
     });

@@ -4,9 +4,9 @@
 //! state before it left, at the revision of the change.
 
 use crate::{
-    Across, Changed, Object, Operation, Registry, View, WatchEvent, WatchOptions,
+    Across, Changed, Object, Operation, OwnTypes, Registry, View, WatchEvent, WatchOptions,
     across::PAGE,
-    conversion::Converter,
+    conversion::{Converter, differs},
     convert,
     registry::{parse_version, schema_since},
     select::Selection,
@@ -14,9 +14,15 @@ use crate::{
 use freehold_apiserver_cache::{
     Cache, CacheEvent, Change, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchStart,
 };
-use freehold_machinery::{PlaneId, ResourceType, Result, Status};
-use futures_util::{Stream, stream};
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status, resource::Conversion};
+use futures_util::{Stream, future::BoxFuture};
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
 use tokio::time::{Instant, Interval, interval_at};
 
 /// How often an idle watch that wants bookmarks gets one.
@@ -24,23 +30,69 @@ const BOOKMARK: Duration = Duration::from_secs(60);
 /// How long before its end a watch gets the last one, so that the next begins where it ended.
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-struct Watch {
+/// What a watch looks at, and how it shows it.
+struct Look {
     cache: Arc<Cache>,
-    subscription: Subscription,
-    /// Asks the plane's webhooks for other versions, where the watch is of one plane.
-    converter: Option<(PlaneId, Arc<Converter>)>,
+    converter: Arc<Converter>,
+    /// Whether `ty` is that of the one plane that is watched.
+    is_one: bool,
+    /// The types of several planes.
+    types: Option<Arc<dyn OwnTypes>>,
     ty: Arc<ResourceType>,
     selection: Selection,
     view: View,
-    ready: VecDeque<WatchEvent>,
-    initial: Initial,
-    /// Whether a bookmark ends what the watch begins with.
-    ends_initial: bool,
-    /// When bookmarks are due, for who wants them. One timer for the whole watch: setting one for each event costs as
-    /// much as the event.
-    bookmarks: Option<Interval>,
     related_only: bool,
+}
+
+/// An open watch. What it does for each event touches nothing but this, where that is possible: with many watchers the
+/// memory that is looked at for each of them is most of what an event costs.
+struct Watch {
+    subscription: Subscription,
+    ready: VecDeque<WatchEvent>,
+    /// Whether each event is passed on as it is.
+    plain: bool,
     done: bool,
+    ends_initial: bool,
+    initial: Initial,
+    /// What takes waiting, and what the watch says then.
+    away: Option<BoxFuture<'static, Told>>,
+    /// When bookmarks are due, for who wants them.
+    bookmarks: Option<Bookmarks>,
+    look: Arc<Look>,
+}
+
+/// What a step of a watch says.
+#[derive(Default)]
+struct Told {
+    events: Vec<WatchEvent>,
+    /// What is still to be sent of the present objects.
+    initial: Initial,
+    /// Whether the watch ends.
+    failed: bool,
+}
+
+/// One timer for a whole watch: setting one for each event costs as much as the event. Nor is it looked at for each.
+struct Bookmarks {
+    interval: Interval,
+    due: Instant,
+    /// Who is woken by it.
+    waker: Option<Waker>,
+}
+
+impl Bookmarks {
+    fn new(time: Duration) -> Self {
+        let due = Instant::now() + first_bookmark(time);
+        Self { interval: interval_at(due, BOOKMARK), due, waker: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        if now < self.due && self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        self.waker = Some(cx.waker().clone());
+        self.interval.poll_tick(cx).map(|_| self.due = now + BOOKMARK)
+    }
 }
 
 impl WatchOptions {
@@ -108,7 +160,8 @@ impl Registry {
         };
         let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
         let scope_of = scope.clone();
-        let mut subscription = self.cache.watch(scope, group, resource, start).await?;
+        let namespace = op.namespace.as_deref();
+        let mut subscription = self.cache.watch(scope, group, resource, namespace, start).await?;
         let initial = match (start, subscription.initial.take()) {
             (WatchStart::After(_), _) => Initial::Done,
             (WatchStart::Now, Some(entries)) => Initial::Memory(op.plane.clone(), entries.into_iter()),
@@ -117,23 +170,27 @@ impl Registry {
             }
         };
         let is_one = matches!(scope_of, Scope::Plane(_));
-        let watch = Watch {
+        let look = Look {
             cache: self.cache.clone(),
-            converter: is_one.then(|| (op.plane.clone(), self.converter.clone())),
-            ready: VecDeque::new(),
+            converter: self.converter.clone(),
+            is_one,
+            types: across.types.clone(),
             ty: op.ty.clone(),
-            bookmarks: options
-                .bookmarks
-                .then(|| interval_at(Instant::now() + first_bookmark(options.time), BOOKMARK)),
             related_only: options.related_only,
-            done: false,
             view: across.view.clone(),
-            subscription,
             selection,
+        };
+        Ok(Watch {
+            plain: look.is_plain(),
+            ready: VecDeque::new(),
+            bookmarks: options.bookmarks.then(|| Bookmarks::new(options.time)),
+            done: false,
+            away: None,
+            look: Arc::new(look),
+            subscription,
             initial,
             ends_initial,
-        };
-        Ok(stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) }))
+        })
     }
 }
 
@@ -144,12 +201,14 @@ fn is_related(change: &Change) -> bool {
 }
 
 /// The present objects that a watch has yet to send.
+#[derive(Default)]
 enum Initial {
     /// Of one plane, as they were in memory.
     Memory(PlaneId, std::vec::IntoIter<Arc<Entry>>),
     /// From the store, as of the revision of the subscription, which holds what happens meanwhile.
     Store(Box<PagesOfPlanes>),
     /// None.
+    #[default]
     Done,
 }
 
@@ -160,136 +219,207 @@ fn first_bookmark(time: Duration) -> Duration {
     if first == 0 { BOOKMARK } else { Duration::from_millis(first) }
 }
 
-/// Waits for the next bookmark, for ever where there is none.
-async fn due(bookmarks: &mut Option<Interval>) {
-    match bookmarks {
-        Some(interval) => drop(interval.tick().await),
-        None => std::future::pending().await,
-    }
-}
+impl Stream for Watch {
+    type Item = WatchEvent;
 
-impl Watch {
-    async fn next(&mut self) -> Option<WatchEvent> {
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
+        let this = self.get_mut();
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(event));
             }
-            if self.done {
-                return None;
-            }
-            if !matches!(self.initial, Initial::Done) {
-                self.present().await;
+            if let Some(away) = &mut this.away {
+                let told = ready!(away.as_mut().poll(cx));
+                this.away = None;
+                this.say(told);
                 continue;
             }
-            tokio::select! {
-                biased;
-                event = self.subscription.next() => match event {
-                    Some(event) => self.take(event).await,
-                    None => self.done = true,
-                },
-                () = due(&mut self.bookmarks) => {
-                    let progress = self.subscription.progress(&self.cache);
-                    self.ready.extend(progress.map(|revision| WatchEvent::Bookmark(revision, false)));
+            if this.done {
+                return Poll::Ready(None);
+            }
+            if !matches!(this.initial, Initial::Done) {
+                let (look, initial) = (this.look.clone(), std::mem::take(&mut this.initial));
+                let end = this.ends_initial.then_some(this.subscription.revision);
+                this.away = Some(Box::pin(look.present(initial, end)));
+                continue;
+            }
+            match this.subscription.poll_next(cx) {
+                Poll::Ready(Some(event)) if this.plain => {
+                    if let Some(event) = plain(event) {
+                        return Poll::Ready(Some(event));
+                    }
+                }
+                Poll::Ready(Some(event)) => this.take(event),
+                Poll::Ready(None) => this.done = true,
+                Poll::Pending => {
+                    let Some(bookmarks) = &mut this.bookmarks else { return Poll::Pending };
+                    ready!(bookmarks.poll(cx));
+                    let progress = this.subscription.progress(&this.look.cache);
+                    this.ready.extend(progress.map(|revision| WatchEvent::Bookmark(revision, false)));
                 }
             }
         }
     }
+}
 
-    /// Sends some of the objects that the watch begins with.
-    async fn present(&mut self) {
-        let page: Vec<(PlaneId, Arc<Entry>)> = match &mut self.initial {
+/// An event as it is for who watches everything.
+fn plain(event: Arc<CacheEvent>) -> Option<WatchEvent> {
+    let change = event.change()?;
+    let (kind, object) = (change.kind, Object::Cached(change.entry.clone()));
+    Some(WatchEvent::Changed(Changed { kind, object, source: Some((event, 0)) }))
+}
+
+impl Watch {
+    fn say(&mut self, told: Told) {
+        self.ready.extend(told.events);
+        self.initial = told.initial;
+        self.done |= told.failed;
+    }
+
+    fn take(&mut self, event: Arc<CacheEvent>) {
+        let look = &self.look;
+        if look.related_only && !event.change().is_some_and(is_related) {
+            return;
+        }
+        if look.takes_waiting(&event) {
+            self.away = Some(Box::pin(look.clone().take_converted(event)));
+        } else {
+            let told = look.take(event);
+            self.say(told);
+        }
+    }
+}
+
+impl Look {
+    /// Whether each event is shown to this watch as it is.
+    fn is_plain(&self) -> bool {
+        let as_stored = match self.ty.storage.conversion {
+            Conversion::Webhook(_) => false,
+            _ => convert::is_stored(&self.ty),
+        };
+        // Of other namespaces it is not told.
+        self.selection.is_everything() && as_stored && self.view.key == 0 && !self.related_only
+    }
+
+    /// Some of the objects that the watch begins with, and the bookmark behind them where it is to end so.
+    async fn present(self: Arc<Self>, mut initial: Initial, end: Option<u64>) -> Told {
+        let mut told = Told::default();
+        let page: Vec<(PlaneId, Arc<Entry>)> = match &mut initial {
             Initial::Memory(plane, entries) => {
                 entries.by_ref().take(PAGE).map(|entry| (plane.clone(), entry)).collect()
             }
             Initial::Store(pages) => match self.cache.page_of_planes(pages, PAGE).await {
                 // A page of planes that have nothing is not the end.
-                Ok(Some(page)) if page.is_empty() => return,
+                Ok(Some(page)) if page.is_empty() => return Told { initial, ..told },
                 Ok(page) => page.into_iter().flatten().map(|found| (found.plane, found.entry)).collect(),
                 Err(status) => {
-                    self.done = true;
-                    return self.ready.push_back(WatchEvent::Error(status));
+                    return Told { events: vec![WatchEvent::Error(status)], failed: true, ..told };
                 }
             },
             Initial::Done => Vec::new(),
         };
         if page.is_empty() {
-            self.initial = Initial::Done;
-            if self.ends_initial {
-                self.ready.push_back(WatchEvent::Bookmark(self.subscription.revision, true));
-            }
+            told.events.extend(end.map(|revision| WatchEvent::Bookmark(revision, true)));
+            return told;
         }
+        told.initial = initial;
         let wanted =
             |entry: &Entry| (!self.related_only || entry.is_related()) && self.selection.matches(entry);
         let chosen: Vec<_> = page.into_iter().filter(|(_, entry)| wanted(entry)).collect();
-        if let (Some((plane, converter)), false) = (&self.converter, chosen.is_empty()) {
-            let (plane, since) = (plane.clone(), schema_since(&self.cache, plane, &self.ty));
-            let entries = chosen.into_iter().map(|(_, entry)| entry).collect();
-            match converter.clone().all(&plane, &self.ty, entries, since).await {
+        for run in chosen.chunk_by(|(a, _), (b, _)| a == b) {
+            let Some((plane, _)) = run.first() else { continue };
+            let since = schema_since(&self.cache, plane, &self.ty);
+            let entries = run.iter().map(|(_, entry)| entry.clone()).collect();
+            match self.converted(plane, entries, since).await {
                 Ok(mut objects) => {
                     if self.selection.needs_conversion() {
                         objects.retain(|object| self.selection.shows(&object.value()));
                     }
-                    objects.into_iter().for_each(|o| self.show(EventKind::Added, &plane, Ok(o), None))
+                    objects
+                        .into_iter()
+                        .for_each(|o| self.show(&mut told, (EventKind::Added, plane), Ok(o), None));
                 }
-                Err(status) => self.show(EventKind::Added, &plane, Err(status), None),
+                Err(status) => {
+                    self.show(&mut told, (EventKind::Added, plane), Err(status), None);
+                    break;
+                }
             }
-            return;
         }
-        for (plane, entry) in chosen {
-            let since = schema_since(&self.cache, &plane, &self.ty);
-            self.show(EventKind::Added, &plane, convert::own(&self.ty, entry, since), None);
+        told
+    }
+
+    /// Whether it may take a webhook to know what an event's object is, or whether it is selected.
+    fn takes_waiting(&self, event: &CacheEvent) -> bool {
+        if self.is_one {
+            return matches!(self.ty.storage.conversion, Conversion::Webhook(_));
+        }
+        let Some(change) = event.change().filter(|_| self.types.is_some()) else { return false };
+        differs(&self.ty, &change.entry) || change.previous.as_ref().is_some_and(|e| differs(&self.ty, e))
+    }
+
+    /// Entries of a plane in the version that was asked for.
+    async fn converted(&self, plane: &PlaneId, entries: Vec<Arc<Entry>>, since: u64) -> Result<Vec<Object>> {
+        match self.is_one {
+            true => self.converter.all(plane, &self.ty, entries, since).await,
+            false => self.converter.own(self.types.as_ref(), plane, &self.ty, entries, since).await,
         }
     }
 
     /// An entry as this watch shows it, where it selects it.
-    async fn chosen(
-        selection: &Selection,
-        ty: &ResourceType,
-        (plane, converter): &(PlaneId, Arc<Converter>),
-        entry: &Arc<Entry>,
-    ) -> Result<Option<Object>> {
-        if !selection.matches(entry) {
+    async fn chosen(&self, plane: &PlaneId, entry: &Arc<Entry>) -> Result<Option<Object>> {
+        if !self.selection.matches(entry) {
             return Ok(None);
         }
-        let object = converter.out(plane, ty, entry.clone(), 0).await?;
-        Ok(Some(object).filter(|object| selection.shows(&object.value())))
+        let object = self.converted(plane, vec![entry.clone()], 0).await?.pop();
+        let asked = self.selection.needs_conversion();
+        Ok(object.filter(|object| !asked || self.selection.shows(&object.value())))
     }
 
-    /// [`Watch::take`] where it takes a webhook to know whether an object is selected.
-    async fn take_converted(&mut self, event: Arc<CacheEvent>, of: (PlaneId, Arc<Converter>)) -> Result<()> {
-        let Some(change) = event.change() else { return Ok(()) };
-        let gone = change.kind == EventKind::Deleted;
-        let (selection, ty) = (&self.selection, &*self.ty);
-        let now = if gone { None } else { Self::chosen(selection, ty, &of, &change.entry).await? };
+    /// [`Look::take`] where it may take a webhook to know what an object is, or whether it is selected.
+    async fn take_converted(self: Arc<Self>, event: Arc<CacheEvent>) -> Told {
+        let mut told = Told::default();
+        let plane = event.plane.clone();
+        match self.step(&event).await {
+            Ok(None) => {}
+            Ok(Some((kind, object))) => {
+                let source = (!self.selection.needs_conversion()).then(|| (event, self.view.key));
+                self.show(&mut told, (kind, &plane), Ok(object), source);
+            }
+            Err(status) => self.show(&mut told, (EventKind::Added, &plane), Err(status), None),
+        }
+        told
+    }
+
+    async fn step(&self, event: &CacheEvent) -> Result<Option<(EventKind, Object)>> {
+        let Some(change) = event.change() else { return Ok(None) };
+        let (plane, gone) = (&event.plane, change.kind == EventKind::Deleted);
+        let now = if gone { None } else { self.chosen(plane, &change.entry).await? };
         let before = match &change.previous {
-            Some(previous) => Self::chosen(selection, ty, &of, previous).await?.is_some(),
+            // Without fields to look at it need not be converted for this.
+            Some(previous) if !self.selection.needs_conversion() => self.selection.matches(previous),
+            Some(previous) => self.chosen(plane, previous).await?.is_some(),
             None => false,
         };
-        let (kind, object) = match (before, now) {
-            (false, Some(object)) => (EventKind::Added, object),
-            (true, Some(object)) => (EventKind::Modified, object),
-            (false, None) => return Ok(()),
+        Ok(match (before, now) {
+            (false, Some(object)) => Some((EventKind::Added, object)),
+            (true, Some(object)) => Some((EventKind::Modified, object)),
+            (false, None) => None,
             (true, None) => {
                 let last = if gone { Some(change.entry.clone()) } else { change.left(event.revision) };
-                let Some(last) = last else { return Ok(()) };
-                (EventKind::Deleted, of.1.out(&of.0, &self.ty, last, 0).await?)
+                match last {
+                    Some(last) => {
+                        let object = self.converted(plane, vec![last], 0).await?.pop();
+                        object.map(|object| (EventKind::Deleted, object))
+                    }
+                    None => None,
+                }
             }
-        };
-        self.show(kind, &of.0, Ok(object), None);
-        Ok(())
+        })
     }
 
-    async fn take(&mut self, event: Arc<CacheEvent>) {
-        if self.related_only && !event.change().is_some_and(is_related) {
-            return;
-        }
-        if let (true, Some(of)) = (self.selection.needs_conversion(), self.converter.clone()) {
-            if let Err(status) = self.take_converted(event, of.clone()).await {
-                self.show(EventKind::Added, &of.0, Err(status), None);
-            }
-            return;
-        }
-        let Some(change) = event.change() else { return };
+    fn take(&self, event: Arc<CacheEvent>) -> Told {
+        let mut told = Told::default();
+        let Some(change) = event.change() else { return told };
         let now = change.kind != EventKind::Deleted && self.selection.matches(&change.entry);
         let before = change.previous.as_ref().is_some_and(|entry| self.selection.matches(entry));
         let (kind, entry) = match (before, now) {
@@ -298,23 +428,21 @@ impl Watch {
             (true, false) if change.kind == EventKind::Deleted => (EventKind::Deleted, change.entry.clone()),
             (true, false) => match change.left(event.revision) {
                 Some(left) => (EventKind::Deleted, left),
-                None => return,
+                None => return told,
             },
-            (false, false) => return,
+            (false, false) => return told,
         };
         // An event is newer than the schema that it was written by.
-        let object = match &self.converter {
-            Some((plane, converter)) => converter.out(plane, &self.ty, entry, 0).await,
-            None => convert::own(&self.ty, entry, 0),
-        };
+        let object = convert::own(&self.ty, entry, 0);
         let (plane, source) = (event.plane.clone(), (event, self.view.key));
-        self.show(kind, &plane, object, Some(source));
+        self.show(&mut told, (kind, &plane), object, Some(source));
+        told
     }
 
     fn show(
-        &mut self,
-        kind: EventKind,
-        plane: &PlaneId,
+        &self,
+        told: &mut Told,
+        (kind, plane): (EventKind, &PlaneId),
         object: Result<Object>,
         source: Option<(Arc<CacheEvent>, u64)>,
     ) {
@@ -324,11 +452,11 @@ impl Watch {
                 WatchEvent::Changed(Changed { kind, object, source })
             }
             Err(status) => {
-                self.done = true;
+                told.failed = true;
                 WatchEvent::Error(status)
             }
         };
-        self.ready.push_back(event);
+        told.events.push(event);
     }
 }
 

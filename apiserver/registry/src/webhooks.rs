@@ -4,7 +4,7 @@
 //! Mutating webhooks are called one after the other, in the order of their configurations' names, and once more where
 //! `reinvocationPolicy` wants it; validating ones all at once.
 
-use crate::{Operation, Registry, scale, validate};
+use crate::{Operation, Registry, measure::Step, scale, validate};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_admission::{
@@ -19,7 +19,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     sync::{Arc, LazyLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Bytes that the answer of an admission webhook may have.
@@ -164,7 +164,11 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<Option<Value>, Failure> {
         let review = hook.review(attributes, seen)?;
-        let response = self.ask(hook, attributes, review, true).await?;
+        let since = Instant::now();
+        let answer = self.ask(hook, attributes, review, true).await;
+        let step = (Step::Admit, attributes.verb);
+        self.admission.webhook((&hook.name, hook.fails), step, since, answer.as_ref());
+        let response = answer?;
         warnings.extend(response.warnings);
         attributes.annotations.extend(response.annotations);
         if response.patch.is_empty() {
@@ -248,10 +252,13 @@ impl Registry {
             }
         }
         let asked = calls.into_iter().map(async |(hook, review)| {
+            let since = Instant::now();
             let answer = match review {
                 Ok(review) => self.ask(hook, attributes, review, false).await,
                 Err(failure) => Err(failure),
             };
+            let step = (Step::Validate, attributes.verb);
+            self.admission.webhook((&hook.name, hook.fails), step, since, answer.as_ref());
             (hook, answer)
         });
         let mut warnings = Vec::new();

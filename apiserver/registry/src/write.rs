@@ -9,8 +9,10 @@ use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValu
 use freehold_machinery::{
     GroupVersionKind, Result, Status, Value,
     apply::{self, Options},
-    go, meta, patch, schema,
+    go, meta, patch,
+    schema::{self, default::Empty},
     status::FieldError,
+    strict,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -24,6 +26,13 @@ enum Want<'a> {
     Create(&'a Body),
     Update(&'a Body),
     Patch(&'a Patch),
+}
+
+/// The object as the client wants it.
+struct Draft {
+    value: Value,
+    /// What of it is empty, and left out where it is stored.
+    empties: Vec<Empty>,
 }
 
 /// The object as it is now, in the version that was asked for.
@@ -74,7 +83,7 @@ impl Registry {
         value: Value,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let body = Body { value, duplicates: Vec::new() };
+        let body = Body::from(value);
         self.write(op, Want::Update(&body), options).await
     }
 
@@ -145,7 +154,7 @@ impl Registry {
         live: Option<&Live>,
         options: &WriteOptions,
         warnings: &mut Vec<String>,
-    ) -> Result<Option<Value>> {
+    ) -> Result<Option<Draft>> {
         let now = prepare::now();
         let name = op.name();
         let draft = match (want, live) {
@@ -166,7 +175,11 @@ impl Registry {
         let mut draft = match (op.subresource.as_deref(), live) {
             (Some("scale"), Some(live)) => {
                 let mut whole = scale::write(op, &live.value, &draft)?;
-                meta::set(&mut whole, "resourceVersion", meta::resource_version(&draft));
+                // What a Scale does not say is not asked for.
+                for field in ["resourceVersion", "uid"] {
+                    let given = draft["metadata"].get(field).filter(|given| *given != "");
+                    given.cloned().into_iter().for_each(|given| meta::set(&mut whole, field, given));
+                }
                 whole
             }
             _ => draft,
@@ -192,24 +205,41 @@ impl Registry {
             Some(live) => check_precondition(op, &draft, &given, live)?,
             None => {}
         }
-        validate::default(&op.ty, &mut draft);
+        let empties = validate::default(&op.ty, &mut draft);
         match live {
             Some(live) => prepare::for_update(op, &mut draft, &live.value),
             None => prepare::for_create(&op.ty, &mut draft, &now),
         }
-        self.own(op, live, &mut draft, options, &now);
-        Ok(Some(draft))
+        validate::default_status(&op.ty, &mut draft);
+        self.own(op, live, &mut draft, options, &now)?;
+        Ok(Some(Draft { value: draft, empties }))
     }
 
     /// Brings managed fields up to date.
-    fn own(&self, op: &Operation, live: Option<&Live>, draft: &mut Value, options: &WriteOptions, now: &str) {
+    fn own(
+        &self,
+        op: &Operation,
+        live: Option<&Live>,
+        draft: &mut Value,
+        options: &WriteOptions,
+        now: &str,
+    ) -> Result<()> {
         let api_version = op.ty.api_version();
         let options = managers(op, options, &api_version, now);
         // Who binds a pod owns nothing of it.
-        if op.subresource.as_deref() == Some("binding") {
-            return;
+        match (op.subresource.as_deref(), live) {
+            (Some("binding"), _) => {}
+            (Some("scale"), Some(live)) => {
+                let mut owned = scale::as_owned(op, draft)?;
+                apply::update(Some(&scale::as_owned(op, &live.value)?), &mut owned, &options);
+                match owned["metadata"]["managedFields"].take() {
+                    Value::Null => meta::remove(draft, "managedFields"),
+                    managed => meta::set(draft, "managedFields", managed),
+                }
+            }
+            (_, live) => apply::update(live.map(|live| &live.value), draft, &options),
         }
-        apply::update(live.map(|live| &live.value), draft, &options);
+        Ok(())
     }
 
     /// An object that the client sent whole.
@@ -220,7 +250,7 @@ impl Registry {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Value> {
-        self.decode(op, body, options, warnings).map_err(|failed| failed.of(&spoken(op)))
+        self.decode(op, body, options, warnings, false).map_err(|failed| failed.of(&spoken(op)))
     }
 
     fn decode(
@@ -229,10 +259,11 @@ impl Registry {
         body: &Body,
         options: &WriteOptions,
         warnings: &mut Vec<String>,
+        patched: bool,
     ) -> Result<Value, Undecodable> {
         let mut value = body.value.clone();
         let kind = spoken(op);
-        prepare::check_kind(op, &mut value, &kind)?;
+        prepare::check_kind(op, &mut value, &kind, patched)?;
         if op.subresource.as_deref() == Some("scale") {
             let schema = freehold_apiserver_catalog::schema_of_kind(&kind);
             if let Some(why) = schema.and_then(|schema| go::mismatch(&value, schema)) {
@@ -242,8 +273,11 @@ impl Registry {
             if let Some(why) = validate::unreadable(&op.ty, &value) {
                 return Err(Undecodable::Why(why));
             }
-            self.check_fields(op, &value, &body.duplicates, options.field_validation, warnings)?;
+            self.check_fields(op, &value, body, options.field_validation, warnings)?;
             validate::prune(&op.ty, &mut value);
+            if op.ty.custom {
+                go::whole_numbers(&mut value);
+            }
         }
         prepare::check_namespace(op, &mut value)?;
         Ok(value)
@@ -254,7 +288,7 @@ impl Registry {
         &self,
         op: &Operation,
         value: &Value,
-        duplicates: &[String],
+        body: &Body,
         mode: FieldValidation,
         warnings: &mut Vec<String>,
     ) -> Result<(), Undecodable> {
@@ -262,8 +296,17 @@ impl Registry {
             return Ok(());
         }
         let schema = op.ty.schema.get();
-        let mut problems = schema.map(|s| freehold_machinery::strict::unknown(value, s)).unwrap_or_default();
-        problems.extend_from_slice(duplicates);
+        let told = |text: &String| text.trim_start_matches("error converting YAML to JSON: ").to_owned();
+        let mut problems: Vec<_> = body.duplicates.iter().map(told).collect();
+        let mut unknown = schema.map(|s| strict::unknown(value, s)).unwrap_or_default();
+        if op.ty.custom {
+            // The metadata is read for itself, before the schema counts.
+            unknown.sort_by_key(|text| !text.starts_with("unknown field \"metadata."));
+        }
+        problems.append(&mut unknown);
+        if problems.len() > 1 && !op.ty.custom {
+            strict::in_order(&body.written, &mut problems);
+        }
         match mode {
             FieldValidation::Strict if !problems.is_empty() => {
                 Err(Undecodable::Why(format!("strict decoding error: {}", problems.join(", "))))
@@ -309,8 +352,8 @@ impl Registry {
             }
             Patch::Apply(_) => return Err(Status::internal("an apply is not merged here")),
         };
-        let body = Body { value, duplicates };
-        let value = self.decode(op, &body, options, warnings).map_err(|failed| match failed {
+        let body = Body { duplicates, ..Body::from(value) };
+        let value = self.decode(op, &body, options, warnings, true).map_err(|failed| match failed {
             Undecodable::Why(why) | Undecodable::Other { why, .. } => {
                 Status::unreadable_patch(&shown.unwrap_or_else(|| go::json(&body.value)), &why)
             }
@@ -336,7 +379,7 @@ impl Registry {
         options: &WriteOptions,
         now: &str,
         warnings: &mut Vec<String>,
-    ) -> Result<Option<Value>> {
+    ) -> Result<Option<Draft>> {
         let mut config = body.value.clone();
         let scale = op.subresource.as_deref() == Some("scale");
         if scale {
@@ -360,6 +403,9 @@ impl Registry {
             name if name != op.name() => return Err(misnamed(op, name)),
             _ => {}
         }
+        if op.ty.custom {
+            go::whole_numbers(&mut config);
+        }
         let given = meta::resource_version(&config).to_owned();
         let uid = meta::uid(&config);
         match live {
@@ -379,30 +425,32 @@ impl Registry {
             None => {}
         }
         let api_version = op.ty.api_version();
-        let applied =
-            apply::apply(live.map(|l| &l.value), &config, &managers(op, options, &api_version, now))?;
+        let owned = live.filter(|_| scale).map(|live| scale::as_owned(op, &live.value)).transpose()?;
+        let base = owned.as_ref().or(live.map(|live| &live.value));
+        let applied = apply::apply(base, &config, &managers(op, options, &api_version, now))?;
         let Some(mut draft) = applied else { return Ok(None) };
         if let Some(namespace) = &op.namespace {
             meta::set(&mut draft, "namespace", namespace.clone());
         }
-        validate::default(&op.ty, &mut draft);
+        let empties = validate::default(&op.ty, &mut draft);
         match live {
             Some(live) => prepare::for_update(op, &mut draft, &live.value),
             None => prepare::for_create(&op.ty, &mut draft, now),
         }
-        Ok(Some(draft))
+        Ok(Some(Draft { value: draft, empties }))
     }
 
     /// Admission, validation and commit; gives the warnings of admission too.
     async fn settle(
         &self,
         op: &Operation,
-        mut draft: Value,
+        draft: Draft,
         live: Option<&Live>,
         own: Seen,
         path: &ObjectPath,
         options: &WriteOptions,
     ) -> Result<(Outcome, Vec<String>)> {
+        let Draft { value: mut draft, empties } = draft;
         let old = live.map(|live| &live.value);
         if old.is_none() && op.ty.terminating {
             let why = "create not allowed while custom resource definition is terminating";
@@ -412,10 +460,10 @@ impl Registry {
             Some(old) => meta::set(&mut draft, "resourceVersion", meta::resource_version(old)),
             None => meta::remove(&mut draft, "resourceVersion"),
         }
-        self.strategize(op, &mut draft, old).await?;
+        self.strategize(op, &mut draft, old, options.dry_run).await?;
         let mut warnings = self.admit(op, &mut draft, old, options).await?;
         validate::prune(&op.ty, &mut draft);
-        validate::object(op, &draft, old)?;
+        warnings.extend(validate::object(op, &validate::as_written(&draft, &empties), old)?);
         if let Some(schema) = op.ty.schema.get() {
             schema::zeros::complete(&mut draft, schema);
         }
@@ -446,7 +494,7 @@ impl Registry {
             self.check_posted(op, own, posting).await?;
             return Ok((Outcome::Done(draft), warnings));
         }
-        let also = self.registrations(op, Some(&draft), old).await?;
+        let also = self.companions(op, Some(&draft), old).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), stored.clone())];
         let outcome = match self.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => {
@@ -465,7 +513,7 @@ impl Registry {
         path: &ObjectPath,
         own: Seen,
         mut changes: Vec<Change>,
-        also: Vec<(Expect, Change)>,
+        also: Vec<Also>,
     ) -> Result<Committed> {
         let key = Key::object(&op.plane, path);
         // What was read holds as long as the plane stands on the same: a restore takes it away and leaves the key.
@@ -473,7 +521,7 @@ impl Registry {
         let mut expect = vec![Expect { key, modified: own.own }, stack];
         for (condition, change) in also {
             expect.push(condition);
-            changes.push(change);
+            changes.extend(change);
         }
         self.stores.of(&op.plane).commit(Commit { expect, changes }).await.map_err(StoreError::of_commit)
     }
@@ -490,7 +538,7 @@ impl Registry {
         if dry_run {
             return Ok(Outcome::Done(last));
         }
-        let also = self.registrations(op, None, Some(&last)).await?;
+        let also = self.companions(op, None, Some(&last)).await?;
         let change = self.removal(op, path, &last, own.below).await?;
         let posting = Posting { new: None, old: Some(&live.value), entry: Some(&live.entry), stored: &[] };
         match self.commit_posted(op, (path, own), change, also, posting).await? {
@@ -502,6 +550,9 @@ impl Registry {
         }
     }
 }
+
+/// A further condition of a commit, and what changes with it.
+pub(crate) type Also = (Expect, Option<Change>);
 
 /// How an attempt to commit ended.
 enum Outcome {

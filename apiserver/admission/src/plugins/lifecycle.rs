@@ -33,6 +33,25 @@ impl Plugin for NamespaceLifecycle {
     }
 }
 
+/// Nothing at all is done in a namespace that is not there.
+pub struct NamespaceExists;
+
+impl Plugin for NamespaceExists {
+    fn name(&self) -> &'static str {
+        "NamespaceExists"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
+        let (namespaces, namespace) = (GroupResource::new("", "namespaces"), attributes.namespace);
+        let ignored = attributes.verb == Verb::Connect || attributes.ty.group_resource() == namespaces;
+        if ignored || namespace.is_empty() {
+            return Ok(());
+        }
+        let found = lookup.get(attributes.plane, "", "namespaces", "", namespace);
+        found.map(drop).ok_or_else(|| Status::not_found(&namespaces, namespace))
+    }
+}
+
 fn is_terminating(namespace: &Value) -> bool {
     namespace["status"]["phase"] == "Terminating" || meta::is_deleting(namespace)
 }

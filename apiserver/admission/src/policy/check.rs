@@ -9,26 +9,29 @@ use freehold_machinery_cel::{OutputType, Program};
 pub enum Gives {
     /// A truth value.
     Truth,
-    /// Text.
-    Text,
+    /// Text, without asking the authorizer.
+    Message,
     /// Text, or nothing to say.
     TextOrNull,
     /// Whatever.
     Anything,
-    /// A part of an object, or a list of operations on it.
-    Mutation,
+    /// A part of an object.
+    Object,
+    /// A list of operations on an object.
+    Patches,
 }
 
 impl Gives {
     /// What is wrong about the type of what an expression gives.
     fn complaint(self, ty: &OutputType) -> Option<String> {
         let wanted = match self {
-            _ if ty.is_dyn() => return None,
             Self::Truth if !ty.is_bool() => "bool",
-            Self::Text if !ty.is_string() => "string",
+            Self::Message if !ty.is_string() => "string",
             Self::TextOrNull if !ty.is_string() && ty.to_string() != "null_type" => {
                 "one of [string null_type]"
             }
+            Self::Object if ty.to_string() != "Object" => "Object",
+            Self::Patches if ty.to_string() != "list(JSONPatch)" => "list(JSONPatch)",
             _ => return None,
         };
         Some(format!("must evaluate to {wanted} but got {ty}"))
@@ -50,11 +53,27 @@ impl Expressions {
         Self(Environment::new(None, params.then_some(None)))
     }
 
+    /// Variables can be named, of which there are none yet.
+    #[must_use]
+    pub fn with_variables(mut self) -> Self {
+        self.0.expect_variables();
+        self
+    }
+
+    /// Adds a variable. It can name those before it.
+    pub fn declare(&mut self, name: &str, expression: &str) {
+        self.0.declare(name, expression);
+    }
+
     /// What is wrong about an expression.
     pub fn wrong(&self, source: &str, gives: Gives) -> Option<String> {
-        let mutation = gives == Gives::Mutation;
-        let compiled = if mutation { Program::compile_mutation(source) } else { Program::compile(source) };
-        match compiled.and_then(|_| self.0.type_of(source, mutation)) {
+        let mutation = matches!(gives, Gives::Object | Gives::Patches);
+        let compiled = if mutation { Program::mutation(source, &[]) } else { Program::compile(source) };
+        let ty = |_| match gives {
+            Gives::Message => self.0.clone().without_authorizer().type_of(source, mutation),
+            _ => self.0.type_of(source, mutation),
+        };
+        match compiled.and_then(ty) {
             Ok(ty) => gives.complaint(&ty),
             Err(error) => Some(error.0),
         }

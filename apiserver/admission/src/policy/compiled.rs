@@ -1,6 +1,6 @@
 //! Policies and bindings with their expressions compiled.
 
-use super::scope::Names;
+use super::{scope::Names, typing::Environment};
 use crate::matching::Match;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_machinery_cel::Program;
@@ -87,40 +87,39 @@ fn list<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
 }
 
 impl Expression {
-    fn of(
-        source: &str,
-        compile: impl Fn(&str) -> Result<Arc<Program>, freehold_machinery_cel::CompileError>,
-    ) -> Self {
-        Self { source: source.to_owned(), program: compile(source).map_err(|e| e.0) }
+    fn of(source: &str, names: &Environment, is_mutation: bool) -> Self {
+        let compile = if is_mutation { Program::mutation } else { Program::typed };
+        Self { source: source.to_owned(), program: compile(source, names.names()).map_err(|e| e.0) }
     }
 
-    fn plain(value: &Value, field: &str) -> Self {
-        Self::of(value[field].as_str().unwrap_or_default(), Program::compile)
+    fn plain(value: &Value, field: &str, names: &Environment) -> Self {
+        Self::of(value[field].as_str().unwrap_or_default(), names, false)
     }
 }
 
 impl Named {
-    pub(crate) fn of(value: &Value) -> Self {
-        Self { name: text(value, "name"), expression: Expression::plain(value, "expression") }
+    /// From an object with `name` and `expression`, which can name what is given.
+    pub(crate) fn of(value: &Value, names: &Environment) -> Self {
+        Self { name: text(value, "name"), expression: Expression::plain(value, "expression", names) }
     }
 }
 
 impl Validation {
-    fn of(value: &Value) -> Self {
+    fn of(value: &Value, names: &Environment) -> Self {
         let has_message = value["messageExpression"].as_str().is_some_and(|source| !source.is_empty());
         Self {
-            expression: Expression::plain(value, "expression"),
+            expression: Expression::plain(value, "expression", names),
             message: text(value, "message"),
-            message_expression: has_message.then(|| Expression::plain(value, "messageExpression")),
+            message_expression: has_message.then(|| Expression::plain(value, "messageExpression", names)),
             reason: text(value, "reason"),
         }
     }
 }
 
 impl Mutation {
-    fn of(value: &Value) -> Self {
+    fn of(value: &Value, names: &Environment) -> Self {
         let source = |field: &str| {
-            Expression::of(value[field]["expression"].as_str().unwrap_or_default(), Program::compile_mutation)
+            Expression::of(value[field]["expression"].as_str().unwrap_or_default(), names, true)
         };
         match value["patchType"].as_str() {
             Some("JSONPatch") => Self::Json(source("jsonPatch")),
@@ -134,19 +133,21 @@ impl Policy {
     pub fn of(object: &Value) -> Self {
         let spec = &object["spec"];
         let kind = &spec["paramKind"];
+        let plain = Environment::new(None, kind.is_object().then_some(None));
+        let names = plain.clone().with_variables(&spec["variables"]);
         let audited = |value: &Value| Named {
             name: text(value, "key"),
-            expression: Expression::plain(value, "valueExpression"),
+            expression: Expression::plain(value, "valueExpression", &names),
         };
         let mut policy = Self {
             audited: list(spec, "auditAnnotations").map(audited).collect(),
             names: Names::default(),
             name: meta::name(object).to_owned(),
             matches: Match::of(&spec["matchConstraints"]),
-            conditions: list(spec, "matchConditions").map(Named::of).collect(),
-            variables: list(spec, "variables").map(Named::of).collect(),
-            validations: list(spec, "validations").map(Validation::of).collect(),
-            mutations: list(spec, "mutations").map(Mutation::of).collect(),
+            conditions: list(spec, "matchConditions").map(|value| Named::of(value, &plain)).collect(),
+            variables: list(spec, "variables").map(|value| Named::of(value, &names)).collect(),
+            validations: list(spec, "validations").map(|value| Validation::of(value, &names)).collect(),
+            mutations: list(spec, "mutations").map(|value| Mutation::of(value, &names)).collect(),
             param_kind: kind.is_object().then(|| (text(kind, "apiVersion"), text(kind, "kind"))),
             fails: spec["failurePolicy"] != "Ignore",
             again: spec["reinvocationPolicy"] == "IfNeeded",

@@ -13,7 +13,7 @@ pub(crate) mod compiled;
 mod mutate;
 mod params;
 pub(crate) mod scope;
-mod typing;
+pub(crate) mod typing;
 mod validate;
 
 pub use check::{Expressions, Gives};

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Attributes, Lookup};
 use freehold_machinery::{
-    Result, Value, apply, patch,
+    Result, Status, Value, apply, patch,
     schema::{ListType, Schema},
 };
 use std::sync::Arc;
@@ -30,27 +30,44 @@ pub fn mutate(
     if exempt(attributes) || attributes.object().is_none() {
         return Ok(false);
     }
-    let mut failures = Vec::new();
+    let mut failures = Failures::default();
     let mut last_change = None;
     for (at, bound) in policies.iter().enumerate() {
-        if run(bound, attributes, lookup, settle, &mut failures) {
+        if run(bound, attributes, lookup, settle, &mut failures)? {
             last_change = Some(at);
         }
     }
     if let Some(last) = last_change {
         for bound in policies[..last].iter().filter(|bound| bound.policy.again) {
-            run(bound, attributes, lookup, settle, &mut failures);
+            run(bound, attributes, lookup, settle, &mut failures)?;
         }
     }
-    match failures.first().cloned() {
-        None => Ok(last_change.is_some()),
-        Some(first) => {
-            let mut status = denied(attributes, first.clone(), "Invalid", failures);
-            status.message = first;
-            Err(status)
-        }
+    let Some((first, reason)) = failures.first() else { return Ok(last_change.is_some()) };
+    let mut status = denied(attributes, first.clone(), reason, failures.messages());
+    status.message = first.clone();
+    // The code of a refusal, whatever the reason is called.
+    status.code = 403;
+    Err(status)
+}
+
+/// What policies that must not fail failed with, and the reason that is told of each.
+#[derive(Default)]
+struct Failures(Vec<(String, &'static str)>);
+
+impl Failures {
+    fn first(&self) -> Option<(&String, &'static str)> {
+        self.0.first().map(|(message, reason)| (message, *reason))
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.0.iter().map(|(message, _)| message.clone()).collect()
     }
 }
+
+/// Something that can't be evaluated.
+const INVALID: &str = "Invalid";
+/// Something about what the policy is bound to or by.
+const FORBIDDEN: &str = "Forbidden";
 
 /// Runs one policy; gives whether it changed the object.
 fn run(
@@ -58,17 +75,18 @@ fn run(
     attributes: &mut Attributes<'_>,
     lookup: &dyn Lookup,
     settle: &dyn Fn(&mut Value),
-    failures: &mut Vec<String>,
-) -> bool {
+    failures: &mut Failures,
+) -> Result<bool> {
     let policy = &*bound.policy;
     let before = attributes.object().cloned();
-    let mut fail = |message: String| failures.extend(policy.fails.then_some(message));
+    let mut fail = |message: String, reason| failures.0.extend(policy.fails.then_some((message, reason)));
     match policy.matches.matches(attributes, lookup) {
         Ok(true) => {}
-        Ok(false) => return false,
+        Ok(false) => return Ok(false),
         Err(why) => {
-            fail(format!("policy {:?} denied request: {why}", policy.name));
-            return false;
+            let why = format!("policy {:?} denied request: failed to configure policy: {why}", policy.name);
+            fail(why, FORBIDDEN);
+            return Ok(false);
         }
     }
     for binding in &bound.bindings {
@@ -83,26 +101,27 @@ fn run(
         let found = match found {
             Ok(found) => found,
             Err(why) => {
-                fail(said(why));
+                fail(said(format!("failed to configure binding: {why}")), FORBIDDEN);
                 continue;
             }
         };
         for param in found {
-            if let Err(why) = apply_all(policy, attributes, lookup, param, settle) {
-                fail(said(why));
+            for why in apply_all(policy, attributes, lookup, param, settle)? {
+                fail(said(why), INVALID);
             }
         }
     }
-    attributes.object() != before.as_ref()
+    Ok(attributes.object() != before.as_ref())
 }
 
+/// Applies what a policy changes, one after the other; one that fails keeps no other from being applied.
 fn apply_all(
     policy: &Policy,
     attributes: &mut Attributes<'_>,
     lookup: &dyn Lookup,
     param: Option<Arc<Value>>,
     settle: &dyn Fn(&mut Value),
-) -> std::result::Result<(), String> {
+) -> Result<Vec<String>> {
     let mut scope = Scope::new(
         (&policy.variables, policy.names),
         attributes,
@@ -110,12 +129,15 @@ fn apply_all(
         lookup,
         param.as_deref(),
     );
-    if !conditions_hold(&policy.conditions, &mut scope)? {
-        return Ok(());
+    match conditions_hold(&policy.conditions, &mut scope) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Vec::new()),
+        Err(why) => return Ok(vec![why]),
     }
+    let mut failures = Vec::new();
     for mutation in &policy.mutations {
         // Each mutation sees what those before it did.
-        let mut scope = Scope::new(
+        let scope = Scope::new(
             (&policy.variables, policy.names),
             attributes,
             &attributes.seen(),
@@ -123,20 +145,29 @@ fn apply_all(
             param.as_deref(),
         );
         let schema = attributes.ty.schema.get().cloned();
-        let Some(object) = attributes.object.as_deref_mut() else { return Ok(()) };
-        let mut changed = patched(mutation, &mut scope, object, schema.as_deref())?;
-        settle(&mut changed);
-        *object = changed;
+        let Some(object) = attributes.object.as_deref_mut() else { break };
+        match patched(mutation, &scope, object, schema.as_deref()) {
+            Ok(Some(mut changed)) => {
+                if ["apiVersion", "kind"].iter().any(|field| changed[*field] != object[*field]) {
+                    return Err(Status::internal("failed to convert object: it is of another kind"));
+                }
+                settle(&mut changed);
+                *object = changed;
+            }
+            Ok(None) => {}
+            Err(why) => failures.push(why),
+        }
     }
-    Ok(())
+    Ok(failures)
 }
 
+/// An object as a mutation leaves it; `None` where a test of the mutation does not hold.
 fn patched(
     mutation: &Mutation,
-    scope: &mut Scope<'_>,
+    scope: &Scope<'_>,
     object: &Value,
     schema: Option<&Schema>,
-) -> std::result::Result<Value, String> {
+) -> std::result::Result<Option<Value>, String> {
     match mutation {
         Mutation::Apply(expression) => {
             let value = scope.evaluate(expression)?;
@@ -147,6 +178,9 @@ fn patched(
             for field in ["apiVersion", "kind"] {
                 config[field] = object[field].clone();
             }
+            apply::check(&config, schema).map_err(|why| {
+                format!("error applying patch: failed to convert patch object to typed object: {why}")
+            })?;
             let mut atomics = Vec::new();
             find_atomics(&config, schema, "", &mut atomics);
             if !atomics.is_empty() {
@@ -155,7 +189,8 @@ fn patched(
                     "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {list}"
                 ));
             }
-            apply::merge(object, &config, schema).map_err(|e| format!("error applying patch: {}", e.message))
+            let merged = apply::merge(object, &config, schema);
+            merged.map(Some).map_err(|e| format!("error applying patch: {}", e.message))
         }
         Mutation::Json(expression) => {
             let value = scope.evaluate(expression)?;
@@ -165,7 +200,8 @@ fn patched(
                     value.type_name()
                 )
             })?;
-            patch::json(object, &operations).map_err(|e| format!("JSON Patch: {}", e.message))
+            patch::json_where_tests_hold(object, &operations)
+                .map_err(|e| format!("JSON Patch: {}", e.message))
         }
     }
 }

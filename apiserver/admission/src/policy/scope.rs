@@ -8,11 +8,18 @@ use crate::{
 use freehold_machinery::{Map, ResourceType, Value, meta};
 use freehold_machinery_cel::{Authorizer, Budget, Check, Computed, EvalError, Variable};
 use serde_json::json;
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    collections::HashMap,
+};
 
 /// Names that are there in every expression.
 const NAMES: [&str; 6] = ["object", "oldObject", "request", "params", "namespaceObject", AUTHORIZER];
 /// Its value is not one of JSON.
 const AUTHORIZER: &str = "authorizer";
+
+/// Levels of expressions that are evaluated for each other: variables that read variables do so recursively.
+const MAX_LEVELS: usize = 400;
 
 /// Which of the names some expressions read: what none reads is not made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +42,12 @@ pub(crate) struct Scope<'p> {
     known: Vec<(&'static str, Computed)>,
     authorizer: Option<Authorizer>,
     variables: &'p [Named],
-    computed: Vec<(String, Result<Computed, String>)>,
+    /// Where in `variables` each is.
+    places: OnceCell<HashMap<&'p str, usize>>,
+    /// What was computed of them, by place.
+    computed: RefCell<HashMap<usize, Result<Computed, String>>>,
+    /// Levels of the expressions that are being evaluated, each for the one before.
+    levels: Cell<usize>,
     budget: Budget,
 }
 
@@ -62,55 +74,84 @@ impl<'p> Scope<'p> {
             authorizer: asks.then(|| authorizer(attributes, seen, lookup)).flatten(),
             known: used.map(|(name, _)| (name, value(name))).collect(),
             variables,
-            computed: Vec::new(),
+            places: OnceCell::new(),
+            computed: RefCell::default(),
+            levels: Cell::new(0),
             budget: Budget::default(),
         }
     }
 
-    /// Evaluates an expression, and before that the variables that it reads.
+    /// What comes next may cost that much together.
+    pub(crate) fn spend(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// Evaluates an expression, and the variables that it comes to read.
     ///
     /// # Errors
     /// What went wrong, in Kubernetes' words.
-    pub(crate) fn evaluate(&mut self, expression: &Expression) -> Result<Computed, String> {
-        let program = expression.program.as_ref().map_err(|error| format!("compilation error: {error}"))?;
-        let failed = |why: &str| format!("expression '{}' resulted in error: {why}", expression.source);
-        let mut fields = Vec::new();
-        for field in program.fields_of("variables") {
-            let value = self.variable(field).map_err(|why| failed(&why))?;
-            fields.push((field.to_owned(), value));
+    pub(crate) fn evaluate(&self, expression: &Expression) -> Result<Computed, String> {
+        self.evaluate_among(expression, self.variables).map_err(|failure| match failure {
+            Failure::Whole(why) => why,
+            Failure::Own(why) => format!("expression '{}' resulted in error: {why}", expression.source),
+        })
+    }
+
+    fn evaluate_among(&self, expression: &Expression, variables: &[Named]) -> Result<Computed, Failure> {
+        let program = expression.program.as_ref();
+        let program = program.map_err(|error| Failure::Whole(format!("compilation error: {error}")))?;
+        let levels = self.levels.get();
+        if levels + program.levels() > MAX_LEVELS {
+            let why = format!("variables read each other through more than {MAX_LEVELS} levels");
+            return Err(Failure::Whole(why));
         }
         let mut scope: Vec<(&str, Variable<'_>)> =
             self.known.iter().map(|(name, value)| (*name, Variable::Computed(value))).collect();
-        scope.push(("variables", Variable::Fields(&fields)));
+        let fields = |name: &str| self.variable(name, variables);
+        scope.push(("variables", Variable::Lazy(&fields)));
         scope.extend(self.authorizer.as_ref().map(|own| (AUTHORIZER, Variable::Authorizer(own))));
-        program.value(&scope, &mut self.budget).map_err(|error| match error {
-            EvalError::BudgetSpent => {
+        self.levels.set(levels + program.levels());
+        let value = program.value(&scope, &self.budget);
+        self.levels.set(levels);
+        value.map_err(|error| match error {
+            EvalError::BudgetSpent => Failure::Whole(
                 "validation failed due to running out of cost budget, no further validation rules will be run"
-                    .to_owned()
-            }
-            EvalError::CallLimit => failed("operation cancelled: actual cost limit exceeded"),
-            EvalError::NoOverload => failed("no such overload"),
-            EvalError::Failed(why) => failed(&why),
+                    .to_owned(),
+            ),
+            EvalError::CallLimit => Failure::Own("operation cancelled: actual cost limit exceeded".to_owned()),
+            EvalError::NoOverload => Failure::Own("no such overload".to_owned()),
+            EvalError::Failed(why) => Failure::Own(why),
         })
     }
 
     /// A variable's value, computed once. One can read only those before it, so that there is no circle.
-    fn variable(&mut self, wanted: &str) -> Result<Computed, String> {
-        if let Some((_, value)) = self.computed.iter().find(|(name, _)| name == wanted) {
-            return value.clone();
-        }
-        let all = self.variables;
-        let Some(at) = all.iter().position(|variable| variable.name == wanted) else {
+    fn variable(&self, wanted: &str, among: &[Named]) -> Result<Computed, String> {
+        let places = self.places.get_or_init(|| {
+            let named = self.variables.iter().enumerate().rev();
+            named.map(|(at, variable)| (variable.name.as_str(), at)).collect()
+        });
+        let Some(at) = places.get(wanted).copied().filter(|at| *at < among.len()) else {
             return Err(format!("no such key: {wanted}"));
         };
-        self.variables = &all[..at];
-        let value = self
-            .evaluate(&all[at].expression)
-            .map_err(|why| format!("composited variable \"{wanted}\" fails to evaluate: {why}"));
-        self.variables = all;
-        self.computed.push((wanted.to_owned(), value.clone()));
+        if let Some(value) = self.computed.borrow().get(&at) {
+            return value.clone();
+        }
+        let value = self.evaluate_among(&among[at].expression, &among[..at]).map_err(
+            |(Failure::Whole(why) | Failure::Own(why))| {
+                format!("composited variable \"{wanted}\" fails to evaluate: {why}")
+            },
+        );
+        self.computed.borrow_mut().insert(at, value.clone());
         value
     }
+}
+
+/// Why an expression has no value.
+enum Failure {
+    /// All that is said.
+    Whole(String),
+    /// Said with the expression that it is of.
+    Own(String),
 }
 
 /// `authorizer`, for who writes and what is written.
@@ -133,6 +174,7 @@ fn authorizer(attributes: &Attributes<'_>, seen: &Seen<'_>, lookup: &dyn Lookup)
 /// What went wrong with the conditions, where none is not met.
 pub(crate) fn conditions_hold(conditions: &[Named], scope: &mut Scope<'_>) -> Result<bool, String> {
     let mut errors = Vec::new();
+    scope.spend(Budget::of_conditions());
     for condition in conditions {
         match scope.evaluate(&condition.expression) {
             Ok(value) if value.as_bool() == Some(false) => return Ok(false),

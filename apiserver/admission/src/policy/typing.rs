@@ -3,11 +3,15 @@
 
 use freehold_machinery::{ResourceType, Value, schema::Schema};
 use freehold_machinery_cel::{
-    CompileError, OutputType, Seen, VariableType as Var, type_of, type_of_mutation,
+    CompileError, OutputType, Outputs, Seen, VariableType as Var, type_of, type_of_mutation,
 };
 use serde_json::{Map, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
+const VARIABLES: &str = "variables";
 /// Types that a policy is checked against, at most.
 const MAX_TYPES: usize = 10;
 
@@ -63,6 +67,10 @@ fn namespace() -> Var {
     Var::Object("kubernetes.Namespace", vec![("metadata", metadata), ("spec", spec), ("status", status)])
 }
 
+/// Policies have many expressions: what never differs is made once.
+static REQUEST: LazyLock<Var> = LazyLock::new(|| request().ready());
+static NAMESPACE: LazyLock<Var> = LazyLock::new(|| namespace().ready());
+
 impl Environment {
     /// With objects of a schema, or any; with parameters of a schema, or any, where there are some.
     pub(crate) fn new(object: Option<&Schema>, params: Option<Option<&Schema>>) -> Self {
@@ -72,8 +80,8 @@ impl Environment {
         let mut names = vec![
             ("object", of(object)),
             ("oldObject", of(object)),
-            ("request", request()),
-            ("namespaceObject", namespace()),
+            ("request", REQUEST.clone()),
+            ("namespaceObject", NAMESPACE.clone()),
             ("authorizer", Var::Authorizer),
             ("authorizer.requestResource", Var::ResourceCheck),
         ];
@@ -81,23 +89,40 @@ impl Environment {
         Self(names)
     }
 
-    /// The same with what variables give; those that are wrong are not there. Where there are none, their map is not
-    /// there either.
+    /// The same with what variables give. Where there are none, their map is not there either.
     pub(crate) fn with_variables(mut self, variables: &Value) -> Self {
-        if variables.as_array().is_none_or(Vec::is_empty) {
-            return self;
-        }
-        let mut known: Vec<(String, OutputType)> = Vec::new();
         for variable in variables.as_array().into_iter().flatten() {
             let text = |field: &str| variable[field].as_str().unwrap_or_default();
-            let mut scope = self.0.clone();
-            scope.push(("variables", Var::Outputs(known.clone())));
-            if let Ok(ty) = type_of(text("expression"), &scope) {
-                known.push((text("name").to_owned(), ty));
-            }
+            self.declare(text("name"), text("expression"));
         }
-        self.0.push(("variables", Var::Outputs(known)));
         self
+    }
+
+    /// The same without anything to ask about permissions.
+    pub(crate) fn without_authorizer(mut self) -> Self {
+        self.0.retain(|(name, _)| !name.starts_with("authorizer"));
+        self
+    }
+
+    /// Makes variables something that can be named.
+    pub(crate) fn expect_variables(&mut self) {
+        if !matches!(self.0.last(), Some((VARIABLES, _))) {
+            self.0.push((VARIABLES, Var::Outputs(Outputs::default())));
+        }
+    }
+
+    /// Adds a variable, of any type where its expression is wrong. It can name those before it.
+    pub(crate) fn declare(&mut self, name: &str, expression: &str) {
+        self.expect_variables();
+        let ty = type_of(expression, &self.0).unwrap_or_else(|_| OutputType::any());
+        if let Some((_, Var::Outputs(known))) = self.0.last_mut() {
+            known.declare(name, &ty);
+        }
+    }
+
+    /// The names, with their types.
+    pub(crate) fn names(&self) -> &[(&'static str, Var)] {
+        &self.0
     }
 
     /// The type of an expression.

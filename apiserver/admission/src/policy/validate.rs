@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{Attributes, Lookup};
 use freehold_machinery::Result;
+use freehold_machinery_cel::Budget;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -151,6 +152,7 @@ fn decide(policy: &Policy, scope: &mut Scope<'_>, outcome: &mut Outcome) {
             return;
         }
     }
+    scope.spend(Budget::default());
     for (index, validation) in policy.validations.iter().enumerate() {
         match scope.evaluate(&validation.expression) {
             Ok(value) if value.as_bool() == Some(true) => {}
@@ -164,6 +166,7 @@ fn decide(policy: &Policy, scope: &mut Scope<'_>, outcome: &mut Outcome) {
             Err(why) => decisions.extend(policy.fails.then(|| Decision { index, ..Decision::because(why) })),
         }
     }
+    scope.spend(Budget::default());
     for annotation in &policy.audited {
         match audit_value(annotation, scope) {
             Ok(Some(value)) => {
@@ -176,7 +179,7 @@ fn decide(policy: &Policy, scope: &mut Scope<'_>, outcome: &mut Outcome) {
 }
 
 /// The value of an audit annotation; `None` for one that is not made.
-fn audit_value(annotation: &Named, scope: &mut Scope<'_>) -> std::result::Result<Option<String>, String> {
+fn audit_value(annotation: &Named, scope: &Scope<'_>) -> std::result::Result<Option<String>, String> {
     let value = scope.evaluate(&annotation.expression)?;
     if value.to_json().is_some_and(|value| value.is_null()) {
         return Ok(None);
@@ -193,7 +196,7 @@ fn audit_value(annotation: &Named, scope: &mut Scope<'_>) -> std::result::Result
 }
 
 /// What is said about a validation that does not hold: its `messageExpression`'s value, its `message`, or itself.
-fn message(validation: &Validation, scope: &mut Scope<'_>) -> String {
+fn message(validation: &Validation, scope: &Scope<'_>) -> String {
     let evaluated =
         validation.message_expression.as_ref().and_then(|expression| scope.evaluate(expression).ok());
     let evaluated = evaluated.as_ref().and_then(|value| value.as_str()).map(str::trim);

@@ -22,6 +22,7 @@ use crate::{
         self,
         compiled::Named,
         scope::{Names, Scope, conditions_hold},
+        typing::Environment,
     },
 };
 use freehold_machinery::{Result, Status, Value, meta};
@@ -83,7 +84,9 @@ impl Webhook {
     fn of(configuration: &str, value: &Value) -> Self {
         let text = |field: &str| value[field].as_str().unwrap_or_default();
         let known = |version: &str| ["v1", "v1beta1"].into_iter().find(|known| *known == version);
-        let conditions: Vec<Named> = list(value, "matchConditions").map(Named::of).collect();
+        let names = Environment::new(None, None);
+        let conditions: Vec<Named> =
+            list(value, "matchConditions").map(|value| Named::of(value, &names)).collect();
         Self {
             name: text("name").to_owned(),
             configuration: configuration.to_owned(),

@@ -187,3 +187,188 @@ fn volumes_and_claims_get_their_finalizers_once() {
     ];
     check(&only("StorageObjectInUseProtection"), &World::default(), rows);
 }
+
+fn node_in(zone: &str, system: &str, cpu: &str) -> World {
+    let node = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone, "kubernetes.io/os": system, "other": "x"}},
+        "status": {"allocatable": {"cpu": cpu, "memory": "1Gi"}}});
+    World::new(vec![("", "nodes", named("n", node))])
+}
+
+#[test]
+fn a_pod_says_in_which_zone_its_node_is() {
+    let on = |node: &str| in_ns("p", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": node}}));
+    let zoned = json!({"a": "b", "topology.kubernetes.io/zone": "z1"});
+    let bound = Write { verb: Verb::Update, old: on(""), ..create("/pods/binding", on("n")) };
+    let changed = Write { verb: Verb::Update, old: on("n"), ..create("/pods", on("n")) };
+    let rows = vec![
+        (create("/pods", on("n")), Ok(vec![("/metadata/labels", zoned.clone())])),
+        (bound, Ok(vec![("/metadata/labels", zoned)])),
+        (create("/pods", on("")), Ok(vec![("/metadata/labels", json!({"a": "b"}))])),
+        (create("/pods", on("gone")), Ok(vec![("/metadata/labels", json!({"a": "b"}))])),
+        (changed, Ok(vec![("/metadata/labels", json!({"a": "b"}))])),
+    ];
+    check(&only("PodTopologyLabels"), &node_in("z1", "linux", "2"), rows);
+}
+
+#[test]
+fn a_pod_grows_as_far_as_its_node_goes() {
+    let asks = |node: &str, cpu: &str, memory: &str| {
+        let requests = json!({"requests": {"cpu": cpu, "memory": memory}});
+        in_ns("p", json!({"spec": {"nodeName": node, "containers": [{"name": "a", "resources": requests}]}}))
+    };
+    let resize = |object: Value| {
+        let old = asks(object["spec"]["nodeName"].as_str().unwrap(), "1", "1Mi");
+        Write { verb: Verb::Update, old, ..create("/pods/resize", object) }
+    };
+    let forbidden = |why: &str| format!("pods \"p\" is forbidden: {why}");
+    let much = forbidden(
+        "node didn't have enough allocatable resources: cpu, requested: 2500, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824",
+    );
+    let gone = forbidden("node \"gone\" not found");
+    let rows = vec![
+        (resize(asks("n", "2", "1Gi")), Ok(vec![])),
+        (resize(asks("n", "2500m", "2Gi")), Err(much.as_str())),
+        (resize(asks("", "9", "9Gi")), Ok(vec![])),
+        (resize(asks("gone", "2", "1Gi")), Err(gone.as_str())),
+    ];
+    check(&only("PodResizeValidator"), &node_in("z", "linux", "2"), rows);
+    let other = forbidden("pod resize is only supported on linux nodes, node \"n\" is \"windows\"");
+    let rows = vec![
+        (resize(asks("n", "2", "1Mi")), Err(other.as_str())),
+        (resize(asks("n", "1", "1Mi")), Ok(vec![])),
+    ];
+    check(&only("PodResizeValidator"), &node_in("z", "windows", "2"), rows);
+}
+
+#[test]
+fn a_pod_that_runs_is_changed_in_ways_that_its_node_knows() {
+    const POD: &str = "InPlacePodLevelResourcesVerticalScaling";
+    const INIT: &str = "InPlacePodVerticalScalingInitContainers";
+    let node = |name: &str, features: Value| {
+        ("", "nodes", named(name, json!({"status": {"declaredFeatures": features}})))
+    };
+    let world = World::new(vec![node("new", json!([POD, INIT])), node("old", json!(["Other"]))]);
+    let cpu = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let pod = |node: &str, whole: &str, first: &str, beside: &str| {
+        in_ns(
+            "p",
+            json!({"spec": {"nodeName": node, "resources": cpu(whole), "initContainers": [
+            {"name": "first", "resources": cpu(first)},
+            {"name": "beside", "restartPolicy": "Always", "resources": cpu(beside)}]}}),
+        )
+    };
+    let write = |target: &'static str, node: &str, object: Value| Write {
+        verb: Verb::Update,
+        old: pod(node, "1", "1", "1"),
+        ..create(target, object)
+    };
+    let refused = |features: &str| {
+        format!(
+            "pods \"p\" is forbidden: pod update requires features {features} which are not available on node \"old\""
+        )
+    };
+    let (both, init) = (refused(&format!("{POD}, {INIT}")), refused(INIT));
+    let gone = "pods \"p\" is forbidden: node \"gone\" not found";
+    let rows = vec![
+        (write("/pods/resize", "new", pod("new", "2", "2", "2")), Ok(vec![])),
+        (write("/pods/resize", "old", pod("old", "2", "2", "2")), Err(both.as_str())),
+        (write("/pods", "old", pod("old", "1", "2", "1")), Err(init.as_str())),
+        (write("/pods/resize", "old", pod("old", "1000m", "1", "2")), Ok(vec![])),
+        (write("/pods/status", "old", pod("old", "2", "2", "2")), Ok(vec![])),
+        (write("/pods/resize", "", pod("", "2", "2", "2")), Ok(vec![])),
+        (write("/pods/resize", "gone", pod("gone", "1", "1", "2")), Ok(vec![])),
+        (write("/pods/resize", "gone", pod("gone", "2", "1", "1")), Err(gone)),
+    ];
+    check(&only("NodeDeclaredFeatureValidator"), &world, rows);
+}
+
+#[test]
+fn pods_that_ask_for_devices_tolerate_what_keeps_others_away() {
+    let asks = |requests: Value, tolerations: Value| {
+        let spec = json!({"containers": [{"name": "c", "resources": {"requests": requests}}],
+            "initContainers": [{"name": "i", "resources": {"requests": {"b.example.com/disk": 1}}}],
+            "tolerations": tolerations});
+        create("/pods", in_ns("p", json!({"spec": spec})))
+    };
+    let one = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"});
+    let mut with_seconds = one("a.example.com/gpu");
+    with_seconds["tolerationSeconds"] = 3.into();
+    let other = json!({"key": "other"});
+    let at = "/spec/tolerations";
+    let rows = vec![
+        (
+            asks(json!({"cpu": 1, "x.kubernetes.io/y": 1}), Null),
+            Ok(vec![(at, json!([one("b.example.com/disk")]))]),
+        ),
+        (
+            asks(json!({"a.example.com/gpu": 1}), json!([with_seconds, other])),
+            Ok(vec![(at, json!([one("a.example.com/gpu"), other, one("b.example.com/disk")]))]),
+        ),
+    ];
+    check(&only("ExtendedResourceToleration"), &World::default(), rows);
+}
+
+#[test]
+fn images_are_pulled_for_each_pod_that_brings_them() {
+    let with = |image: &str| {
+        in_ns(
+            "p",
+            json!({"spec": {"containers": [{"image": image, "imagePullPolicy": "Never"}],
+            "volumes": [{"image": {"pullPolicy": "Never"}}, {"emptyDir": {}}]}}),
+        )
+    };
+    let update =
+        |old: &str, new: &str| Write { verb: Verb::Update, old: with(old), ..create("/pods", with(new)) };
+    let at = ["/spec/containers/0/imagePullPolicy", "/spec/volumes/0/image/pullPolicy"];
+    let is = |policy: &str| Ok(at.map(|at| (at, json!(policy))).into());
+    let rows = vec![
+        (create("/pods", with("a")), is("Always")),
+        (update("a", "b"), is("Always")),
+        (update("a", "a"), is("Never")),
+        (create("/pods/ephemeralcontainers", with("a")), is("Never")),
+    ];
+    let chain = only("AlwaysPullImages");
+    check(&chain, &World::default(), rows);
+    // What came later, from a webhook for example, is refused.
+    let write = create("/pods", with("a"));
+    let status = write.with(&mut with("a"), |later| chain.validate(later, &World::default())).unwrap_err();
+    let refused = |path: &str| {
+        format!("pods \"p\" is forbidden: {path}: Unsupported value: \"Never\": supported values: \"Always\"")
+    };
+    let paths = ["spec.containers[0].imagePullPolicy", "spec.volumes[0].image.pullPolicy"].map(refused);
+    assert_eq!((status.code, status.message), (500, format!("[{}]", paths.join(", "))));
+}
+
+#[test]
+fn pods_keep_others_away_from_their_node_alone() {
+    let away = |key: &str| {
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key}]});
+        create("/pods", in_ns("p", json!({"spec": {"affinity": {"podAntiAffinity": terms}}})))
+    };
+    let refused = "pods \"p\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only \
+        key kubernetes.io/hostname is allowed";
+    let rows = vec![
+        (away("kubernetes.io/hostname"), Ok(vec![])),
+        (away("zone"), Err(refused)),
+        (create("/pods", pod(json!([]))), Ok(vec![])),
+    ];
+    check(&only("LimitPodHardAntiAffinityTopology"), &World::default(), rows);
+}
+
+#[test]
+fn a_service_keeps_its_external_addresses_and_gets_no_more() {
+    let with = |ips: &[&str]| in_ns("s", json!({"spec": {"externalIPs": ips}}));
+    let update = |old: &[&str], new: &[&str]| Write {
+        verb: Verb::Update,
+        old: with(old),
+        ..create("/services", with(new))
+    };
+    let refused = "services \"s\" is forbidden: Use of external IPs is denied by admission control";
+    let rows = vec![
+        (create("/services", with(&[])), Ok(vec![])),
+        (create("/services", with(&["1.1.1.1"])), Err(refused)),
+        (update(&["1.1.1.1", "2.2.2.2"], &["2.2.2.2"]), Ok(vec![])),
+        (update(&["1.1.1.1"], &["1.1.1.1", "2.2.2.2"]), Err(refused)),
+    ];
+    check(&only("DenyServiceExternalIPs"), &World::default(), rows);
+}

@@ -25,6 +25,9 @@ fn the_order_is_that_of_kubernetes() {
         "CertificateSigning",
         "CertificateSubjectRestriction",
         "DefaultIngressClass",
+        "PodTopologyLabels",
+        "NodeDeclaredFeatureValidator",
+        "PodResizeValidator",
         "MutatingAdmissionPolicy",
         "MutatingAdmissionWebhook",
         "ValidatingAdmissionPolicy",
@@ -86,6 +89,24 @@ fn nothing_new_in_namespaces_that_are_not_there_to_stay() {
     let cause = &status.details.unwrap().causes[0];
     assert_eq!((cause.reason.as_str(), cause.field.as_str()), ("NamespaceTerminating", "metadata.namespace"));
     assert_eq!((status.code, cause.message.as_str()), (403, "namespace ns is being terminated"));
+}
+
+#[test]
+fn nothing_is_done_in_namespaces_that_are_not_there() {
+    let chain = only("NamespaceExists");
+    let write = |verb, target: &'static str| Write { verb, ..create(target, in_ns("x", json!({}))) };
+    let gone = Err("namespaces \"ns\" not found");
+    let there = World::new(vec![("", "namespaces", named("ns", json!({})))]);
+    check(&chain, &there, vec![(write(Verb::Update, "/configmaps"), Ok(vec![]))]);
+    let rows = vec![
+        (write(Verb::Create, "/configmaps"), gone.clone()),
+        (write(Verb::Update, "/configmaps"), gone.clone()),
+        (write(Verb::Delete, "/configmaps"), gone),
+        (write(Verb::Connect, "/pods/exec"), Ok(vec![])),
+        (write(Verb::Update, "/nodes"), Ok(vec![])),
+        (create("/namespaces", named("new", json!({}))), Ok(vec![])),
+    ];
+    check(&chain, &World::default(), rows);
 }
 
 #[test]

@@ -67,6 +67,38 @@ fn a_write_that_breaks_a_validation_is_refused_in_its_words() {
 }
 
 #[test]
+fn a_variable_that_no_expression_comes_to_read_is_not_computed() {
+    let variables = json!([
+        {"name": "template", "expression": "object.spec.template"},
+        {"name": "named", "expression": "variables.template.metadata.name"},
+    ]);
+    let validate = |expression: &str| {
+        let spec = json!({"variables": variables, "validations": [{"expression": expression}]});
+        validated(1, &bound(spec, deny()))
+    };
+    assert!(validate("!has(object.spec.template) || variables.named == 'a'").is_ok());
+    let refused = validate("variables.named == 'a'").unwrap_err();
+    let words = "composited variable \"named\" fails to evaluate: composited variable \"template\" fails to evaluate: \
+                 no such key: template";
+    assert!(refused.message.ends_with(words), "{}", refused.message);
+}
+
+/// A million for an expression, ten for all validations of a policy.
+#[test]
+fn expressions_of_a_policy_have_a_budget_together() {
+    let sum = "lists.range(90000).map(x, x).size() > 0";
+    let validations =
+        |count: usize| bound(json!({"validations": vec![json!({"expression": sum}); count]}), deny());
+    assert!(validated(1, &validations(1)).is_err(), "copies and costs more than one expression may");
+    let sum = "lists.range(30000).all(x, x >= 0)";
+    let validations =
+        |count: usize| bound(json!({"validations": vec![json!({"expression": sum}); count]}), deny());
+    assert!(validated(1, &validations(40)).is_ok());
+    let refused = validated(1, &validations(60)).unwrap_err();
+    assert!(refused.message.contains("running out of cost budget"), "{}", refused.message);
+}
+
+#[test]
 fn a_policy_looks_only_at_what_it_matches() {
     let never = json!([{"expression": "false", "reason": "Forbidden"}]);
     let policies = bound(json!({"validations": never}), deny());
@@ -159,8 +191,50 @@ fn a_mutation_of_something_that_is_no_object_fails_the_write() {
     let mutation = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "1 + 1"}});
     let refused =
         mutated(&mut deployment(1), &bound(json!({"mutations": [mutation]}), json!({}))).unwrap_err();
-    assert_eq!(refused.code, 422);
+    assert_eq!((refused.code, refused.reason.as_str()), (403, "Invalid"));
     assert!(refused.message.contains("policy 'p' with binding 'b' denied request"), "{}", refused.message);
+}
+
+fn patches(expressions: &[&str]) -> Value {
+    let patch = |expression| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    expressions.iter().map(patch).collect()
+}
+
+#[test]
+fn operations_behind_a_test_that_does_not_hold_are_left_out() {
+    let tested =
+        "[JSONPatch{op: 'test', path: '/spec/replicas', value: 9}, JSONPatch{op: 'remove', path: '/spec'}]";
+    let mut object = deployment(1);
+    assert!(!mutated(&mut object, &bound(json!({"mutations": patches(&[tested])}), json!({}))).unwrap());
+    assert_eq!(object, deployment(1));
+}
+
+#[test]
+fn a_mutation_that_fails_keeps_no_other_from_being_applied() {
+    let fails = "[JSONPatch{op: 'remove', path: '/nope'}]";
+    let works = "[JSONPatch{op: 'replace', path: '/spec/replicas', value: 5}]";
+    let spec = json!({"mutations": patches(&[fails, works]), "failurePolicy": "Ignore"});
+    let mut object = deployment(1);
+    assert!(mutated(&mut object, &bound(spec, json!({}))).unwrap());
+    assert_eq!(object["spec"]["replicas"], 5);
+}
+
+#[test]
+fn a_mutation_makes_no_object_of_another_kind() {
+    let other = "[JSONPatch{op: 'replace', path: '/kind', value: 'Secret'}]";
+    let mut object = deployment(1);
+    let policies = bound(json!({"mutations": patches(&[other]), "failurePolicy": "Ignore"}), json!({}));
+    assert_eq!(mutated(&mut object, &policies).unwrap_err().code, 500);
+    assert_eq!(object["kind"], "Deployment");
+}
+
+#[test]
+fn a_variable_that_fails_is_told_by_its_name() {
+    let spec = json!({"validations": [{"expression": "variables.v == 1"}],
+        "variables": [{"name": "v", "expression": "object.spec.nope"}]});
+    let refused = validated(1, &bound(spec, deny())).unwrap_err();
+    let said = "expression 'variables.v == 1' resulted in error: composited variable \"v\" fails to evaluate: no such key: nope";
+    assert!(refused.message.ends_with(said), "{}", refused.message);
 }
 
 /// Nobody may do anything but delete pods.
@@ -224,8 +298,13 @@ fn an_expression_asks_what_users_may_do() {
     ] {
         assert_eq!(holds(expression), Ok(Vec::new()), "{expression}");
     }
-    let many = "[1, 2, 3, 4, 5, 6].all(x, [1, 2, 3, 4, 5, 6].all(y, !authorizer.requestResource.check('x').allowed()))";
-    assert!(holds(many).unwrap_err().contains("too many authorization checks"));
+    // A check costs 350,000 of the million that an expression may cost.
+    let checks = |count: usize| {
+        let checks = vec!["!authorizer.requestResource.check('x').allowed()"; count].join(" && ");
+        holds(&checks)
+    };
+    assert_eq!(checks(2), Ok(Vec::new()));
+    assert!(checks(3).unwrap_err().contains("operation cancelled: actual cost limit exceeded"));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use crate::world::*;
 use freehold_apiserver_admission::{Verb, quota};
 use freehold_machinery::Value;
+use freehold_machinery_quota::usage;
+use jiff::Timestamp;
 use serde_json::json;
 
 fn quota_of(hard: Value, used: Value, spec: Value) -> Value {
@@ -11,7 +13,8 @@ fn quota_of(hard: Value, used: Value, spec: Value) -> Value {
 
 fn quota_check(write: &Write<'_>, quotas: &[Value]) -> Result<Vec<Value>, String> {
     let mut object = write.object.clone();
-    let changed = write.with(&mut object, |attributes| quota::check(attributes, quotas));
+    let changed =
+        write.with(&mut object, |attributes| quota::check(attributes, quotas, Timestamp::UNIX_EPOCH));
     changed
         .map(|quotas| quotas.iter().map(|q| q["status"]["used"].clone()).collect())
         .map_err(|status| status.message)
@@ -221,10 +224,68 @@ fn a_pod_uses_what_it_needs_at_most_at_one_time() {
         }}),
     );
     let resource = freehold_machinery::GroupResource::new("", "pods");
-    assert_eq!(quota::usage(&resource, &object)["requests.cpu"].to_string(), "4600m");
+    assert_eq!(usage(&resource, &object, Timestamp::UNIX_EPOCH)["requests.cpu"].to_string(), "4600m");
     let mut ended = object.clone();
     ended["status"]["phase"] = "Succeeded".into();
-    assert_eq!(quota::usage(&resource, &ended).keys().collect::<Vec<_>>(), ["count/pods"]);
+    let used = |pod: &Value, second| usage(&resource, pod, Timestamp::from_second(second).unwrap());
+    assert_eq!(used(&ended, 0).keys().collect::<Vec<_>>(), ["count/pods"]);
+}
+
+#[test]
+fn a_pod_that_does_not_end_in_the_time_that_it_had_uses_nothing_more() {
+    let mut stuck = pod(json!([{"name": "a", "resources": {"requests": {"cpu": "2"}}}]));
+    stuck["metadata"]["deletionTimestamp"] = "1970-01-01T00:01:00Z".into();
+    stuck["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+    let resource = freehold_machinery::GroupResource::new("", "pods");
+    let pods =
+        |second| usage(&resource, &stuck, Timestamp::from_second(second).unwrap()).contains_key("pods");
+    assert!(pods(90) && !pods(91));
+}
+
+#[test]
+fn a_pod_whose_time_becomes_limited_counts_for_other_quotas() {
+    let sized = || pod(json!([{"name": "a", "resources": {"requests": {"cpu": "2"}}}]));
+    let mut limited = sized();
+    limited["spec"]["activeDeadlineSeconds"] = 60.into();
+    let quota = |scope: &str, used: &str| {
+        quota_of(json!({"pods": "1"}), json!({"pods": used}), json!({"scopes": [scope]}))
+    };
+    let update = Write { verb: Verb::Update, old: sized(), ..create("/pods", limited) };
+    let both = [quota("Terminating", "0"), quota("NotTerminating", "1")];
+    assert_eq!(quota_check(&update, &both), Ok(vec![json!({"pods": "1"}), json!({"pods": "0"})]));
+    let refused = quota_check(&update, &[quota("Terminating", "1")]).unwrap_err();
+    assert!(refused.contains("exceeded quota"), "{refused}");
+}
+
+#[test]
+fn claims_count_devices_and_classes_of_attributes() {
+    let request =
+        |mode: &str, count: u32| json!({"deviceClassName": "gold", "allocationMode": mode, "count": count});
+    let claim = in_ns(
+        "c",
+        json!({"spec": {"devices": {"requests": [
+            {"exactly": request("ExactCount", 2)},
+            {"firstAvailable": [request("ExactCount", 3), request("ExactCount", 1)]},
+        ]}}}),
+    );
+    let resource = freehold_machinery::GroupResource::new("resource.k8s.io", "resourceclaims");
+    let name = "gold.deviceclass.resource.k8s.io/devices";
+    assert_eq!(usage(&resource, &claim, Timestamp::UNIX_EPOCH)[name].to_string(), "5");
+    let all = in_ns("c", json!({"spec": {"devices": {"requests": [{"exactly": request("All", 0)}]}}}));
+    assert_eq!(usage(&resource, &all, Timestamp::UNIX_EPOCH)[name].to_string(), "32");
+
+    let selector = json!([{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["fast"]}]);
+    let quota = quota_of(
+        json!({"persistentvolumeclaims": "1"}),
+        json!({"persistentvolumeclaims": "1"}),
+        json!({"scopeSelector": {"matchExpressions": selector}}),
+    );
+    let volume = |class: &str| in_ns("v", json!({"spec": {"volumeAttributesClassName": class}}));
+    let check = |class: &str| {
+        quota_check(&create("/persistentvolumeclaims", volume(class)), std::slice::from_ref(&quota))
+    };
+    assert!(check("fast").is_err());
+    assert_eq!(check("slow"), Ok(vec![]));
 }
 
 #[test]

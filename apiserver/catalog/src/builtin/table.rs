@@ -61,8 +61,8 @@ pub(super) const GROUPS: &[GroupData] = &[
     group("coordination.k8s.io", 16500, COORDINATION),
     group("node.k8s.io", 16300, NODE),
     group("discovery.k8s.io", 16200, DISCOVERY),
+    group("resource.k8s.io", 16150, RESOURCE),
     group("flowcontrol.apiserver.k8s.io", 16100, FLOWCONTROL),
-    group("resource.k8s.io", 15900, RESOURCE),
 ];
 
 const fn group(group: &'static str, priority: i32, kinds: &'static [KindData]) -> GroupData {

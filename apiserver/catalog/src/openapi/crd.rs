@@ -5,10 +5,14 @@ use crate::definitions::REF_PREFIX;
 use freehold_machinery::{Map, ResourceType, Value, resource::Documentation};
 use serde_json::json;
 
-pub(super) const API_VERSION: &str =
-    "APIVersion defines the versioned schema of this representation of an object.";
-pub(super) const KIND: &str = "Kind is a string value representing the REST resource this object represents.";
-const METADATA: &str = "Standard object's metadata.";
+pub(super) const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. \
+    Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. \
+    More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+pub(super) const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers \
+    may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const METADATA: &str = "Standard object's metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// Keywords that OpenAPI 2 does not have.
 const NOT_IN_V2: [&str; 5] = ["allOf", "anyOf", "oneOf", "not", "nullable"];
@@ -49,7 +53,7 @@ fn complete(schema: &mut Value) {
 }
 
 /// Visits the schemas directly below one.
-fn each_child(schema: &mut Value, visit: &mut dyn FnMut(&mut Value)) {
+pub(super) fn each_child(schema: &mut Value, visit: &mut dyn FnMut(&mut Value)) {
     let Some(map) = schema.as_object_mut() else { return };
     if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(&mut *visit);

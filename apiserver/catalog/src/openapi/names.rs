@@ -37,7 +37,7 @@ pub(super) fn kind_definition(ty: &ResourceType, kind: &GroupVersionKind) -> Str
 }
 
 /// `Core`, `Apps`, `RbacAuthorization`, `StableExampleCom`: the group in operations' identifiers.
-fn group_title(group: &str) -> String {
+pub(super) fn group_title(group: &str) -> String {
     let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
     group.split(['.', '-']).map(capital).collect()
 }
@@ -49,9 +49,13 @@ pub(super) fn title(ty: &ResourceType) -> String {
 
 /// The group and version as a tag: `rbacAuthorization_v1`.
 pub(super) fn tag(ty: &ResourceType) -> String {
-    let title = group_title(&ty.group);
-    let (first, rest) = title.split_at(title.chars().next().map_or(0, char::len_utf8));
-    format!("{}{rest}_{}", first.to_lowercase(), ty.version)
+    format!("{}_{}", uncapital(&group_title(&ty.group)), ty.version)
+}
+
+/// A word with a small letter in front.
+pub(super) fn uncapital(word: &str) -> String {
+    let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}", first.to_lowercase())
 }
 
 /// A word with a capital letter in front.

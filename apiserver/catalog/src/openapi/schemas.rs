@@ -1,6 +1,6 @@
 //! The schemas that a document needs: its types', their lists', and all that these refer to.
 
-use super::{crd, names};
+use super::{crd, names, operations::Path};
 use crate::{
     builtin::PACKAGES,
     definitions::{Definitions, REF_PREFIX, parse},
@@ -13,11 +13,23 @@ use std::{
     sync::Arc,
 };
 
-/// What each document has, whatever its types: the kinds of requests and answers.
-const COMMON: [&str; 4] = ["DeleteOptions", "Patch", "Status", "WatchEvent"];
+/// Kinds of meta/v1 that documents say to be kinds; the others are parts.
+const KINDS: [&str; 8] = [
+    "APIGroup",
+    "APIGroupList",
+    "APIResourceList",
+    "APIVersions",
+    "DeleteOptions",
+    "Patch",
+    "Status",
+    "WatchEvent",
+];
 /// Kinds of meta/v1 that each group and version knows as its own.
 const EVERYWHERE: [&str; 2] = ["DeleteOptions", "WatchEvent"];
 const GVK: &str = "x-kubernetes-group-version-kind";
+/// Where the build put what documents say of a type, and of lists of it.
+const DOCUMENTS: &str = "x-freehold-documents";
+const LIST: &str = "x-freehold-list";
 
 /// Schemas by the names of their definitions, in the form of OpenAPI 3. References are whole.
 pub(super) struct Schemas {
@@ -27,17 +39,24 @@ pub(super) struct Schemas {
 }
 
 impl Schemas {
-    /// The schemas for documents about `types` of a set.
-    pub(super) fn of(set: &TypeSet, types: &[Arc<ResourceType>], definitions: &Definitions) -> Self {
+    /// The schemas for a document of `types` and `paths`. `everywhere` are the groups and versions whose own some kinds
+    /// of meta/v1 are said to be.
+    pub(super) fn of(
+        types: &[Arc<ResourceType>],
+        paths: &BTreeMap<String, Path>,
+        everywhere: &[(String, String)],
+        definitions: &Definitions,
+    ) -> Self {
         let index = definitions.index();
         let mut schemas = Self { map: BTreeMap::new(), custom: Vec::new() };
-        for name in COMMON.iter().chain(&["ListMeta", "ObjectMeta"]) {
-            schemas.add(&format!("{}{name}", names::META), &index);
-        }
         for ty in types {
             schemas.add_type(ty, &index);
         }
-        let everywhere = group_versions(set);
+        for operation in paths.values().flat_map(|path| path.operations.values()) {
+            for name in operation.answer.iter().chain(operation.body.iter().map(|(name, _)| name)) {
+                schemas.add(name, &index);
+            }
+        }
         for name in EVERYWHERE {
             let gvks: Vec<_> = everywhere.iter().map(|(g, v)| gvk(g, v, name)).collect();
             if let Some(schema) = schemas.map.get_mut(&format!("{}{name}", names::META)) {
@@ -56,12 +75,12 @@ impl Schemas {
             schema[GVK] = json!([gvk(&ty.group, &ty.version, &ty.kind)]);
             self.map.insert(name.clone(), schema);
             self.custom.push(name.clone());
-        }
-        for sub in &ty.subresources {
-            self.add(&names::kind_definition(ty, &sub.kind), index);
+            self.add(&format!("{}ObjectMeta", names::META), index);
         }
         if ty.verbs.contains(&"list") {
-            self.map.insert(names::list_definition(ty), list(ty, &name));
+            let said = index.get(name.as_str()).and_then(|text| parse(text).get_mut(LIST).map(Value::take));
+            self.map.insert(names::list_definition(ty), list(ty, &name, said.as_ref()));
+            self.add(&format!("{}ListMeta", names::META), index);
         }
     }
 
@@ -80,7 +99,7 @@ impl Schemas {
 }
 
 /// Groups and versions that are served, in the order of their names.
-fn group_versions(set: &TypeSet) -> Vec<(String, String)> {
+pub(super) fn group_versions(set: &TypeSet) -> Vec<(String, String)> {
     let mut all: Vec<_> = set
         .groups()
         .iter()
@@ -109,8 +128,15 @@ fn references(schema: &Value, found: &mut Vec<String>) {
 
 /// A built-in definition as Kubernetes publishes it: without what only our own compiler reads, and with its kind.
 fn published(name: &str, mut schema: Value) -> Value {
+    let said = schema.get_mut(DOCUMENTS).map(Value::take);
+    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (field, property) in fields.into_iter().flatten() {
+        say(property, said.as_ref().and_then(|said| said.get(field)));
+    }
     if let Some(map) = schema.as_object_mut() {
-        map.remove("x-kubernetes-preserve-unknown-fields");
+        map.retain(|key, _| {
+            ![DOCUMENTS, LIST, "x-kubernetes-preserve-unknown-fields"].contains(&key.as_str())
+        });
         if map.remove("x-kubernetes-int-or-string").is_some() {
             let quantity = map.remove("format").is_some();
             let (first, second) = if quantity { ("string", "number") } else { ("integer", "string") };
@@ -133,7 +159,7 @@ fn kind_of<'a>(name: &'a str, schema: &Value) -> Option<(&'static str, &'a str, 
         return None;
     }
     if let Some(kind) = name.strip_prefix(names::META) {
-        return COMMON.contains(&kind).then_some(("", "v1", kind));
+        return KINDS.contains(&kind).then_some(("", "v1", kind));
     }
     let (package, kind) = name.rsplit_once('.')?;
     let (package, version) = package.rsplit_once('.')?;
@@ -141,10 +167,56 @@ fn kind_of<'a>(name: &'a str, schema: &Value) -> Option<(&'static str, &'a str, 
     Some((group, version, kind))
 }
 
-/// The definition of a list of a type.
-fn list(ty: &ResourceType, item: &str) -> Value {
+/// Says of a field what documents do: its default, the values that it may have, what each of them means. The defaults
+/// of which only the server knows are left out.
+fn say(schema: &mut Value, said: Option<&Value>) {
+    let Some(map) = schema.as_object_mut() else { return };
+    let of = |key: &str| said.and_then(|said| said.get(key));
+    map.remove("default");
+    if let Some(default) = of("default") {
+        if let Some(reference) = map.remove("$ref") {
+            map.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+        }
+        map.insert("default".to_owned(), default.clone());
+    }
+    if let Some(values) = of("enum") {
+        map.insert("enum".to_owned(), values.clone());
+    }
+    if let (Some(more), Some(Value::String(text))) =
+        (of("values").and_then(Value::as_str), map.get_mut("description"))
+    {
+        text.push_str(more);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(child) = map.get_mut(key) {
+            say(child, of(key));
+        }
+    }
+}
+
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
+/// The definition of a list of a type, with what documents say of lists of a built-in one.
+fn list(ty: &ResourceType, item: &str, said: Option<&Value>) -> Value {
+    let described = |field: &str, otherwise: String| {
+        let text = said.and_then(|said| said.pointer(field)).and_then(Value::as_str);
+        text.map_or(otherwise, str::to_owned)
+    };
+    let mut items = json!({"$ref": format!("{REF_PREFIX}{item}")});
+    let mut metadata = json!({
+        "description": described(
+            "/metadata/description",
+            format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds"),
+        ),
+        "allOf": [{"$ref": format!("{REF_PREFIX}{}ListMeta", names::META)}],
+    });
+    if !ty.custom {
+        items = json!({"allOf": [items], "default": {}});
+        metadata["default"] = json!({});
+    }
     json!({
-        "description": format!("{} is a list of {}", ty.list_kind, ty.kind),
+        "description": described("/.", format!("{} is a list of {}", ty.list_kind, ty.kind)),
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -152,13 +224,13 @@ fn list(ty: &ResourceType, item: &str) -> Value {
             "kind": {"type": "string", "description": crd::KIND},
             "items": {
                 "type": "array",
-                "description": format!("List of {}.", ty.plural),
-                "items": {"$ref": format!("{REF_PREFIX}{item}")},
+                "description": described(
+                    "/items/description",
+                    format!("List of {}. More info: {CONVENTIONS}", ty.plural),
+                ),
+                "items": items,
             },
-            "metadata": {
-                "description": "Standard list metadata.",
-                "allOf": [{"$ref": format!("{REF_PREFIX}{}ListMeta", names::META)}],
-            },
+            "metadata": metadata,
         },
         GVK: [gvk(&ty.group, &ty.version, &ty.list_kind)],
     })

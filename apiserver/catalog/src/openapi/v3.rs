@@ -1,46 +1,51 @@
 //! Writing OpenAPI 3.
 
 use super::{
-    operations::{self, Operation, Parameter, Path},
+    operations::{Operation, Path},
+    parameters::Parameter,
     schemas::Schemas,
 };
 use crate::definitions::REF_PREFIX;
-use freehold_machinery::{Map, ResourceType, Value};
+use freehold_machinery::{Map, Value};
 use serde_json::json;
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-pub(super) fn document(types: &[Arc<ResourceType>], schemas: Schemas, server_version: &str) -> Value {
-    let mut paths = BTreeMap::new();
-    types.iter().for_each(|ty| operations::paths(ty, &mut paths));
+pub(super) fn document(paths: BTreeMap<String, Path>, schemas: Schemas, server_version: &str) -> Value {
     let paths: Map = paths.into_iter().map(|(name, path)| (name, self::path(path))).collect();
+    let mut components = json!({
+        "securitySchemes": {
+            "BearerToken": {
+                "type": "apiKey",
+                "name": "authorization",
+                "in": "header",
+                "description": "Bearer Token authentication",
+            },
+        },
+    });
+    if !schemas.map.is_empty() {
+        components["schemas"] = schemas.map.into_iter().collect::<Map>().into();
+    }
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": server_version},
         "paths": paths,
-        "components": {
-            "schemas": schemas.map.into_iter().collect::<Map>(),
-            "securitySchemes": {
-                "BearerToken": {
-                    "type": "apiKey",
-                    "name": "authorization",
-                    "in": "header",
-                    "description": "Bearer Token authentication",
-                },
-            },
-        },
+        "components": components,
     })
 }
 
 fn path(path: Path) -> Value {
     let mut out = Map::new();
-    out.insert("parameters".to_owned(), path.parameters.into_iter().map(parameter).collect());
+    if !path.parameters.is_empty() {
+        let parameters = path.parameters.iter().map(|parameter| self::parameter(parameter));
+        out.insert("parameters".to_owned(), parameters.collect());
+    }
     out.extend(path.operations.into_iter().map(|(method, op)| (method.to_owned(), operation(op))));
     out.into()
 }
 
 fn parameter(parameter: &Parameter) -> Value {
     let mut out = json!({
-        "name": parameter.name,
+        "name": parameter.name(),
         "in": parameter.place,
         "description": parameter.description,
         "schema": {"type": parameter.kind, "uniqueItems": true},
@@ -77,13 +82,14 @@ fn operation(operation: Operation) -> Value {
         "description": operation.description,
         "tags": [operation.tag],
         "responses": responses,
-        "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": {
-            "group": operation.kind.group, "version": operation.kind.version, "kind": operation.kind.kind,
-        },
     });
+    if let Some(kind) = &operation.kind {
+        out["x-kubernetes-action"] = operation.action.into();
+        out["x-kubernetes-group-version-kind"] =
+            json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    }
     if !operation.parameters.is_empty() {
-        out["parameters"] = operation.parameters.into_iter().map(parameter).collect();
+        out["parameters"] = operation.parameters.iter().map(|parameter| self::parameter(parameter)).collect();
     }
     if let Some((definition, required)) = operation.body {
         let mut body = json!({"content": content(operation.consumes, &definition)});

@@ -69,26 +69,29 @@ impl Registry {
     pub(super) async fn rules(&self) -> Result<Arc<Rules>> {
         let core = PlaneId::core();
         // The number tells of deletes that the revision may not, when the plane was read anew since.
-        let mut at = (0, 0);
-        for resource in [REGISTRATIONS, CLAIM_POLICIES, GRANT_POLICIES] {
-            at.0 = at.0.max(self.cache.changed(&core, GROUP, resource).await?);
-            at.1 += self.cache.count(&core, GROUP, resource, None).unwrap_or(usize::MAX >> 2);
-        }
+        let resources = [REGISTRATIONS, CLAIM_POLICIES, GRANT_POLICIES];
+        let (changed, _) = self.cache.changes(&core, GROUP, resources).await?;
+        let count = |resource| self.cache.count(&core, GROUP, resource, None).unwrap_or(usize::MAX >> 2);
+        let at = (changed.into_iter().max().unwrap_or_default(), resources.map(count).iter().sum());
         if let Some((known, rules)) = &*self.books.rules.read()
             && *known == at
         {
             return Ok(rules.clone());
         }
+        let rules = Arc::new(Box::pin(self.read_rules(&core)).await?);
+        *self.books.rules.write() = Some((at, rules.clone()));
+        Ok(rules)
+    }
+
+    async fn read_rules(&self, core: &PlaneId) -> Result<Rules> {
         let read = async |resource| {
-            let request = ListRequest { plane: &core, group: GROUP, resource, namespace: None };
+            let request = ListRequest { plane: core, group: GROUP, resource, namespace: None };
             let objects = self.cache.list(request).await?.objects;
             Ok::<_, Status>(objects.iter().map(|entry| entry.value()).collect::<Vec<Value>>())
         };
         let (registrations, claims, grants) =
             (read(REGISTRATIONS).await?, read(CLAIM_POLICIES).await?, read(GRANT_POLICIES).await?);
-        let rules = Arc::new(Rules::of(&registrations, &claims, &grants));
-        *self.books.rules.write() = Some((at, rules.clone()));
-        Ok(rules)
+        Ok(Rules::of(&registrations, &claims, &grants))
     }
 
     /// What a write claims, and what it does to quota's own objects.

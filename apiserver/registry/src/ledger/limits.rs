@@ -100,10 +100,6 @@ fn webhooks(object: &Value) -> usize {
     object["webhooks"].as_array().map_or(0, Vec::len)
 }
 
-fn record(plane: &PlaneId) -> Key {
-    Key::system(&format!("usage/{plane}"))
-}
-
 impl Registry {
     /// What the class of a plane allows; `None` for planes of Freehold itself, and where it allows everything.
     pub fn limits(&self, plane: &PlaneId) -> Option<PlaneLimits> {
@@ -186,7 +182,7 @@ impl Registry {
         delta: Usage,
         limits: &PlaneLimits,
     ) -> Result<(Expect, Change)> {
-        let key = record(&op.plane);
+        let key = Key::usage(&op.plane);
         let store = self.stores.of(&op.plane);
         let found = store.get(&key).await.map_err(StoreError::of_commit)?;
         let known = found.as_ref().and_then(|kv| serde_json::from_slice::<Usage>(&kv.value).ok());
@@ -236,21 +232,21 @@ impl Registry {
 
     /// What makes the next write count the plane anew, as part of a commit that changes more than one object of it.
     pub(super) async fn recount_later(&self, plane: &PlaneId) -> Result<Option<(Expect, Change)>> {
-        let key = record(plane);
+        let key = Key::usage(plane);
         let found = self.stores.of(plane).get(&key).await.map_err(StoreError::of_commit)?;
         Ok(found.map(|kv| (Expect { key: key.clone(), modified: kv.modified }, Change::Delete(key))))
     }
 
-    /// Forgets what a plane uses: the next write counts it anew. For what changes its objects as a whole.
+    /// Forgets what a plane uses: the next write counts it anew. For what brings many of its objects at once.
     pub async fn forget_usage(&self, plane: &PlaneId) -> Result<()> {
-        let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(record(plane))] };
+        let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(Key::usage(plane))] };
         let done = self.stores.of(plane).commit(commit).await;
         done.map(drop).map_err(StoreError::of_commit)
     }
 
     /// What a plane uses of its own, as it was counted last or is counted now.
     pub async fn usage(&self, plane: &PlaneId) -> Result<Usage> {
-        let key = record(plane);
+        let key = Key::usage(plane);
         let stack = self.cache.stack(plane).await?.record();
         let class = self.limits_and_class(plane).map_or(0, |(class, _)| class);
         let found = self.stores.of(plane).get(&key).await.map_err(StoreError::of_commit)?;

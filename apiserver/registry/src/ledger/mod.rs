@@ -14,13 +14,14 @@ pub(crate) use kinds::settle as settle_kind;
 pub use limits::PlaneLimits;
 pub(crate) use turns::Turns;
 
-use crate::{Operation, Registry, delete};
+use crate::{Also, Operation, Registry, delete};
 use async_trait::async_trait;
 use freehold_apiserver_admission::{Verb, chain, quota};
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_quota::{Demand, Rules};
 use freehold_apiserver_storage::{Change, Committed, Expect, Key, ObjectPath};
 use freehold_machinery::{PlaneId, Result, Status, Value, meta};
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use std::{collections::HashMap, sync::Arc};
 
@@ -47,6 +48,8 @@ pub trait Tenancy: Send + Sync + 'static {
     fn owner(&self, plane: &PlaneId) -> Option<Owner>;
     /// The organization of a project.
     async fn organization_of(&self, project: &str) -> Result<Option<Arc<str>>>;
+    /// How many projects an organization has that are not being deleted, and one of them.
+    async fn projects_of(&self, organization: &str) -> Result<(usize, Option<Arc<str>>)>;
 }
 
 /// No plane is owned by anybody: a registry by itself.
@@ -64,6 +67,10 @@ impl Tenancy for Nobody {
 
     async fn organization_of(&self, _: &str) -> Result<Option<Arc<str>>> {
         Ok(None)
+    }
+
+    async fn projects_of(&self, _: &str) -> Result<(usize, Option<Arc<str>>)> {
+        Ok((0, None))
     }
 }
 
@@ -129,6 +136,11 @@ pub(crate) fn path(group: &str, resource: &str, namespace: &str, name: &str) -> 
     }
 }
 
+/// What changes on a condition, for a commit.
+fn changing((expect, change): (Expect, Change)) -> Also {
+    (expect, Some(change))
+}
+
 impl Registry {
     /// The change of one object, with what is charged for it. 403 where that is more than there is.
     pub(crate) async fn commit_posted(
@@ -136,17 +148,17 @@ impl Registry {
         op: &Operation,
         (path, own): (&ObjectPath, Seen),
         changes: Vec<Change>,
-        mut also: Vec<(Expect, Change)>,
+        mut also: Vec<Also>,
         posting: Posting<'_>,
     ) -> Result<Committed> {
         let mut plan = self.plan(op, own, posting).await?;
         let accounts = plan.accounts(&op.plane);
         if changes.iter().any(|change| matches!(change, Change::DeleteRange(_))) {
-            also.extend(self.recount_later(&op.plane).await?);
+            also.extend(self.recount_later(&op.plane).await?.map(changing));
             plan.usage = None;
         }
         if accounts.is_empty() {
-            also.append(&mut plan.also);
+            also.extend(plan.also.into_iter().map(changing));
             return self.commit(op, path, own, changes, also).await;
         }
         let key = Key::object(&op.plane, path);
@@ -155,11 +167,12 @@ impl Registry {
             self.cache.wait_for(turn.seen()).await?;
             let mut fixed = also.clone();
             let booked = self.book(op, posting, &plan).await?;
-            fixed.extend(booked.with);
+            fixed.extend(booked.with.into_iter().map(changing));
             // The object itself, the plane's record and what comes along: who changed those is the caller's matter.
             let conditions = [own.own, own.record].into_iter().chain(fixed.iter().map(|(e, _)| e.modified));
             let conditions: Vec<u64> = conditions.collect();
-            fixed.extend(booked.accounts.into_iter().filter(|(expect, _)| expect.key != key));
+            let charged = booked.accounts.into_iter().filter(|(expect, _)| expect.key != key);
+            fixed.extend(charged.map(changing));
             match self.commit(op, path, own, changes.clone(), fixed).await? {
                 Committed::Done(revision) => {
                     turn.done(revision);
@@ -241,7 +254,7 @@ impl Registry {
             // The last finalizer may go with an update of any subresource.
             attributes.subresource = "";
         }
-        let changed = quota::check(&attributes, &quotas)?;
+        let changed = quota::check(&attributes, &quotas, Timestamp::now())?;
         let put = |mut quota: Value| {
             let modified = meta::resource_version(&quota).parse().ok()?;
             let path = path("", "resourcequotas", meta::namespace(&quota), meta::name(&quota));

@@ -78,6 +78,14 @@ pub(super) fn without_disabled(set: &mut Value) {
     }
 }
 
+/// What was left out of a StatefulSet is no change.
+pub(super) fn update_stateful_set(op: &Operation, set: &mut Value, old: &Value) {
+    if op.subresource.is_none() && at(set, "spec") == at(old, "spec") {
+        let before = at(old, "metadata.generation").clone();
+        meta::set(set, "generation", before);
+    }
+}
+
 /// The templates of a StatefulSet's claims say what they are.
 pub(super) fn name_claims(set: &mut Value) {
     for claim in list_mut(set, "spec.volumeClaimTemplates").filter_map(Value::as_object_mut) {

@@ -61,6 +61,11 @@ pub(crate) fn qos(pod: &Value) -> &'static str {
 }
 
 pub(super) fn create_pod(_: &Operation, object: &mut Value) {
+    // What was negative once is as short as can be.
+    const GRACE: &str = "terminationGracePeriodSeconds";
+    if object["spec"].get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        object["spec"][GRACE] = 1.into();
+    }
     object["status"] = json!({"phase": "Pending", "qosClass": qos(object)});
     let gated = !super::access::is_empty(&object["spec"]["schedulingGates"]);
     if gated {
@@ -73,6 +78,14 @@ pub(super) fn create_pod(_: &Operation, object: &mut Value) {
         }]);
     }
     pod::merge_label_keys(object);
+}
+
+/// The class of a pod follows from what can't change: it stays where a status leaves it out.
+pub(super) fn update_pod(op: &Operation, object: &mut Value, old: &Value) {
+    let is_status = op.subresource.as_deref() == Some("status");
+    if is_status && super::access::is_empty(&object["status"]["qosClass"]) {
+        object["status"]["qosClass"] = old["status"]["qosClass"].clone();
+    }
 }
 
 /// A pod that no node has, or that has ended, goes at once.
@@ -121,6 +134,8 @@ pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
         if given.is_null() || *given == old["status"]["lastPhaseTransitionTime"] {
             object["status"]["lastPhaseTransitionTime"] = prepare::now().into();
         }
+    } else if object["status"]["lastPhaseTransitionTime"].is_null() {
+        object["status"]["lastPhaseTransitionTime"] = old["status"]["lastPhaseTransitionTime"].clone();
     }
 }
 
@@ -138,6 +153,23 @@ pub(super) fn create_node(_: &Operation, object: &mut Value) {
     let has = list.iter().any(|taint| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule");
     if !has {
         list.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    }
+}
+
+/// Kubelets are not configured through their nodes any more: what says so is not stored where it was not there.
+pub(super) fn update_node(op: &Operation, object: &mut Value, old: &Value) {
+    if op.subresource.as_deref() == Some("status")
+        && old["status"]["config"].is_null()
+        && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+    {
+        status.remove("config");
+    }
+}
+
+/// New slices say where their endpoints are in fields of their own.
+pub(super) fn create_slice(_: &Operation, object: &mut Value) {
+    for endpoint in super::access::list_mut(object, "endpoints").filter_map(Value::as_object_mut) {
+        endpoint.remove("deprecatedTopology");
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     access::{at, at_mut, fill, is_empty, list, list_mut, object_mut, text},
     pod_defaults::{pod, pod_spec},
 };
-use freehold_machinery::{ResourceType, Value, meta};
+use freehold_machinery::{ResourceType, Value, meta, schema::default::Empty};
 use serde_json::json;
 
 type Default = fn(&mut Value);
@@ -60,14 +60,25 @@ static TABLE: &[Row] = &[
 ];
 
 /// Fills in the defaults of a built-in kind.
-pub(crate) fn apply(ty: &ResourceType, object: &mut Value) {
+pub(crate) fn apply(ty: &ResourceType, object: &mut Value, empties: &[Empty]) {
     if ty.custom {
         return;
     }
-    if let Some(row) = TABLE.iter().find(|row| row.group == ty.group && row.resource == ty.plural) {
-        run(row, object);
-    }
+    let Some(row) = TABLE.iter().find(|row| row.group == ty.group && row.resource == ty.plural) else {
+        return;
+    };
+    let kept = |empty: &&Empty| {
+        EMPTY_STAYS.iter().any(|(resource, at)| row.resource == *resource && empty.is_at(at))
+    };
+    empties.iter().filter(kept).for_each(|empty| empty.restore(object));
+    run(row, object);
 }
+
+/// Lists that are filled in where they are absent, and not where they are empty.
+const EMPTY_STAYS: [(&str, &str); 2] = [
+    ("horizontalpodautoscalers", "spec.behavior.scaleUp.policies"),
+    ("horizontalpodautoscalers", "spec.behavior.scaleDown.policies"),
+];
 
 /// Leaves out of a kind's pods what Kubernetes does not store.
 pub(crate) fn drop_disabled(ty: &ResourceType, object: &mut Value) {
@@ -114,6 +125,11 @@ fn deployment(object: &mut Value) {
 fn daemon_set(object: &mut Value) {
     super::batch::default_template_generation(object);
     rolling(object, "spec.updateStrategy", 1.into(), 0.into());
+    // Inside of Kubernetes these are plain numbers, which are never absent.
+    const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
+    if at(object, ROLLING).is_object() {
+        ["maxUnavailable", "maxSurge"].iter().for_each(|field| fill(object, ROLLING, field, 0));
+    }
 }
 
 fn rolling(object: &mut Value, path: &str, unavailable: Value, surge: Value) {
@@ -180,7 +196,9 @@ fn service(object: &mut Value) {
     ];
     let Some(map) = spec.as_object_mut() else { return };
     for (field, value, applies) in wanted {
-        if applies && map.get(field).is_none_or(is_blank) {
+        // The one is a pointer in Kubernetes, and empty is not absent there.
+        let absent = |value: &Value| value.is_null() || (value == "" && field != "internalTrafficPolicy");
+        if applies && map.get(field).is_none_or(absent) {
             map.insert(field.to_owned(), value);
         }
     }
@@ -191,10 +209,6 @@ fn service(object: &mut Value) {
             }
         }
     }
-}
-
-fn is_blank(value: &Value) -> bool {
-    value.is_null() || value == ""
 }
 
 fn affinity(spec: &mut Value) {
@@ -227,6 +241,8 @@ fn node(object: &mut Value) {
     let (one, all) = (at(object, "spec.podCIDR").clone(), at(object, "spec.podCIDRs").clone());
     match (one.as_str().is_some_and(|one| !one.is_empty()), all.as_array().and_then(|all| all.first())) {
         (true, None) => object["spec"]["podCIDRs"] = json!([one]),
+        // Where the two differ, the field that is older counts.
+        (true, Some(first)) if *first != one => object["spec"]["podCIDRs"] = json!([one]),
         (false, Some(first)) => object["spec"]["podCIDR"] = first.clone(),
         _ => {}
     }

@@ -17,6 +17,7 @@ use crate::Operation;
 use freehold_machinery::{ResourceType, Value, api_service};
 
 pub(crate) use core::qos;
+pub(crate) use project::DELETE_PROJECTS;
 pub use service::ServiceRanges;
 
 /// The special parts of a kind.
@@ -29,6 +30,8 @@ pub(crate) struct Strategy {
     pub(crate) update: fn(&Operation, &mut Value, &Value),
     /// What a delete that can't be done at once writes.
     pub(crate) begin_delete: fn(&mut Value),
+    /// Whether a delete is refused while projects belong to the object, unless it is asked to take them along.
+    pub(crate) has_projects: bool,
     /// Whether a PUT of an absent object makes it.
     pub(crate) create_on_update: bool,
     /// Whether a PUT needs no resource version.
@@ -58,6 +61,7 @@ const DEFAULT: Strategy = Strategy {
     create: |_, _| {},
     update: |_, _, _| {},
     begin_delete: |_| {},
+    has_projects: false,
     create_on_update: false,
     unconditional_update: true,
     returns_deleted: false,
@@ -91,6 +95,7 @@ static TABLE: &[Strategy] = &[
     },
     Strategy {
         create: core::create_pod,
+        update: core::update_pod,
         grace: core::pod_grace,
         returns_deleted: true,
         status_metadata: StatusMetadata::AllBut(&["ownerReferences"]),
@@ -102,7 +107,7 @@ static TABLE: &[Strategy] = &[
         returns_deleted: true,
         ..row("", "persistentvolumeclaims")
     },
-    Strategy { create: core::create_node, ..row("", "nodes") },
+    Strategy { create: core::create_node, update: core::update_node, ..row("", "nodes") },
     Strategy {
         create: core::create_volume,
         update: core::update_volume,
@@ -145,7 +150,9 @@ static TABLE: &[Strategy] = &[
         update: batch::update_daemon_set,
         ..row("apps", "daemonsets")
     },
+    Strategy { update: batch::update_stateful_set, ..row("apps", "statefulsets") },
     Strategy { create: batch::create_job, ..row("batch", "jobs") },
+    Strategy { create: core::create_slice, ..row("discovery.k8s.io", "endpointslices") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "roles") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterroles") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "rolebindings") },
@@ -174,11 +181,20 @@ static TABLE: &[Strategy] = &[
 ];
 
 /// Kinds that Freehold defines. A plane may have others of the same name, so that each row has to look where it is.
-static OWN: &[Strategy] = &[Strategy {
-    create: project::create,
-    unconditional_update: false,
-    ..row("resourcemanager.freehold.dev", "projects")
-}];
+static OWN: &[Strategy] = &[
+    Strategy {
+        create: project::create,
+        unconditional_update: false,
+        ..row("resourcemanager.freehold.dev", "projects")
+    },
+    Strategy {
+        begin_delete: project::end_organization,
+        has_projects: true,
+        unconditional_update: false,
+        status_metadata: StatusMetadata::Nothing,
+        ..row("resourcemanager.freehold.dev", "organizations")
+    },
+];
 
 /// The strategy of a type.
 pub(crate) fn of(ty: &ResourceType) -> &'static Strategy {
@@ -205,6 +221,7 @@ impl crate::Registry {
         op: &Operation,
         draft: &mut Value,
         old: Option<&Value>,
+        dry_run: bool,
     ) -> freehold_machinery::Result<()> {
         let strategy = of(&op.ty);
         defaults::drop_disabled(&op.ty, draft);
@@ -218,7 +235,7 @@ impl crate::Registry {
             Some(old) => (strategy.update)(op, draft, old),
         }
         match (op.ty.group.as_str(), op.ty.plural.as_str()) {
-            ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old).await,
+            ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old, dry_run).await,
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.establish(op, draft, old).await,
             (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
                 api_service::settle(draft, &crate::prepare::now());

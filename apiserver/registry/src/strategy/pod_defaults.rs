@@ -102,6 +102,7 @@ fn volume(volume: &mut Value) {
 
 /// Fills in what pods have and their templates don't.
 pub(super) fn pod(object: &mut Value) {
+    first_address(object);
     let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     let shares_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
     for list in &CONTAINERS[..2] {
@@ -113,6 +114,18 @@ pub(super) fn pod(object: &mut Value) {
         }
     }
     fill(object, "spec", "enableServiceLinks", true);
+}
+
+/// The first address of a pod stands in a field of its own as well, which is the older one and counts where they differ.
+fn first_address(pod: &mut Value) {
+    let Some(status) = pod.get_mut("status").filter(|status| status.is_object()) else { return };
+    let (one, first) = (text(status, "podIP").to_owned(), at(status, "podIPs").get(0).cloned());
+    match first {
+        Some(first) if one.is_empty() => status["podIP"] = first["ip"].clone(),
+        Some(first) if first["ip"] == one.as_str() => {}
+        None if one.is_empty() => {}
+        _ => status["podIPs"] = json!([{"ip": one}]),
+    }
 }
 
 fn requests_from_limits(container: &mut Value) {

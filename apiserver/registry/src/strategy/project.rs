@@ -2,6 +2,7 @@
 
 use crate::Operation;
 use freehold_machinery::{PlaneId, Value, meta};
+use serde_json::json;
 
 /// What keeps a project until its control plane is gone; the project controller removes it.
 const FINALIZER: &str = "resourcemanager.freehold.dev/project";
@@ -20,10 +21,25 @@ fn hold(plane: &PlaneId, object: &mut Value) {
     }
 }
 
+/// The annotation of an organization that takes its projects along when it is deleted: set by somebody, or by a delete that
+/// asked for it with the propagation `Foreground`.
+pub(crate) const DELETE_PROJECTS: &str = "resourcemanager.freehold.dev/delete-projects";
+
+/// Notes that an organization's projects go first, where the delete asked for that: the finalizer that says so is the garbage
+/// collector's, and goes with what that one sees.
+pub(super) fn end_organization(organization: &mut Value) {
+    if !meta::finalizers(organization).contains(&"foregroundDeletion") {
+        return;
+    }
+    let annotations = meta::metadata_mut(organization).entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(DELETE_PROJECTS.to_owned(), "true".into());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_project_of_the_core_plane_begins_with_its_finalizer() {
@@ -39,5 +55,16 @@ mod tests {
             hold(&plane, &mut project);
             assert_eq!(project["metadata"]["finalizers"], expected, "{plane}");
         }
+    }
+
+    #[test]
+    fn an_organization_that_is_deleted_in_the_foreground_takes_its_projects_along() {
+        let ended = |finalizers: Value| {
+            let mut organization = json!({"metadata": {"finalizers": finalizers}});
+            end_organization(&mut organization);
+            meta::annotation(&organization, DELETE_PROJECTS).map(str::to_owned)
+        };
+        assert_eq!(ended(json!(["a/b", "foregroundDeletion"])).as_deref(), Some("true"));
+        assert_eq!(ended(json!(["a/b"])), None);
     }
 }

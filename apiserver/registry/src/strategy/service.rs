@@ -2,7 +2,7 @@
 
 use crate::{Operation, Registry};
 use freehold_apiserver_cache::ListRequest;
-use freehold_machinery::{Result, Status, Value, status::FieldError};
+use freehold_machinery::{Map, Result, Status, Value, status::FieldError};
 use serde_json::json;
 use std::{
     collections::BTreeSet,
@@ -64,23 +64,25 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 }
 
 impl Registry {
-    /// Gives a service its address and ports; what it asks for must be free and in range.
+    /// Gives a service its address and ports; what it asks for must be free and in range. A dry run takes nothing, and is told
+    /// only of ports that others have.
     pub(super) async fn allocate(
         &self,
         op: &Operation,
         object: &mut Value,
         old: Option<&Value>,
+        dry_run: bool,
     ) -> Result<()> {
+        normalize_addresses(object, old);
         if text(object, "type") == "ExternalName" {
-            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if let Some(spec) = object["spec"].as_object_mut() {
-                    spec.remove(field);
-                }
+            if let Some(spec) = object["spec"].as_object_mut() {
+                spec.remove("internalTrafficPolicy");
             }
             return Ok(());
         }
+        initial_families(op, object, old)?;
         let others = ListRequest { plane: &op.plane, group: "", resource: "services", namespace: None };
-        let (mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new());
+        let (mut addresses, mut used) = (BTreeSet::new(), BTreeSet::new());
         for entry in self.cache.list(others).await?.objects {
             if entry.name() == op.name() && Some(entry.namespace()) == op.namespace.as_deref() {
                 continue;
@@ -88,11 +90,14 @@ impl Registry {
             let service = entry.value();
             addresses.insert(text(&service, "clusterIP").to_owned());
             let taken = service["spec"]["ports"].as_array().into_iter().flatten();
-            ports.extend(taken.filter_map(|port| port.get("nodePort").and_then(Value::as_u64)));
-            ports.extend(service["spec"].get("healthCheckNodePort").and_then(Value::as_u64));
+            used.extend(taken.filter_map(|port| port.get("nodePort").and_then(Value::as_u64)));
+            used.extend(service["spec"].get("healthCheckNodePort").and_then(Value::as_u64));
         }
-        self.give_address(op, object, old, &addresses)?;
-        self.give_ports(op, object, &mut ports)
+        if dry_run {
+            addresses.clear();
+        }
+        self.give_address(op, object, old, &addresses, dry_run)?;
+        Ports { ranges: &self.services, used, dry_run, given: Vec::new() }.give(op, object)
     }
 
     fn give_address(
@@ -101,6 +106,7 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
         used: &BTreeSet<String>,
+        dry_run: bool,
     ) -> Result<()> {
         let kept = old.map(|old| text(old, "clusterIP").to_owned()).filter(|ip| !ip.is_empty());
         let wanted = text(object, "clusterIP").to_owned();
@@ -109,79 +115,219 @@ impl Registry {
             ("", None) => {
                 self.services.address(used).ok_or_else(|| Status::internal("no service address is free"))?
             }
-            ("None", _) => wanted,
             // Whether it may change is for the rules to say.
-            (_, Some(_)) => wanted,
-            (ip, None) if ip.parse::<std::net::IpAddr>().is_err() => wanted,
+            ("None", _) | (_, Some(_)) => return Ok(()),
             (ip, None) => {
-                let problem = if !self.services.contains(ip) {
-                    Some("the provided network does not match the current range".to_owned())
-                } else {
+                let problem = if self.services.contains(ip) {
                     used.contains(ip).then(|| "provided IP is already allocated".to_owned())
+                } else if dry_run {
+                    let range = self.services.network;
+                    Some(format!(
+                        "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}/16"
+                    ))
+                } else {
+                    Some("the provided network does not match the current range".to_owned())
                 };
                 if let Some(why) = problem {
                     let detail = format!("failed to allocate IP {ip}: {why}");
                     let error = FieldError::invalid("spec.clusterIPs", json!([ip]), detail);
-                    return Err(Status::invalid("", "Service", op.name(), &[error]));
+                    return Err(refused(op, &[error]));
                 }
-                wanted
+                return Ok(());
             }
         };
         let spec = &mut object["spec"];
-        // A service that nothing is behind, as far as is known, may have addresses of both families.
-        let both = address == "None" && spec["selector"].as_object().is_none_or(|s| s.is_empty());
-        let single = spec["ipFamilyPolicy"] == "SingleStack";
         spec["clusterIPs"] = json!([address]);
         spec["clusterIP"] = address.into();
-        if both && !single {
-            spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
-            spec["ipFamilyPolicy"] = "RequireDualStack".into();
+        Ok(())
+    }
+}
+
+fn refused(op: &Operation, errors: &[FieldError]) -> Status {
+    Status::invalid("", "Service", op.name(), errors)
+}
+
+/// `clusterIP` and the first of `clusterIPs` are one field: whoever writes one of them writes both.
+fn normalize_addresses(object: &mut Value, old: Option<&Value>) {
+    let one = text(object, "clusterIP").to_owned();
+    let all = object["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
+    let Some(old) = old else {
+        if !one.is_empty() && all.is_empty() {
+            object["spec"]["clusterIPs"] = json!([one]);
+        }
+        return;
+    };
+    let (one_before, all_before) = (text(old, "clusterIP"), &old["spec"]["clusterIPs"]);
+    if all.is_empty() && one == one_before && !one.is_empty() {
+        object["spec"]["clusterIPs"] = all_before.clone();
+    } else if one != one_before && object["spec"].get("clusterIPs").unwrap_or(&Value::Null) == all_before {
+        match one.is_empty() {
+            true => drop(object["spec"].as_object_mut().and_then(|spec| spec.remove("clusterIPs"))),
+            false => object["spec"]["clusterIPs"] = json!([one]),
+        }
+    }
+}
+
+/// Fills in the families of a service's addresses, of which only IPv4 is there.
+fn initial_families(op: &Operation, object: &mut Value, old: Option<&Value>) -> Result<()> {
+    let headless = text(object, "clusterIP") == "None";
+    let selects = object["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty());
+    let policy = match object["spec"].get("ipFamilyPolicy").filter(|policy| !policy.is_null()) {
+        Some(given) => given.clone(),
+        None => match old.map(|old| &old["spec"]["ipFamilyPolicy"]).filter(|policy| policy.is_string()) {
+            Some(before) => before.clone(),
+            None if headless && !selects => "RequireDualStack".into(),
+            None => "SingleStack".into(),
+        },
+    };
+    object["spec"]["ipFamilyPolicy"] = policy.clone();
+    let mut errors = super::check::service_families(&op.ty, object, old);
+    if !errors.is_empty() {
+        return Err(refused(op, &errors));
+    }
+    let single = policy == "SingleStack";
+    let lists =
+        ["clusterIPs", "ipFamilies"].map(|list| object["spec"][list].as_array().cloned().unwrap_or_default());
+    let [addresses, mut families] = lists;
+    let at = "spec.ipFamilyPolicy";
+    for (list, what) in [(&addresses, "cluster IPs"), (&families, "IP families")] {
+        if single && list.len() == 2 {
+            let why =
+                format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+            errors.push(FieldError::invalid(at, policy.clone(), why));
+        }
+    }
+    for (index, address) in addresses.iter().enumerate().filter(|(_, address)| *address != "None") {
+        let six = address.as_str().is_some_and(|address| address.contains(':'));
+        if index < families.len() {
+            continue;
+        }
+        if six {
+            let (field, shown) = (format!("spec.clusterIPs[{index}]"), Value::Array(addresses.clone()));
+            errors.push(FieldError::invalid(field, shown, "IPv6 is not configured on this cluster"));
         } else {
-            spec["ipFamilies"] = json!(["IPv4"]);
-            spec["ipFamilyPolicy"] = "SingleStack".into();
+            families.push("IPv4".into());
+        }
+    }
+    if !errors.is_empty() {
+        return Err(refused(op, &errors));
+    }
+    // A service that nothing is behind, as far as is known, may have addresses of both families.
+    if headless && !selects {
+        if families.is_empty() {
+            families.push("IPv4".into());
+        }
+        if families.len() < 2 && !single {
+            let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
+            families.push(other.into());
+        }
+        object["spec"]["ipFamilies"] = families.into();
+        return Ok(());
+    }
+    if policy == "RequireDualStack" {
+        let why = "this cluster is not configured for dual-stack services";
+        errors.push(FieldError::invalid(at, policy, why));
+    }
+    for (index, family) in families.iter().enumerate().filter(|(_, family)| *family != "IPv4") {
+        let field = format!("spec.ipFamilies[{index}]");
+        errors.push(FieldError::invalid(field, family.clone(), "not configured on this cluster"));
+    }
+    if !errors.is_empty() {
+        return Err(refused(op, &errors));
+    }
+    if families.is_empty() {
+        families.push("IPv4".into());
+    }
+    object["spec"]["ipFamilies"] = families.into();
+    Ok(())
+}
+
+/// Node ports while one service gets its own.
+struct Ports<'a> {
+    ranges: &'a ServiceRanges,
+    /// Those of other services.
+    used: BTreeSet<u64>,
+    dry_run: bool,
+    /// Those that this one got.
+    given: Vec<u64>,
+}
+
+impl Ports<'_> {
+    /// Gives the ports that are asked for before any that are drawn, which can be none of them then.
+    fn give(mut self, op: &Operation, object: &mut Value) -> Result<()> {
+        if text(object, "type") == "NodePort" || is_balanced(object) {
+            let drawn = needs_node_ports(object);
+            let list = object["spec"]["ports"].as_array_mut();
+            self.give_nodes(op, list.map(Vec::as_mut_slice).unwrap_or_default(), drawn)?;
+        }
+        if is_checked(object) {
+            let field = &mut object["spec"]["healthCheckNodePort"];
+            match field.as_u64().filter(|port| *port != 0) {
+                Some(wanted) => self.take(wanted).map_err(|why| {
+                    Status::internal(format!(
+                        "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
+                    ))
+                })?,
+                None => *field = self.next()?.into(),
+            }
         }
         Ok(())
     }
 
-    fn give_ports(&self, op: &Operation, object: &mut Value, used: &mut BTreeSet<u64>) -> Result<()> {
-        if is_checked(object) && object["spec"].get("healthCheckNodePort").is_none_or(|port| *port == 0) {
-            let port = self.services.port(used).ok_or_else(|| Status::internal("no node port is free"))?;
-            used.insert(port.into());
-            object["spec"]["healthCheckNodePort"] = port.into();
+    /// Ports of one number share their node port.
+    fn give_nodes(&mut self, op: &Operation, ports: &mut [Value], drawn: bool) -> Result<()> {
+        let node_port = |port: &Value| port["nodePort"].as_u64().filter(|port| *port != 0);
+        let mut of_number: Vec<(Value, u64)> = Vec::new();
+        for (index, port) in ports.iter().enumerate() {
+            let Some(wanted) = node_port(port) else { continue };
+            if of_number.contains(&(port["port"].clone(), wanted)) {
+                continue;
+            }
+            self.take(wanted).map_err(|why| {
+                let field = format!("spec.ports[{index}].nodePort");
+                refused(op, &[FieldError::invalid(field, wanted.into(), why)])
+            })?;
+            of_number.push((port["port"].clone(), wanted));
         }
-        if !needs_node_ports(object) {
-            return Ok(());
-        }
-        let ports = object["spec"]["ports"].as_array_mut();
-        for (index, port) in ports.into_iter().flatten().enumerate() {
-            let wanted = port.get("nodePort").and_then(Value::as_u64).filter(|port| *port != 0);
-            let given = match wanted {
-                Some(taken) if used.contains(&taken) => {
-                    let field = format!("spec.ports[{index}].nodePort");
-                    let error =
-                        FieldError::invalid(field, taken.into(), "provided port is already allocated");
-                    return Err(Status::invalid("", "Service", op.name(), &[error]));
-                }
-                Some(other) if !self.services.ports.contains(&(other as u32)) => {
-                    let (first, last) = (self.services.ports.start, self.services.ports.end - 1);
-                    let why = format!(
-                        "provided port is not in the valid range. The range of valid ports is {first}-{last}"
-                    );
-                    let field = format!("spec.ports[{index}].nodePort");
-                    let error = FieldError::invalid(field, other.into(), why);
-                    return Err(Status::invalid("", "Service", op.name(), &[error]));
-                }
-                Some(free) => free,
-                None => self
-                    .services
-                    .port(used)
-                    .map(u64::from)
-                    .ok_or_else(|| Status::internal("no node port is free"))?,
+        for port in ports.iter_mut().filter(|port| drawn && node_port(port).is_none()) {
+            let known = of_number.iter().find(|(number, _)| *number == port["port"]).map(|(_, given)| *given);
+            let given = match known {
+                Some(given) => given,
+                None => self.next()?,
             };
-            used.insert(given);
+            of_number.push((port["port"].clone(), given));
             port["nodePort"] = given.into();
         }
         Ok(())
+    }
+
+    fn take(&mut self, port: u64) -> Result<(), String> {
+        if self.used.contains(&port) || self.given.contains(&port) {
+            return Err("provided port is already allocated".to_owned());
+        }
+        let range = &self.ranges.ports;
+        if !self.dry_run && !(u64::from(range.start)..u64::from(range.end)).contains(&port) {
+            let (first, last) = (range.start, range.end - 1);
+            return Err(format!(
+                "provided port is not in the valid range. The range of valid ports is {first}-{last}"
+            ));
+        }
+        self.given.push(port);
+        Ok(())
+    }
+
+    /// One that is free. A dry run gets a number that stands for one.
+    fn next(&mut self) -> Result<u64> {
+        let next = match self.dry_run {
+            true => Some(self.given.iter().max().map_or(u64::from(self.ranges.ports.end), |last| *last) + 1),
+            false => {
+                let taken: BTreeSet<u64> = self.used.iter().chain(&self.given).copied().collect();
+                self.ranges.port(&taken).map(u64::from)
+            }
+        };
+        let next = next.ok_or_else(|| Status::internal("no node port is free"))?;
+        self.given.push(next);
+        Ok(next)
     }
 }
 
@@ -223,7 +369,11 @@ pub(super) fn update(_: &Operation, object: &mut Value, old: &Value) {
     }
     let of_type: Vec<_> =
         DEPENDENT.iter().filter(|(_, has)| has(old) && !has(object)).map(|(field, _)| *field).collect();
-    let (had, has) = (needs_node_ports(old), needs_node_ports(object));
+    let has_ports = |service: &Value| is_balanced(service) || text(service, "type") == "NodePort";
+    let (had, has) = (has_ports(old), has_ports(object));
+    if text(old, "type") != "ExternalName" && text(object, "type") == "ExternalName" {
+        drop_addresses(object, old);
+    }
     let Some(spec) = object["spec"].as_object_mut() else { return };
     for field in of_type {
         if spec.get(field) == old["spec"].get(field) {
@@ -233,6 +383,20 @@ pub(super) fn update(_: &Operation, object: &mut Value, old: &Value) {
     if had {
         let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
         keep_node_ports(ports.into_iter().flatten(), &old["spec"]["ports"], has);
+    }
+}
+
+/// A service that becomes a name only has no address any more; one that its client gives it at the same time is refused.
+fn drop_addresses(object: &mut Value, old: &Value) {
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    let same = |spec: &Map, field: &str| spec.get(field) == old["spec"].get(field);
+    if same(spec, "clusterIP") && (same(spec, "clusterIPs") || spec.get("clusterIPs").is_none()) {
+        ["clusterIP", "clusterIPs"].iter().for_each(|field| drop(spec.remove(*field)));
+    }
+    for field in ["ipFamilies", "ipFamilyPolicy"] {
+        if same(spec, field) {
+            spec.remove(field);
+        }
     }
 }
 

@@ -18,13 +18,41 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
 /// The greatest priority that users may define.
 const MAX_PRIORITY: i64 = 1_000_000_000;
 
+/// What a namespace waits for before it goes: `kubernetes`, or what has a domain.
+fn finalizer(name: &Field<'_>, text: &str, errors: &mut Errors) {
+    const STANDARD: [&str; 3] = ["kubernetes", "foregroundDeletion", "orphan"];
+    errors.extend(names::qualified_name(text).into_iter().map(|why| name.invalid_as(text, why)));
+    if !text.contains('/') && !STANDARD.contains(&text) {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.push(name.invalid_as(text, detail));
+    }
+}
+
+/// A Namespace. On updates its finalizers stay as they are.
+pub(super) fn namespace(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    let finalizers = object.get("spec.finalizers");
+    if old.is_none() {
+        finalizers.texts().for_each(|text| finalizer(&finalizers, text, errors));
+    }
+}
+
+/// The finalizers of a namespace that goes.
+pub(super) fn namespace_finalizers(object: &Field<'_>, errors: &mut Errors) {
+    for name in object.get("spec.finalizers").items() {
+        finalizer(&name, name.text(), errors);
+    }
+}
+
 /// A PriorityClass.
 pub(super) fn priority_class(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let (name, value) = (meta::name(object.value), object.get("value"));
     let given = value.int().unwrap_or(0);
     if name.starts_with(SYSTEM_PREFIX) {
         if !SYSTEM_CLASSES.contains(&(name, given)) {
-            let why = format!("{name} is not a known system priority class");
+            let why = match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
+                Some((_, value)) => format!("value of {name} PriorityClass must be {value}"),
+                None => format!("{name} is not a known system priority class"),
+            };
             errors.push(object.get("metadata.name").forbidden(format!(
                 "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
             )));
@@ -61,16 +89,48 @@ pub(super) fn lease(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) 
 
 /// A Node.
 pub(super) fn node(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    let before = errors.len();
     placement::taints(&object.get("spec.taints").named("metadata.taints"), errors);
-    let networks = object.get("spec.podCIDRs");
-    for network in networks.items() {
-        rules::network(&network, errors);
+    let taints = before..errors.len();
+    pod_networks(object, old, errors);
+    if old.is_some() {
+        // The rules for all nodes and those for updates both look at them.
+        errors.extend_from_within(taints);
     }
     let provider = object.get("spec.providerID");
     let before = old.and_then(|old| old["spec"]["providerID"].as_str()).unwrap_or_default();
     if !before.is_empty() && before != provider.text() {
         let detail = "node updates may not change providerID except from \"\" to valid";
         errors.push(provider.forbidden(detail));
+    }
+}
+
+/// The networks of a node's pods: one of each family, which stay. The field for one of them wins over the first of the
+/// list, which it stands for.
+fn pod_networks(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+    let list = |spec: &Value| {
+        let listed: Vec<Value> = spec["podCIDRs"].as_array().cloned().unwrap_or_default();
+        match spec["podCIDR"].as_str().filter(|one| !one.is_empty()) {
+            Some(one) if listed.first().and_then(Value::as_str) != Some(one) => vec![Value::from(one)],
+            _ => listed,
+        }
+    };
+    let field = object.get("spec.podCIDRs");
+    let (now, before) = (list(&object.value["spec"]), old.map(|old| list(&old["spec"])).unwrap_or_default());
+    let found: Vec<_> = now
+        .iter()
+        .enumerate()
+        .map(|(index, network)| {
+            let at = format!("{}[{index}]", field.path());
+            rules::network(&Field::root(network).named(&at), errors)
+        })
+        .collect();
+    let six: Vec<bool> = found.iter().flatten().map(rules::Network::is_six).collect();
+    if now.len() > 2 || six.len() == 2 && six[0] == six[1] {
+        errors.push(field.invalid_as(now.clone(), "may specify no more than one CIDR for each IP family"));
+    }
+    if !before.is_empty() && now != before {
+        errors.push(field.forbidden("node updates may not change podCIDR except from \"\" to valid"));
     }
 }
 
@@ -233,6 +293,7 @@ fn signer(name: &Field<'_>, errors: &mut Errors) {
 
 /// The name of a signer: a domain and a path.
 pub(super) fn signer_name(name: &Field<'_>, errors: &mut Errors) {
+    const MOST: usize = 253;
     if name.is_empty() {
         return errors.push(name.required(""));
     }
@@ -241,13 +302,23 @@ pub(super) fn signer_name(name: &Field<'_>, errors: &mut Errors) {
             name.invalid("must be a fully qualified domain and path of the form 'example.com/signer-name'"),
         );
     };
+    if domain.len() > MOST {
+        errors.push(name.too_long(MOST));
+    }
+    // Of labels that are wrong, the first is told.
+    let labels = |part: &str, wrong: rules::NameCheck| {
+        let first = part.split('.').map(|label| (label, wrong(label))).find(|(_, why)| !why.is_empty());
+        let told = first.into_iter().flat_map(|(label, why)| {
+            why.into_iter().map(move |why| format!("validating label {label:?}: {why}"))
+        });
+        told.map(|why| name.invalid_as(part, why)).collect::<Vec<_>>()
+    };
+    errors.extend(labels(domain, names::dns1123_label));
     if domain.split('.').count() < 2 {
         errors
             .push(name.invalid_as(domain, "should be a domain with at least two segments separated by dots"));
     }
-    for part in [domain, path] {
-        errors.extend(names::dns1123_subdomain(part).into_iter().map(|why| name.invalid_as(part, why)));
-    }
+    errors.extend(labels(path, names::dns1123_subdomain));
 }
 
 /// A request is approved or denied, never both, and never back.

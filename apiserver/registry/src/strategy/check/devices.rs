@@ -174,6 +174,12 @@ fn expression(field: &Field<'_>, errors: &mut Errors) {
     let wrong = match cel::type_of(source, &[("device", cel::VariableType::Dyn)]) {
         Ok(kind) if kind.is_bool() || kind.is_dyn() => return,
         Ok(kind) => format!("must evaluate to bool or the unknown type, not {kind}"),
+        // There is no first column to point at where there is nothing at all.
+        Err(why) if source.is_empty() => {
+            let whole =
+                why.0.split("\n | ").next().unwrap_or_default().replace("<input>:1:1:", "<input>:1:0:");
+            format!("compilation failed: {}", whole.trim_start_matches("compilation failed: "))
+        }
         Err(why) if why.0.starts_with("compilation failed") => why.0,
         Err(why) => format!("compilation failed: {}", why.0),
     };

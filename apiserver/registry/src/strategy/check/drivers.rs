@@ -59,7 +59,7 @@ pub(super) fn attachment(object: &Field<'_>, old: Option<&Value>, errors: &mut E
             }
             rules::name(&name, names::dns1123_subdomain, errors);
         }
-        (true, false) => {}
+        (true, false) => storage::inline_volume(&inline, errors),
     }
     check(&spec, &[("nodeName", Rule::AlwaysName(names::dns1123_subdomain))], errors);
     if old.is_some_and(|old| !same(spec.value, &old["spec"])) {
@@ -149,7 +149,8 @@ pub(super) fn node(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors)
             driver
         };
         if let Some(now) = now.filter(|now| !same(&fixed(now.value), &fixed(driver))) {
-            errors.push(now.named("spec.drivers").invalid(IMMUTABLE));
+            let shown = fixed(now.value);
+            errors.push(now.with(&shown).named("spec.drivers").invalid(IMMUTABLE));
         }
     }
 }
@@ -199,17 +200,16 @@ pub(super) fn capacity(object: &Field<'_>, old: Option<&Value>, errors: &mut Err
 /// A VolumeAttributesClass.
 pub(super) fn attributes(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let (driver, parameters) = (object.get("driverName"), object.get("parameters"));
+    for (field, name) in [(&driver, "driverName"), (&parameters, "parameters")] {
+        if old.is_some_and(|old| !same(field.value, &old[name])) {
+            errors.push(field.forbidden(format!("updates to {name} are forbidden.")));
+        }
+    }
     storage::provisioner(&driver, errors);
     if parameters.is_empty() {
         errors.push(parameters.required("must contain at least one key/value pair"));
     }
     storage::parameters(&parameters, errors);
-    let Some(old) = old else { return };
-    for (field, name) in [(&driver, "driverName"), (&parameters, "parameters")] {
-        if !same(field.value, &old[name]) {
-            errors.push(field.forbidden(format!("updates to {name} are forbidden.")));
-        }
-    }
 }
 
 const VERBS: [&str; 9] =

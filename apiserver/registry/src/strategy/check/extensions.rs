@@ -6,7 +6,7 @@ use super::{
     rules,
 };
 use freehold_apiserver_admission::webhook::check_conditions;
-use freehold_machinery::{Value, meta, names};
+use freehold_machinery::{Value, crd, meta, names};
 use std::collections::BTreeSet;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
@@ -109,7 +109,7 @@ pub(super) fn rule_with_operations(rule: &Field<'_>, errors: &mut Errors) {
 fn client(client: &Field<'_>, errors: &mut Errors) {
     let (url, service) = (client.get("url"), client.get("service"));
     match (url.is_set(), service.is_set()) {
-        (true, false) => webhook_url(&url, errors),
+        (true, false) => errors.extend(crd::check_webhook_url(url.text(), url.path())),
         (false, true) => {
             // Kubernetes takes the one for the other here.
             let [name, namespace] = ["name", "namespace"].map(|field| service.get(field));
@@ -192,35 +192,12 @@ fn resources(list: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn webhook_url(url: &Field<'_>, errors: &mut Errors) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let (scheme, rest) = url.text().split_once("://").unwrap_or_default();
-    if scheme != "https" {
-        errors.push(url.invalid_as(scheme, format!("'https' is the only allowed URL scheme{FORM}")));
-    }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let place = rest.split('/').next().unwrap_or_default();
-    let (user, host) = place.rsplit_once('@').map_or((None, place), |(user, host)| (Some(user), host));
-    if host.is_empty() {
-        errors.push(url.invalid_as("", format!("host must be specified{FORM}")));
-    }
-    if let Some(user) = user {
-        errors.push(url.invalid_as(user, "user information is not permitted in the URL"));
-    }
-    for (part, what) in [(fragment, "fragments are"), (query, "query parameters are")] {
-        if !part.is_empty() {
-            errors.push(url.invalid_as(part, format!("{what} not permitted in the URL")));
-        }
-    }
-}
-
 /// An APIService: its name is its version and group.
 pub(super) fn api_service(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
     let (group, version) = (spec.get("group"), spec.get("version"));
     let name = format!("{}.{}", version.text(), group.text());
-    if meta::name(object.value) != name {
+    if names::path_segment_name(meta::name(object.value)).is_empty() && meta::name(object.value) != name {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
         errors.push(object.get("metadata.name").invalid(detail));
     }
@@ -255,7 +232,7 @@ fn behind(spec: &Field<'_>, errors: &mut Errors) {
         return;
     }
     if !bundle.is_empty() {
-        let bytes = format!("{} bytes", bundle.text().len() / 4 * 3);
+        let bytes = format!("{} bytes", bundle.text().trim_end_matches('=').len() * 3 / 4);
         errors.push(bundle.invalid_as(bytes, "local APIServices may not have a caBundle"));
     }
     if insecure.flag() {

@@ -4,6 +4,7 @@ use super::{
     field::{Errors, Field, same},
     job_status, pods, rules, workloads,
 };
+use crate::strategy::access;
 use freehold_machinery::{Value, meta, names};
 use freehold_machinery_cron::{Schedule, Zone};
 
@@ -30,19 +31,22 @@ const MOST_OF_MANY: i64 = 10_000;
 /// A Job.
 pub(super) fn job(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
-    if old.is_none() {
-        generated(object, &spec, errors);
-    }
+    generated(object, &spec, errors);
+    let before = errors.len();
     job_spec(&spec, errors);
     let selector = spec.get("selector");
     if selector.is_set() {
         rules::label_selector(&selector, errors);
-        workloads::chosen(selector.value, &spec.get("template"), errors);
     } else {
         errors.push(selector.required(""));
     }
+    workloads::chosen(selector.value, &spec.get("template"), errors);
     match old {
-        Some(old) => update(&spec, old, errors),
+        Some(old) => {
+            // The rules for all Jobs and those for updates both look at the whole.
+            errors.extend_from_within(before..);
+            update(&spec, old, errors);
+        }
         None => host_names(object, &spec, errors),
     }
 }
@@ -54,6 +58,21 @@ fn generated(object: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
         return;
     }
     let (uid, name) = (&object.value["metadata"]["uid"], &object.value["metadata"]["name"]);
+    let labels = spec.get("template.metadata.labels");
+    let prefixed = ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
+    for (key, wanted) in
+        ["controller-uid", "job-name"].into_iter().chain(prefixed).zip([uid, name, uid, name])
+    {
+        let wanted = wanted.as_str().unwrap_or_default();
+        let detail = format!("must be '{wanted}'");
+        match labels.value.get(key).and_then(Value::as_str) {
+            None => errors.push(labels.key(key).required(&detail)),
+            Some(given) if given != wanted => {
+                errors.push(labels.key(key).invalid_as(labels.value.clone(), detail));
+            }
+            Some(_) => {}
+        }
+    }
     let expected = serde_json::json!({
         "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
         "controller-uid": uid, "job-name": name,
@@ -190,13 +209,14 @@ fn update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
     {
         errors.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
-    for name in FIXED {
-        let field = spec.get(name);
-        if same(field.value, &before[name]) {
-            continue;
+    // Kubernetes looks at the template in between.
+    let (selector, others) = FIXED.split_at(1);
+    let fixed_fields = |names: &[&str], errors: &mut Errors| {
+        for name in names {
+            rules::immutable(&spec.get(name), &before[*name], errors);
         }
-        errors.push(field.invalid("field is immutable"));
-    }
+    };
+    fixed_fields(selector, errors);
     let template = spec.get("template");
     let waiting = before["suspend"] == true && old["status"]["startTime"].is_null();
     let fixed = |template: &Value| {
@@ -204,12 +224,18 @@ fn update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
         template["metadata"] = Value::Null;
         if waiting && template["spec"].is_object() {
             SCHEDULING.iter().for_each(|field| template["spec"][*field] = Value::Null);
+            for list in ["containers", "initContainers"] {
+                access::list_mut(&mut template["spec"], list)
+                    .filter(|container| container.is_object())
+                    .for_each(|container| container["resources"] = Value::Null);
+            }
         }
         template
     };
     if !same(&fixed(template.value), &fixed(&before["template"])) {
         errors.push(template.get("spec").invalid("field is immutable"));
     }
+    fixed_fields(others, errors);
 }
 
 /// A CronJob.

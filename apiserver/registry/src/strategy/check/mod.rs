@@ -58,6 +58,7 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("", "resourcequotas", resources::quota),
     ("", "limitranges", resources::limit_range),
     ("", "nodes", cluster::node),
+    ("", "namespaces", cluster::namespace),
     ("", "events", cluster::event),
     ("events.k8s.io", "events", cluster::new_event),
     ("apps", "deployments", workloads::deployment),
@@ -96,7 +97,7 @@ static TABLE: &[(&str, &str, Check)] = &[
     (WEBHOOKS, "validatingadmissionpolicies", policies::validating),
     (WEBHOOKS, "validatingadmissionpolicybindings", policies::validating_binding),
     (WEBHOOKS, "mutatingadmissionpolicies", policies::mutating),
-    (WEBHOOKS, "mutatingadmissionpolicybindings", policies::binding),
+    (WEBHOOKS, "mutatingadmissionpolicybindings", policies::mutating_binding),
     (DEVICES, "deviceclasses", devices::class),
     (DEVICES, "resourceclaims", devices::claim),
     (DEVICES, "resourceclaimtemplates", devices::template),
@@ -104,6 +105,13 @@ static TABLE: &[(&str, &str, Check)] = &[
     ("apiregistration.k8s.io", "apiservices", extensions::api_service),
     ("apiextensions.k8s.io", "customresourcedefinitions", custom_resource),
 ];
+
+/// What is wrong with the families of a Service's addresses and with the addresses, before it gets any.
+pub(crate) fn service_families(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    services::families(&Field::of(ty, object).get("spec"), old, &mut errors);
+    errors
+}
 
 fn custom_resource(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     errors.extend(super::crd::check(object.value, old));
@@ -136,6 +144,10 @@ pub(crate) fn run(
         (Some(action), _) if ACTIONS.contains(&action) => Some(object),
         (Some("status"), old) => {
             status::run(ty, &Field::of(ty, object), old, &mut errors);
+            return errors;
+        }
+        (Some("finalize"), _) if ty.group.is_empty() => {
+            cluster::namespace_finalizers(&Field::of(ty, object), &mut errors);
             return errors;
         }
         (Some(_), _) => return errors,

@@ -13,7 +13,7 @@ const BAD_ENDS: [&str; 2] = ["/..", "/."];
 const POLICY_TYPES: [&str; 2] = ["Ingress", "Egress"];
 
 /// An Ingress.
-pub(super) fn ingress(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+pub(super) fn ingress(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
     let (rules_of, default) = (spec.get("rules"), spec.get("defaultBackend"));
     if rules_of.is_empty() && !default.is_set() {
@@ -36,15 +36,30 @@ pub(super) fn ingress(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors
         }
     }
     for tls in spec.get("tls").items() {
-        tls.get("hosts").items().for_each(|name| host(&name, errors));
+        tls.get("hosts").items().for_each(|name| rules::name(&name, form_of_host(name.text()), errors));
         rules::optional_name(&tls.get("secretName"), names::dns1123_subdomain, errors);
     }
-    rules::optional_name(&spec.get("ingressClassName"), names::dns1123_subdomain, errors);
+    let class = spec.get("ingressClassName");
+    if class.is_set() {
+        rules::name(&class, names::dns1123_subdomain, errors);
+    }
+    // Who says it in both ways on creation says the same.
+    let noted = object.get("metadata.annotations").key(CLASS);
+    if old.is_none() && noted.is_set() && class.is_set() && noted.text() != class.text() {
+        let named = noted.named(&format!("annotations.{CLASS}"));
+        errors.push(named.invalid_as(noted.text(), "must match `ingressClassName` when both are specified"));
+    }
+}
+
+/// How the class of an Ingress was told before it had a field for it.
+const CLASS: &str = "kubernetes.io/ingress.class";
+
+fn form_of_host(host: &str) -> rules::NameCheck {
+    if host.contains('*') { rules::wildcard_host } else { names::dns1123_subdomain }
 }
 
 fn host(host: &Field<'_>, errors: &mut Errors) {
-    let wild = host.text().contains('*');
-    rules::optional_name(host, if wild { rules::wildcard_host } else { names::dns1123_subdomain }, errors);
+    rules::optional_name(host, form_of_host(host.text()), errors);
 }
 
 fn ingress_path(entry: &Field<'_>, errors: &mut Errors) {
@@ -81,13 +96,18 @@ fn backend(backend: &Field<'_>, errors: &mut Errors) {
             errors.push(backend.invalid_as("", "cannot set both resource and service backends"));
         }
         (false, true) => {
-            rules::required(&resource.get("kind"), errors);
-            rules::required(&resource.get("name"), errors);
+            check(&resource, RESOURCE, errors);
         }
         (true, false) => service_backend(backend, &service, errors),
         (false, false) => errors.push(backend.invalid_as("", "resource or service backend is required")),
     }
 }
+
+const RESOURCE: &[Row] = &[
+    ("apiGroup", Rule::Name(names::dns1123_subdomain)),
+    ("kind", Rule::RequiredName(names::path_segment_name)),
+    ("name", Rule::RequiredName(names::path_segment_name)),
+];
 
 fn service_backend(backend: &Field<'_>, service: &Field<'_>, errors: &mut Errors) {
     rules::required_name(&service.get("name"), names::dns1123_label, errors);
@@ -155,13 +175,13 @@ fn domain_and_path(field: &Field<'_>, errors: &mut Errors) {
 }
 
 /// A NetworkPolicy.
-pub(super) fn network_policy(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+pub(super) fn network_policy(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
     rules::label_selector(&spec.get("podSelector"), errors);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for rule in spec.get(direction).items() {
             rule.get("ports").items().for_each(|port| policy_port(&port, errors));
-            rule.get(peers).items().for_each(|peer| policy_peer(&peer, errors));
+            rule.get(peers).items().for_each(|peer| policy_peer(&peer, old.is_none(), errors));
         }
     }
     let types = spec.get("policyTypes");
@@ -190,13 +210,13 @@ fn policy_port(entry: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn policy_peer(peer: &Field<'_>, errors: &mut Errors) {
+fn policy_peer(peer: &Field<'_>, is_new: bool, errors: &mut Errors) {
     let block = peer.get("ipBlock");
     let selectors = ["podSelector", "namespaceSelector"].map(|field| peer.get(field));
     selectors.iter().for_each(|selector| rules::label_selector(selector, errors));
     let selecting = selectors.iter().any(Field::is_set);
     if block.is_set() {
-        address_block(&block, errors);
+        address_block(&block, is_new, errors);
     }
     if !selecting && !block.is_set() {
         errors.push(peer.required("must specify a peer"));
@@ -205,12 +225,15 @@ fn policy_peer(peer: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn address_block(block: &Field<'_>, errors: &mut Errors) {
+fn address_block(block: &Field<'_>, is_new: bool, errors: &mut Errors) {
     let cidr = block.get("cidr");
     if cidr.is_empty() {
         return errors.push(cidr.required(""));
     }
     let Some(whole) = rules::network(&cidr, errors) else { return };
+    if is_new && whole.has_host_bits() {
+        errors.push(cidr.invalid("must not have bits set beyond the prefix length"));
+    }
     for except in block.get("except").items() {
         let Some(part) = rules::network(&except, errors) else { continue };
         if !whole.contains(&part) || whole.length >= part.length {

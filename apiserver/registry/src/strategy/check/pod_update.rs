@@ -96,6 +96,11 @@ fn directives(spec: &Field<'_>, old: &Value, kept: &mut Value, errors: &mut Erro
     if same(affinity.value, before) {
         return;
     }
+    if before[REQUIRED_TERMS].is_null() {
+        // What was not limited yet may be limited in any way.
+        kept["affinity"] = old["affinity"].clone();
+        return;
+    }
     node_terms(
         &affinity.get(REQUIRED_TERMS).get("nodeSelectorTerms"),
         &before[REQUIRED_TERMS]["nodeSelectorTerms"],
@@ -134,8 +139,8 @@ fn tolerations(now: &Field<'_>, old: &Value, errors: &mut Errors) {
     };
     for before in old.as_array().into_iter().flatten() {
         if !now.items().any(|toleration| same(&bare(toleration.value), &bare(before))) {
-            errors
-                .push(now.forbidden("existing toleration can not be modified except its tolerationSeconds"));
+            let detail = "existing toleration can not be modified except its tolerationSeconds";
+            return errors.push(now.forbidden(detail));
         }
     }
     now.items().for_each(|toleration| super::placement::tolerate(&toleration, errors));
@@ -190,7 +195,8 @@ pub(super) fn status(object: &Field<'_>, old: &Value, errors: &mut Errors) {
         errors.push(generation.invalid("must be a non-negative integer"));
     }
     let class = status.get("qosClass");
-    if class.text() != old["status"]["qosClass"].as_str().unwrap_or_default() {
+    // One that is left out is worked out again, from what can't have changed.
+    if !class.is_empty() && class.text() != old["status"]["qosClass"].as_str().unwrap_or_default() {
         errors.push(class.invalid_as(class.text(), "field is immutable"));
     }
     transitions(object, old, errors);

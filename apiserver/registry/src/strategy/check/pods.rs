@@ -76,16 +76,21 @@ pub(super) fn pod(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) 
 
 /// A template; `spec` of its pods and their labels.
 pub(super) fn template(template: &Field<'_>, errors: &mut Errors) {
-    let metadata = template.get("metadata");
-    rules::labels(&metadata.get("labels").named(template.get("labels").path()), errors);
-    let noted = metadata.get("annotations").named(template.get("annotations").path());
-    rules::annotations(&noted, errors);
-    special_annotations(&noted, &template.get("spec"), errors);
+    template_metadata(template, errors);
     pod_spec(&template.get("spec"), "", false, errors);
     let ephemeral = template.get("spec.ephemeralContainers");
     if !ephemeral.is_empty() {
         errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
     }
+}
+
+/// Labels and annotations of a template.
+pub(super) fn template_metadata(template: &Field<'_>, errors: &mut Errors) {
+    let metadata = template.get("metadata");
+    rules::labels(&metadata.get("labels").named(template.get("labels").path()), errors);
+    let noted = metadata.get("annotations").named(template.get("annotations").path());
+    rules::annotations(&noted, errors);
+    special_annotations(&noted, &template.get("spec"), errors);
 }
 
 /// A PodTemplate.
@@ -202,7 +207,8 @@ fn preemption(policy: &Field<'_>, errors: &mut Errors) {
 
 fn overhead(overhead: &Field<'_>, errors: &mut Errors) {
     if overhead.is_set() {
-        super::resources::overhead(overhead, errors);
+        // Kubernetes looks at them as if they were limits.
+        super::resources::overhead(&overhead.named(overhead.get("limits").path()), errors);
     }
 }
 

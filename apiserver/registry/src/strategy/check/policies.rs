@@ -96,12 +96,7 @@ pub(super) fn mutating(object: &Field<'_>, old: Option<&Value>, errors: &mut Err
 fn policy(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) -> Expressions {
     check(spec, POLICY, errors);
     if spec.get("mutations").is_set() {
-        for operation in
-            spec.get("matchConstraints.resourceRules").items().flat_map(|rule| rule.get("operations").items())
-        {
-            let path = format!("{}.operations", spec.get("matchConstraints.resourceRules").path());
-            check(&operation.named(&path), &[("", Rule::OneOf(MUTABLE))], errors);
-        }
+        mutable(&spec.get("matchConstraints.resourceRules"), errors);
     }
     let conditions = spec.get("matchConditions");
     let same_as_before =
@@ -110,7 +105,7 @@ fn policy(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) -> Express
         let has_params = spec.get("paramKind").is_set();
         errors.extend(check_conditions(conditions.value, conditions.path(), has_params));
     }
-    let expressions = Expressions::of(spec.value);
+    let mut expressions = Expressions::of_conditions(spec.get("paramKind").is_set());
     for variable in spec.get("variables").items() {
         let name = variable.get("name");
         if name.text().trim().is_empty() {
@@ -119,9 +114,22 @@ fn policy(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) -> Express
             errors.push(name.invalid("must be a valid CEL identifier"));
         }
         let source = variable.get("expression");
+        expressions = expressions.with_variables();
         expression(&source, &expressions, Gives::Anything, "expression is not specified", errors);
+        // One that says nothing is not there for those behind it.
+        if !source.text().trim().is_empty() {
+            expressions.declare(name.text(), source.text());
+        }
     }
     expressions
+}
+
+/// Rules about nothing but operations of which the objects can be changed.
+fn mutable(rules: &Field<'_>, errors: &mut Errors) {
+    let path = format!("{}.operations", rules.path());
+    for operation in rules.items().flat_map(|rule| rule.get("operations").items()) {
+        check(&operation.named(&path), &[("", Rule::OneOf(MUTABLE))], errors);
+    }
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -144,7 +152,7 @@ fn validate(validation: &Field<'_>, expressions: &Expressions, errors: &mut Erro
     match (source.text(), source.text().trim()) {
         ("", _) => {}
         (_, "") => errors.push(source.invalid("must be non-empty if specified")),
-        _ => expression(&source, expressions, Gives::Text, "", errors),
+        _ => expression(&source, expressions, Gives::Message, "", errors),
     }
     let message = validation.get("message");
     match (message.text(), message.text().trim()) {
@@ -165,7 +173,8 @@ fn mutate(mutation: &Field<'_>, expressions: &Expressions, errors: &mut Errors) 
     let patch = mutation.get(own);
     check(&patch, &[("", Rule::There(if *own == "jsonPatch" { JSON_PATCH } else { APPLIED }))], errors);
     if patch.is_set() {
-        expression(&patch.get("expression"), expressions, Gives::Mutation, "", errors);
+        let gives = if *own == "jsonPatch" { Gives::Patches } else { Gives::Object };
+        expression(&patch.get("expression"), expressions, gives, "", errors);
     }
     for (_, other) in PATCHES.iter().filter(|(_, field)| field != own) {
         let other = mutation.get(other);
@@ -180,8 +189,8 @@ const JSON_PATCH: &str = "must be specified when patchType is JSONPatch";
 const APPLIED: &str = "must be specified when patchType is ApplyConfiguration";
 
 /// A ValidatingAdmissionPolicyBinding.
-pub(super) fn validating_binding(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
-    binding(object, old, errors);
+pub(super) fn validating_binding(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    check(&object.get("spec"), BINDING, errors);
     let actions = object.get("spec.validationActions");
     let mut seen = BTreeSet::new();
     for action in actions.items() {
@@ -199,8 +208,10 @@ pub(super) fn validating_binding(object: &Field<'_>, old: Option<&Value>, errors
 }
 
 /// A MutatingAdmissionPolicyBinding.
-pub(super) fn binding(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
-    check(&object.get("spec"), BINDING, errors);
+pub(super) fn mutating_binding(object: &Field<'_>, _: Option<&Value>, errors: &mut Errors) {
+    let spec = object.get("spec");
+    check(&spec, BINDING, errors);
+    mutable(&spec.get("matchResources.resourceRules"), errors);
 }
 
 fn param_reference(reference: &Field<'_>, errors: &mut Errors) {

@@ -22,7 +22,13 @@ pub(super) fn cluster_role(object: &Field<'_>, _: Option<&Value>, errors: &mut E
         let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         errors.push(selectors.required(detail));
     }
-    selectors.items().for_each(|selector| rules::label_selector(&selector, errors));
+    for selector in selectors.items() {
+        let before = errors.len();
+        rules::label_selector(&selector, errors);
+        if errors.len() > before {
+            errors.push(selector.invalid_as(Value::Null, "invalid label selector."));
+        }
+    }
 }
 
 fn policy_rule(rule: &Field<'_>, namespaced: bool, errors: &mut Errors) {

@@ -92,7 +92,7 @@ fn pod_resource_name(field: &Field<'_>, name: &str, errors: &mut Errors) {
     let before = errors.len();
     general_name(field, name, errors);
     if errors.len() == before && !OF_PODS.contains(&name) && !name.starts_with(HUGE_PAGES) {
-        errors.push(field.not_supported_as(name, &OF_PODS));
+        errors.push(field.not_supported_as(name, &["cpu", HUGE_PAGES, "memory"]));
     }
 }
 
@@ -279,6 +279,17 @@ pub(super) fn quota(object: &Field<'_>, old: Option<&freehold_machinery::Value>,
     selector.items().for_each(|requirement| scope_requirement(&requirement.named(selector.path()), errors));
     let Some(old) = old else { return };
     rules::immutable(&spec.get("scopes"), &old["spec"]["scopes"], errors);
+}
+
+/// The status of a ResourceQuota.
+pub(super) fn quota_status(object: &Field<'_>, _: &freehold_machinery::Value, errors: &mut Errors) {
+    for (name, amount) in ["status.hard", "status.used"]
+        .into_iter()
+        .flat_map(|map| object.get(map).entries().collect::<Vec<_>>())
+    {
+        resource_name(&amount, name, is_of_quotas(name), "quota", errors);
+        rules::resource_amount(&amount, is_whole(name), errors);
+    }
 }
 
 /// Scopes that count pods of a sort, of which only some resources are counted.

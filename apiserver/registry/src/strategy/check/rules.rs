@@ -348,6 +348,17 @@ pub(super) struct Network {
 }
 
 impl Network {
+    /// Whether it is of IPv6.
+    pub(super) fn is_six(&self) -> bool {
+        self.width == 128
+    }
+
+    /// Whether bits are set behind the prefix.
+    pub(super) fn has_host_bits(&self) -> bool {
+        let host = u128::MAX.checked_shr(128 - self.width + self.length).unwrap_or(0);
+        self.bits & host != 0
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let (bits, width) = match sloppy_address(address)? {
@@ -380,8 +391,7 @@ pub(super) fn network(field: &Field<'_>, errors: &mut Errors) -> Option<Network>
 pub(super) fn canonical_network(field: &Field<'_>, errors: &mut Errors) -> Option<bool> {
     let before = errors.len();
     let found = network(field, errors)?;
-    let host = u128::MAX.checked_shr(128 - found.width + found.length).unwrap_or(0);
-    if found.bits & host != 0 {
+    if found.has_host_bits() {
         errors.push(field.invalid("must not have bits set beyond the prefix length"));
     }
     let six = found.width == 128;

@@ -22,6 +22,7 @@ pub(super) fn service(object: &Field<'_>, old: Option<&Value>, errors: &mut Erro
     let spec = object.get("spec");
     let (kind, ports) = (spec.get("type"), spec.get("ports"));
     let headless = spec.get("clusterIP").text() == "None";
+    fixed_address(&spec, old, errors);
     if ports.is_empty() && !headless && kind.text() != "ExternalName" {
         errors.push(ports.required(""));
     }
@@ -29,8 +30,8 @@ pub(super) fn service(object: &Field<'_>, old: Option<&Value>, errors: &mut Erro
     service_ports(&ports, errors);
     rules::labels(&spec.get("selector"), errors);
     affinity(&spec, errors);
-    families(&spec, errors);
-    addresses(&spec, old, errors);
+    families(&spec, old, errors);
+    external_addresses(&spec, errors);
     rules::one_of(&kind, &TYPES, errors);
     repeated_ports(&spec, errors);
     load_balancer(&spec, old, errors);
@@ -87,8 +88,8 @@ fn service_ports(ports: &Field<'_>, errors: &mut Errors) {
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 
-/// Families of addresses; a service without one of its own has none.
-fn families(spec: &Field<'_>, errors: &mut Errors) {
+/// Families of addresses, and the addresses; a service without one of its own has none.
+pub(super) fn families(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     if spec.get("type").text() == "ExternalName" {
         return;
     }
@@ -103,12 +104,21 @@ fn families(spec: &Field<'_>, errors: &mut Errors) {
     }
     let mut seen = BTreeSet::new();
     for family in list.items() {
-        rules::optional_one_of(&family, &FAMILIES, errors);
+        if !FAMILIES.contains(&family.text()) {
+            errors.push(family.not_supported(&FAMILIES));
+        }
         if !seen.insert(family.text()) {
             errors.push(family.duplicate());
         }
     }
     rules::optional_one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
+    if !well_formed(&all, old, errors) {
+        return;
+    }
+    let sixes = all.texts().filter(|ip| ip.contains(':')).count();
+    if all.len() > 1 && (sixes != 1 || all.len() != 2) {
+        errors.push(all.invalid("may specify no more than one IP for each IP family"));
+    }
     if one.text() == "None" {
         return;
     }
@@ -121,6 +131,28 @@ fn families(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Whether each is an address, or `None` stands alone.
+fn well_formed(all: &Field<'_>, old: Option<&Value>, errors: &mut Errors) -> bool {
+    let before = errors.len();
+    let known = |ip: &str| {
+        old.and_then(|old| old["spec"]["clusterIPs"].as_array()).into_iter().flatten().any(|had| had == ip)
+    };
+    for (index, ip) in all.items().enumerate() {
+        if index == 0 && ip.text() == "None" {
+            if all.len() > 1 {
+                errors.push(all.invalid("'None' must be the first and only value"));
+            }
+        } else if !known(ip.text()) {
+            rules::address(&ip, errors);
+        }
+    }
+    let good = errors.len() == before;
+    if all.len() > 2 {
+        errors.push(all.invalid("may only hold up to 2 values"));
+    }
+    good
+}
+
 fn affinity(spec: &Field<'_>, errors: &mut Errors) {
     rules::one_of(&spec.get("sessionAffinity"), &["ClientIP", "None"], errors);
     let seconds = spec.get("sessionAffinityConfig.clientIP.timeoutSeconds");
@@ -129,16 +161,17 @@ fn affinity(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn addresses(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
+/// An address stays as it is while the service has one.
+fn fixed_address(spec: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let address = spec.get("clusterIP");
     let before = old.and_then(|old| old["spec"]["clusterIP"].as_str()).unwrap_or_default();
     if !before.is_empty() && address.text() != before && spec.get("type").text() != "ExternalName" {
         let shown = spec.get("clusterIPs").value.clone();
         errors.push(spec.get("clusterIPs[0]").invalid_as(shown, "may not change once set"));
     }
-    if !matches!(address.text(), "" | "None") {
-        rules::address(&address.named("spec.clusterIPs[0]"), errors);
-    }
+}
+
+fn external_addresses(spec: &Field<'_>, errors: &mut Errors) {
     for external in spec.get("externalIPs").items() {
         if let Some(ip) = rules::address(&external, errors) {
             rules::endpoint_address(&external, ip, errors);
@@ -220,7 +253,9 @@ fn policies(spec: &Field<'_>, errors: &mut Errors) {
         }
     }
     let internal = spec.get("internalTrafficPolicy");
-    rules::optional_one_of(&internal, &POLICIES, errors);
+    if internal.is_set() && !POLICIES.contains(&internal.text()) {
+        errors.push(internal.not_supported(&POLICIES));
+    }
     let distribution = spec.get("trafficDistribution");
     rules::optional_one_of(&distribution, &["PreferClose", "PreferSameZone", "PreferSameNode"], errors);
 }

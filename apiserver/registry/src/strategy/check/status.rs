@@ -3,7 +3,7 @@
 use super::{
     devices,
     field::{Errors, Field},
-    job_status, pod_update,
+    job_status, pod_update, resources,
     rows::{Row, Rule, check},
     rules, services, storage,
 };
@@ -39,6 +39,9 @@ const REPLICAS_AT_MOST: &[(&str, &str, &str)] = &[
 
 static KINDS: &[Kind] = &[
     Kind { more: pod_update::status, ..kind("", "pods", &[]) },
+    Kind { more: resources::quota_status, ..kind("", "resourcequotas", &[]) },
+    Kind { more: node, ..kind("", "nodes", &[]) },
+    Kind { more: flow_schema, ..kind("flowcontrol.apiserver.k8s.io", "flowschemas", &[]) },
     Kind { at_most: REPLICAS_AT_MOST, ..kind("", "replicationcontrollers", REPLICA_COUNTS) },
     Kind { at_most: REPLICAS_AT_MOST, ..kind("apps", "replicasets", REPLICA_COUNTS) },
     Kind {
@@ -138,6 +141,36 @@ pub(super) fn run(ty: &ResourceType, object: &Field<'_>, old: Option<&Value>, er
         }
     }
     (kind.more)(object, old, errors);
+}
+
+/// Amounts of a Node, which are not negative, and its addresses, each of which it has once.
+fn node(object: &Field<'_>, _: &Value, errors: &mut Errors) {
+    let mut seen: Vec<&Value> = Vec::new();
+    for address in object.get("status.addresses").items() {
+        if seen.contains(&address.value) {
+            errors.push(address.duplicate());
+        }
+        seen.push(address.value);
+    }
+    for map in ["status.capacity", "status.allocatable"] {
+        for (name, amount) in object.get(map).entries() {
+            let path = format!("{map}.{name}");
+            rules::resource_amount(&amount.named(&path), false, errors);
+        }
+    }
+}
+
+/// Conditions of a FlowSchema have a type, each another.
+fn flow_schema(object: &Field<'_>, _: &Value, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for condition in object.get("status.conditions").items() {
+        let kind = condition.get("type");
+        if kind.is_empty() {
+            errors.push(kind.required(""));
+        } else if !seen.insert(kind.text().to_owned()) {
+            errors.push(kind.duplicate());
+        }
+    }
 }
 
 /// What counts the names that were taken only grows.

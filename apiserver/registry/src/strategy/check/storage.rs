@@ -6,7 +6,7 @@ use super::{
     rows::{Row, Rule, check},
     rules, volumes,
 };
-use freehold_machinery::{Value, names};
+use freehold_machinery::{Value, names, status::FieldError};
 use serde_json::json;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -75,14 +75,16 @@ pub(super) fn claim_spec(spec: &Field<'_>, errors: &mut Errors) {
     }
     let differ = ["apiGroup", "kind", "name"].iter().any(|f| old_way.get(f).text() != new_way.get(f).text());
     if old_way.is_set() && !new_way.get("namespace").is_empty() {
-        // Kubernetes shows a path here, which has nothing to show.
-        errors.push(
-            spec.invalid_as(json!({}), "may not be specified when dataSourceRef.namespace is specified"),
-        );
+        errors.push(without_content(spec, "may not be specified when dataSourceRef.namespace is specified"));
     } else if old_way.is_set() && new_way.is_set() && differ {
-        errors.push(spec.invalid_as(json!({}), "must match dataSourceRef"));
+        errors.push(without_content(spec, "must match dataSourceRef"));
     }
     rules::optional_name(&spec.get("volumeAttributesClassName"), names::dns1123_subdomain, errors);
+}
+
+/// Kubernetes shows a path here, which has nothing to show.
+fn without_content(spec: &Field<'_>, detail: &str) -> FieldError {
+    FieldError { shown: Some("{}".to_owned()), ..spec.invalid_as(json!({}), detail) }
 }
 
 /// An update of the status of a claim.
@@ -176,6 +178,7 @@ pub(super) fn claim(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors
 /// A PersistentVolume.
 pub(super) fn volume(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
+    let before = errors.len();
     rules::required(&spec.get("accessModes"), errors);
     access_modes(&spec.get("accessModes"), errors);
     capacity(&spec.get("capacity"), errors);
@@ -212,7 +215,37 @@ pub(super) fn volume(object: &Field<'_>, old: Option<&Value>, errors: &mut Error
         }
     }
     if let Some(old) = old {
+        // The rules for all volumes and those for updates both look at the whole.
+        errors.extend_from_within(before..);
         volume_update(&spec, &old["spec"], errors);
+    }
+}
+
+/// A volume that an attachment brings along: a driver's, and nothing that somebody could claim.
+pub(super) fn inline_volume(spec: &Field<'_>, errors: &mut Errors) {
+    const DETAIL: &str = "may not be specified in the context of inline volumes";
+    let refuse = |field: &str, errors: &mut Errors| {
+        if !spec.get(field).is_empty() {
+            errors.push(spec.get(field).forbidden(DETAIL));
+        }
+    };
+    ["claimRef", "capacity"].iter().for_each(|field| refuse(field, errors));
+    if !spec.get("csi").is_set() {
+        errors.push(spec.get("csi").required("has to be specified in the context of inline volumes"));
+    }
+    rules::required(&spec.get("accessModes"), errors);
+    access_modes(&spec.get("accessModes"), errors);
+    let policy = spec.get("persistentVolumeReclaimPolicy");
+    if policy.is_set() && policy.text() != "Retain" {
+        errors.push(policy.forbidden("may only be Retain in the context of inline volumes"));
+    }
+    refuse("nodeAffinity", errors);
+    volumes::of_persistent(spec, errors);
+    refuse("storageClassName", errors);
+    let mode = spec.get("volumeMode");
+    if mode.is_set() && mode.text() != "Filesystem" {
+        let detail = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        errors.push(mode.forbidden(detail));
     }
 }
 
@@ -241,6 +274,10 @@ fn volume_update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
         errors.push(spec.get("persistentvolumesource").forbidden(detail));
     }
     rules::immutable(&spec.get("volumeMode").named("volumeMode"), &old["volumeMode"], errors);
+    if spec.value.is_null() {
+        // There is nothing that could be compared further.
+        return;
+    }
     let affinity = spec.get("nodeAffinity");
     if !old["nodeAffinity"].is_null() && !same(affinity.value, &old["nodeAffinity"]) {
         let detail = "field is immutable, except for updating from beta label to GA";

@@ -1,6 +1,7 @@
 //! What is accepted and probably not meant: Kubernetes answers with a warning.
 
 use super::{containers::all_containers, field::Field, rules};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::{ResourceType, Value, names};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +53,8 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-const OLD_LABELS: [(&str, &str); 5] = [
+const OLD_LABELS: [(&str, &str); 6] = [
+    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
     (
@@ -92,6 +94,9 @@ fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
     match (ty.group.as_str(), ty.plural.as_str()) {
         ("", "pods") if old.is_none() => pod(&root, &mut warnings),
         ("", "services") => service(&root, &mut warnings),
+        ("", "secrets") => key_pair(&root, &mut warnings),
+        ("", "persistentvolumeclaims") => storage(&root.get("spec.resources"), &mut warnings),
+        ("apps", "statefulsets") if old.is_none() => claims(&root, &mut warnings),
         ("storage.k8s.io", "csidrivers") => csi_driver(&root, old, &mut warnings),
         ("", "endpoints") => endpoints(&root, &mut warnings),
         ("discovery.k8s.io", "endpointslices") => endpoint_slice(&root, &mut warnings),
@@ -211,6 +216,37 @@ fn labels(spec: &Field<'_>, warnings: &mut Warnings) {
                 "a null labelSelector results in matching no pod",
             );
         }
+    }
+}
+
+/// A certificate and its key are PEM.
+fn key_pair(secret: &Field<'_>, warnings: &mut Warnings) {
+    if secret.get("type").text() != "kubernetes.io/tls" {
+        return;
+    }
+    let parts = [("tls.crt", "certificate"), ("tls.key", "key")];
+    let missing = parts.iter().find(|(key, _)| {
+        let bytes = BASE64_STANDARD.decode(secret.get("data").key(key).text()).unwrap_or_default();
+        !String::from_utf8_lossy(&bytes).contains("-----BEGIN ")
+    });
+    if let Some((_, what)) = missing {
+        warnings.push(format!("tls: failed to find any PEM data in {what} input"));
+    }
+}
+
+/// What a StatefulSet asks for each of its pods.
+fn claims(set: &Field<'_>, warnings: &mut Warnings) {
+    for claim in set.get("spec.volumeClaimTemplates").items() {
+        let at = claim.get("resources");
+        storage(&claim.get("spec.resources").named(at.path()), warnings);
+    }
+    let limit = set.get("spec.revisionHistoryLimit");
+    if limit.number() < 0 {
+        warn(
+            warnings,
+            &limit,
+            "a negative value retains all historical revisions; a value >= 0 is recommended",
+        );
     }
 }
 

@@ -67,7 +67,9 @@ pub(super) fn controller_revision(object: &Field<'_>, old: Option<&Value>, error
 /// A ReplicaSet.
 pub(super) fn replica_set(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     // Kubernetes calls it a deployment here, too.
-    common(&object.get("spec"), "deployment", "ReplicaSet", old, errors);
+    let spec = object.get("spec");
+    common(&spec, "deployment", "ReplicaSet", old, errors);
+    rules::nonnegative(&spec.get("minReadySeconds"), errors);
 }
 
 /// A DaemonSet.
@@ -80,10 +82,8 @@ pub(super) fn daemon_set(object: &Field<'_>, old: Option<&Value>, errors: &mut E
         "RollingUpdate" => {
             let rolling = strategy.get("rollingUpdate");
             let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
-            rules::count_or_percent(&unavailable, errors);
-            rules::at_most_all(&unavailable, errors);
-            rules::count_or_percent(&surge, errors);
-            rules::at_most_all(&surge, errors);
+            [&unavailable, &surge].iter().for_each(|field| rules::count_or_percent(field, errors));
+            [&unavailable, &surge].iter().for_each(|field| rules::at_most_all(field, errors));
             let none = |value: &Value| {
                 rules::is_none_of_all(value) || value.as_str().is_some_and(|s| !s.ends_with('%'))
             };
@@ -112,14 +112,15 @@ pub(super) fn stateful_set(object: &Field<'_>, old: Option<&Value>, errors: &mut
         let policy = spec.get("persistentVolumeClaimRetentionPolicy").get(when);
         rules::optional_one_of(&policy, &["Retain", "Delete"], errors);
     }
-    common(&spec, "statefulset", "StatefulSet", None, errors);
-    rules::nonnegative(&spec.get("ordinals.start"), errors);
-    let Some(old) = old else {
-        rules::optional_name(&spec.get("serviceName"), names::dns1123_label, errors);
+    if old.is_none() {
         for claim in spec.get("volumeClaimTemplates").items() {
             storage::claim_spec(&claim.get("spec"), errors);
         }
-        return;
+    }
+    common(&spec, "statefulset", "StatefulSet", None, errors);
+    rules::nonnegative(&spec.get("ordinals.start"), errors);
+    let Some(old) = old else {
+        return rules::optional_name(&spec.get("serviceName"), names::dns1123_label, errors);
     };
     let fixed = |spec: &Value| {
         let mut spec = spec.clone();
@@ -154,7 +155,12 @@ fn stateful_strategy(strategy: &Field<'_>, errors: &mut Errors) {
 fn claims_as_volumes(object: &Value) -> Value {
     let mut object = object.clone();
     let claims = object["spec"]["volumeClaimTemplates"].as_array().cloned().unwrap_or_default();
-    let claimed: Vec<Value> = claims.iter().map(|claim| claim["metadata"]["name"].clone()).collect();
+    let mut claimed: Vec<Value> = Vec::new();
+    for name in claims.iter().map(|claim| &claim["metadata"]["name"]) {
+        if !claimed.contains(name) {
+            claimed.push(name.clone());
+        }
+    }
     if claimed.is_empty() || !object["spec"]["template"]["spec"].is_object() {
         return object;
     }
@@ -220,6 +226,10 @@ fn common(spec: &Field<'_>, kind: &str, owner: &str, old: Option<&Value>, errors
         }
     } else if !selector.is_set() || !rules::is_everything(&selector) {
         chosen(if selector.is_set() { selector.value } else { &Value::Null }, &template, errors);
+    }
+    if kind == "statefulset" {
+        // Its own rules look at the metadata of the template too.
+        pods::template_metadata(&template, errors);
     }
     pods::template(&template, errors);
     restarts(&template, owner, errors);

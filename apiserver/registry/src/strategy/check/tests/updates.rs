@@ -48,7 +48,7 @@ fn pods_keep_all_but_their_images_and_a_few_fields() {
 fn jobs_keep_their_template_and_completions() {
     let mut template = template();
     template["spec"]["restartPolicy"] = "Never".into();
-    let job = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let job = json!({"spec": {"manualSelector": true, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
     let rows: &[(Value, &[&str])] = &[
         (json!({"spec": {"completions": 2}}), &["spec.completions: Invalid value: 2: field is immutable"]),
         (json!({"spec": {"completions": 1, "parallelism": 2, "suspend": true}}), &[]),

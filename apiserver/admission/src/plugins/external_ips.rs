@@ -1,0 +1,25 @@
+//! Services take no external addresses that they do not have already: whoever may write one could take over traffic
+//! (CVE-2020-8554, <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#denyserviceexternalips>).
+
+use crate::{Attributes, Lookup, Plugin, Verb, json::items};
+use freehold_machinery::Result;
+
+/// The plugin.
+pub struct DenyServiceExternalIPs;
+
+impl Plugin for DenyServiceExternalIPs {
+    fn name(&self) -> &'static str {
+        "DenyServiceExternalIPs"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _: &dyn Lookup) -> Result<()> {
+        let writes = attributes.is("", "services") && matches!(attributes.verb, Verb::Create | Verb::Update);
+        let Some(service) = attributes.object().filter(|_| writes) else { return Ok(()) };
+        const IPS: &str = "/spec/externalIPs";
+        let known = |ip| attributes.old.is_some_and(|old| items(old, IPS).any(|other| other == ip));
+        match items(service, IPS).all(known) {
+            true => Ok(()),
+            false => Err(attributes.forbidden("Use of external IPs is denied by admission control")),
+        }
+    }
+}

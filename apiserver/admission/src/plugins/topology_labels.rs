@@ -1,0 +1,45 @@
+//! Pods say in which zone and region they run: the labels of their node
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#podtopologylabels>).
+
+use crate::{
+    Attributes, Lookup, Plugin, Verb,
+    json::{map_mut, text},
+};
+use freehold_machinery::{Result, meta};
+
+const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// The plugin.
+pub struct PodTopologyLabels;
+
+impl Plugin for PodTopologyLabels {
+    fn name(&self) -> &'static str {
+        "PodTopologyLabels"
+    }
+
+    fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
+        // A Pod that is bound is written with its node.
+        let is_bound = attributes.is_sub("", "pods", "binding");
+        let is_made = attributes.is("", "pods") && attributes.verb == Verb::Create;
+        let plane = attributes.plane;
+        let Some(pod) = attributes.object.as_deref_mut().filter(|_| is_bound || is_made) else {
+            return Ok(());
+        };
+        let name = text(pod, "/spec/nodeName").to_owned();
+        let node = Some(name).filter(|name| !name.is_empty());
+        let Some(node) = node.and_then(|name| lookup.get(plane, "", "nodes", "", &name)) else {
+            return Ok(());
+        };
+        for label in LABELS {
+            let Some(value) = meta::label(&node, label) else { continue };
+            let labels = map_mut(pod, "metadata").and_then(|metadata| {
+                let slot = metadata.entry("labels").or_insert_with(|| serde_json::json!({}));
+                slot.as_object_mut()
+            });
+            if let Some(labels) = labels {
+                labels.insert(label.to_owned(), value.into());
+            }
+        }
+        Ok(())
+    }
+}
