@@ -77,6 +77,9 @@ impl Auditor {
                 return None;
             }
             let mut wanted = output.policy.wanted(&begin.subject);
+            if !output.of_organizations {
+                self.counters.level(wanted.level);
+            }
             if output.of_organizations && begin.refused {
                 wanted.level = wanted.level.max(Level::Metadata);
             }
@@ -97,7 +100,7 @@ impl Auditor {
             let written = at_level(event, &wanted, self.legacy);
             self.counters.event();
             for sink in &output.sinks {
-                all &= sink.process(&written).await;
+                all &= sink.process_cut(&written, || without_objects(event, &wanted, self.legacy)).await;
             }
         }
         if !all && event.stage == Stage::RequestReceived {
@@ -135,6 +138,17 @@ fn at_level(event: &Event, wanted: &Wanted, legacy: bool) -> Written {
         }
     }
     event.written(legacy)
+}
+
+/// The event without what makes events large, for sinks that take no large ones; `None` where that is not in it.
+fn without_objects(event: &Event, wanted: &Wanted, legacy: bool) -> Option<Written> {
+    if wanted.level < Level::Request {
+        return None;
+    }
+    let mut event = Event { level: wanted.level, ..event.clone() };
+    (event.request_object, event.response_object) = (None, None);
+    event.annotations.insert(annotations::TRUNCATED.to_owned(), "true".to_owned());
+    Some(event.written(legacy))
 }
 
 fn event(begin: Begin<'_>, level: Level) -> Event {

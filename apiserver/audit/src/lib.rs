@@ -26,7 +26,7 @@ pub use event::{Event, ObjectReference, Stage, Written, legacy_line};
 pub use file::{Files, Rotation};
 pub use policy::{Level, Policy, PolicyError, Subject};
 pub use record::{MAX_OBJECT, Record, Response};
-pub use sink::{Batch, Counters, Deliver, Mode, Sink};
+pub use sink::{Batch, Counters, Deliver, Mode, Sink, Truncate};
 pub use trail::{Page, Trail, TrailError, Watched};
 
 /// The annotations that name what a request was for.

@@ -1,6 +1,6 @@
 //! Where events go: a queue with a limit, and who empties it.
 
-use crate::Written;
+use crate::{Level, Written};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -70,6 +70,17 @@ pub struct Batch {
     pub at_once: usize,
     /// The pause after the first failure; without it, a delivery is tried once.
     pub retry: Option<Duration>,
+    /// What is cut off.
+    pub truncate: Option<Truncate>,
+}
+
+/// How large events may be for a sink. Objects of a larger one are left out; if it is still too large, it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncate {
+    /// Bytes of an event.
+    pub max_event: usize,
+    /// Bytes of a delivery of several; ones of more are made several.
+    pub max_batch: usize,
 }
 
 impl Batch {
@@ -82,6 +93,7 @@ impl Batch {
             throttle: Some((10.0, 15)),
             at_once: 15,
             retry: Some(Duration::from_secs(10)),
+            truncate: None,
         }
     }
 
@@ -94,6 +106,7 @@ impl Batch {
             throttle: None,
             at_once: 1,
             retry: None,
+            truncate: None,
         }
     }
 }
@@ -103,12 +116,18 @@ struct Plugin {
     plugin: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Leveled {
+    level: &'static str,
+}
+
 /// What is counted, under kube-apiserver's names.
 #[derive(Clone, Default)]
 pub struct Counters {
     events: Counter,
     rejected: Counter,
     errors: Family<Plugin, Counter>,
+    levels: Family<Leveled, Counter>,
 }
 
 impl Counters {
@@ -126,11 +145,21 @@ impl Counters {
             "Audit events that were not delivered.",
             new.errors.clone(),
         );
+        registry.register(
+            "apiserver_audit_level",
+            "Requests by the level that the policy gives them.",
+            new.levels.clone(),
+        );
         new
     }
 
     pub(crate) fn event(&self) {
         self.events.inc();
+    }
+
+    /// Counts a request of the operator's policy.
+    pub(crate) fn level(&self, level: Level) {
+        self.levels.get_or_create(&Leveled { level: level.name() }).inc();
     }
 
     pub(crate) fn rejected(&self) {
@@ -150,6 +179,7 @@ pub struct Sink {
     name: &'static str,
     mode: Mode,
     lines: bool,
+    truncate: Option<Truncate>,
     queue: Mutex<Option<mpsc::Sender<Item>>>,
     counters: Counters,
     tasks: TaskTracker,
@@ -166,7 +196,7 @@ impl Sink {
     ) -> Arc<Self> {
         let (sender, queue) = mpsc::channel(batch.buffer.max(1));
         let tasks = TaskTracker::new();
-        let lines = to.wants_lines();
+        let (lines, truncate) = (to.wants_lines(), batch.truncate);
         let worker = Worker {
             name,
             to,
@@ -178,11 +208,31 @@ impl Sink {
             tasks: tasks.clone(),
         };
         tasks.spawn(worker.run(queue));
-        Arc::new(Self { name, mode, lines, queue: Mutex::new(Some(sender)), counters, tasks })
+        Arc::new(Self { name, mode, lines, truncate, queue: Mutex::new(Some(sender)), counters, tasks })
     }
 
     pub(crate) fn wants_lines(&self) -> bool {
         self.lines
+    }
+
+    /// Takes an event as it is or, where that is too large for the sink, as `smaller` makes it. False where it must have
+    /// been delivered and was not.
+    pub(crate) async fn process_cut(
+        &self,
+        event: &Written,
+        smaller: impl FnOnce() -> Option<Written>,
+    ) -> bool {
+        let fits = |event: &Written| self.truncate.is_none_or(|cut| event.json.len() <= cut.max_event);
+        if fits(event) {
+            return self.process(event).await;
+        }
+        match smaller().filter(fits) {
+            Some(event) => self.process(&event).await,
+            None => {
+                self.counters.lost("truncate", 1);
+                true
+            }
+        }
     }
 
     /// Takes an event. False where it must have been delivered and was not.
@@ -253,16 +303,22 @@ impl Worker {
     }
 
     async fn collect(&self, first: Item, queue: &mut mpsc::Receiver<Item>) -> Vec<Item> {
+        // So that one more event always fits.
+        let most = self.batch.truncate.map_or(usize::MAX, |cut| cut.max_batch.saturating_sub(cut.max_event));
+        let mut bytes = first.0.json.len();
         let mut items = vec![first];
         let end = tokio::time::Instant::now() + self.batch.max_wait;
-        while items.len() < self.batch.max_size {
+        while items.len() < self.batch.max_size && bytes <= most {
             let next = match queue.try_recv() {
                 Ok(item) => Some(item),
                 Err(_) if !self.waits => break,
                 Err(_) => tokio::time::timeout_at(end, queue.recv()).await.unwrap_or(None),
             };
             match next {
-                Some(item) => items.push(item),
+                Some(item) => {
+                    bytes += item.0.json.len();
+                    items.push(item);
+                }
                 None => break,
             }
         }

@@ -2,7 +2,11 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/>).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use freehold_machinery::{PlaneId, User, Value, user::AUTHENTICATED};
+use freehold_machinery::{
+    PlaneId, User, Value, meta,
+    user::{AUTHENTICATED, Basis, Footing},
+};
+use std::sync::Arc;
 
 /// The namespace of their Secrets.
 pub const NAMESPACE: &str = "kube-system";
@@ -45,11 +49,13 @@ impl<'a> BootstrapToken<'a> {
         if !matches {
             return None;
         }
+        let mut until = None;
         if let Some(expiration) = field("expiration").filter(|text| !text.is_empty()) {
             let expires = expiration.parse::<jiff::Timestamp>().ok()?;
             if expires.as_second() <= now {
                 return None;
             }
+            until = Some(expires.as_second());
         }
         let mut groups = vec![GROUP.to_owned()];
         for group in
@@ -67,8 +73,20 @@ impl<'a> BootstrapToken<'a> {
             name: format!("system:bootstrap:{}", self.id),
             groups,
             plane: Some(plane.clone()),
+            basis: Some(Arc::new(Basis { until, objects: vec![of_secret(plane, secret)], voucher: None })),
             ..User::default()
         })
+    }
+}
+
+fn of_secret(plane: &PlaneId, secret: &Value) -> Footing {
+    Footing {
+        plane: plane.clone(),
+        group: "",
+        resource: "secrets",
+        namespace: NAMESPACE.to_owned(),
+        name: meta::name(secret).to_owned(),
+        uid: meta::uid(secret).to_owned(),
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn remote_user(headers: &dyn Headers, names: &HeaderNames) -> Result<
     };
     let groups = names.group.iter().flat_map(|name| all(headers, name)).map(str::to_owned).collect();
     let uid = first(&names.uid).unwrap_or_default();
-    Ok(Some(User { name, uid, groups, extra, plane, from_host: false }))
+    Ok(Some(User { name, uid, groups, extra, plane, ..User::default() }))
 }
 
 /// The headers that carry an identity to a server behind this one: to a dedicated pair or an aggregated API server.
@@ -171,7 +171,7 @@ mod tests {
             ]
             .into(),
             plane: Some("p1".parse().unwrap()),
-            from_host: false,
+            ..User::default()
         };
         let names = HeaderNames::default();
         assert_eq!(remote_user(&forwarded_headers(&user), &names), Ok(Some(user)));

@@ -207,8 +207,8 @@ impl ImpersonationRequest {
 
     /// The identity, once `requester` was allowed each part of it.
     ///
-    /// It means nothing outside of the plane in which that was allowed. In the core plane it reaches as far as the
-    /// requester's own.
+    /// It means nothing outside of the plane in which that was allowed. In the core plane, and of who may do everything on
+    /// the platform, it reaches as far as the requester's own.
     pub fn user(self, requester: &User, plane: &PlaneId, mode: Mode) -> User {
         let mut groups = self.groups;
         if mode.is_constrained() && node(&self.name).is_some() {
@@ -223,7 +223,8 @@ impl ImpersonationRequest {
             _ => (!has(&[AUTHENTICATED, UNAUTHENTICATED])).then_some(AUTHENTICATED),
         };
         groups.extend(missing.map(str::to_owned));
-        let plane = if plane.is_core() { requester.plane.clone() } else { Some(plane.clone()) };
+        let runs = requester.plane.is_none() && requester.is_in(MASTERS);
+        let plane = if plane.is_core() || runs { requester.plane.clone() } else { Some(plane.clone()) };
         User {
             name: self.name,
             uid: self.uid,
@@ -231,6 +232,7 @@ impl ImpersonationRequest {
             extra: self.extra,
             plane,
             from_host: requester.from_host,
+            basis: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::{HeaderNames, Request, headers};
 use freehold_machinery::{
     PlaneId, Status, User,
-    user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
+    user::{ANONYMOUS, AUTHENTICATED, Basis, UNAUTHENTICATED},
 };
 use freehold_pki::{CertificateInfo, certificates_der, is_issued_by};
 use sha2::{Digest, Sha256};
@@ -112,6 +112,12 @@ impl Peer {
         Ok(Self { front_proxy, user, info })
     }
 
+    /// Whether this one may be, and may speak for, whoever the other may.
+    pub fn is_who(&self, other: &Self) -> bool {
+        let speaks = other.front_proxy.is_none() || self.front_proxy.is_some();
+        speaks && (other.user.is_none() || self.user == other.user)
+    }
+
     /// The only plane in which the certificate means anything; `None` for one of the platform.
     pub fn plane(&self) -> Option<&PlaneId> {
         self.user.as_ref()?.plane.as_ref()
@@ -185,5 +191,6 @@ fn user(info: &CertificateInfo, der: &[u8]) -> Result<Option<User>, Status> {
         extra,
         plane,
         from_host: false,
+        basis: Basis::until(info.not_after.saturating_add(1)),
     }))
 }

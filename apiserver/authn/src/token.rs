@@ -2,7 +2,10 @@
 
 use crate::keys::KeySet;
 use arc_swap::ArcSwap;
-use freehold_machinery::{PlaneId, User, user::AUTHENTICATED};
+use freehold_machinery::{
+    PlaneId, User,
+    user::{AUTHENTICATED, Basis, Footing},
+};
 use jsonwebtoken::{Algorithm, Validation};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -342,5 +345,34 @@ fn user(plane: &PlaneId, claims: &Claims) -> User {
         extra,
         plane: Some(plane.clone()),
         from_host: false,
+        basis: Some(Arc::new(basis(plane, claims))),
+    }
+}
+
+/// What [`check_alive`] and [`check_time`] ask for, for as long as something goes on.
+fn basis(plane: &PlaneId, claims: &Claims) -> Basis {
+    let Kubernetes { namespace, node, pod, secret, serviceaccount } = &claims.kubernetes;
+    let node = node.as_ref().filter(|_| pod.is_none());
+    let needed = [
+        ("serviceaccounts", Some(serviceaccount), namespace.as_str()),
+        ("pods", pod.as_ref(), namespace),
+        ("secrets", secret.as_ref(), namespace),
+        ("nodes", node, ""),
+    ];
+    let footing = |(resource, reference, namespace): (&'static str, Option<&Reference>, &str)| {
+        let Reference { name, uid } = reference?.clone();
+        Some(Footing {
+            plane: plane.clone(),
+            group: "",
+            resource,
+            namespace: namespace.to_owned(),
+            name,
+            uid,
+        })
+    };
+    Basis {
+        until: Some(claims.exp.saturating_add(LEEWAY + 1)),
+        objects: needed.into_iter().filter_map(footing).collect(),
+        voucher: None,
     }
 }

@@ -1,10 +1,11 @@
 //! The roles and bindings that each plane starts with, from `bootstrap.rbac`.
 
-use crate::{GROUP, Rule, aggregation};
+use crate::{GROUP, Rule, aggregation, iam};
 use freehold_machinery::{Map, Value};
 use serde_json::json;
 
 const SOURCE: &str = include_str!("bootstrap.rbac");
+const PREDEFINED: &str = include_str!("predefined.iam");
 
 /// What stands for several verbs.
 const VERBS: [(&str, &str); 4] = [
@@ -33,6 +34,35 @@ pub fn bootstrap_objects() -> Vec<Value> {
     }
     settle(&mut objects);
     objects
+}
+
+/// The roles of the platform that every organization may use, in [`iam::SYSTEM`].
+pub fn predefined_roles() -> Vec<Value> {
+    let mut roles: Vec<Value> = Vec::new();
+    for line in PREDEFINED.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        if let Some((name, about)) = line.strip_prefix("role ").and_then(|rest| rest.split_once(' ')) {
+            let mut role = object("Role", iam::SYSTEM, name, json!({"spec": {"description": about}}));
+            role["apiVersion"] = format!("{}/v1alpha1", iam::GROUP).into();
+            role["metadata"]["labels"] = json!({"iam.freehold.dev/predefined": "true"});
+            if let Some(metadata) = role["metadata"].as_object_mut() {
+                metadata.remove("annotations");
+            }
+            roles.push(role);
+            continue;
+        }
+        let line = line.trim();
+        let (field, permission) = match line.strip_prefix("but ") {
+            Some(rest) => ("excludedPermissions", rest),
+            None => ("includedPermissions", line),
+        };
+        let (what, verb) = permission.rsplit_once('.').expect("a permission has a verb");
+        let verbs = VERBS.iter().find(|(name, _)| *name == verb).map_or(verb, |(_, verbs)| verbs);
+        let spec = &mut roles.last_mut().expect("a permission follows its role")["spec"];
+        let mut list = spec[field].as_array().cloned().unwrap_or_default();
+        list.extend(verbs.split(',').map(|verb| Value::from(format!("{what}.{verb}"))));
+        spec[field] = list.into();
+    }
+    roles
 }
 
 /// Fills in the rules of aggregated roles.

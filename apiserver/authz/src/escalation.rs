@@ -4,92 +4,159 @@
 //! A write of a role needs each of its permissions, or the verb `escalate`; a write of a binding needs those of the
 //! role that it refers to, or the verb `bind` on that role.
 
-use crate::{Attributes, GROUP, Policy, Rule, policy::RoleRef, rule::covers_path};
+use crate::{Access, Attributes, GROUP, Policy, Rule, iam::Held, policy::RoleRef, rule::covers_path};
 use freehold_machinery::{GroupResource, Status, User, Value, meta, user::MASTERS};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Into how many single permissions a role may fall apart, where no rule of the user covers it as a whole.
 const MAX_PARTS: usize = 100_000;
 
+/// What the checks ask of those who know what a user may do.
+pub(crate) trait Holder {
+    /// The plane's own roles and bindings.
+    fn policy(&self) -> &Policy;
+    /// Whether that is allowed.
+    fn allows(&self, attributes: &Attributes<'_>) -> bool;
+    /// What a user holds in a namespace of the plane (empty: everywhere), and what went wrong finding it.
+    fn held(&self, user: &User, namespace: &str) -> (Vec<Held>, Vec<String>);
+}
+
+impl Holder for Policy {
+    fn policy(&self) -> &Policy {
+        self
+    }
+
+    fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        self.authorize(attributes).allowed
+    }
+
+    fn held(&self, user: &User, namespace: &str) -> (Vec<Held>, Vec<String>) {
+        let (rules, errors) = self.rules_for(user, namespace);
+        (rules.into_iter().map(|rule| Held { rule, except: [].into() }).collect(), errors)
+    }
+}
+
 impl Policy {
     /// Whether `user` may write that Role or ClusterRole; `old` is what it was before, for updates.
     ///
     /// Fails with 403, which names what is missing.
     pub fn check_role(&self, user: &User, role: &Value, old: Option<&Value>) -> Result<(), Status> {
-        let resource = if role["kind"] == "ClusterRole" { "clusterroles" } else { "roles" };
-        let namespace = meta::namespace(role);
-        if user.is_in(MASTERS) || old.is_some_and(|old| only_collector_fields(role, old)) {
-            return Ok(());
-        }
-        // As in Kubernetes: a creation has no name yet, so `escalate` on single names covers updates only.
-        let name = old.map(meta::name).unwrap_or_default();
-        let escalate =
-            Attributes { namespace, name, ..Attributes::resource(user, "escalate", GROUP, resource) };
-        if self.authorize(&escalate).allowed {
-            return Ok(());
-        }
-        let refuse =
-            |why: &str| Status::forbidden(&GroupResource::new(GROUP, resource), meta::name(role), why);
-        let rules: Vec<Rule> = role["rules"].as_array().into_iter().flatten().map(Rule::from_value).collect();
-        self.covers(user, namespace, &rules).map_err(|why| refuse(&why))?;
-        let aggregates = |role: &Value| role.get("aggregationRule").filter(|rule| !rule.is_null()).cloned();
-        if aggregates(role).is_some_and(|rule| old.and_then(aggregates) != Some(rule)) {
-            self.covers(user, namespace, &Rule::everything())
-                .map_err(|_| refuse("must have cluster-admin privileges to use the aggregationRule"))?;
-        }
-        Ok(())
+        check_role(self, user, role, old)
     }
 
     /// Whether `user` may write that RoleBinding or ClusterRoleBinding; `old` is what it was before, for updates.
     ///
     /// Fails with 404 if the role does not exist and the user may not bind it unseen, else with 403.
     pub fn check_binding(&self, user: &User, binding: &Value, old: Option<&Value>) -> Result<(), Status> {
-        let resource =
-            if binding["kind"] == "ClusterRoleBinding" { "clusterrolebindings" } else { "rolebindings" };
-        let namespace = meta::namespace(binding);
-        if user.is_in(MASTERS) || old.is_some_and(|old| only_collector_fields(binding, old)) {
-            return Ok(());
-        }
-        let role = RoleRef::of(binding);
-        let bind = Attributes::resource(user, "bind", GROUP, role.resource());
-        if self.authorize(&Attributes { namespace, name: &role.name, ..bind }).allowed {
-            return Ok(());
-        }
-        let missing = || Status::not_found(&GroupResource::new(GROUP, role.resource()), &role.name);
-        let rules = self.rules_of(&role, namespace).ok_or_else(missing)?;
-        self.covers(user, namespace, rules.as_slice())
-            .map_err(|why| Status::forbidden(&GroupResource::new(GROUP, resource), meta::name(binding), &why))
+        check_binding(self, user, binding, old)
+    }
+}
+
+impl Access {
+    /// [`Policy::check_role`], with what the platform gives.
+    pub fn check_role(&self, user: &User, role: &Value, old: Option<&Value>) -> Result<(), Status> {
+        check_role(self, user, role, old)
     }
 
-    /// Whether the user holds all of `rules` in a namespace; if not, what is missing, in Kubernetes' words.
-    fn covers(&self, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
-        let (held, errors) = self.rules_for(user, namespace);
-        let mut missing = BTreeSet::new();
-        let mut budget = MAX_PARTS;
-        for rule in rules.iter().filter(|rule| !held.iter().any(|own| covers(own, rule))) {
-            budget = budget
-                .checked_sub(parts_of(rule))
-                .ok_or("the role is too large to be compared with the permissions that the user holds")?;
-            missing.extend(
-                break_down(rule).into_iter().filter(|part| !held.iter().any(|own| covers(own, part))),
-            );
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let described: BTreeSet<String> = compact(missing).iter().map(describe).collect();
-        let described: Vec<String> = described.into_iter().collect();
-        let mut why = format!(
-            "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-            user.name,
-            quoted(&user.groups),
-            described.join("\n")
-        );
-        if !errors.is_empty() {
-            why.push_str(&format!("; resolution errors: [{}]", errors.join(", ")));
-        }
-        Err(why)
+    /// [`Policy::check_binding`], with what the platform gives.
+    pub fn check_binding(&self, user: &User, binding: &Value, old: Option<&Value>) -> Result<(), Status> {
+        check_binding(self, user, binding, old)
     }
+}
+
+fn check_role(holder: &impl Holder, user: &User, role: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let resource = if role["kind"] == "ClusterRole" { "clusterroles" } else { "roles" };
+    let namespace = meta::namespace(role);
+    if user.is_in(MASTERS) || old.is_some_and(|old| only_collector_fields(role, old)) {
+        return Ok(());
+    }
+    // As in Kubernetes: a creation has no name yet, so `escalate` on single names covers updates only.
+    let name = old.map(meta::name).unwrap_or_default();
+    let escalate = Attributes { namespace, name, ..Attributes::resource(user, "escalate", GROUP, resource) };
+    if holder.allows(&escalate) {
+        return Ok(());
+    }
+    let refuse = |why: &str| Status::forbidden(&GroupResource::new(GROUP, resource), meta::name(role), why);
+    let rules: Vec<Rule> = role["rules"].as_array().into_iter().flatten().map(Rule::from_value).collect();
+    let held = holder.held(user, namespace);
+    covered(user, &held, &rules).map_err(|why| refuse(&why))?;
+    let aggregates = |role: &Value| role.get("aggregationRule").filter(|rule| !rule.is_null()).cloned();
+    if aggregates(role).is_some_and(|rule| old.and_then(aggregates) != Some(rule)) {
+        covered(user, &held, &Rule::everything())
+            .map_err(|_| refuse("must have cluster-admin privileges to use the aggregationRule"))?;
+    }
+    Ok(())
+}
+
+fn check_binding(
+    holder: &impl Holder,
+    user: &User,
+    binding: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let resource =
+        if binding["kind"] == "ClusterRoleBinding" { "clusterrolebindings" } else { "rolebindings" };
+    let namespace = meta::namespace(binding);
+    if user.is_in(MASTERS) || old.is_some_and(|old| only_collector_fields(binding, old)) {
+        return Ok(());
+    }
+    let role = RoleRef::of(binding);
+    let bind = Attributes::resource(user, "bind", GROUP, role.resource());
+    if holder.allows(&Attributes { namespace, name: &role.name, ..bind }) {
+        return Ok(());
+    }
+    let missing = || Status::not_found(&GroupResource::new(GROUP, role.resource()), &role.name);
+    let rules = holder.policy().rules_of(&role, namespace).ok_or_else(missing)?;
+    covered(user, &holder.held(user, namespace), rules.as_slice())
+        .map_err(|why| Status::forbidden(&GroupResource::new(GROUP, resource), meta::name(binding), &why))
+}
+
+/// Whether the user holds all of `rules`; if not, what is missing, in Kubernetes' words.
+fn covered(user: &User, (held, errors): &(Vec<Held>, Vec<String>), rules: &[Rule]) -> Result<(), String> {
+    let mut missing = BTreeSet::new();
+    let mut budget = MAX_PARTS;
+    let is_held = |rule: &Rule| held.iter().any(|own| holds(own, rule, &[]));
+    for rule in rules.iter().filter(|rule| !is_held(rule)) {
+        budget = budget
+            .checked_sub(parts_of(rule))
+            .ok_or("the role is too large to be compared with the permissions that the user holds")?;
+        missing.extend(break_down(rule).into_iter().filter(|part| !is_held(part)));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let described: BTreeSet<String> = compact(missing).iter().map(describe).collect();
+    let described: Vec<String> = described.into_iter().collect();
+    let mut why = format!(
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        user.name,
+        quoted(&user.groups),
+        described.join("\n")
+    );
+    if !errors.is_empty() {
+        why.push_str(&format!("; resolution errors: [{}]", errors.join(", ")));
+    }
+    Err(why)
+}
+
+/// Whether what is held reaches all of a rule, apart from what the rule itself leaves out.
+pub(crate) fn holds(own: &Held, other: &Rule, but: &[Rule]) -> bool {
+    let left_out = |kept: &Rule| !meets(kept, other) || but.iter().any(|out| covers(out, kept));
+    covers(&own.rule, other) && own.except.iter().all(left_out)
+}
+
+/// Whether there is anything that both rules are about.
+fn meets(one: &Rule, other: &Rule) -> bool {
+    let any = |one: &[String], other: &[String]| {
+        one.iter().any(|a| a == "*" || other.iter().any(|b| b == "*" || a == b))
+    };
+    let sub = |resource: &str| resource.split_once('/').map(|(_, sub)| sub.to_owned());
+    let resources = one.resources.iter().any(|a| {
+        other.resources.iter().any(|b| {
+            a == "*" || b == "*" || a == b || (a.starts_with("*/") || b.starts_with("*/")) && sub(a) == sub(b)
+        })
+    });
+    any(&one.verbs, &other.verbs) && any(&one.groups, &other.groups) && resources
 }
 
 /// Whether an update changes nothing but what the garbage collector writes.

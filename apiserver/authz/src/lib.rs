@@ -1,5 +1,5 @@
 //! May they: role-based access control as Kubernetes has it
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>), and the platform's own above it ([`iam`]).
 //!
 //! A [`Policy`] is compiled from one plane's roles and bindings and answers from memory. Bindings are found by their
 //! subjects, so an answer costs by the groups and bindings of the one who asks, not by how many there are. What roles
@@ -7,20 +7,25 @@
 //!
 //! Guarantees: what is not allowed by a binding is refused, but for members of `system:masters`; nobody can grant,
 //! by a role or a binding, what they do not hold themselves ([`escalation`]); reasons and refusals are worded as
-//! kube-apiserver words them.
+//! kube-apiserver words them. [`Access`] joins both for one plane.
 //!
 //! This crate must not know: HTTP, where roles are kept and when they change, how users were authenticated.
 
+pub mod access;
 pub mod aggregation;
 pub mod bootstrap;
 pub mod escalation;
+pub mod iam;
 pub mod policy;
 pub mod review;
 pub mod rule;
+mod selectors;
 
-pub use bootstrap::bootstrap_objects;
+pub use access::Access;
+pub use bootstrap::{bootstrap_objects, predefined_roles};
 pub use policy::Policy;
 pub use rule::{Rule, RuleCache, Rules};
+pub use selectors::{Selector, Selectors};
 
 use freehold_machinery::{GroupResource, Status, User};
 
@@ -48,6 +53,8 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// The path, where it is not one of a resource (`/healthz`).
     pub path: &'a str,
+    /// What a list, a watch or a deletion of many is narrowed to.
+    pub selectors: Selectors<'a>,
 }
 
 impl<'a> Attributes<'a> {
@@ -64,6 +71,7 @@ impl<'a> Attributes<'a> {
             namespace: none,
             name: none,
             path: none,
+            selectors: Selectors::default(),
         }
     }
 
@@ -76,6 +84,11 @@ impl<'a> Attributes<'a> {
     pub fn is_resource(&self) -> bool {
         !self.resource.is_empty()
     }
+
+    /// Whether it changes nothing: get, list or watch.
+    pub fn is_read(&self) -> bool {
+        matches!(self.verb, "get" | "list" | "watch")
+    }
 }
 
 /// An answer.
@@ -83,8 +96,22 @@ impl<'a> Attributes<'a> {
 pub struct Decision {
     /// Whether they may.
     pub allowed: bool,
+    /// Whether somebody said that they may not, whatever others would say.
+    pub denied: bool,
     /// Why, or why not; can be empty.
     pub reason: String,
+}
+
+impl Decision {
+    /// Allowed, because.
+    pub fn allow(reason: impl Into<String>) -> Self {
+        Self { allowed: true, denied: false, reason: reason.into() }
+    }
+
+    /// Not allowed, because.
+    pub fn refuse(reason: impl Into<String>) -> Self {
+        Self { allowed: false, denied: false, reason: reason.into() }
+    }
 }
 
 /// 403, worded as kube-apiserver words it. `reason` follows the message, where there is one.

@@ -6,6 +6,8 @@ use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc};
 
 /// How many unresolvable bindings a refusal names.
 const MAX_ERRORS: usize = 10;
+/// How many bindings an explanation names.
+const MAX_LINES: usize = 50;
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// What a plane's roles and bindings allow. Immutable: when one of them changes, a new one is compiled.
@@ -124,7 +126,7 @@ impl Policy {
     /// Whether the user may do that.
     pub fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         if attributes.user.is_in(MASTERS) {
-            return Decision { allowed: true, reason: String::new() };
+            return Decision::allow("");
         }
         let probe = Probe::new(attributes);
         let mut errors: Vec<String> = Vec::new();
@@ -141,8 +143,8 @@ impl Policy {
             }
         });
         match found {
-            Some(reason) => Decision { allowed: true, reason },
-            None => Decision { allowed: false, reason: refusal(&errors) },
+            Some(reason) => Decision::allow(reason),
+            None => Decision::refuse(refusal(&errors)),
         }
     }
 
@@ -161,6 +163,19 @@ impl Policy {
             ControlFlow::<()>::Continue(())
         });
         (rules, errors)
+    }
+
+    /// What each binding of who asks lacks to allow this, a line each.
+    pub fn explain(&self, attributes: &Attributes<'_>) -> Vec<String> {
+        let mut lines = Vec::new();
+        let namespace = if attributes.is_resource() { attributes.namespace } else { "" };
+        self.visit::<()>(attributes.user, namespace, |grant, key| {
+            let lack =
+                if grant.rules.is_some() { "the role does not allow it" } else { "there is no such role" };
+            lines.push(format!("{}: {lack}", Described(grant, key)));
+            if lines.len() < MAX_LINES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        lines
     }
 
     /// Shows `see` each grant that applies to the user there with the key of its subject, until it breaks.

@@ -1,7 +1,7 @@
 //! SubjectAccessReview and its relatives: may somebody do something, and what may I do
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>).
 
-use crate::{Attributes, Decision, Policy};
+use crate::{Attributes, Decision, Policy, Rule, Selector, Selectors, iam::GRANTED};
 use freehold_machinery::{Map, Status, User, Value, meta, status::FieldError, status::FieldErrorKind};
 use serde_json::json;
 
@@ -45,6 +45,9 @@ pub fn validate(kind: Kind, review: &Value) -> Result<(), Status> {
             "at least one of user or group must be specified",
         ));
     }
+    for field in ["fieldSelector", "labelSelector"] {
+        errors.extend(selector_errors(&spec["resourceAttributes"], field));
+    }
     if kind == Kind::Local {
         errors.extend(local_errors(review));
     }
@@ -54,6 +57,44 @@ pub fn validate(kind: Kind, review: &Value) -> Result<(), Status> {
 /// Attributes as messages show them: by the names of the struct inside the server.
 fn shown(attributes: &Value) -> Value {
     json!({"Path": text(attributes, "path"), "Verb": text(attributes, "verb")})
+}
+
+/// A selector is one text or several requirements, whose operators need not be known.
+fn selector_errors(attributes: &Value, field: &str) -> Vec<FieldError> {
+    let Some(selector) = attributes.get(field).filter(|selector| !selector.is_null()) else {
+        return Vec::new();
+    };
+    let at = format!("spec.resourceAttributes.{field}");
+    let raw = text(selector, "rawSelector");
+    let requirements = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut errors = Vec::new();
+    if !raw.is_empty() && !requirements.is_empty() {
+        let detail = "may not specified at the same time as requirements";
+        errors.push(FieldError::invalid(format!("{at}.rawSelector"), raw.into(), detail));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let detail = format!("when {at} is specified, requirements or rawSelector is required");
+        errors.push(FieldError::new(FieldErrorKind::Required, format!("{at}.requirements"), detail));
+    }
+    for (i, requirement) in requirements.iter().enumerate() {
+        let at = format!("{at}.requirements[{i}]");
+        let values = requirement["values"].as_array().map_or(0, Vec::len);
+        match text(requirement, "operator") {
+            "In" | "NotIn" if values == 0 => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::new(FieldErrorKind::Required, format!("{at}.values"), detail));
+            }
+            "Exists" | "DoesNotExist" if values > 0 => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::new(FieldErrorKind::Forbidden, format!("{at}.values"), detail));
+            }
+            _ => {}
+        }
+        if text(requirement, "key").is_empty() && field == "fieldSelector" {
+            errors.push(FieldError::new(FieldErrorKind::Required, format!("{at}.key"), "must be specified"));
+        }
+    }
+    errors
 }
 
 fn local_errors(review: &Value) -> Option<FieldError> {
@@ -74,14 +115,14 @@ pub fn subject(spec: &Value) -> User {
     let strings = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let extra = spec["extra"].as_object().into_iter().flatten();
+    let extra =
+        spec["extra"].as_object().into_iter().flatten().filter(|(key, _)| key.to_lowercase() != GRANTED);
     User {
         name: text(spec, "user").to_owned(),
         uid: text(spec, "uid").to_owned(),
         groups: strings(&spec["groups"]),
         extra: extra.map(|(key, values)| (key.to_lowercase(), strings(values))).collect(),
-        plane: None,
-        from_host: false,
+        ..User::default()
     }
 }
 
@@ -101,12 +142,19 @@ pub fn attributes<'a>(spec: &'a Value, user: &'a User) -> Attributes<'a> {
         namespace: text(asked, "namespace"),
         name: text(asked, "name"),
         path: "",
+        selectors: Selectors {
+            fields: Selector::of_review(&asked["fieldSelector"]),
+            labels: Selector::of_review(&asked["labelSelector"]),
+        },
     }
 }
 
 /// The `status` of an access review.
 pub fn status(decision: &Decision) -> Value {
     let mut status = json!({"allowed": decision.allowed});
+    if decision.denied {
+        status["denied"] = true.into();
+    }
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.clone().into();
     }
@@ -122,6 +170,16 @@ pub fn rules(policy: &Policy, user: &User, spec: &Value) -> Result<Value, Status
     let (rules, errors) = policy.rules_for(user, namespace);
     // Bindings of a namespace give no paths.
     let (everywhere, _) = policy.rules_for(user, "");
+    let mut status = json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false});
+    add_rules(&mut status, &rules, &everywhere);
+    if !errors.is_empty() {
+        status["evaluationError"] = errors.join(", ").into();
+    }
+    Ok(status)
+}
+
+/// Adds what a user holds in the namespace, and of what they hold everywhere the paths.
+pub(crate) fn add_rules(status: &mut Value, rules: &[Rule], everywhere: &[Rule]) {
     let pick = |fields: &[&str], rule: Value| -> Value {
         let Value::Object(map) = rule else { return rule };
         Value::Object(map.into_iter().filter(|(name, _)| fields.contains(&name.as_str())).collect::<Map>())
@@ -131,15 +189,13 @@ pub fn rules(policy: &Policy, user: &User, spec: &Value) -> Result<Value, Status
         resources.map(|rule| pick(&["verbs", "apiGroups", "resources", "resourceNames"], rule.to_value()));
     let paths = everywhere.iter().filter(|rule| !rule.urls.is_empty());
     let paths = paths.map(|rule| pick(&["verbs", "nonResourceURLs"], rule.to_value()));
-    let mut status = json!({
-        "resourceRules": resources.collect::<Vec<_>>(),
-        "nonResourceRules": paths.collect::<Vec<_>>(),
-        "incomplete": false,
-    });
-    if !errors.is_empty() {
-        status["evaluationError"] = errors.join(", ").into();
-    }
-    Ok(status)
+    let mut add = |field: &str, rules: Vec<Value>| {
+        if let Some(list) = status[field].as_array_mut() {
+            list.extend(rules);
+        }
+    };
+    add("resourceRules", resources.collect());
+    add("nonResourceRules", paths.collect());
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

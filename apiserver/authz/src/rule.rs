@@ -100,6 +100,8 @@ pub(crate) fn covers_path(rule: &str, path: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
+    /// What the rules do not reach to.
+    except: Vec<Rule>,
     verbs: u64,
     targets: u64,
 }
@@ -137,14 +139,22 @@ fn bit(text: &str) -> u64 {
 impl Rules {
     /// Compiles the `rules` of a role.
     pub fn from_value(rules: &Value) -> Self {
-        let rules: Vec<Rule> = rules.as_array().into_iter().flatten().map(Rule::from_value).collect();
+        Self::but(rules, &Value::Null)
+    }
+
+    /// Compiles rules that do not reach to what `except` names.
+    pub fn but(rules: &Value, except: &Value) -> Self {
+        let list = |rules: &Value| -> Vec<Rule> {
+            rules.as_array().into_iter().flatten().map(Rule::from_value).collect()
+        };
+        let (rules, except) = (list(rules), list(except));
         let star = |item: &str| if item == "*" { u64::MAX } else { bit(item) };
         let verbs = rules.iter().flat_map(|r| &r.verbs).fold(0, |bits, verb| bits | star(verb));
         let resources = rules.iter().flat_map(|r| &r.resources).map(String::as_str);
         let resources = resources
             .fold(0, |bits, resource| bits | star(resource.split_once('/').map_or(resource, |(_, sub)| sub)));
         let paths = if rules.iter().any(|rule| !rule.urls.is_empty()) { PATHS } else { 0 };
-        Self { rules, verbs, targets: resources | paths }
+        Self { rules, except, verbs, targets: resources | paths }
     }
 
     /// The rules, in the role's order.
@@ -152,10 +162,16 @@ impl Rules {
         &self.rules
     }
 
+    /// What the rules do not reach to.
+    pub fn exceptions(&self) -> &[Rule] {
+        &self.except
+    }
+
     pub(crate) fn allow(&self, attributes: &Attributes<'_>, probe: Probe) -> bool {
         self.verbs & probe.verb != 0
             && self.targets & probe.target != 0
             && self.rules.iter().any(|rule| rule.allows(attributes))
+            && !self.except.iter().any(|rule| rule.allows(attributes))
     }
 }
 
@@ -175,7 +191,12 @@ struct Shelf {
 impl RuleCache {
     /// The compiled form of the `rules` of a role.
     pub fn get(&self, rules: &Value) -> Arc<Rules> {
-        let hash: [u8; 32] = Sha256::digest(rules.to_string()).into();
+        self.get_but(rules, &Value::Null)
+    }
+
+    /// The compiled form of rules that do not reach to what `except` names.
+    pub fn get_but(&self, rules: &Value, except: &Value) -> Arc<Rules> {
+        let hash: [u8; 32] = Sha256::digest(format!("{rules} {except}")).into();
         let mut shelf = self.rules.lock();
         if let Some(found) = shelf.by_hash.get(&hash).and_then(Weak::upgrade) {
             return found;
@@ -184,7 +205,7 @@ impl RuleCache {
             shelf.by_hash.retain(|_, rules| rules.strong_count() > 0);
             shelf.sweep_at = (shelf.by_hash.len() * 2).max(1024);
         }
-        let compiled = Arc::new(Rules::from_value(rules));
+        let compiled = Arc::new(Rules::but(rules, except));
         shelf.by_hash.insert(hash, Arc::downgrade(&compiled));
         compiled
     }

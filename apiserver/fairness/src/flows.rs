@@ -104,6 +104,7 @@ pub struct Matched<'a> {
     pub level: &'a str,
     /// The name of that.
     level_name: &'a str,
+    schema_name: &'a str,
     /// What flow it belongs to, hashed.
     flow: u64,
 }
@@ -112,6 +113,11 @@ impl Matched<'_> {
     /// The name of the level.
     pub fn level_name(&self) -> &str {
         self.level_name
+    }
+
+    /// The name of the schema.
+    pub fn schema_name(&self) -> &str {
+        self.schema_name
     }
 }
 
@@ -299,7 +305,8 @@ impl Flows {
         let mut hasher = DefaultHasher::new();
         (schema, of_flow).hash(&mut hasher);
         let level = self.levels.get(level_name).map_or("", |level| level.uid.as_str());
-        Matched { schema, level, level_name, flow: hasher.finish() }
+        let schema_name = found.map_or(CATCH_ALL, |schema| schema.name.as_str());
+        Matched { schema, level, level_name, schema_name, flow: hasher.finish() }
     }
 
     /// The level of a request, unless it is exempt.
@@ -318,6 +325,12 @@ impl Flows {
     pub(crate) fn nominal(&self, level: &str, seats: u32) -> u64 {
         let shares = self.levels.get(level).map_or(0, |level| level.shares) as u64;
         (u64::from(seats) * shares).div_ceil(self.shares as u64)
+    }
+
+    /// The levels that limit, with their seats of so many.
+    pub fn seats(&self, seats: u32) -> impl Iterator<Item = (&str, u64)> {
+        let limited = self.levels.iter().filter(|(_, level)| !level.exempt);
+        limited.map(move |(name, _)| (name.as_str(), self.nominal(name, seats)))
     }
 
     /// Levels with their seats and how many of those they lend.

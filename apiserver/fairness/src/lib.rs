@@ -175,7 +175,7 @@ impl Fairness {
                 Some(wait(&self.house, entered, self.units, until).await?)
             }
         };
-        Ok(Ticket { _house: house, _level: level, visit })
+        Ok(Ticket { house, _level: level, visit })
     }
 
     /// Counts a watch that stays open.
@@ -235,12 +235,18 @@ async fn wait<K: room::Key>(
 
 /// A request's place, until it is dropped: when all of its answer has been sent.
 pub struct Ticket {
-    _house: Option<Place<PlaneId>>,
+    house: Option<Place<PlaneId>>,
     _level: Option<(Place<u32>, plane::Taken)>,
     visit: plane::Visit,
 }
 
 impl Ticket {
+    /// Says that another server does the work: the request takes nothing of this one's time from now on. To its plane and its
+    /// priority level it counts until it is answered.
+    pub fn passed_on(&mut self) {
+        self.house = None;
+    }
+
     /// Counts bytes that were sent.
     pub fn sent(&self, bytes: usize) {
         self.visit.sent(bytes);

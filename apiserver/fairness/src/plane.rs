@@ -1,7 +1,7 @@
 //! What is known of one plane while it is asked: how much of its class' limits is taken, its priority levels, and what it
 //! has cost.
 
-use crate::{Cost, Flows, Refused, flows::Limited, room::Room};
+use crate::{Cost, Flows, Refused, Ticket, flows::Limited, room::Room};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -112,7 +112,7 @@ impl PlaneState {
 
     pub(crate) fn watch(self: Arc<Self>, limits: &Limits) -> Result<WatchTicket, Refused> {
         match take(&self.watches, limits.watches) {
-            Ok(()) => Ok(WatchTicket(self)),
+            Ok(()) => Ok(WatchTicket { plane: self, begins: None }),
             Err(used) => {
                 self.refused.fetch_add(1, Relaxed);
                 Err(exceeded("watches", used, limits.watches.unwrap_or_default()))
@@ -156,11 +156,28 @@ impl Drop for Visit {
 }
 
 /// A watch that is counted, until it is dropped.
-pub struct WatchTicket(Arc<PlaneState>);
+pub struct WatchTicket {
+    plane: Arc<PlaneState>,
+    /// The place of a request, while it sends what there was before it.
+    begins: Option<Box<Ticket>>,
+}
+
+impl WatchTicket {
+    /// The same, which takes a request's place until it has [`begun`](Self::begun).
+    pub fn beginning(mut self, ticket: Ticket) -> Self {
+        self.begins = Some(Box::new(ticket));
+        self
+    }
+
+    /// Says that all was sent that there was before: from now on it waits for what happens.
+    pub fn begun(&mut self) {
+        self.begins = None;
+    }
+}
 
 impl Drop for WatchTicket {
     fn drop(&mut self) {
-        self.0.watches.fetch_sub(1, AcqRel);
+        self.plane.watches.fetch_sub(1, AcqRel);
     }
 }
 

@@ -16,13 +16,16 @@ impl<T: Clone + Eq + Hash + Send + 'static> Key for T {}
 
 /// For how long at least a flow counts as there after its last request.
 const RECENT: Duration = Duration::from_secs(1);
+/// After so many times as long as others, a flow may use the places of its own slow requests too.
+const OWN: u32 = 8;
 
 /// The room.
 pub(crate) struct Room<K: Key> {
     state: Mutex<State<K>>,
     /// What one flow may take while there are others.
     most: u64,
-    /// A request that is served for longer waits for something else most of the time: its place may be given to another.
+    /// A request that is served for longer waits for something else most of the time: its place may be given to others. To
+    /// its own flow it counts for longer, as it might be the one that takes all the time.
     busy: Option<Duration>,
 }
 
@@ -63,6 +66,8 @@ struct Running<K> {
     units: u64,
     group: Arc<str>,
     key: K,
+    /// Whether others have its place already.
+    lent: bool,
 }
 
 /// What became of a request at the door.
@@ -173,9 +178,17 @@ impl<K: Key> Room<K> {
         let Some(busy) = self.busy else { return };
         let mut state = self.state.lock();
         let now = Instant::now();
-        let old = |running: &Running<K>| now.duration_since(running.since) >= busy;
-        while let Some((&id, _)) = state.running.first_key_value().filter(|(_, running)| old(running)) {
+        let for_longer = |running: &Running<K>, time| now.duration_since(running.since) >= time;
+        while let Some((&id, _)) =
+            state.running.first_key_value().filter(|(_, running)| for_longer(running, busy * OWN))
+        {
             state.leave(id);
+        }
+        let State { running, used, .. } = &mut *state;
+        for running in running.values_mut().take_while(|running| for_longer(running, busy)) {
+            if !std::mem::replace(&mut running.lent, true) {
+                *used = used.saturating_sub(running.units);
+            }
         }
         state.dispatch(limit, self);
     }
@@ -231,7 +244,7 @@ impl<K: Key> State<K> {
             flow.running += 1;
             self.used += waiter.units;
             let (since, units) = (Instant::now(), waiter.units);
-            self.running.insert(id, Running { since, units, group, key });
+            self.running.insert(id, Running { since, units, group, key, lent: false });
         }
     }
 
@@ -250,7 +263,9 @@ impl<K: Key> State<K> {
 
     fn leave(&mut self, id: u64) {
         let Some(running) = self.running.remove(&id) else { return };
-        self.used = self.used.saturating_sub(running.units);
+        if !running.lent {
+            self.used = self.used.saturating_sub(running.units);
+        }
         if let Some(flow) =
             self.groups.get_mut(&running.group).and_then(|group| group.flows.get_mut(&running.key))
         {
@@ -382,6 +397,14 @@ mod tests {
         tokio::time::advance(BUSY).await;
         room.reclaim(1);
         let next = next.try_recv().unwrap();
+        // To its own flow it counts for longer.
+        let mut own = later(room.enter(("", 1), (1, 1), 2, 5));
+        let other = now(room.enter(("", 3), (1, 1), 3, 5));
+        room.reclaim(3);
+        assert!(own.try_recv().is_err());
+        tokio::time::advance(BUSY * OWN).await;
+        room.reclaim(3);
+        drop((other, own.try_recv().unwrap()));
         drop(slow);
         drop(next);
         assert!(room.is_empty());

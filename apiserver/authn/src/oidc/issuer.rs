@@ -8,7 +8,10 @@ use super::{
 };
 use crate::remember::Remembered;
 use async_trait::async_trait;
-use freehold_machinery::{Map, User, Value, user::AUTHENTICATED};
+use freehold_machinery::{
+    Map, User, Value,
+    user::{AUTHENTICATED, Basis, Voucher},
+};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::{
@@ -55,6 +58,7 @@ pub struct Issuer {
     /// Held by the one who fetches.
     fetching: tokio::sync::Mutex<()>,
     believed: Remembered<(i64, User)>,
+    voucher: Voucher,
 }
 
 impl fmt::Debug for Issuer {
@@ -100,12 +104,18 @@ impl Issuer {
             known: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),
             believed: Remembered::new(REMEMBER.0, REMEMBER.1),
+            voucher: Voucher::default(),
         }))
     }
 
     /// The URL by which tokens name it.
     pub fn url(&self) -> &str {
         &self.config.issuer.url
+    }
+
+    /// Ends all identities that it gave: it is believed no longer.
+    pub fn withdraw(&self) {
+        self.voucher.withdraw();
     }
 
     /// Its configuration.
@@ -131,6 +141,8 @@ impl Issuer {
         self.verify(&signed).await?;
         let mut user = self.mapping.user(&signed.claims)?;
         user.groups.push(AUTHENTICATED.to_owned());
+        let voucher = Some(self.voucher.clone());
+        user.basis = Some(Arc::new(Basis { until: Some(expires), voucher, ..Basis::default() }));
         self.believed.put(token, (expires, user.clone()));
         Ok(user)
     }

@@ -87,7 +87,9 @@ impl Compiler {
             USER => user_type(),
             _ => VariableType::Map(Box::new(VariableType::Dyn)),
         };
-        let compiled = type_of(source, &[(variable, ty)]).and_then(|ty| Ok((ty, Program::compile(source)?)));
+        let variables = [(variable, ty)];
+        let compiled =
+            type_of(source, &variables).and_then(|ty| Ok((ty, Program::typed(source, &variables)?)));
         match compiled {
             Ok((ty, _)) if is_rule && !ty.is_bool() => {
                 self.wrong(field, source, "must evaluate to bool");
@@ -353,7 +355,7 @@ impl Run<'_> {
         variable: &str,
         value: &Computed,
     ) -> Result<Computed, OidcError> {
-        program.value(&[(variable, Variable::Computed(value))], &mut self.budget).map_err(|error| {
+        program.value(&[(variable, Variable::Computed(value))], &self.budget).map_err(|error| {
             OidcError(match error {
                 EvalError::Failed(why) => format!("error evaluating expression: {why}"),
                 EvalError::NoOverload => "error evaluating expression: no such overload".to_owned(),
