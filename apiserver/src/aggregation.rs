@@ -6,6 +6,7 @@ use freehold_api::keys::aggregator_name;
 use freehold_apiserver_aggregation::{Identities, Statuses};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Identity;
+use freehold_apiserver_planes::Directory;
 use freehold_apiserver_registry::{Body, Operation, Registry, WriteOptions};
 use freehold_machinery::{
     PlaneId, Result, Status, User,
@@ -82,8 +83,11 @@ impl Identities for Certificates {
     }
 }
 
-/// Writes conditions through the registry.
-pub(crate) struct Conditions(pub(crate) Arc<Registry>);
+/// Writes conditions through the registry: of planes that this server serves. What a pair says of its servers is its own.
+pub(crate) struct Conditions {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) directory: Arc<Directory>,
+}
 
 #[async_trait]
 impl Statuses for Conditions {
@@ -96,6 +100,9 @@ impl Statuses for Conditions {
         reason: &str,
         message: &str,
     ) -> Result<()> {
+        if self.directory.by_plane(plane).is_some_and(|info| info.dedicated) {
+            return Ok(());
+        }
         let types = TypeSet::builtin();
         let ty = types.find(GROUP, "v1", RESOURCE).cloned().ok_or_else(Status::no_such_resource)?;
         let user = User { name: "system:apiserver".into(), groups: vec![MASTERS.into()], ..User::default() };
@@ -109,14 +116,18 @@ impl Statuses for Conditions {
             subresource: Some("status".to_owned()),
             annotations: freehold_apiserver_registry::Annotations::default(),
         };
-        let mut object = (*self.0.get(&op, "").await?.value()).clone();
+        let mut object = (*self.registry.get(&op, "").await?.value()).clone();
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let condition = api_service::condition(status, reason, message, &now);
         if meta::uid(&object) != uid || !api_service::set_condition(&mut object, condition) {
             return Ok(());
         }
-        let body = Body { value: object, duplicates: Vec::new() };
+        let body = Body::from(object);
         let options = WriteOptions { field_manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
-        self.0.update(&op, &body, &options).await.map(drop)
+        self.registry.update(&op, &body, &options).await.map(drop)
+    }
+
+    fn changed(&self, plane: &PlaneId) {
+        self.directory.tell(plane);
     }
 }

@@ -26,6 +26,7 @@ const TRAIL: Batch = Batch {
     throttle: None,
     at_once: 1,
     retry: Some(Duration::from_secs(1)),
+    truncate: None,
 };
 
 /// What is recorded of requests, and where.

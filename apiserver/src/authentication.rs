@@ -94,6 +94,11 @@ impl Authentication {
         }
     }
 
+    /// Tells when the configuration says something else.
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.settings.changes()
+    }
+
     /// Whether the anonymous may ask for a path.
     pub(crate) fn anonymous(&self, path: &str) -> bool {
         self.settings.anonymous(path)
@@ -133,14 +138,14 @@ impl Authentication {
         if !api.is_empty() {
             let found = match self.of_bootstrap(place.plane, token).await? {
                 Some(user) => Some(user),
-                None => self.of_issuer(place, token, &mut errors).await?,
+                None => Box::pin(self.of_issuer(place, token, &mut errors)).await?,
             };
             if let Some(user) = found {
                 return Ok(Ok((user, api)));
             }
         }
         if let Some(webhook) = &self.webhook {
-            match webhook.ask(token, audiences).await {
+            match Box::pin(webhook.ask(token, audiences)).await {
                 Ok(Some(found)) => return Ok(Ok(found)),
                 Ok(None) => {}
                 Err(error) => errors.push(error),

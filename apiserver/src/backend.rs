@@ -2,20 +2,27 @@
 
 use crate::{
     authentication::{Authentication, Place},
+    authorization::Authorization,
     fairness::KnownFlows,
     host::Host,
     lookup::Lookup,
-    organization, view,
+    organization,
+    organization::UserView,
+    people, view,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Trail, TrailError};
-use freehold_apiserver_authn::{Peer, TokenIssuer};
-use freehold_apiserver_authz::{Attributes, Decision, Policy, review};
+use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
+use freehold_apiserver_authz::{
+    Access, Attributes, Decision, forbidden,
+    iam::{GRANTED, Scope},
+};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{Planes, Target, context::Context};
+use freehold_apiserver_planes::{OrganizationScope, Planes, Target, context::Context};
 use freehold_apiserver_registry::{
     Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
     Registry, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
@@ -27,7 +34,11 @@ use freehold_apiserver_server::{
 use freehold_apiserver_storage::{Store, StoreError};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
-use futures_util::{StreamExt, stream::BoxStream};
+use futures_util::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -36,6 +47,7 @@ pub struct LocalBackend {
     pub(crate) planes: Arc<Planes>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) authentication: Authentication,
+    pub(crate) authorization: Arc<Authorization>,
     pub(crate) tokens: Arc<TokenIssuer>,
     pub(crate) lookup: Lookup,
     pub(crate) store: Arc<dyn Store>,
@@ -49,13 +61,32 @@ pub struct LocalBackend {
 }
 
 /// The policies of planes, for the registry.
-pub(crate) struct Policies(pub(crate) Arc<Planes>);
+pub(crate) struct Policies {
+    pub(crate) planes: Arc<Planes>,
+    pub(crate) authorization: Arc<Authorization>,
+}
 
 #[async_trait]
 impl PolicySource for Policies {
-    async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>> {
-        self.0.policy(plane).await
+    async fn access(&self, plane: &PlaneId) -> Result<Access> {
+        let access = self.planes.access(plane).await?;
+        if self.authorization.is_plain() {
+            return Ok(access);
+        }
+        let owner = self.planes.directory().by_plane(plane);
+        let owner = owner.map(|info| (info.name.clone(), info.organization.clone()));
+        let (project, organization) = owner.unzip();
+        let place = place(plane, project, organization);
+        Ok(access.asking(self.authorization.within(place)))
     }
+}
+
+/// Extra keys of a user, and what a webhook is told in them of where it is asked; empty for nothing.
+pub(crate) type PlaceKeys = [(&'static str, String); 3];
+
+fn place(plane: &PlaneId, project: Option<Arc<str>>, organization: Option<Arc<str>>) -> PlaceKeys {
+    let text = |name: Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
+    [(PLANE_ANNOTATION, plane.to_string()), (PROJECT, text(project)), (ORGANIZATION, text(organization))]
 }
 
 /// An operation over several planes can only read.
@@ -74,6 +105,9 @@ impl LocalBackend {
                 }
                 op.plane = PlaneId::core();
             }
+            Target::User(_) if verb == "get" || organization::is_users_to(&op, verb) => {
+                op.plane = PlaneId::core()
+            }
             Target::User(_) | Target::AllPlanes | Target::Dedicated(_) => return Err(read_only(&op, verb)),
         }
         Ok(op)
@@ -84,10 +118,69 @@ impl LocalBackend {
         match target {
             Target::AllPlanes => Some(view::all_planes(self.planes.directory().clone())),
             Target::Organization(scope) if !organization::is_core(op, scope) => {
-                Some(view::organization(self.planes.directory().clone(), scope))
+                Some(view::organization(&self.planes, scope))
             }
             _ => None,
         }
+    }
+
+    /// What a user is shown of the core plane.
+    async fn own_view(&self, name: &str) -> UserView {
+        UserView { name: name.into(), iam: self.planes.people().iam().await.clone() }
+    }
+
+    /// What decides at a target.
+    async fn access(&self, target: &Target) -> Result<Access> {
+        match target {
+            Target::Local(plane) => self.planes.access(plane).await,
+            Target::Dedicated(pair) => self.planes.access(&pair.plane).await,
+            Target::Organization(scope) => self.planes.access_of(scope).await,
+            Target::User(_) | Target::AllPlanes => self.planes.access(&PlaneId::core()).await,
+        }
+    }
+
+    /// What the server itself allows at a target.
+    async fn own_rules(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
+        if let Target::User(name) = target
+            && *name == attributes.user.name
+            && organization::is_users_own(attributes)
+        {
+            return Ok(Decision::allow("it is the user's own view"));
+        }
+        let decision = self.access(target).await?.authorize(attributes);
+        match target {
+            Target::Organization(scope) if !decision.allowed && !attributes.is_resource() => {
+                let scope = Scope::Organization(scope.name.clone());
+                let known = self.planes.people().iam().await.read().is_known(&scope, attributes.user);
+                let document = known && attributes.verb == "get";
+                Ok(if document { Decision::allow("the user is known to the organization") } else { decision })
+            }
+            _ => Ok(decision),
+        }
+    }
+
+    /// Where a webhook is told that it is asked.
+    fn place(&self, target: &Target) -> PlaceKeys {
+        let owner = self.owner(target);
+        let core = PlaneId::core();
+        let plane = match target {
+            Target::Local(plane) => plane,
+            Target::Dedicated(pair) => &pair.plane,
+            Target::Organization(_) | Target::User(_) | Target::AllPlanes => &core,
+        };
+        place(plane, owner.project, owner.organization)
+    }
+
+    /// In the view of a suspended organization its own objects are read, and the suspension is lifted: 403 for all else.
+    async fn check_organization(&self, scope: &OrganizationScope, asked: &Attributes<'_>) -> Result<()> {
+        let own = asked.group == organization::GROUP
+            || asked.group == organization::IAM
+            || asked.namespace == &*scope.namespace;
+        let itself = asked.group == organization::GROUP && asked.resource == "organizations";
+        if !asked.is_resource() || own && is_read(asked.verb) || itself {
+            return Ok(());
+        }
+        self.planes.organization_suspended(&scope.name).await.map_or(Ok(()), Err)
     }
 
     async fn issue_token(&self, op: &Operation, request: &Value, options: &WriteOptions) -> Result<Written> {
@@ -174,9 +267,18 @@ impl Backend for LocalBackend {
         peer: Option<&Peer>,
         headers: &RequestHeaders<'_>,
     ) -> Result<Option<User>> {
+        if peer.is_none()
+            && let Some(token) = headers.get("authorization").and_then(people::of_key)
+        {
+            return people::authenticate_key(&self.planes, token).await.map(Some);
+        }
         let owner = target.map(|target| self.owner(target)).unwrap_or_default();
         let place = Place { plane, organization: owner.organization.as_deref() };
-        self.authentication.authenticate(place, peer, headers).await
+        let user = self.authentication.authenticate(place, peer, headers).await?;
+        if let Some(user) = &user {
+            people::check_active(&self.planes, user).await?;
+        }
+        Ok(user)
     }
 
     fn allows_anonymous(&self, path: &str) -> bool {
@@ -196,47 +298,119 @@ impl Backend for LocalBackend {
 
     async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
         if attributes.user.is_in(MASTERS) {
-            return Ok(allow(""));
+            return Ok(Decision::allow(""));
         }
         if attributes.user.from_host {
             return match &self.host {
-                Some(host) => host.review(attributes).await,
+                Some(host) => Box::pin(host.review(attributes)).await,
                 None => Ok(Decision::default()),
             };
         }
-        match target {
-            Target::Local(plane) => Ok(self.planes.policy(plane).await?.authorize(attributes)),
-            Target::Dedicated(pair) => Ok(self.planes.policy(&pair.plane).await?.authorize(attributes)),
-            Target::Organization(scope) => {
-                let roles = self.planes.roles(scope, &attributes.user.name).await?;
-                let decision = organization::decide(&roles, attributes);
-                if decision.allowed {
-                    return Ok(decision);
+        if people::check_active(&self.planes, attributes.user).await.is_err() {
+            return Ok(Decision::refuse("the user is deactivated"));
+        }
+        if let Target::Organization(scope) = target {
+            self.check_organization(scope, attributes).await?;
+        }
+        let own = self.own_rules(target, attributes);
+        self.authorization.decide(attributes, &self.place(target), own).await
+    }
+
+    async fn authorize_request(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
+        let decision = self.authorize(target, attributes).await?;
+        // To a pair the core server says what the platform allows.
+        Ok(match attributes.user.extra.get(GRANTED).filter(|_| !self.planes.has_core()) {
+            Some(reason) if !decision.allowed && !decision.denied => Decision::allow(reason.concat()),
+            _ => decision,
+        })
+    }
+
+    async fn explain(&self, target: &Target, attributes: &Attributes<'_>) -> Result<String> {
+        Ok(self.access(target).await?.explain(attributes))
+    }
+
+    async fn admit(&self, target: &Target, user: &User) -> Result<()> {
+        let plane = match target {
+            Target::Local(plane) => plane,
+            Target::Dedicated(pair) => &pair.plane,
+            Target::Organization(_) | Target::User(_) | Target::AllPlanes => return Ok(()),
+        };
+        if plane.is_core() || people::is_platforms(user) {
+            return Ok(());
+        }
+        self.planes.suspended(plane).await.map_or(Ok(()), Err)
+    }
+
+    fn asks_others(&self) -> bool {
+        !self.authorization.is_plain()
+    }
+
+    async fn told_of(
+        &self,
+        target: &Target,
+        attributes: &Attributes<'_>,
+        user: Arc<User>,
+    ) -> Result<Arc<User>> {
+        let mut told = User { extra: user.extra.clone(), ..(*user).clone() };
+        told.extra.remove(GRANTED);
+        if !user.is_in(MASTERS) {
+            let access = self.access(target).await?;
+            if !self.authorization.is_plain() {
+                let decision = self.authorize(target, attributes).await?;
+                if decision.denied {
+                    return Err(forbidden(attributes, &decision.reason));
                 }
-                Ok(self.planes.policy(&PlaneId::core()).await?.authorize(attributes))
+                if !decision.allowed {
+                    // The pair says so, in its words.
+                    return Ok(Arc::new(told));
+                }
+                told.extra.insert(GRANTED.to_owned(), vec![decision.reason]);
             }
-            Target::User(name) if *name == attributes.user.name && is_read(attributes.verb) => {
-                Ok(allow("it is the user's own view"))
-            }
-            Target::User(_) | Target::AllPlanes => {
-                Ok(self.planes.policy(&PlaneId::core()).await?.authorize(attributes))
+            // Who may do all is told of as that, so that the pair lets them grant what they have.
+            let all = Attributes { verb: "*", ..Attributes::resource(&user, "*", "*", "*") };
+            if access.granted(&all).is_some() {
+                told.groups.push(MASTERS.to_owned());
+            } else if let Some(reason) = access.granted(attributes) {
+                told.extra.insert(GRANTED.to_owned(), vec![reason]);
             }
         }
+        Ok(Arc::new(told))
+    }
+
+    fn revoked(
+        &self,
+        target: &Target,
+        user: &Arc<User>,
+        attributes: &Attributes<'_>,
+    ) -> BoxFuture<'static, ()> {
+        // A webhook may have allowed it, a pair may have judged by impersonation, and another cluster judges its own users.
+        let others = user.from_host
+            || matches!(target, Target::Dedicated(_))
+            || !self.authorization.is_plain()
+            || user.extra.contains_key(GRANTED);
+        let configured = people::Configured {
+            authentication: self.authentication.changes(),
+            authorization: self.authorization.changes(),
+        };
+        people::revoked(&self.planes, target, user, attributes, (others, configured))
     }
 
     async fn rules_for(&self, target: &Target, user: &User, namespace: &str) -> Result<Value> {
-        let plane = match target {
-            Target::Local(plane) => plane.clone(),
-            Target::Dedicated(pair) => pair.plane.clone(),
-            _ => PlaneId::core(),
-        };
-        review::rules(&*self.planes.policy(&plane).await?, user, &json!({"namespace": namespace}))
+        let mut status = self.access(target).await?.rules(user, &json!({"namespace": namespace}))?;
+        if !self.authorization.is_plain() {
+            // What webhooks say depends on the request.
+            status["incomplete"] = true.into();
+            status["evaluationError"] = "webhook authorizer does not support user rule resolution".into();
+        }
+        Ok(status)
     }
 
     async fn get(&self, target: &Target, op: Operation, resource_version: &str) -> Result<Object> {
         let op = self.local(target, op, "get")?;
-        if let Target::Organization(scope) = target {
-            organization::check_object(&self.registry, &op, scope).await?;
+        match target {
+            Target::Organization(scope) => organization::check_object(&self.registry, &op, scope).await?,
+            Target::User(name) => self.own_view(name).await.check_object(&self.registry, &op).await?,
+            _ => {}
         }
         self.registry.get(&op, resource_version).await
     }
@@ -247,7 +421,7 @@ impl Backend for LocalBackend {
         }
         match target {
             Target::Organization(scope) => organization::list(&self.registry, op, scope, &options).await,
-            Target::User(name) => organization::list_of_user(&self.registry, op, name, &options).await,
+            Target::User(name) => self.own_view(name).await.list(&self.registry, op, &options).await,
             _ => self.registry.list(&self.local(target, op, "list")?, &options).await,
         }
     }
@@ -263,6 +437,7 @@ impl Backend for LocalBackend {
         }
         match target {
             Target::Organization(scope) => organization::watch(&self.registry, op, scope, &options).await,
+            Target::User(name) => self.own_view(name).await.watch(&self.registry, op, &options).await,
             _ => Ok(self.registry.watch(&self.local(target, op, "watch")?, &options).await?.boxed()),
         }
     }
@@ -271,13 +446,17 @@ impl Backend for LocalBackend {
         &self,
         target: &Target,
         op: Operation,
-        body: Body,
+        mut body: Body,
         options: WriteOptions,
     ) -> Result<Written> {
         let op = self.local(target, op, "create")?;
         self.planes.check_create(&op.plane)?;
         if let Target::Organization(scope) = target {
             organization::check_write(&op, scope, &body.value)?;
+        }
+        if people::is_key(&op) {
+            let token = people::prepare_key(&op, &mut body.value)?;
+            return Ok(people::reveal(self.registry.create(&op, &body, &options).await?, token));
         }
         let written = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
             ("serviceaccounts", Some("token")) => self.issue_token(&op, &body.value, &options).await,
@@ -314,6 +493,13 @@ impl Backend for LocalBackend {
         if matches!(patch, Patch::Apply(_)) && op.subresource.is_none() {
             self.planes.check_create(&op.plane)?;
         }
+        if people::is_key(&op) && matches!(patch, Patch::Apply(_)) {
+            return Err(read_only(&op, "apply"));
+        }
+        if let Target::User(name) = target {
+            organization::check_answer(&op, &patch)?;
+            self.own_view(name).await.check_object(&self.registry, &op).await?;
+        }
         if let Target::Organization(scope) = target {
             match organization::check_object(&self.registry, &op, scope).await {
                 Err(status) if status.is_not_found() => {
@@ -330,8 +516,10 @@ impl Backend for LocalBackend {
 
     async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions) -> Result<Written> {
         let op = self.local(target, op, "delete")?;
-        if let Target::Organization(scope) = target {
-            organization::check_object(&self.registry, &op, scope).await?;
+        match target {
+            Target::Organization(scope) => organization::check_object(&self.registry, &op, scope).await?,
+            Target::User(name) => self.own_view(name).await.check_object(&self.registry, &op).await?,
+            _ => {}
         }
         self.registry.delete(&op, &options).await
     }
@@ -357,7 +545,6 @@ impl Backend for LocalBackend {
 
     async fn delete_plane(&self, plane: &PlaneId) -> Result<Value> {
         self.planes.delete(plane).await?;
-        self.registry.forget_usage(plane).await?;
         self.release_claims(plane).await?;
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": plane.as_str(), "kind": "planes"}}))
@@ -434,10 +621,23 @@ impl Backend for LocalBackend {
     ) -> Result<Vec<Arc<Aggregated>>> {
         let Target::Organization(scope) = target else { return Ok(Vec::new()) };
         let projects = self.planes.directory().of_organization(&scope.name);
-        // What a dedicated pair serves is its own.
-        let shared = projects.iter().filter(|info| !info.dedicated);
-        let found = shared.map(|info| self.server_of(&info.plane, group, version));
+        let found = projects.iter().map(|info| self.server_of(&info.plane, group, version));
         found.filter_map(|server| server.map(|server| server.map(Arc::new)).transpose()).collect()
+    }
+
+    fn aggregated_changes(&self, target: &Target) -> BoxStream<'static, ()> {
+        let Target::Organization(scope) = target else { return stream::pending().boxed() };
+        let own = self.planes.directory().changes_of(&scope.name);
+        let seen = (own.subscribe(), self.planes.people().changes(), own);
+        let changes = stream::unfold(seen, |(mut below, mut above, own)| async move {
+            // The senders live as long as this.
+            tokio::select! {
+                _ = below.changed() => {}
+                _ = above.changed() => {}
+            }
+            Some(((), (below, above, own)))
+        });
+        changes.boxed()
     }
 
     async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
@@ -457,6 +657,10 @@ impl Backend for LocalBackend {
         let Some(limits) = self.registry.limits(plane) else { return Ok(Vec::new()) };
         let usage = self.registry.usage(plane).await?;
         Ok(limits.rows(&usage).into())
+    }
+
+    fn objects(&self) -> Vec<(String, String, u64)> {
+        self.registry.cache().totals()
     }
 
     fn project_of(&self, plane: &PlaneId) -> Option<Arc<str>> {
@@ -530,9 +734,4 @@ fn trail_error(error: TrailError) -> Status {
 /// Whether a verb only reads.
 pub(crate) fn is_read(verb: &str) -> bool {
     matches!(verb, "get" | "list" | "watch")
-}
-
-/// Allowed, because.
-pub(crate) fn allow(reason: impl Into<String>) -> Decision {
-    Decision { allowed: true, reason: reason.into() }
 }

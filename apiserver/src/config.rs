@@ -4,6 +4,7 @@ use crate::{
     aggregation::{AggregatorIdentity, Certificates, Conditions},
     audit::AuditConfig,
     authentication::{Authentication, AuthenticationConfig},
+    authorization::Authorization,
     backend::{LocalBackend, Policies},
     credentials::WebhookCredentials,
     host::Host,
@@ -22,7 +23,7 @@ use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Authorities as Published, Layers, Planes};
 use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{
-    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, Origins, Server,
+    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Server,
 };
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::{Embedded, Retention};
@@ -105,10 +106,14 @@ pub struct Config {
     pub history: Option<Retention>,
     /// Who is believed besides those whom the authorities and the key vouch for.
     pub authentication: AuthenticationConfig,
+    /// Who is asked what they may do, and in which order: an `AuthorizationConfiguration`. Without one it is the server itself.
+    pub authorization: Option<PathBuf>,
     /// What is recorded of requests, and where.
     pub audit: AuditConfig,
     /// What browsers and clients without certificates may do.
     pub transport: Transport,
+    /// What others in the process count, at the end of `/metrics`.
+    pub more_metrics: Option<MoreMetrics>,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
     pub replace_authorities: bool,
 }
@@ -199,24 +204,32 @@ fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
 }
 
 impl Config {
+    /// Who issues the tokens of service accounts.
+    fn issuer(&self) -> Result<Arc<TokenIssuer>> {
+        let keys = KeySet::from_bundle(&self.service_account_key)?;
+        let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
+        Ok(Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys)))
+    }
+
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
-    pub async fn build(self) -> Result<ApiServer> {
-        if self.plane.is_core()
-            && let Some(history) = self.history
-        {
+    pub async fn build(mut self) -> Result<ApiServer> {
+        let stored = crate::measured::measure(&mut self.store);
+        let is_core = self.plane.is_core();
+        if is_core && let Some(history) = self.history {
             crate::shared::agree(&*self.store, &self.shared(), self.replace_authorities).await?;
             tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store), history));
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-        let is_core = self.plane.is_core();
         let authorities =
             Published { serving: &self.serving_ca, front_proxy: self.front_proxy_ca.as_deref() };
-        let layers = Layers::install(self.store.clone(), self.plane.clone(), &authorities, &now).await?;
-        let layers = Arc::new(layers);
+        let layers =
+            Arc::new(Layers::install(self.store.clone(), self.plane.clone(), &authorities, &now).await?);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
         let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
-        let policies = Arc::new(Policies(planes.clone()));
+        let following = CancellationToken::new();
+        let authorization = Authorization::start(self.authorization.as_deref(), &following)?;
+        let policies = Arc::new(Policies { planes: planes.clone(), authorization: authorization.clone() });
         let services = Arc::new(CachedServices(cache.clone()));
         let outbound =
             Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()));
@@ -228,14 +241,11 @@ impl Config {
             cache.clone(),
             outbound.clone(),
             Arc::new(Certificates::new(self.aggregator.clone())),
-            Arc::new(Conditions(registry.clone())),
+            Arc::new(Conditions { registry: registry.clone(), directory: planes.directory().clone() }),
         );
         planes.aggregate(aggregator.clone());
-        let keys = KeySet::from_bundle(&self.service_account_key)?;
-        let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
-        let tokens = Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys));
+        let tokens = self.issuer()?;
         let host = self.host.as_deref().map(Host::open).transpose()?;
-        let following = CancellationToken::new();
         let authentication = Authentication::start(
             &self.authentication,
             tokens.clone(),
@@ -244,13 +254,14 @@ impl Config {
             services,
             &following,
         )?;
-        let mut metrics = crate::metrics::registry(&cache);
+        let mut metrics = crate::metrics::registry(&cache, &stored, registry.admission_metrics());
         let trail = (is_core && self.audit.trail).then(|| Trail::new(self.store.clone()));
         let auditor = self.audit.build(trail.as_ref(), &mut metrics, &following)?;
         let backend = LocalBackend {
             trail,
             host: host.clone(),
             authentication,
+            authorization,
             flows: Default::default(),
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
@@ -327,6 +338,7 @@ impl Config {
             version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
             limits: self.limits.clone(),
             registry,
+            more_metrics: self.more_metrics.clone(),
             audit,
             origins: self.transport.origins.clone(),
             strict_transport: self.transport.strict_transport.clone(),

@@ -7,15 +7,23 @@
 //! shown to both, since who sees it can do nothing with it.
 
 use anyhow::{Context, Result, bail, ensure};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_apiserver_admission::chain::{MUTATING_WEBHOOK, VALIDATING_WEBHOOK};
 use freehold_apiserver_outbound::Identity;
 use freehold_apiserver_registry::At;
 use freehold_client::Kubeconfig;
 use freehold_machinery::Value;
 use http::HeaderValue;
-use std::{collections::HashMap, path::Path, sync::Arc};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    sync::Arc,
+};
 
 const GROUP: &str = "apiserver.config.k8s.io/";
+/// Where a configuration has the kubeconfig itself and not the name of its file: what pairs are told.
+const INLINE: &str = "kubeConfig";
 
 /// What is shown to one webhook.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +75,10 @@ impl WebhookCredentials {
                 _ => continue,
             };
             check_kind(&own, "WebhookAdmissionConfiguration")?;
+            if let inline @ Value::Object(_) = &own[INLINE] {
+                plugins.insert(name.to_owned(), Users::read(&inline.to_string(), None)?);
+                continue;
+            }
             let Some(file) = own["kubeConfigFile"].as_str().filter(|file| !file.is_empty()) else { continue };
             if !Path::new(file).is_absolute() {
                 bail!("kubeConfigFile: Invalid value: {file:?}: must be an absolute file path");
@@ -75,6 +87,22 @@ impl WebhookCredentials {
             ensure!(plugins.insert(name.to_owned(), users).is_none(), "plugin {name:?} is configured twice");
         }
         Ok(Self { plugins })
+    }
+
+    /// The same as one `AdmissionConfiguration` that names no other files, for a server that has none of them; `None` where
+    /// it says nothing.
+    pub fn document(&self) -> Option<String> {
+        let plugins: BTreeMap<&String, Value> =
+            self.plugins.iter().map(|(name, users)| (name, users.kubeconfig())).collect();
+        let plugin = |(name, kubeconfig): (&&String, &Value)| {
+            let own = json!({"apiVersion": format!("{GROUP}v1"), "kind": "WebhookAdmissionConfiguration",
+                INLINE: kubeconfig});
+            json!({"name": name, "configuration": own})
+        };
+        let plugins: Vec<Value> = plugins.iter().map(plugin).collect();
+        let whole = json!({"apiVersion": format!("{GROUP}v1"), "kind": "AdmissionConfiguration",
+            "plugins": plugins});
+        (!self.plugins.is_empty()).then(|| whole.to_string())
     }
 
     /// What is shown to a webhook that a plugin asks.
@@ -94,11 +122,36 @@ impl WebhookCredentials {
 
 impl Users {
     fn open(file: &Path) -> Result<Self> {
-        let kubeconfig = Kubeconfig::parse(&std::fs::read_to_string(file)?)?;
-        let users = kubeconfig.users(file.parent())?.into_iter();
+        Self::read(&std::fs::read_to_string(file)?, file.parent())
+    }
+
+    fn read(text: &str, base: Option<&Path>) -> Result<Self> {
+        let kubeconfig = Kubeconfig::parse(text)?;
+        let users = kubeconfig.users(base)?.into_iter();
         let named = users.map(|(name, identity)| Ok((name, credential(identity)?)));
         let current = kubeconfig.current_user().map(str::to_owned);
         Ok(Self { named: named.collect::<Result<_>>()?, current })
+    }
+
+    /// A kubeconfig with all of them in it.
+    fn kubeconfig(&self) -> Value {
+        let named: BTreeMap<&String, &Credential> = self.named.iter().collect();
+        let user = |(name, credential): (&&String, &&Credential)| {
+            let mut user = json!({});
+            if let Some(identity) = &credential.identity {
+                user["client-certificate-data"] = STANDARD.encode(&identity.chain).into();
+                user["client-key-data"] = STANDARD.encode(&identity.key).into();
+            }
+            let token = credential.authorization.as_ref().and_then(|value| value.to_str().ok());
+            if let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) {
+                user["token"] = token.into();
+            }
+            json!({"name": name, "user": user})
+        };
+        let users: Vec<Value> = named.iter().map(user).collect();
+        let current = self.current.as_deref().unwrap_or_default();
+        json!({"apiVersion": "v1", "kind": "Config", "users": users, "current-context": current,
+            "contexts": [{"name": current, "context": {"cluster": "", "user": current}}]})
     }
 
     /// By `host:port`, then by `*.` and what stands behind a dot of that; both without the port where it is 443; then
@@ -152,7 +205,6 @@ fn check_kind(value: &Value, kind: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn users(names: &[&str], current: Option<&str>) -> Users {
         let token = |name: &&str| {
@@ -179,6 +231,29 @@ mod tests {
             let found = users(names, Some("me")).of_host(host, port).authorization;
             assert_eq!(found.as_ref().and_then(|value| value.to_str().ok()), wanted, "{host}:{port}");
         }
+    }
+
+    #[test]
+    fn what_a_pair_is_told_says_the_same_without_files() {
+        let mut all = users(&["Bearer t", "*"], Some("Bearer t"));
+        all.named.insert(
+            "a.example".into(),
+            Credential {
+                identity: Some(Arc::new(Identity { chain: b"chain".to_vec(), key: b"key".to_vec() })),
+                authorization: None,
+            },
+        );
+        let told = WebhookCredentials { plugins: HashMap::from([(MUTATING_WEBHOOK.to_owned(), all)]) };
+        let document = told.document().expect("something to tell");
+        let read = WebhookCredentials::of(&serde_json::from_str(&document).unwrap(), None).unwrap();
+        let of = |credentials: &WebhookCredentials, host: &str| {
+            let at = At::Url { authority: host.into(), host: host.into(), port: 443 };
+            let found = credentials.of_webhook(Some(MUTATING_WEBHOOK), &at);
+            (found.identity.map(|own| (own.chain.clone(), own.key.clone())), found.authorization)
+        };
+        assert_eq!(of(&read, "a.example"), of(&told, "a.example"));
+        assert_eq!(read.document(), told.document());
+        assert_eq!(WebhookCredentials::default().document(), None);
     }
 
     #[test]

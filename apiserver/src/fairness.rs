@@ -28,11 +28,7 @@ pub(crate) struct KnownFlows {
 
 impl KnownFlows {
     async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<Flows>> {
-        let stack = cache.stack(plane).await?;
-        let mut at = [0; 2];
-        for (at, resource) in at.iter_mut().zip(RESOURCES) {
-            *at = cache.changed(plane, GROUP, resource).await?;
-        }
+        let (at, stack) = cache.changes(plane, GROUP, RESOURCES).await?;
         let untouched = at.iter().all(|at| *at == stack.revision());
         let known = match untouched {
             true => self.shared.lock().get(&stack.content()).cloned(),
@@ -43,13 +39,7 @@ impl KnownFlows {
         if let Some(flows) = known {
             return Ok(flows);
         }
-        let mut objects: [Vec<Value>; 2] = Default::default();
-        for (objects, resource) in objects.iter_mut().zip(RESOURCES) {
-            let request = ListRequest { plane, group: GROUP, resource, namespace: None };
-            *objects = cache.list(request).await?.objects.iter().map(|entry| entry.value()).collect();
-        }
-        let [schemas, levels] = &objects;
-        let flows = Arc::new(Flows::of(schemas, levels));
+        let flows = Arc::new(Box::pin(read(cache, plane)).await?);
         if untouched {
             let mut shared = self.shared.lock();
             if shared.len() >= MOST {
@@ -65,6 +55,17 @@ impl KnownFlows {
         }
         Ok(flows)
     }
+}
+
+/// Compiles what a plane has.
+async fn read(cache: &Cache, plane: &PlaneId) -> Result<Flows> {
+    let mut objects: [Vec<Value>; 2] = Default::default();
+    for (objects, resource) in objects.iter_mut().zip(RESOURCES) {
+        let request = ListRequest { plane, group: GROUP, resource, namespace: None };
+        *objects = cache.list(request).await?.objects.iter().map(|entry| entry.value()).collect();
+    }
+    let [schemas, levels] = &objects;
+    Ok(Flows::of(schemas, levels))
 }
 
 impl LocalBackend {

@@ -86,7 +86,8 @@ impl Host {
         })?;
         let status = &answer["status"];
         let reason = status["reason"].as_str().unwrap_or_default().to_owned();
-        let decision = Decision { allowed: status["allowed"] == true && status["denied"] != true, reason };
+        let denied = status["denied"] == true;
+        let decision = Decision { allowed: status["allowed"] == true && !denied, denied, reason };
         let mut answers = self.answers.lock();
         if answers.len() >= MAX_ANSWERS {
             answers.retain(|_, (at, _)| at.elapsed() < COUNTS);

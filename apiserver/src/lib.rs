@@ -3,9 +3,14 @@
 //! [`Config::build`] gives an [`ApiServer`] that listens already; [`ApiServer::run`] serves until it is told to stop.
 //! A core server and the apiserver of a dedicated pair are the same thing with another root plane and another store.
 
+// Futures are boxed where they are made for the backend's trait, and copied for it: what one request in a thousand waits
+// for, such as a webhook, must not make all of them large.
+#![warn(clippy::large_futures)]
+
 mod aggregation;
 mod audit;
 mod authentication;
+mod authorization;
 mod backend;
 pub mod backup;
 mod compaction;
@@ -15,8 +20,10 @@ mod etcd;
 mod fairness;
 mod host;
 mod lookup;
+mod measured;
 mod metrics;
 mod organization;
+mod people;
 mod reload;
 mod services;
 mod shared;
@@ -32,10 +39,12 @@ pub use backend::LocalBackend;
 pub use config::{ApiServer, Config, StoreConfig, Transport, open_store, plane_keys, seal};
 pub use credentials::WebhookCredentials;
 pub use freehold_apiserver_admission::Switches;
-pub use freehold_apiserver_audit::{Batch as AuditBatch, Mode as AuditMode, Rotation as AuditRotation};
+pub use freehold_apiserver_audit::{
+    Batch as AuditBatch, Mode as AuditMode, Rotation as AuditRotation, Truncate as AuditTruncate,
+};
 pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_outbound::Networks;
-pub use freehold_apiserver_server::{Limits, Origins};
+pub use freehold_apiserver_server::{Limits, MoreMetrics, Origins};
 pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_embedded::Retention;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;

@@ -1,6 +1,8 @@
 //! What the cache tells of itself at `/metrics`.
 
+use crate::measured::StoreMetrics;
 use freehold_apiserver_cache::Cache;
+use freehold_apiserver_registry::AdmissionMetrics;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -51,8 +53,10 @@ impl Collector for Planes {
 }
 
 /// The metrics of what lies behind the edge.
-pub(crate) fn registry(cache: &Arc<Cache>) -> Registry {
+pub(crate) fn registry(cache: &Arc<Cache>, stored: &StoreMetrics, admission: &AdmissionMetrics) -> Registry {
     let mut registry = Registry::default();
+    stored.register(&mut registry);
+    admission.register(&mut registry);
     registry.register_collector(Box::new(Planes(Arc::downgrade(cache))));
     registry
 }

@@ -1,47 +1,31 @@
 //! The organization's view of the core plane: its own objects and nobody else's, for every verb.
 
-use crate::backend::{allow, is_read};
-use freehold_apiserver_authz::{Attributes, Decision};
+use crate::backend::is_read;
+use freehold_apiserver_authz::{
+    Attributes,
+    iam::{Iam, RESOURCES_GROUP},
+};
 use freehold_apiserver_planes::OrganizationScope;
 use freehold_apiserver_registry::{
-    DeleteOptions, List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions,
+    DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, WatchEvent, WatchOptions,
 };
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
-use futures_util::{StreamExt, future::ready, stream::BoxStream};
+use futures_util::{Stream, StreamExt, future::ready, stream::BoxStream};
+use parking_lot::RwLock;
+use serde_json::json;
 use std::sync::Arc;
 
-const GROUP: &str = "resourcemanager.freehold.dev";
-/// What an organization is allowed: it reads that and does not write it.
-const QUOTA: &str = "quota.freehold.dev";
+/// The API group of organizations, projects and memberships.
+pub(crate) const GROUP: &str = RESOURCES_GROUP;
+/// That of people, roles and bindings.
+pub(crate) const IAM: &str = freehold_apiserver_authz::iam::GROUP;
+/// That of what an organization is allowed.
+const QUOTA: &str = freehold_apiserver_authz::iam::QUOTA_GROUP;
 
 /// Whether an operation is about objects of the core plane: those that say who owns what, and whatever is in the
 /// organization's own namespace. Everything else is asked over all of its projects.
 pub(crate) fn is_core(op: &Operation, scope: &OrganizationScope) -> bool {
-    op.ty.group == GROUP || op.ty.group == QUOTA || op.namespace.as_deref() == Some(&*scope.namespace)
-}
-
-/// What owners alone may change: who is somebody in the organization.
-const OWNERS_ALONE: [&str; 2] = ["organizationmemberships", "identityproviders"];
-
-/// What a member may do. Owners do everything, editors all but memberships, viewers read; what was done in the organization is
-/// for owners to read. Nobody is somebody else by a role: that could be who the platform trusts.
-pub(crate) fn decide(roles: &[String], asked: &Attributes<'_>) -> Decision {
-    let may = |role: &str| match role {
-        _ if asked.verb.starts_with("impersonate") => false,
-        "owner" | "editor" if asked.group == QUOTA => is_read(asked.verb),
-        "owner" => true,
-        _ if asked.group == "audit.k8s.io" => false,
-        "editor" => is_read(asked.verb) || !OWNERS_ALONE.contains(&asked.resource),
-        "viewer" => is_read(asked.verb) && asked.resource != "secrets",
-        _ => false,
-    };
-    match roles.iter().find(|role| may(role)) {
-        Some(role) => allow(format!("the user is {role} of the organization")),
-        None if !asked.is_resource() && !roles.is_empty() && asked.verb == "get" => {
-            allow("the user is a member of the organization")
-        }
-        None => Decision::default(),
-    }
+    matches!(op.ty.group.as_str(), GROUP | IAM | QUOTA) || op.namespace.as_deref() == Some(&*scope.namespace)
 }
 
 /// Whether an object of the core plane belongs to the organization.
@@ -150,47 +134,126 @@ pub(crate) async fn watch(
     let op = confine(op, scope)?;
     let scope = scope.clone();
     let events = registry.watch(&op, options).await?;
+    Ok(only(events, move |object| belongs(&op, &scope, object)))
+}
+
+/// What a user may do in their own view: read, answer invitations, leave organizations.
+pub(crate) fn is_users_own(asked: &Attributes<'_>) -> bool {
+    let write = match (asked.group, asked.resource, asked.subresource) {
+        (IAM, "userinvitations", "") => asked.verb == "patch",
+        (GROUP, "organizationmemberships", "") => asked.verb == "delete",
+        _ => false,
+    };
+    write || is_read(asked.verb)
+}
+
+/// The same of an operation.
+pub(crate) fn is_users_to(op: &Operation, verb: &str) -> bool {
+    op.subresource.is_none()
+        && matches!(
+            (op.ty.group.as_str(), op.ty.plural.as_str(), verb),
+            (IAM, "userinvitations", "patch") | (GROUP, "organizationmemberships", "delete")
+        )
+}
+
+/// 403 for a patch that is more than the answer to an invitation.
+pub(crate) fn check_answer(op: &Operation, patch: &Patch) -> Result<()> {
+    let answers = match patch {
+        Patch::Merge(body) => body.value == json!({"spec": {"state": body.value["spec"]["state"]}}),
+        _ => false,
+    };
+    if answers {
+        return Ok(());
+    }
+    let why = "an answer is a merge patch of spec.state and of nothing else";
+    Err(Status::forbidden(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default(), why))
+}
+
+/// A user's view of the core plane: what they are a member of, and what they are invited to.
+#[derive(Clone)]
+pub(crate) struct UserView {
+    pub(crate) name: Arc<str>,
+    pub(crate) iam: Arc<RwLock<Iam>>,
+}
+
+impl UserView {
+    fn is_mine(&self, op: &Operation, object: &Value) -> bool {
+        let spec = &object["spec"];
+        let me = spec["userRef"]["name"] == *self.name;
+        match (op.ty.group.as_str(), op.ty.plural.as_str()) {
+            (GROUP, "organizationmemberships") | (IAM, "groupmemberships") => me,
+            (GROUP, "organizations") => self.iam.read().is_member(meta::name(object), &self.name),
+            (GROUP, "projects") => {
+                let owner = spec["ownerRef"]["name"].as_str().unwrap_or_default();
+                self.iam.read().is_member(owner, &self.name)
+            }
+            (IAM, "userinvitations") => {
+                let email = spec["email"].as_str().filter(|email| !email.is_empty());
+                me || email.is_some_and(|email| self.iam.read().email(&self.name) == Some(email))
+            }
+            (IAM, "users") => {
+                let username = spec["username"].as_str().filter(|name| !name.is_empty());
+                username.unwrap_or(meta::name(object)) == &*self.name
+            }
+            _ => false,
+        }
+    }
+
+    fn core(mut op: Operation) -> Result<Operation> {
+        let served = matches!(op.ty.group.as_str(), GROUP | IAM);
+        op.plane = PlaneId::core();
+        if served { Ok(op) } else { Err(Status::no_such_resource()) }
+    }
+
+    /// 404 for an object that is not there, or another's.
+    pub(crate) async fn check_object(&self, registry: &Registry, op: &Operation) -> Result<()> {
+        let mut whole = Self::core(op.clone())?;
+        whole.subresource = None;
+        let object = registry.get(&whole, "").await?.value();
+        if self.is_mine(op, &object) {
+            return Ok(());
+        }
+        Err(Status::not_found(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default()))
+    }
+
+    /// Lists the user's own.
+    pub(crate) async fn list(
+        &self,
+        registry: &Registry,
+        op: Operation,
+        options: &ListOptions,
+    ) -> Result<List> {
+        let op = Self::core(op)?;
+        let mut list = registry.list(&op, options).await?;
+        keep(&mut list, |object| self.is_mine(&op, object));
+        Ok(list)
+    }
+
+    /// Watches the user's own.
+    pub(crate) async fn watch(
+        &self,
+        registry: &Registry,
+        op: Operation,
+        options: &WatchOptions,
+    ) -> Result<BoxStream<'static, WatchEvent>> {
+        let op = Self::core(op)?;
+        let events = registry.watch(&op, options).await?;
+        let view = self.clone();
+        Ok(only(events, move |object| view.is_mine(&op, object)))
+    }
+}
+
+/// The events of objects that are wanted.
+fn only(
+    events: impl Stream<Item = WatchEvent> + Send + 'static,
+    wanted: impl Fn(&Value) -> bool + Send + 'static,
+) -> BoxStream<'static, WatchEvent> {
     let seen = move |event: &WatchEvent| {
         let object: Option<&Object> = match event {
             WatchEvent::Changed(changed) => Some(&changed.object),
             WatchEvent::Bookmark(..) | WatchEvent::Error(_) => None,
         };
-        ready(object.is_none_or(|object| belongs(&op, &scope, &object.value())))
+        ready(object.is_none_or(|object| wanted(&object.value())))
     };
-    Ok(events.filter(seen).boxed())
-}
-
-/// Lists what a user is a member of: memberships, their organizations, and the projects of those.
-pub(crate) async fn list_of_user(
-    registry: &Registry,
-    mut op: Operation,
-    user: &str,
-    options: &ListOptions,
-) -> Result<List> {
-    op.plane = PlaneId::core();
-    let mut of_memberships = op.clone();
-    let memberships =
-        op.types.by_resource(GROUP, "organizationmemberships").ok_or_else(Status::no_such_resource)?;
-    of_memberships.ty = Arc::clone(memberships);
-    (of_memberships.namespace, of_memberships.name) = (None, None);
-    let all = registry.list(&of_memberships, &ListOptions::default()).await?;
-    let mine = |object: &Value| object["spec"]["userRef"]["name"].as_str() == Some(user);
-    let organizations: Vec<Value> = all
-        .items
-        .iter()
-        .map(Object::value)
-        .filter(|object| mine(object))
-        .map(|object| object["spec"]["organizationRef"]["name"].clone())
-        .collect();
-    let mut list = registry.list(&op, options).await?;
-    match op.ty.plural.as_str() {
-        _ if op.ty.group != GROUP => return Err(Status::no_such_resource()),
-        "organizationmemberships" => keep(&mut list, mine),
-        "organizations" => {
-            keep(&mut list, |object| organizations.iter().any(|name| *name == meta::name(object)))
-        }
-        "projects" => keep(&mut list, |object| organizations.contains(&object["spec"]["ownerRef"]["name"])),
-        _ => return Err(Status::no_such_resource()),
-    }
-    Ok(list)
+    events.filter(seen).boxed()
 }

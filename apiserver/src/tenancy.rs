@@ -24,4 +24,11 @@ impl Tenancy for Projects {
     async fn organization_of(&self, project: &str) -> Result<Option<Arc<str>>> {
         Ok(self.0.directory().by_name(project).await?.map(|info| info.organization.clone()))
     }
+
+    async fn projects_of(&self, organization: &str) -> Result<(usize, Option<Arc<str>>)> {
+        self.0.directory().current().await?;
+        let mut left = self.0.directory().of_organization(organization);
+        left.retain(|project| !project.deleting);
+        Ok((left.len(), left.first().map(|project| project.name.clone())))
+    }
 }

@@ -1,9 +1,10 @@
 //! How objects of several planes are shown together: each tells where it is from.
 
+use async_trait::async_trait;
 use freehold_api::keys;
-use freehold_apiserver_planes::{Directory, OrganizationScope};
-use freehold_apiserver_registry::{Across, Object, View};
-use freehold_machinery::{Map, Value, meta};
+use freehold_apiserver_planes::{Directory, OrganizationScope, Planes};
+use freehold_apiserver_registry::{Across, Object, OwnTypes, View};
+use freehold_machinery::{Map, PlaneId, ResourceType, Result, Value, meta};
 use std::sync::Arc;
 
 /// Adds annotations, without decoding where the bytes are at hand.
@@ -25,21 +26,41 @@ fn annotate(object: Object, annotations: &[(&str, &str)]) -> Object {
 
 /// Every plane that is served here: core, infra and shared projects. What a dedicated pair serves is its own.
 pub(crate) fn all_planes(directory: Arc<Directory>) -> Across {
-    let view = move |plane: &freehold_machinery::PlaneId, object| {
+    let view = move |plane: &PlaneId, object| {
         let dedicated = directory.by_plane(plane).is_some_and(|info| info.dedicated);
         (!dedicated).then(|| annotate(object, &[(keys::PLANE_ANNOTATION, plane.as_str())]))
     };
-    Across { planes: None, view: View::new("planes", view) }
+    Across { planes: None, view: View::new("planes", view), types: None }
 }
 
-/// The planes of an organization's projects.
-pub(crate) fn organization(directory: Arc<Directory>, scope: &OrganizationScope) -> Across {
+/// What each project serves.
+struct Own(Arc<Planes>);
+
+#[async_trait]
+impl OwnTypes for Own {
+    async fn own(&self, plane: &PlaneId, like: &ResourceType) -> Result<Option<Arc<ResourceType>>> {
+        Ok(self.0.types_of(plane).await?.find(&like.group, &like.version, &like.plural).cloned())
+    }
+
+    fn called(&self, plane: &PlaneId) -> String {
+        let project = self.0.directory().by_plane(plane);
+        project.map_or_else(|| format!("plane {plane}"), |info| format!("project {:?}", &*info.name))
+    }
+}
+
+/// The planes of an organization's projects. Those that are suspended show nothing.
+pub(crate) fn organization(all: &Arc<Planes>, scope: &OrganizationScope) -> Across {
+    let directory = all.directory().clone();
     let planes = directory.of_organization(&scope.name).iter().map(|info| info.plane.clone()).collect();
     let name = scope.name.clone();
-    let view = move |plane: &freehold_machinery::PlaneId, object| {
+    let view = move |plane: &PlaneId, object| {
         let info = directory.by_plane(plane).filter(|info| info.organization == name)?;
+        if info.suspended.is_some() {
+            return None;
+        }
         let annotations = [(keys::PLANE_ANNOTATION, plane.as_str()), (keys::PROJECT, &*info.name)];
         Some(annotate(object, &annotations))
     };
-    Across { planes: Some(planes), view: View::new(&format!("organization {}", scope.name), view) }
+    let view = View::new(&format!("organization {}", scope.name), view);
+    Across { planes: Some(planes), view, types: Some(Arc::new(Own(all.clone()))) }
 }

@@ -44,6 +44,9 @@ pub trait Statuses: Send + Sync + 'static {
         reason: &str,
         message: &str,
     ) -> Result<()>;
+
+    /// A server of a plane answers that did not, or does no longer.
+    fn changed(&self, plane: &PlaneId);
 }
 
 /// Gives the certificates that aggregated servers are shown.

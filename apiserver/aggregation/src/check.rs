@@ -32,6 +32,9 @@ impl Aggregator {
             }
         }
         self.changed(&server.plane);
+        if was_available != outcome.is_ok() {
+            self.statuses.changed(&server.plane);
+        }
         let (status, reason, message) = match &outcome {
             Ok(()) => ("True", "Passed", "all checks passed"),
             Err(why) => ("False", why.reason, why.message.as_str()),

@@ -77,7 +77,7 @@ impl Connector {
         for address in self.addresses().await? {
             let failed = |why: &dyn std::fmt::Display| io::Error::other(format!("dial tcp {address}: {why}"));
             if !self.networks.allows(address.ip()) {
-                let why = "connect: the address is in none of the networks that control planes of this server may reach";
+                let why = "connect: the address is in none of the networks that control planes of this server may reach (--outbound-networks)";
                 last = Some(failed(&why));
                 continue;
             }

@@ -3,7 +3,10 @@
 //! It is made from data at start and held once. The store keeps only which content was installed when, so that every
 //! server gives the same resource versions and times.
 
-use freehold_api::{core_crds, infra_crds, keys::aggregator_name};
+use freehold_api::{
+    core_crds, infra_crds,
+    keys::{SYSTEM_NAMESPACE, aggregator_name},
+};
 use freehold_apiserver_cache::{EXTENSION_AUTHENTICATION, Entry, Layer, LayerKind, PLANE, Stack, StackInfo};
 use freehold_apiserver_catalog::{ServedVersion, TypeSet};
 use freehold_apiserver_fairness::bootstrap;
@@ -61,7 +64,8 @@ impl Base {
         writer: bool,
         now: &str,
     ) -> Result<Self, InstallError> {
-        let sets = [core_crds(), infra_crds(), Vec::new()].map(|crds| with_base(authorities, crds));
+        let mut sets = [core_crds(), infra_crds(), Vec::new()].map(|crds| with_base(authorities, crds));
+        sets[0].extend(platform(authorities.serving));
         let mut hasher = DefaultHasher::new();
         for (group, resource, object) in sets.iter().flatten() {
             (group, resource, object.to_string()).hash(&mut hasher);
@@ -172,16 +176,9 @@ pub(crate) fn finish((group, resource, mut object): Placed, time: &str) -> Place
 fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<Placed> {
     let core = |resource: &str, object: Value| (String::new(), resource.to_owned(), object);
     let mut objects = Vec::new();
-    for namespace in NAMESPACES {
-        objects.push(core(
-            "namespaces",
-            json!({
-                "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": namespace, "labels": {"kubernetes.io/metadata.name": namespace}},
-                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
-            }),
-        ));
-        objects.extend(namespace_objects(namespace, authorities.serving));
+    for name in NAMESPACES {
+        objects.push(namespace(name));
+        objects.extend(namespace_objects(name, authorities.serving));
     }
     objects.push(core("services", kubernetes_service()));
     objects.push(("networking.k8s.io".into(), "servicecidrs".into(), service_range()));
@@ -199,6 +196,24 @@ fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<Placed> {
     objects.extend(
         crds.into_iter().map(|crd| ("apiextensions.k8s.io".into(), "customresourcedefinitions".into(), crd)),
     );
+    objects
+}
+
+fn namespace(name: &str) -> Placed {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+    });
+    (String::new(), "namespaces".to_owned(), object)
+}
+
+/// What the core plane has beside that: the roles that all organizations may use.
+fn platform(serving: &str) -> Vec<Placed> {
+    let role = |object| (freehold_apiserver_authz::iam::GROUP.to_owned(), "roles".to_owned(), object);
+    let mut objects = vec![namespace(SYSTEM_NAMESPACE)];
+    objects.extend(namespace_objects(SYSTEM_NAMESPACE, serving));
+    objects.extend(freehold_apiserver_authz::predefined_roles().into_iter().map(role));
     objects
 }
 

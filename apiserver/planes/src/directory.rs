@@ -1,6 +1,7 @@
 //! Which projects there are: what routing needs of each, kept current by the feed itself. The projects' objects need not
 //! be in memory for it.
 
+use crate::changes::Changes;
 use freehold_api::keys;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, Result};
@@ -34,6 +35,8 @@ pub struct ProjectInfo {
     pub class: Arc<str>,
     /// Whether it is to be a fork and is not one yet: nothing is served in it before.
     pub forking: bool,
+    /// Why nothing is served in it, where it is suspended.
+    pub suspended: Option<Arc<str>>,
     modified: u64,
 }
 
@@ -54,6 +57,15 @@ struct Spec<'a> {
     owner_ref: OwnerRef<'a>,
     #[serde(borrow)]
     control_plane: ControlPlane<'a>,
+    #[serde(borrow)]
+    suspension: Option<Suspension<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Suspension<'a> {
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -103,6 +115,7 @@ impl ProjectInfo {
             deleting: entry.is_deleting(),
             class: class.map_or_else(default_class, Into::into),
             forking: wanted.from.is_some() && there.id.is_none(),
+            suspended: fields.spec.suspension.map(|suspension| suspension.reason.into()),
             modified: entry.modified,
         })
     }
@@ -152,6 +165,10 @@ pub struct Directory {
     /// Whether all projects have been read.
     filled: watch::Sender<bool>,
     dedicated: Arc<Notify>,
+    /// Counts projects that were suspended, or are so no longer.
+    suspensions: watch::Sender<u64>,
+    /// Tells of organizations' projects: of those that come and go, and of what other servers serve in them.
+    changes: Changes<Arc<str>>,
 }
 
 impl Directory {
@@ -164,6 +181,8 @@ impl Directory {
             gone: RwLock::new(Some(HashMap::new())),
             filled: watch::Sender::new(!has_core),
             dedicated,
+            suspensions: watch::Sender::new(0),
+            changes: Changes::default(),
         });
         if has_core {
             let weak = Arc::downgrade(&directory);
@@ -174,7 +193,7 @@ impl Directory {
     }
 
     /// Waits until everything is known that was there before this call.
-    async fn current(&self) -> Result<()> {
+    pub async fn current(&self) -> Result<()> {
         self.cache.catch_up().await?;
         if !*self.filled.borrow() {
             // The sender lives as long as this.
@@ -187,6 +206,32 @@ impl Directory {
     pub async fn by_name(&self, name: &str) -> Result<Option<Arc<ProjectInfo>>> {
         self.current().await?;
         Ok(self.index.read().by_name.get(name).cloned())
+    }
+
+    /// A project by name, as far as it is known.
+    pub fn named(&self, name: &str) -> Option<Arc<ProjectInfo>> {
+        self.index.read().by_name.get(name).cloned()
+    }
+
+    /// Tells when a project is suspended, or is so no longer.
+    pub fn suspensions(&self) -> watch::Receiver<u64> {
+        self.suspensions.subscribe()
+    }
+
+    /// Tells when an organization's projects change, the aggregated servers in them, or who may ask those; for as long as
+    /// it is kept.
+    pub fn changes_of(&self, organization: &Arc<str>) -> Arc<watch::Sender<u64>> {
+        self.changes.of(organization)
+    }
+
+    /// Tells who waits for the organization of a plane.
+    pub fn tell(&self, plane: &PlaneId) {
+        if self.changes.is_empty() {
+            return;
+        }
+        if let Some(info) = self.by_plane(plane) {
+            self.changes.tell(&info.organization);
+        }
     }
 
     /// The project of a plane.
@@ -248,10 +293,16 @@ fn observe(directory: &Weak<Directory>, event: Option<&CacheEvent>) {
         }
         (_, Some(info)) => {
             let before = directory.by_plane(&info.plane);
-            if info.dedicated || before.is_some_and(|before| before.dedicated) {
+            if info.dedicated || before.as_ref().is_some_and(|before| before.dedicated) {
                 directory.dedicated.notify_one();
             }
+            let changed = info.suspended != before.and_then(|before| before.suspended.clone());
+            let plane = info.plane.clone();
             directory.index.write().put(info);
+            directory.tell(&plane);
+            if changed {
+                directory.suspensions.send_modify(|count| *count += 1);
+            }
         }
     }
 }

@@ -8,12 +8,14 @@
 mod archive;
 mod base;
 mod burial;
+mod changes;
 mod class;
 pub mod context;
 mod directory;
 mod layers;
 mod operations;
 mod pairs;
+mod people;
 mod policies;
 mod stored;
 mod types;
@@ -22,15 +24,20 @@ mod upkeep;
 pub use base::{Authorities, InstallError};
 pub use directory::{Directory, ProjectInfo};
 pub use layers::Layers;
+pub use people::People;
 pub use stored::{LayerRecord, Released};
 pub use types::{RemoteSource, Remotes};
 
 use context::Context;
-use freehold_apiserver_authz::Policy;
+use freehold_apiserver_authz::{
+    Access, Policy,
+    access::Place,
+    iam::{Scope, Suspension},
+};
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{ObjectPath, Placement};
-use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, user::Footing};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 use tokio::sync::Notify;
@@ -79,8 +86,11 @@ pub struct Planes {
     /// The plane that `/` leads to: core, or the one plane of a dedicated pair.
     root: PlaneId,
     directory: Arc<Directory>,
+    people: Arc<People>,
     types: types::Types,
     policies: policies::Policies,
+    rbac_changes: Arc<changes::Changes>,
+    footing_changes: Arc<changes::Changes>,
     /// Endpoints of dedicated pairs, by plane, with the revision of the object that they were read from.
     endpoints: Mutex<HashMap<PlaneId, (u64, Option<DedicatedTarget>)>>,
     /// Wakes the task that tidies up.
@@ -107,10 +117,27 @@ impl Planes {
         let upkeep: Arc<Notify> = Arc::default();
         let directory = Directory::start(cache.clone(), root.is_core(), upkeep.clone());
         layers.attach(&directory);
+        changes::of_servers(&cache, &directory);
+        let people = People::start(cache.clone(), root.is_core());
+        let rbac_changes = changes::of_policies(&cache);
+        let footing_changes = changes::of_footings(&cache);
         let (types, policies, endpoints, snapshots) = Default::default();
         let stores = stores.into();
-        let all =
-            Self { stores, cache, layers, snapshots, root, directory, types, policies, endpoints, upkeep };
+        let all = Self {
+            stores,
+            cache,
+            layers,
+            snapshots,
+            root,
+            directory,
+            people,
+            types,
+            policies,
+            rbac_changes,
+            footing_changes,
+            endpoints,
+            upkeep,
+        };
         let planes = Arc::new(all);
         if planes.root.is_core() {
             tokio::spawn(upkeep::run(Arc::downgrade(&planes)));
@@ -242,18 +269,89 @@ impl Planes {
         self.policies.of(&self.cache, plane).await
     }
 
-    /// The roles that a user has in an organization.
-    pub async fn roles(&self, scope: &OrganizationScope, user: &str) -> Result<Vec<String>> {
-        let request = freehold_apiserver_cache::ListRequest {
-            plane: &PlaneId::core(),
-            group: directory::GROUP,
-            resource: "organizationmemberships",
-            namespace: Some(&scope.namespace),
+    /// Who may do what on the platform.
+    pub fn people(&self) -> &Arc<People> {
+        &self.people
+    }
+
+    /// Tells of each change of a plane's own roles and bindings, for as long as it is kept.
+    pub fn changes_of(&self, plane: &PlaneId) -> Arc<tokio::sync::watch::Sender<u64>> {
+        self.rbac_changes.of(plane)
+    }
+
+    /// Tells when something goes in a plane that identities rest on, for as long as it is kept.
+    pub fn footings_of(&self, plane: &PlaneId) -> Arc<tokio::sync::watch::Sender<u64>> {
+        self.footing_changes.of(plane)
+    }
+
+    /// Whether an object is there that an identity rests on. What can't be found out now counts as there.
+    pub async fn stands(&self, footing: &Footing) -> bool {
+        let Footing { plane, group, resource, namespace, name, uid } = footing;
+        if self.cache.load(plane).await.is_err() {
+            return true;
+        }
+        let path = ObjectPath {
+            group: (*group).to_owned(),
+            resource: (*resource).to_owned(),
+            namespace: Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            name: name.clone(),
         };
-        let listed = self.cache.list(request).await?;
-        let memberships = listed.objects.iter().map(|entry| entry.value());
-        let theirs = memberships.filter(|m| !meta::is_deleting(m) && m["spec"]["userRef"]["name"] == *user);
-        let roles = theirs.flat_map(|m| m["spec"]["roles"].as_array().cloned().unwrap_or_default());
-        Ok(roles.filter_map(|role| role.as_str().map(str::to_owned)).collect())
+        let counts = |entry: Arc<freehold_apiserver_cache::Entry>| {
+            entry.uid() == uid && (!entry.is_deleting() || *resource == "pods")
+        };
+        self.cache.peek(plane, &path).is_some_and(counts)
+    }
+
+    /// What decides in a plane: its own roles and bindings, and the platform's above them.
+    pub async fn access(&self, plane: &PlaneId) -> Result<Access> {
+        let policy = self.policy(plane).await?;
+        if !self.root.is_core() {
+            return Ok(policy.into());
+        }
+        let iam = self.people.iam().await.clone();
+        let place: Place = match self.directory.by_plane(plane) {
+            _ if plane.is_core() => people::place_in_core(self.directory.clone(), None),
+            Some(info) => {
+                let (organization, project) = (info.organization.clone(), info.name.clone());
+                Arc::new(move |_| Scope::Project {
+                    organization: organization.clone(),
+                    project: project.clone(),
+                })
+            }
+            None => Arc::new(|_| Scope::Platform),
+        };
+        Ok(Access::new(policy, iam, place))
+    }
+
+    /// What decides in an organization's view.
+    pub async fn access_of(&self, scope: &OrganizationScope) -> Result<Access> {
+        let policy = self.policy(&PlaneId::core()).await?;
+        let iam = self.people.iam().await.clone();
+        let place = people::place_in_core(self.directory.clone(), Some(scope.name.clone()));
+        Ok(Access::new(policy, iam, place))
+    }
+
+    /// Why nothing is served in a plane, where its project or its organization is suspended.
+    pub async fn suspended(&self, plane: &PlaneId) -> Option<Status> {
+        let info = self.directory.by_plane(plane)?;
+        if let Some(reason) = &info.suspended {
+            return Some(Status::forbidden(
+                &resource("projects"),
+                &info.name,
+                &format!("it is suspended: {reason}"),
+            ));
+        }
+        self.organization_suspended(&info.organization).await
+    }
+
+    /// The same for an organization.
+    pub async fn organization_suspended(&self, organization: &str) -> Option<Status> {
+        let iam = self.people.iam().await.read();
+        let Suspension { reason, .. } = iam.suspended(organization)?;
+        Some(Status::forbidden(
+            &resource("organizations"),
+            organization,
+            &format!("it is suspended: {reason}"),
+        ))
     }
 }

@@ -199,6 +199,8 @@ impl Planes {
         let reserved = is_own(plane);
         let project = self.directory.find_plane(plane).await?;
         let wanted = match &project {
+            // What is being deleted stays so.
+            Some(info) if info.deleting => false,
             Some(info) => !meta::is_deleting(&self.core_object("projects", &info.name).await?.value()),
             None => false,
         };
@@ -216,6 +218,8 @@ impl Planes {
         if !found.is_small || !self.delete_at_once(plane, &fork).await? {
             self.delete_keys(plane).await?;
             self.release(&fork).await?;
+            let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(Key::usage(plane))] };
+            self.stores.of(plane).commit(commit).await?;
         }
         self.cache.forget(plane);
         self.types.forget(plane);
@@ -229,7 +233,7 @@ impl Planes {
     async fn delete_at_once(&self, plane: &PlaneId, fork: &LayerId) -> Result<bool> {
         let absent = |key| Expect { key, modified: 0 };
         let expect = vec![absent(Key::stack(plane)), absent(Key::layer(fork))];
-        let changes = vec![Change::DeleteRange(KeyRange::plane(plane))];
+        let changes = vec![Change::DeleteRange(KeyRange::plane(plane)), Change::Delete(Key::usage(plane))];
         let done = self.stores.of(plane).commit(Commit { expect, changes }).await?;
         Ok(matches!(done, Committed::Done(_)))
     }

@@ -6,8 +6,8 @@ use freehold_machinery::{PlaneId, Result, Value};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-const GROUP: &str = "rbac.authorization.k8s.io";
-const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+pub(crate) const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
 /// Planes whose policies are kept; over it the table starts anew.
 const MAX_PLANES: usize = 2_048;
 /// Stacks whose policies are kept, likewise.
@@ -28,11 +28,7 @@ pub(crate) struct Policies {
 
 impl Policies {
     pub(crate) async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<Policy>> {
-        let mut revisions = Revisions::default();
-        for (revision, resource) in revisions.iter_mut().zip(RESOURCES) {
-            *revision = cache.changed(plane, GROUP, resource).await?;
-        }
-        let stack = cache.stack(plane).await?;
+        let (revisions, stack) = cache.changes(plane, GROUP, RESOURCES).await?;
         let layer = stack.content();
         let untouched = revisions.iter().all(|revision| *revision == stack.revision());
         let found = if untouched {
@@ -47,11 +43,7 @@ impl Policies {
         if let Some(policy) = found {
             return Ok(policy);
         }
-        let mut objects: Vec<Value> = Vec::new();
-        for resource in RESOURCES {
-            let request = ListRequest { plane, group: GROUP, resource, namespace: None };
-            objects.extend(cache.list(request).await?.objects.iter().map(|entry| entry.value()));
-        }
+        let objects = Box::pin(read(cache, plane)).await?;
         let policy = Arc::new(Policy::compile(&self.rules, &objects));
         self.keep(plane, layer, untouched, revisions, &policy);
         Ok(policy)
@@ -77,4 +69,14 @@ impl Policies {
     pub(crate) fn forget(&self, plane: &PlaneId) {
         self.known.lock().remove(plane);
     }
+}
+
+/// All that a plane has of RBAC.
+async fn read(cache: &Cache, plane: &PlaneId) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for resource in RESOURCES {
+        let request = ListRequest { plane, group: GROUP, resource, namespace: None };
+        objects.extend(cache.list(request).await?.objects.iter().map(|entry| entry.value()));
+    }
+    Ok(objects)
 }

@@ -57,7 +57,13 @@ impl Types {
             Some(source) => source.remotes(plane).await?,
             None => Remotes::default(),
         };
-        let changed = cache.changed(plane, GROUP, RESOURCE).await?;
+        let ([changed], stack) = cache.changes(plane, GROUP, [RESOURCE]).await?;
+        // Most planes have no definitions, and need not list them for each request.
+        let none = cache.count(plane, GROUP, RESOURCE, None) == Some(0) && !stack.has(GROUP, RESOURCE);
+        if none && remotes.is_empty() {
+            self.known.lock().remove(plane);
+            return Ok(TypeSet::builtin());
+        }
         if let Some(known) = self.known.lock().get(plane)
             && known.changed == changed
             && (Arc::ptr_eq(&known.remotes, &remotes) || known.remotes.is_empty() && remotes.is_empty())
@@ -65,7 +71,7 @@ impl Types {
             return Ok(known.set.clone());
         }
         let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
-        let listed = cache.list(request).await?;
+        let listed = Box::pin(cache.list(request)).await?;
         if listed.objects.is_empty() && remotes.is_empty() {
             self.known.lock().remove(plane);
             return Ok(TypeSet::builtin());
@@ -171,7 +177,7 @@ impl Planes {
             }
             let types = self.types_of(&project.plane).await?;
             merge(&mut customs, types.custom());
-            if registered && !project.dedicated {
+            if registered {
                 merge_remotes(&mut remotes, &types);
             }
         }
@@ -179,8 +185,8 @@ impl Planes {
     }
 }
 
-/// Adds what other servers serve in one project, of which nothing was there yet. Over several projects it can be listed,
-/// and no more.
+/// Adds what other servers serve in one project, of which nothing was there yet. Over several projects it can be listed
+/// and watched, and no more.
 fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
     let found = types.groups().iter().flat_map(|group| &group.versions).filter_map(|v| v.remote.as_ref());
     for remote in found {
@@ -191,8 +197,10 @@ fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
             resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "list"))
         };
         let listed = |resource: &Value| {
+            let can_watch =
+                resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "watch"));
             let mut resource = resource.clone();
-            resource["verbs"] = json!(["list"]);
+            resource["verbs"] = if can_watch { json!(["list", "watch"]) } else { json!(["list"]) };
             resource.as_object_mut().map(|map| map.remove("subresources"));
             resource
         };

@@ -71,7 +71,7 @@ pub(crate) async fn serve(
         return Ok(respond::text(503, "service unavailable\n"));
     }
     let place = place(&server)?;
-    call.place = None;
+    call.passed_on();
     let headers = &call.parts.headers;
     let upgrade = upgrade.filter(|_| proxy::wants_upgrade(headers));
     let payload = match http_body::Body::is_end_stream(&body) {
@@ -88,7 +88,7 @@ pub(crate) async fn serve(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if let Some(client) = upgrade {
             let held = call.edge.metrics.long_running_of(call.info);
-            proxy::join(call.edge, client, hyper::upgrade::on(&mut response), (held, place));
+            proxy::join(call.edge, client, hyper::upgrade::on(&mut response), call.revoked(), (held, place));
         }
         return Ok(response.map(|_| Payload::empty()));
     }
@@ -108,7 +108,7 @@ pub(crate) async fn document(
         return Ok(respond::text(503, "service unavailable\n"));
     }
     let place = place(&server)?;
-    call.place = None;
+    call.passed_on();
     let user = User { name: AGGREGATOR.into(), groups: vec![MASTERS.into()], ..User::default() };
     let mut headers = HeaderMap::new();
     for name in [header::ACCEPT, header::ACCEPT_ENCODING, header::IF_NONE_MATCH, header::USER_AGENT] {
@@ -177,10 +177,12 @@ fn answer(call: &Call<'_>, mut response: http::Response<Incoming>, place: OwnedS
     let held = long.then(|| call.edge.metrics.long_running_of(call.info));
     // What is not meant to go on has a time for all of it, so that a slow server keeps no place for good.
     let time = if long { None } else { Some(call.edge.limits.request) };
+    let revoked = long.then(|| call.revoked());
     let until = async move {
-        match time {
-            Some(time) => tokio::time::sleep(time).await,
-            None => stop.await,
+        match (time, revoked) {
+            (Some(time), _) => tokio::time::sleep(time).await,
+            (None, Some(revoked)) => drop(futures_util::future::select(Box::pin(stop), revoked).await),
+            (None, None) => stop.await,
         }
     };
     response.map(|body| match http_body::Body::size_hint(&body).exact() {

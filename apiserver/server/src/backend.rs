@@ -18,7 +18,11 @@ use freehold_apiserver_registry::{
     Written,
 };
 use freehold_machinery::{PlaneId, Status, User, Value};
-use futures_util::stream::BoxStream;
+use futures_util::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use std::sync::Arc;
 
 /// What the server asks for. Each failure is the `Status` that the client gets.
@@ -55,6 +59,55 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether the user of `attributes` may do it. An error is a failure to find out, not a denial.
     async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision, Status>;
+
+    /// Whether the user of `attributes` may do it, which is the request that is being served: where another server has passed it
+    /// on, what that one says of it counts too. An error is a failure to find out, not a denial.
+    async fn authorize_request(
+        &self,
+        target: &Target,
+        attributes: &Attributes<'_>,
+    ) -> Result<Decision, Status> {
+        self.authorize(target, attributes).await
+    }
+
+    /// Whether anything is served there to a user: 403 with the reason where it is suspended.
+    async fn admit(&self, target: &Target, user: &User) -> Result<(), Status> {
+        let _ = (target, user);
+        Ok(())
+    }
+
+    /// Why the user of `attributes` may do it, or what is missing, in words.
+    async fn explain(&self, target: &Target, attributes: &Attributes<'_>) -> Result<String, Status> {
+        Ok(self.authorize(target, attributes).await?.reason)
+    }
+
+    /// Whether others than the server's own rules are asked what somebody may do. Then identities that users of dedicated planes
+    /// take on are judged here too, and not by the pair alone.
+    fn asks_others(&self) -> bool {
+        false
+    }
+
+    /// A user as a dedicated pair is told of: with what the platform gives them for this request.
+    async fn told_of(
+        &self,
+        target: &Target,
+        attributes: &Attributes<'_>,
+        user: Arc<User>,
+    ) -> Result<Arc<User>, Status> {
+        let _ = (target, attributes);
+        Ok(user)
+    }
+
+    /// Ends when what was allowed to `user` at `target` is so no longer, within a second: what is still going on ends then.
+    fn revoked(
+        &self,
+        target: &Target,
+        user: &Arc<User>,
+        attributes: &Attributes<'_>,
+    ) -> BoxFuture<'static, ()> {
+        let _ = (target, user, attributes);
+        Box::pin(std::future::pending())
+    }
 
     /// The `status` of a `SelfSubjectRulesReview`: `resourceRules`, `nonResourceRules`, `incomplete`.
     async fn rules_for(&self, target: &Target, user: &User, namespace: &str) -> Result<Value, Status>;
@@ -169,6 +222,12 @@ pub trait Backend: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// Tells each time when [`Backend::aggregated_across`] may give others, or others may ask them; from this call on.
+    fn aggregated_changes(&self, target: &Target) -> BoxStream<'static, ()> {
+        let _ = target;
+        stream::pending().boxed()
+    }
+
     /// What aggregated servers say of their versions in OpenAPI 2: `paths` and `definitions` of each.
     async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
         let _ = target;
@@ -193,6 +252,12 @@ pub trait Backend: Send + Sync + 'static {
     async fn holdings(&self, plane: &PlaneId) -> Result<Vec<(&'static str, i64, Option<i64>)>, Status> {
         let _ = plane;
         Ok(Vec::new())
+    }
+
+    /// How many objects there are in all planes together: group, resource and number, those with most objects first.
+    /// Empty while they are not counted.
+    fn objects(&self) -> Vec<(String, String, u64)> {
+        Vec::new()
     }
 
     /// The name of the project whose plane it is.

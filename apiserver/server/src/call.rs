@@ -2,7 +2,9 @@
 
 use crate::{
     audit::Recording,
+    fair::Turn,
     filters::{Admitted, Edge},
+    identity::{self, Until},
     info::{RequestInfo, ResourcePath},
     query::Query,
 };
@@ -11,7 +13,9 @@ use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_apiserver_registry::Operation;
 use freehold_machinery::{PlaneId, ResourceType, Status, User};
+use futures_util::future::BoxFuture;
 use http::request::Parts;
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A request and what is known of it.
@@ -24,8 +28,12 @@ pub(crate) struct Call<'a> {
     pub(crate) prefix: String,
     pub(crate) target: Target,
     pub(crate) user: Arc<User>,
+    /// Ends when who asked may not be that user any more, where that is somebody else.
+    pub(crate) until: Option<Until>,
     pub(crate) info: &'a RequestInfo,
     pub(crate) known: &'a mut bool,
+    /// What it holds among its plane's.
+    pub(crate) turn: Mutex<Turn>,
     /// The place among all requests; given back when another server answers.
     pub(crate) place: Option<Admitted<'a>>,
     /// What the audit log is told.
@@ -36,9 +44,21 @@ impl Call<'_> {
     /// 403 in Kubernetes' words unless the user may do this.
     pub(crate) async fn authorize(&self) -> Result<(), Status> {
         let attributes = self.info.attributes(&self.user);
-        let decision = self.edge.backend.authorize(&self.target, &attributes).await?;
+        let decision = self.edge.backend.authorize_request(&self.target, &attributes).await?;
         self.recording.decided(&decision);
         if decision.allowed { Ok(()) } else { Err(forbidden(&attributes, &decision.reason)) }
+    }
+
+    /// Gives back what others wait for: another server does the work.
+    pub(crate) fn passed_on(&mut self) {
+        self.place = None;
+        self.turn.get_mut().passed_on();
+    }
+
+    /// Ends when the user may not do this any more.
+    pub(crate) fn revoked(&self) -> BoxFuture<'static, ()> {
+        let own = self.edge.backend.revoked(&self.target, &self.user, &self.info.attributes(&self.user));
+        identity::either(own, self.until.clone())
     }
 
     /// What is served here.

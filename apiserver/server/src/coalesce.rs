@@ -24,6 +24,9 @@ const RECORD: usize = 16 * 1024;
 const FULL: usize = 4 * RECORD;
 /// Parts of one write that are looked at; the writer comes again with the others.
 const PARTS: usize = 64;
+/// Bytes that a connection takes in one turn of its task: a fifth of a millisecond's work, behind which others' requests may
+/// have to wait. Without it, one large list keeps a thread for as long as its client's socket takes more.
+const TURN: usize = 256 * 1024;
 
 /// A connection whose writes are gathered until the end of its task's turn.
 pub(crate) struct Coalesced<S>(Arc<Mutex<Gathered<S>>>);
@@ -41,6 +44,8 @@ struct Gathered<S> {
     waited: bool,
     /// Whether there are [`Turns`].
     driven: bool,
+    /// Bytes that this turn may still take.
+    left: usize,
 }
 
 /// A connection, and what has to be asked at the end of each of its task's turns.
@@ -50,7 +55,7 @@ where
 {
     // What waits is limited here.
     stream.get_mut().1.set_buffer_limit(None);
-    let gathered = Gathered { stream, plain: Vec::new(), sealed: 0, waited: false, driven: true };
+    let gathered = Gathered { stream, plain: Vec::new(), sealed: 0, waited: false, driven: true, left: TURN };
     let shared = Arc::new(Mutex::new(gathered));
     (Coalesced(shared.clone()), Turns(shared))
 }
@@ -87,8 +92,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
         if self.sealed >= FULL {
             ready!(self.poll_send(cx))?;
         }
+        if self.driven && self.left == 0 {
+            // It goes on behind all that are ready.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let given: usize = parts.iter().take(PARTS).map(|part| part.len()).sum();
         let given = given.min(FULL);
+        self.left = self.left.saturating_sub(given);
         let total = self.plain.len() + given;
         let mut sealed = 0;
         if total >= RECORD {
@@ -125,6 +136,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Turns<S> {
+    /// Begins a turn.
+    pub(crate) fn begin(&mut self) {
+        self.0.lock().left = TURN;
+    }
+
     /// Ends a turn in which nothing came of the connection: lets others run once, then sends what was gathered. Ready
     /// with an error where that is not possible; the connection is to be polled again otherwise when it wakes.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

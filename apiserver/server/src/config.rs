@@ -34,6 +34,8 @@ pub struct Config {
     pub limits: Limits,
     /// Metrics of others, shown together with the server's own.
     pub registry: Registry,
+    /// What others in the process count, at the end of `/metrics`: lines in the OpenMetrics format.
+    pub more_metrics: Option<MoreMetrics>,
     /// Who answers gRPC requests for etcd's services.
     pub etcd: Option<EtcdHandler>,
     /// Where events of requests go.
@@ -54,6 +56,9 @@ pub struct Authorities {
     /// Those of front proxies, which may say who a request is from.
     pub front_proxies: Vec<FrontProxy>,
 }
+
+/// Gives lines in the OpenMetrics format, without an end mark.
+pub type MoreMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Answers a request for `/etcdserverpb.*` on behalf of a user.
 pub type EtcdHandler =

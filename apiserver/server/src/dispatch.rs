@@ -53,7 +53,7 @@ pub(crate) async fn dispatch(
     let at = (path.group.as_str(), path.version.as_str());
     if aggregated::is_remote(&types, at) {
         return match call.target {
-            Target::Organization(_) => together::list(call, at).await,
+            Target::Organization(_) => together::serve(call, at).await,
             _ => aggregated::serve(call, at, upgrade, body).await,
         };
     }
@@ -160,7 +160,10 @@ pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming)
         None => &op.ty.kind,
     };
     let unrecognized = |why: String| Status::bad_request(read::unrecognized(kind, &why, &bytes));
-    let body = read::object(&bytes, format).map_err(unrecognized)?;
+    let mut body = read::object(&bytes, format).map_err(unrecognized)?;
+    if format == negotiate::Format::Json {
+        body.written = bytes.clone();
+    }
     call.recording.request(&body.value, bytes.len());
     if op.ty.custom && op.subresource.as_deref() != Some("scale") {
         for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {

@@ -5,7 +5,8 @@ use crate::{
     call::Call,
     dispatch, health,
     metrics::OwnPlane,
-    negotiate, openapi,
+    negotiate::{self, Accepted, Clause, Format, Shape},
+    openapi,
     payload::{BoxError, Payload},
     respond::{self, Reply},
 };
@@ -19,9 +20,14 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
-/// The media type of aggregated discovery (KEP-3352).
+/// The media types of aggregated discovery (KEP-3352).
 const AGGREGATED: HeaderValue =
     HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+const AGGREGATED_PROTOBUF: HeaderValue = HeaderValue::from_static(
+    "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+);
+/// What caches may do with aggregated discovery, whose `ETag` says whether it is current.
+const PUBLIC: HeaderValue = HeaderValue::from_static("public");
 /// The media type of metrics.
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -41,10 +47,12 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     if health::is_health(path) {
         return health::serve(call, path).await;
     }
-    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
+    let segments: Vec<&str> = path[1..].split('/').collect();
+    // kube-apiserver looks at no method where it tells of groups.
+    let of_groups = matches!(segments[..], ["apis"] | ["apis", _]);
+    if !of_groups && !matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Err(Status::no_such_method());
     }
-    let segments: Vec<&str> = path[1..].split('/').collect();
     match segments[..] {
         [""] => paths(call).await,
         ["version"] => document(call, &version(&call.edge.version)),
@@ -93,19 +101,20 @@ fn document(call: &Call<'_>, value: &Value) -> Result<Reply, Status> {
 async fn root(call: &Call<'_>, core: bool) -> Result<Reply, Status> {
     let types = call.types().await?;
     let clauses = negotiate::clauses(&call.parts.headers);
-    let aggregated = clauses.iter().find_map(|clause| {
-        let json = matches!(clause.media_type, "application/json" | "application/*" | "*/*");
-        match (clause.param("as"), clause.param("g"), clause.param("v")) {
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if json => Some(true),
-            ("", "", "") if json || clause.media_type == "application/yaml" => Some(false),
-            _ => None,
-        }
-    });
-    if aggregated == Some(true) {
-        let tag = format!("\"{}-{}\"", types.hash(), if core { "api" } else { "apis" });
-        return tagged(call, &tag, || {
-            Ok(respond::reply(200, AGGREGATED, body(&discovery::aggregated(&types, core))))
-        });
+    if let Some(Some(format)) = clauses.iter().find_map(aggregated) {
+        let binary = format == Format::Protobuf;
+        let of = if core { "api" } else { "apis" };
+        let tag = format!("\"{}-{of}{}\"", types.hash(), if binary { "-pb" } else { "" });
+        let mut reply = tagged(call, &tag, async {
+            let accepted = Accepted { format, shape: Shape::Whole, pretty: false };
+            let mut reply = respond::value(accepted, 200, &discovery::aggregated(&types, core))?;
+            let media_type = if binary { AGGREGATED_PROTOBUF } else { AGGREGATED };
+            reply.headers_mut().insert(header::CONTENT_TYPE, media_type);
+            Ok(reply)
+        })
+        .await?;
+        reply.headers_mut().insert(header::CACHE_CONTROL, PUBLIC);
+        return Ok(reply);
     }
     match core {
         true => document(call, &discovery::api_versions(&types, &server_address(call))),
@@ -113,21 +122,36 @@ async fn root(call: &Call<'_>, core: bool) -> Result<Reply, Status> {
     }
 }
 
-fn body(value: &Value) -> Payload {
-    Payload::Full(Bytes::from(value.to_string()))
+/// What a clause asks of `/api` and `/apis`: aggregated discovery in a format, or the versions or groups alone. `None`
+/// for what is not served.
+fn aggregated(clause: &Clause<'_>) -> Option<Option<Format>> {
+    const BINARY: &str = freehold_machinery_protobuf::MEDIA_TYPE;
+    let format = match clause.media_type {
+        "application/json" | "application/*" | "*/*" => Format::Json,
+        "application/yaml" => Format::Yaml,
+        BINARY => Format::Protobuf,
+        _ => return None,
+    };
+    match (clause.param("as"), clause.param("g"), clause.param("v")) {
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if format != Format::Yaml => {
+            Some(Some(format))
+        }
+        ("", "", "") => Some(None),
+        _ => None,
+    }
 }
 
 /// An answer with an `ETag`; 304 for who has it already.
-pub(crate) fn tagged(
+pub(crate) async fn tagged(
     call: &Call<'_>,
     tag: &str,
-    make: impl FnOnce() -> Result<Reply, Status>,
+    made: impl Future<Output = Result<Reply, Status>>,
 ) -> Result<Reply, Status> {
     let known = call.parts.headers.get_all(header::IF_NONE_MATCH).into_iter().filter_map(|v| v.to_str().ok());
     let has = known
         .flat_map(|v| v.split(','))
         .any(|t| matches!(t.trim().trim_start_matches("W/"), t if t == tag || t == "*"));
-    let mut reply = if has { http::Response::new(Payload::empty()) } else { make()? };
+    let mut reply = if has { http::Response::new(Payload::empty()) } else { made.await? };
     if has {
         *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
     }

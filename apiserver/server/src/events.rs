@@ -5,8 +5,8 @@
 
 use crate::{
     negotiate::{Format, Shape},
-    output::{Output, binary, partial},
-    websocket,
+    output::{Output, partial},
+    respond, websocket,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use freehold_apiserver_registry::{Changed, EventKind, Object, WatchEvent};
@@ -16,6 +16,7 @@ use freehold_machinery::{
 };
 use freehold_machinery_protobuf as protobuf;
 use http::HeaderValue;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -30,15 +31,17 @@ pub(crate) struct Encoder {
     first: bool,
     /// Equal for watches that make the same frame of an event.
     encoding: u64,
+    /// Of the events that were sent.
+    sent: Counter,
 }
 
 impl Encoder {
     /// For what was negotiated. An error where the kind has no protobuf form.
-    pub(crate) fn new(output: Output) -> Result<Self, Status> {
+    pub(crate) fn new(output: Output, sent: Counter) -> Result<Self, Status> {
         let binary = output.accepted.format == Format::Protobuf;
         let message = if binary { Some(output.message()?) } else { None };
         let encoding = output.encoding();
-        Ok(Self { output, message, printer: None, first: true, encoding })
+        Ok(Self { output, message, printer: None, first: true, encoding, sent })
     }
 
     /// The media type of the stream.
@@ -61,6 +64,7 @@ impl Encoder {
 
     /// An event's frame, and whether it is the last.
     pub(crate) fn frame(&mut self, event: WatchEvent) -> (Bytes, bool) {
+        self.sent.inc();
         let made = match event {
             WatchEvent::Changed(changed) => self.changed(&changed),
             WatchEvent::Bookmark(revision, initial_end) => {
@@ -76,7 +80,7 @@ impl Encoder {
 
     fn changed(&mut self, changed: &Changed) -> Result<Bytes, Status> {
         // The first Table has the columns, which makes it the watch's own.
-        if self.output.accepted.shape == Shape::Table && self.first {
+        if matches!(self.output.accepted.shape, Shape::Table(_)) && self.first {
             return self.made(changed);
         }
         let mut failure = None;
@@ -118,10 +122,9 @@ impl Encoder {
     }
 
     fn failure(&self, status: &Status) -> Bytes {
-        let json = Bytes::from(status.to_json().to_string());
         match self.message {
-            Some(_) => binary(&json).unwrap_or_default(),
-            None => json,
+            Some(_) => respond::failure_message(status).unwrap_or_default(),
+            None => Bytes::from(status.to_json().to_string()),
         }
     }
 
@@ -129,8 +132,8 @@ impl Encoder {
     fn object(&mut self, object: &Object) -> Result<Bytes, Status> {
         let json = match self.output.accepted.shape {
             Shape::Whole => object.bytes(),
-            Shape::Metadata => partial(&object.bytes())?,
-            Shape::Table => {
+            Shape::Metadata(version) => partial(&object.bytes(), version)?,
+            Shape::Table(_) => {
                 let value = Arc::unwrap_or_clone(object.value());
                 return Ok(self.table(value).to_string().into());
             }
@@ -154,7 +157,7 @@ impl Encoder {
         let (kind, version) = self.output.names();
         let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
         match self.output.accepted.shape {
-            Shape::Table => Ok(self.table(object).to_string().into()),
+            Shape::Table(_) => Ok(self.table(object).to_string().into()),
             _ => self.finish(object.to_string().into()),
         }
     }

@@ -2,7 +2,8 @@
 //! the server.
 
 use crate::{
-    backend::Footing, filters::Edge, health, info::RequestInfo, payload::Place, query::Query, respond::Reply,
+    backend::Footing, filters::Edge, flow::Executing, health, info::RequestInfo, payload::Place,
+    query::Query, respond::Reply,
 };
 use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
 use freehold_apiserver_planes::Target;
@@ -32,17 +33,38 @@ impl Flow {
 pub(crate) struct Turn {
     ticket: Option<Ticket>,
     watch: Option<WatchTicket>,
+    executing: Option<Executing>,
 }
 
 impl Turn {
-    /// Keeps the place until the answer was sent. A watch keeps a place among watches alone once it has begun.
+    /// Keeps the place until the answer was sent; of a watch, until it has sent what there was before it, and then a place
+    /// among watches alone.
     pub(crate) fn hold(self, reply: Reply) -> Reply {
         let place = match (self.watch, self.ticket) {
-            (Some(ticket), _) => Place::Watch { _ticket: ticket },
-            (None, Some(ticket)) => Place::Request(ticket),
+            (Some(watch), ticket) => Place::Watch(beginning(watch, ticket)),
+            (None, Some(ticket)) => Place::Request { ticket, _executing: self.executing },
             (None, None) => return reply,
         };
         reply.map(|body| body.held(place))
+    }
+
+    /// Says that another server does the work.
+    pub(crate) fn passed_on(&mut self) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.passed_on();
+        }
+    }
+
+    /// The place of a watch that goes on without a body, over a WebSocket.
+    pub(crate) fn of_watch(&mut self) -> Option<WatchTicket> {
+        Some(beginning(self.watch.take()?, self.ticket.take()))
+    }
+}
+
+fn beginning(watch: WatchTicket, ticket: Option<Ticket>) -> WatchTicket {
+    match ticket {
+        Some(ticket) => watch.beginning(ticket),
+        None => watch,
     }
 }
 
@@ -86,12 +108,22 @@ pub(crate) async fn enter(
     let limits = if exempt { &unlimited } else { limits };
     let cost = cost(edge, target, &footing, info, query);
     let visitor = Visitor { plane, organization, limits, flows, matched, cost, exempt };
-    let ticket = edge.fairness.enter(visitor).await.map_err(refused)?;
+    let waiting = edge.flows.waits(matched, cost.seats);
+    let entered = edge.fairness.enter(visitor).await;
+    let executing = match (&entered, waiting) {
+        (Ok(_), Some(waiting)) => Some(waiting.executes()),
+        (Err(_), Some(waiting)) => {
+            waiting.refused();
+            None
+        }
+        (_, None) => None,
+    };
+    let ticket = entered.map_err(refused)?;
     if info.verb == "watch" {
         let watch = edge.fairness.watch(plane, limits).map_err(refused)?;
-        return Ok(Turn { ticket: Some(ticket), watch: Some(watch) });
+        return Ok(Turn { ticket: Some(ticket), watch: Some(watch), executing });
     }
-    Ok(Turn { ticket: Some(ticket), watch: None })
+    Ok(Turn { ticket: Some(ticket), watch: None, executing })
 }
 
 /// What a request will read and write.

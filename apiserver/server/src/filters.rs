@@ -10,9 +10,10 @@ use crate::{
     config::{Config, EtcdHandler, Limits},
     dispatch,
     fair::{self, Flow},
+    flow::FlowMetrics,
     health,
     host::{self, Connection},
-    identity::{self, Identity},
+    identity::{self, Identity, Treated, Until},
     info::RequestInfo,
     metrics::{Held, Metrics, TopPlanes},
     negotiate,
@@ -22,6 +23,7 @@ use crate::{
     proxy,
     query::Query,
     respond::{self, Reply},
+    reviews, streams,
     upstream::Upstream,
     websocket,
 };
@@ -32,18 +34,22 @@ use freehold_apiserver_planes::{
     Target,
     context::{self, Context},
 };
-use freehold_machinery::{Status, User, user::MASTERS};
+use freehold_machinery::{
+    Status, User,
+    user::{ANONYMOUS, MASTERS},
+};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Version, header, request::Parts};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
+use parking_lot::Mutex;
 use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -67,6 +73,7 @@ pub(crate) struct Edge {
     /// What stands behind a project's name in its host name.
     pub(crate) domain: Option<String>,
     pub(crate) fairness: Arc<Fairness>,
+    pub(crate) flows: FlowMetrics,
     etcd: Option<EtcdHandler>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) origins: Origins,
@@ -80,13 +87,16 @@ impl Edge {
     pub(crate) fn new(config: Config, backend: Arc<dyn Backend>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let seats = config.limits.read_only.saturating_add(config.limits.mutating);
-        let fairness = Fairness::new(processors, u32::try_from(seats).unwrap_or(u32::MAX));
+        let seats = u32::try_from(seats).unwrap_or(u32::MAX);
+        let fairness = Fairness::new(processors, seats);
         let mut registry = config.registry;
+        let flows = FlowMetrics::new(&mut registry, seats);
         registry.register_collector(Box::new(TopPlanes::new(&fairness, &backend)));
         Self {
             backend,
-            metrics: Metrics::new(registry),
+            metrics: Metrics::new(registry, &config.version, config.more_metrics),
             fairness,
+            flows,
             limits: config.limits,
             version: config.version,
             front_proxy: config.front_proxy.map(Upstream::new),
@@ -151,6 +161,9 @@ pub(crate) async fn handle(
     let reply = audit::finish(&mut trace, has_panicked, reply).await;
     let mut reply = browser::protect(&edge, &parts, finish(&parts, reply, audit));
     std::mem::take(&mut trace.flow).say(&mut reply);
+    if reply.body().is_large() {
+        streams::hand_over();
+    }
     record(&edge, &parts, &query, trace, &reply, started);
     span.in_scope(|| {
         tracing::debug!(
@@ -196,11 +209,13 @@ fn record(edge: &Edge, parts: &Parts, query: &Query, trace: Trace, reply: &Reply
         verb: "other".to_owned(),
         path: String::new(),
         resource: None,
+        selectors: Default::default(),
     });
     let apply = info.verb == "patch" && negotiate::content_type(&parts.headers) == dispatch::APPLY;
     let labels = edge.metrics.labels(&info, trace.known, query.get("dryRun").is_some(), apply);
     let seconds = started.elapsed().as_secs_f64();
-    edge.metrics.answered(labels, reply.status().as_u16(), seconds, info.is_long_running());
+    let (code, bytes) = (reply.status().as_u16(), reply.body().len());
+    edge.metrics.answered(labels, code, seconds, bytes, info.is_long_running());
 }
 
 /// The filters, in order.
@@ -244,11 +259,36 @@ async fn chain(
         recording: &trace.recording,
     };
     // All that follows has a deadline, unless the client is meant to stay.
-    if info.is_long_running() {
-        return ask.answer(parts, body).await;
+    let mut body = Some(body);
+    let answer = match info.is_long_running() {
+        true => ask.answer(parts, &mut body).await,
+        false => tokio::time::timeout(edge.limits.request, ask.answer(parts, &mut body))
+            .await
+            .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout"))),
+    };
+    if let Some(unread) = body {
+        read_out(unread).await;
     }
-    let answer = tokio::time::timeout(edge.limits.request, ask.answer(parts, body)).await;
-    answer.unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout")))
+    answer
+}
+
+/// Bytes of a body that are still read where a request is refused before, and how long it may take.
+const READ_OUT: usize = 64 * 1024;
+const READ_OUT_TIME: Duration = Duration::from_millis(500);
+
+/// Reads the rest of a body that nobody wants. A client that still sends it may see its stream end before it sees why.
+async fn read_out(mut body: Incoming) {
+    let all = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > READ_OUT {
+                return;
+            }
+        }
+    };
+    // However far it came.
+    let _ = tokio::time::timeout(READ_OUT_TIME, all).await;
 }
 
 /// A request whose meaning is known and whose author is not.
@@ -265,7 +305,7 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    async fn answer(self, parts: &mut Parts, body: Incoming) -> Result<Reply, Status> {
+    async fn answer(self, parts: &mut Parts, unread: &mut Option<Incoming>) -> Result<Reply, Status> {
         let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
         let asked = Asked { edge, info, remote: connection.remote };
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
@@ -283,39 +323,55 @@ impl Ask<'_> {
             }
         };
         recording.begin(&asked, believed, parts, &user).await?;
-        let target = match resolved {
-            Ok(target) => target,
-            Err(_) if user.name == freehold_machinery::user::ANONYMOUS => return Err(Status::unauthorized()),
-            Err(status) => return Err(status),
-        };
+        let target = resolved.map_err(|status| to_the_known_alone(&user, status))?;
         confine(&user, &context, &target)?;
+        // What is suspended answers nobody, whatever they may do there.
+        edge.backend.admit(&target, &user).await?;
         let user = identity::admit_from_host(edge, (&context, &prefix), &parts.method, user).await?;
-        // The pair judges for itself, impersonation included: it has the rules.
-        if let Target::Dedicated(pair) = &target {
-            let labels = edge.metrics.labels(info, false, false, false);
-            let held = info.is_long_running().then(|| edge.metrics.long_running(&labels));
-            let _place = admit(edge, info)?;
-            return proxy::forward(edge, pair, &user, &info.path, parts, body, held).await;
+        // The pair judges for itself, impersonation included: it has the rules. What the platform gives it is told.
+        let is_pairs = matches!(target, Target::Dedicated(_)) && !reviews::is_about_access(info);
+        if is_pairs && !edge.backend.asks_others() {
+            return to_pair(edge, (&target, &user, None), info, parts, taken(unread)?).await;
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
         let asker = user.clone();
-        let user = match identity::impersonate(edge, &target, user, &parts.headers, info).await {
-            Ok((user, constraint)) => {
+        let (user, until) = match identity::impersonate(edge, &target, user, &parts.headers, info).await {
+            Ok(Treated { user, constraint, until }) => {
                 recording.impersonated(&asker, &user, constraint);
-                user
+                (user, until)
             }
             Err(status) => {
                 recording.refused(&asked, &target, parts, &asker);
                 return Ok(respond::forbidden(&parts.headers, query, &status));
             }
         };
+        if is_pairs {
+            // Who it is has been judged, by others too: the pair is asked as that one.
+            identity::forget_impersonation(&mut parts.headers);
+            return to_pair(edge, (&target, &user, until), info, parts, taken(unread)?).await;
+        }
         // Who asks for more than a share waits here, and takes no place that others could have.
+        let waits = Held::new(edge.metrics.in_queue(info.is_read_only()));
         let turn = fair::enter(edge, (&target, &user), info, query, flow).await?;
+        drop(waits);
         let place = admit(edge, info)?;
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let parts = &*parts;
-        let mut call =
-            Call { edge, parts, query, context, prefix, target, user, info, known, place, recording };
+        let mut call = Call {
+            edge,
+            parts,
+            query,
+            context,
+            prefix,
+            target,
+            user,
+            until,
+            info,
+            known,
+            turn: Mutex::new(turn),
+            place,
+            recording,
+        };
         if let Err(status) = call.authorize().await {
             if status.code != 403 {
                 return Err(status);
@@ -324,8 +380,37 @@ impl Ask<'_> {
             recording.refused(&asked, &call.target, parts, &call.user);
             return Ok(reply);
         }
-        dispatch::dispatch(&mut call, body, upgrade).await.map(|reply| turn.hold(reply))
+        let reply = dispatch::dispatch(&mut call, taken(unread)?, upgrade).await?;
+        Ok(call.turn.into_inner().hold(reply))
     }
+}
+
+/// What is wrong with a target, for those who are known; others are to say who they are.
+fn to_the_known_alone(user: &User, status: Status) -> Status {
+    if user.name == ANONYMOUS { Status::unauthorized() } else { status }
+}
+
+/// The body of a request, which is there once.
+fn taken(unread: &mut Option<Incoming>) -> Result<Incoming, Status> {
+    unread.take().ok_or_else(|| Status::internal("the body was read before"))
+}
+
+/// Passes a request on to the pair that it is for, which is told what the platform gives its user.
+async fn to_pair(
+    edge: &Arc<Edge>,
+    (target, user, until): (&Target, &Arc<User>, Option<Until>),
+    info: &RequestInfo,
+    parts: &mut Parts,
+    body: Incoming,
+) -> Result<Reply, Status> {
+    let Target::Dedicated(pair) = target else { return Err(Status::no_such_resource()) };
+    let labels = edge.metrics.labels(info, false, false, false);
+    let held = info.is_long_running().then(|| edge.metrics.long_running(&labels));
+    let attributes = info.attributes(user);
+    let revoked = identity::either(edge.backend.revoked(target, user, &attributes), until);
+    let told = edge.backend.told_of(target, &attributes, user.clone()).await?;
+    let _place = admit(edge, info)?;
+    proxy::forward(edge, pair, &told, &info.path, parts, body, (held, revoked)).await
 }
 
 /// 401 for an identity that belongs to another plane, 403 for who may not name planes by their identifiers.

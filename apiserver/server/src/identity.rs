@@ -5,11 +5,16 @@ use freehold_apiserver_authn::{
     Headers, ImpersonationRequest, Peer, Roots,
     impersonate::{Mode, Part},
 };
-use freehold_apiserver_authz::{Attributes, forbidden};
+use freehold_apiserver_authz::{Attributes, forbidden, iam::GRANTED};
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
+use futures_util::{
+    FutureExt,
+    future::{self, BoxFuture, Shared},
+};
 use http::{HeaderMap, Method};
 use rustls::ServerConnection;
+use rustls_pki_types::CertificateDer;
 use std::sync::Arc;
 
 /// The groups of what has a context of its own.
@@ -22,6 +27,11 @@ pub(crate) type Identity = Result<Option<Peer>, Status>;
 /// Reads the certificate that the client showed.
 pub(crate) fn peer(session: &ServerConnection, roots: &Roots) -> Identity {
     session.peer_certificates().map(|chain| Peer::parse(chain, roots)).transpose()
+}
+
+/// The certificates that the client showed, to be read again when other authorities count.
+pub(crate) fn presented(session: &ServerConnection) -> Vec<CertificateDer<'static>> {
+    session.peer_certificates().unwrap_or_default().to_vec()
 }
 
 /// The headers of a request, as authentication reads them.
@@ -105,6 +115,7 @@ pub(crate) async fn admit_from_host(
         namespace: "",
         name,
         path: "",
+        selectors: Default::default(),
     };
     let decision = edge.backend.authorize(&Target::Local(PlaneId::core()), &attributes).await?;
     if !decision.allowed {
@@ -117,6 +128,32 @@ pub(crate) async fn admit_from_host(
     Ok(Arc::new(user))
 }
 
+/// Who a request is treated as.
+pub(crate) struct Treated {
+    pub(crate) user: Arc<User>,
+    /// By which constraint somebody else; empty for none.
+    pub(crate) constraint: &'static str,
+    /// Ends when who asked may not be that one any more; of what takes long and is asked as somebody else.
+    pub(crate) until: Option<Until>,
+}
+
+/// Ends when something may not go on.
+pub(crate) type Until = Shared<BoxFuture<'static, ()>>;
+
+impl Treated {
+    fn as_oneself(user: Arc<User>) -> Self {
+        Self { user, constraint: "", until: None }
+    }
+}
+
+/// What ends with the first of both.
+pub(crate) fn either(one: BoxFuture<'static, ()>, other: Option<Until>) -> BoxFuture<'static, ()> {
+    match other {
+        None => one,
+        Some(other) => Box::pin(async move { drop(future::select(one, other).await) }),
+    }
+}
+
 /// Who a request is to be treated as, and by which constraint. 403 unless its user may impersonate each part of that identity,
 /// in general or for what is asked for; the first refusal is told.
 pub(crate) async fn impersonate(
@@ -125,22 +162,48 @@ pub(crate) async fn impersonate(
     user: Arc<User>,
     headers: &HeaderMap,
     info: &RequestInfo,
-) -> Result<(Arc<User>, &'static str), Status> {
+) -> Result<Treated, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        return Ok((user, ""));
+        return Ok(Treated::as_oneself(user));
     }
-    let Some(wanted) = ImpersonationRequest::parse(&RequestHeaders(headers))? else { return Ok((user, "")) };
+    let Some(wanted) = ImpersonationRequest::parse(&RequestHeaders(headers))? else {
+        return Ok(Treated::as_oneself(user));
+    };
     let mut refusal = None;
     for mode in wanted.modes(&user) {
         match may_impersonate(edge, target, &user, (&wanted, mode), info).await? {
             None => {
-                let user = wanted.user(&user, &plane_of(Some(target)), mode);
-                return Ok((Arc::new(user), mode.constraint()));
+                let until = info.is_long_running().then(|| {
+                    let asked = asked_to_impersonate(&user, (&wanted, mode));
+                    let revoked = asked.iter().map(|asked| edge.backend.revoked(target, &user, asked));
+                    future::select_all(revoked).map(drop).boxed().shared()
+                });
+                let mut user = wanted.user(&user, &plane_of(Some(target)), mode);
+                // What the platform gives is given to who asked.
+                user.extra.remove(GRANTED);
+                return Ok(Treated { user: Arc::new(user), constraint: mode.constraint(), until });
             }
             Some(status) => refusal = refusal.or(Some(status)),
         }
     }
     Err(refusal.unwrap_or_else(Status::unauthorized))
+}
+
+/// What is asked about who wants to be somebody else, for each part of that identity.
+fn asked_to_impersonate<'a>(
+    user: &'a User,
+    (wanted, mode): (&'a ImpersonationRequest, Mode),
+) -> Vec<Attributes<'a>> {
+    wanted.parts(mode).into_iter().map(|part| part_attributes(user, mode, part)).collect()
+}
+
+/// Removes what asks for another identity, once it is given.
+pub(crate) fn forget_impersonation(headers: &mut HeaderMap) {
+    let asked: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in asked {
+        headers.remove(name);
+    }
 }
 
 /// Why a user may not take on an identity in a way; `None` where they may.
@@ -165,8 +228,8 @@ async fn may_impersonate(
     if let Some((part, why)) = wanted.refused(mode) {
         return Ok(Some(forbidden(&part_attributes(user, mode, part), &why)));
     }
-    for part in wanted.parts(mode) {
-        if let Some(refusal) = ask(part_attributes(user, mode, part)).await? {
+    for asked in asked_to_impersonate(user, (wanted, mode)) {
+        if let Some(refusal) = ask(asked).await? {
             return Ok(Some(refusal));
         }
     }
@@ -184,5 +247,6 @@ fn part_attributes<'a>(user: &'a User, mode: Mode, part: Part<'a>) -> Attributes
         namespace: part.namespace,
         name: part.name,
         path: "",
+        selectors: Default::default(),
     }
 }

@@ -3,12 +3,12 @@
 //! The same reading as kube-apiserver's request info, because authorization rules are written against it.
 
 use crate::query::Query;
-use freehold_apiserver_authz::Attributes;
+use freehold_apiserver_authz::{Attributes, Selector, Selectors};
 use freehold_machinery::{Status, User};
 use http::Method;
 
 /// A request, read. For paths that are no resource's, `resource` is `None` and the verb is the method's name.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or a method in lower case.
     pub(crate) verb: String,
@@ -16,10 +16,15 @@ pub(crate) struct RequestInfo {
     pub(crate) path: String,
     /// What it is about, where it is a resource.
     pub(crate) resource: Option<ResourcePath>,
+    /// Its field selector and its label selector, where they narrow it.
+    pub(crate) selectors: [String; 2],
 }
 
+/// The verbs that selectors narrow.
+const SELECTING: [&str; 3] = ["list", "watch", "deletecollection"];
+
 /// The parts of a resource's path.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ResourcePath {
     /// Empty for core.
     pub(crate) group: String,
@@ -47,8 +52,12 @@ const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", 
 impl RequestInfo {
     /// Reads a decoded path. 400 for a `/watch/` prefix with nothing behind it.
     pub(crate) fn read(method: &Method, path: &str, query: &Query) -> Result<Self, Status> {
-        let mut info =
-            Self { verb: method.as_str().to_ascii_lowercase(), path: path.to_owned(), resource: None };
+        let mut info = Self {
+            verb: method.as_str().to_ascii_lowercase(),
+            path: path.to_owned(),
+            resource: None,
+            selectors: Default::default(),
+        };
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, parts) = match parts[..] {
             ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
@@ -70,6 +79,10 @@ impl RequestInfo {
         found.watch_prefix = watch_prefix;
         info.verb =
             if watch_prefix { "watch".to_owned() } else { verb(method, &mut found, query).to_owned() };
+        // Watches of the deprecated prefix are of one object or of all.
+        if !watch_prefix && SELECTING.contains(&info.verb.as_str()) {
+            info.selectors = ["fieldSelector", "labelSelector"].map(|name| query.text(name).to_owned());
+        }
         info.resource = Some(found);
         Ok(info)
     }
@@ -87,6 +100,10 @@ impl RequestInfo {
             namespace: resource.namespace.as_deref().unwrap_or(""),
             name: resource.name.as_deref().unwrap_or(""),
             path: "",
+            selectors: Selectors {
+                fields: Selector::Text(&self.selectors[0]),
+                labels: Selector::Text(&self.selectors[1]),
+            },
         })
     }
 

@@ -8,17 +8,18 @@ use crate::{
     host::{self, Connection},
     identity,
     metrics::Held,
-    streams::{self, Requests, Watches},
+    streams::{self, Driven, Requests},
     tls::{self, Certificate, TlsError},
 };
 use arc_swap::ArcSwap;
-use freehold_apiserver_authn::Roots;
+use freehold_apiserver_authn::{Peer, Roots};
 use futures_util::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
 };
+use rustls_pki_types::CertificateDer;
 use std::{
     convert::Infallible,
     future::{Future, poll_fn},
@@ -62,6 +63,8 @@ pub struct Server {
 struct Secure {
     acceptor: TlsAcceptor,
     roots: Roots,
+    /// Ends when other authorities count.
+    replaced: CancellationToken,
 }
 
 /// Replaces what new connections are secured with.
@@ -87,9 +90,11 @@ impl Reload {
         self.certificate.replace(chain, key)
     }
 
-    /// New authorities for client certificates. On an error the old ones stay.
+    /// New authorities for client certificates. Connections whose certificates none of them vouches for are cut off. On an
+    /// error the old ones stay.
     pub fn authorities(&self, authorities: &Authorities) -> Result<(), BindError> {
-        self.secure.store(Arc::new(secure(&self.certificate, authorities, self.certificates_only)?));
+        let fresh = secure(&self.certificate, authorities, self.certificates_only)?;
+        self.secure.swap(Arc::new(fresh)).replaced.cancel();
         Ok(())
     }
 }
@@ -103,7 +108,8 @@ fn secure(
     let bundles: Vec<&str> = [authorities.clients.as_str()].into_iter().chain(proxies).collect();
     let config = tls::server_config(certificate.clone(), &bundles, certificates_only)?;
     let roots = Roots::new(&authorities.clients, &authorities.front_proxies)?;
-    Ok(Secure { acceptor: TlsAcceptor::from(Arc::new(config)), roots })
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    Ok(Secure { acceptor, roots, replaced: CancellationToken::new() })
 }
 
 impl Server {
@@ -166,7 +172,8 @@ impl Server {
         remote: SocketAddr,
         cut: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let secure = self.reload.secure.load_full();
+        let current = self.reload.secure.clone();
+        let secure = current.load_full();
         let (edge, limits) = (self.edge.clone(), self.limits.clone());
         async move {
             let held = Held::new(&edge.metrics.connections);
@@ -186,9 +193,17 @@ impl Server {
                         let asked = session.server_name();
                         let project = asked.and_then(|name| host::project(edge.domain.as_deref(), name));
                         let peer = identity::peer(session, &secure.roots);
-                        serve(edge, limits, stream, Connection { peer, remote, project }).await;
+                        let presented = identity::presented(session);
+                        let distrusted = distrusted(presented, peer.clone(), secure, current);
+                        tokio::select! {
+                            () = serve(edge, limits, stream, Connection { peer, remote, project }) => {}
+                            () = distrusted => tracing::info!("a connection is cut off: its certificate does not count any more"),
+                        }
                     }
-                    Err(error) => tracing::debug!(%error, "no TLS"),
+                    Err(error) => {
+                        edge.metrics.handshakes.inc();
+                        tracing::debug!(%error, "no TLS");
+                    }
                 }
             };
             tokio::select! {
@@ -196,6 +211,23 @@ impl Server {
                 () = cut.cancelled() => {}
             }
             drop(held);
+        }
+    }
+}
+
+/// Ends when authorities were replaced, and what a client presented does not make it who it was.
+async fn distrusted(
+    presented: Vec<CertificateDer<'static>>,
+    peer: identity::Identity,
+    mut secure: Arc<Secure>,
+    current: Arc<ArcSwap<Secure>>,
+) {
+    let Ok(Some(peer)) = peer else { return std::future::pending().await };
+    loop {
+        secure.replaced.cancelled().await;
+        secure = current.load_full();
+        if !Peer::parse(&presented, &secure.roots).is_ok_and(|now| now.is_who(&peer)) {
+            return;
         }
     }
 }
@@ -241,7 +273,7 @@ async fn serve(edge: Arc<Edge>, limits: Limits, stream: TlsStream<TcpStream>, ab
         })
     };
     let (io, turns) = coalesce::gather(stream);
-    let (requests, watches) = streams::of_connection();
+    let (requests, driven) = streams::of_connection();
     let builder = builder(http2, requests, &limits);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     let silent = async {
@@ -251,14 +283,14 @@ async fn serve(edge: Arc<Edge>, limits: Limits, stream: TlsStream<TcpStream>, ab
         }
     };
     tokio::select! {
-        () = drive(connection, watches, turns, &edge.stop) => {}
+        () = drive(connection, driven, turns, &edge.stop) => {}
         // A client that finished the handshake and never asked anything.
         () = silent => tracing::debug!("silent connection closed"),
     }
 }
 
 /// Serves a connection; on `stop` it takes no further request and ends with those that it has.
-async fn drive<C>(connection: C, mut watches: Watches, mut turns: Turns<TcpStream>, stop: &CancellationToken)
+async fn drive<C>(connection: C, mut driven: Driven, mut turns: Turns<TcpStream>, stop: &CancellationToken)
 where
     C: GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -268,7 +300,8 @@ where
         if stopped.as_mut().poll(cx).is_ready() {
             connection.as_mut().graceful_shutdown();
         }
-        watches.poll(cx);
+        turns.begin();
+        driven.poll(cx);
         match connection.as_mut().poll(cx) {
             Poll::Ready(outcome) => Poll::Ready(outcome),
             Poll::Pending => turns.poll_end(cx).map_err(Into::into),

@@ -67,7 +67,7 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         return Err(failed(response, &op).await);
     }
     let held: Held = call.edge.metrics.long_running(&call.edge.metrics.labels(call.info, true, false, false));
-    let mut reply = proxy::incoming(call.edge, response, Some(held));
+    let mut reply = proxy::incoming(call.edge, response, call.revoked(), Some(held));
     let headers = reply.headers_mut();
     headers.clear();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));

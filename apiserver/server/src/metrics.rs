@@ -1,24 +1,20 @@
 //! Metrics of the edge, under kube-apiserver's names and labels, so that its dashboards and alerts work here.
 
-use crate::{backend::Backend, info::RequestInfo};
+use crate::{backend::Backend, config::MoreMetrics, documents, info::RequestInfo, process::Process};
 use freehold_apiserver_fairness::{Fairness, PlaneUsage};
 use freehold_machinery::PlaneId;
+use parking_lot::RwLock;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet as NoLabels},
-    metrics::{
-        MetricType,
-        counter::{ConstCounter, Counter},
-        family::Family,
-        gauge::{ConstGauge, Gauge},
-        histogram::Histogram,
-    },
+    encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet as NoLabels},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::Registry,
 };
 use std::{
-    fmt, fs,
+    collections::HashMap,
+    fmt,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -28,6 +24,14 @@ use std::{
 const MOST_SERIES: usize = 10_000;
 /// Upper bounds of the buckets of request durations, in seconds.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// The same for the latency by which service levels are judged (kube-apiserver's).
+const LEVELS: [f64; 21] = [
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+/// The same of the bytes of answers (kube-apiserver's).
+const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// What a request is counted under.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -54,13 +58,49 @@ struct KindLabel {
     request_kind: &'static str,
 }
 
+/// What a text in the OpenMetrics format ends with.
+const END: &str = "# EOF\n";
+
+/// A type of objects, in the words of watches' metrics.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TypeLabels {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+/// Histograms by labels.
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+fn histograms(make: fn() -> Histogram) -> Histograms {
+    Family::new_with_constructor(make)
+}
+
+/// All that is counted of answers of one kind, found by one look.
+struct Answers {
+    labels: Labels,
+    count: Counter,
+    terminated: Option<Counter>,
+    durations: OnceLock<[Histogram; 2]>,
+    sizes: OnceLock<Histogram>,
+}
+
 /// The edge's metrics and everything else that is registered.
 pub(crate) struct Metrics {
     registry: Registry,
+    more: Option<MoreMetrics>,
     requests: Family<CountLabels, Counter>,
-    seconds: Family<Labels, Histogram, fn() -> Histogram>,
+    seconds: Histograms,
+    levels: Histograms,
+    sizes: Histograms,
+    terminated: Family<CountLabels, Counter>,
+    watched: Family<TypeLabels, Counter>,
+    /// Connections that failed before they were secure.
+    pub(crate) handshakes: Counter,
     in_flight: [Gauge; 2],
+    in_queue: [Gauge; 2],
     long_running: Family<Labels, Gauge>,
+    answers: RwLock<HashMap<CountLabels, Arc<Answers>>>,
     series: AtomicUsize,
     /// Connections that are open.
     pub(crate) connections: Gauge,
@@ -68,38 +108,66 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Adds the edge's metrics to a registry.
-    pub(crate) fn new(mut registry: Registry) -> Self {
-        let requests = Family::<CountLabels, Counter>::default();
-        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let seconds = Family::<Labels, Histogram, fn() -> Histogram>::new_with_constructor(histogram);
+    pub(crate) fn new(mut registry: Registry, version: &str, more: Option<MoreMetrics>) -> Self {
+        let seconds = histograms(|| Histogram::new(BUCKETS));
+        let levels = histograms(|| Histogram::new(LEVELS));
+        let sizes = histograms(|| Histogram::new(SIZES));
         let in_flight = Family::<KindLabel, Gauge>::default();
-        let long_running = Family::<Labels, Gauge>::default();
-        let connections = Gauge::default();
-        registry.register("apiserver_request", "Requests by verb, resource and code.", requests.clone());
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Response latency in seconds.",
-            seconds.clone(),
-        );
-        registry.register("apiserver_current_inflight_requests", "Requests being served.", in_flight.clone());
-        registry.register(
-            "apiserver_longrunning_requests",
-            "Long-running requests being served.",
-            long_running.clone(),
-        );
-        registry.register("apiserver_open_connections", "Connections that are open.", connections.clone());
-        registry.register_collector(Box::new(Process));
-        let kind = |request_kind| in_flight.get_or_create_owned(&KindLabel { request_kind });
-        let in_flight = [kind("mutating"), kind("readOnly")];
-        Self {
-            registry,
-            requests,
-            seconds,
-            in_flight,
-            long_running,
+        let in_queue = Family::<KindLabel, Gauge>::default();
+        let kinds = |of: &Family<KindLabel, Gauge>| {
+            ["mutating", "readOnly"].map(|request_kind| of.get_or_create_owned(&KindLabel { request_kind }))
+        };
+        let new = Self {
+            more,
+            in_flight: kinds(&in_flight),
+            in_queue: kinds(&in_queue),
+            requests: Family::default(),
+            seconds: seconds.clone(),
+            levels: levels.clone(),
+            sizes: sizes.clone(),
+            terminated: Family::default(),
+            watched: Family::default(),
+            handshakes: Counter::default(),
+            long_running: Family::default(),
+            answers: RwLock::default(),
             series: AtomicUsize::new(0),
-            connections,
-        }
+            connections: Gauge::default(),
+            registry: Registry::default(),
+        };
+        let mut histogram = |name, help, of| registry.register(name, help, of);
+        histogram("apiserver_request_duration_seconds", "Response latency in seconds.", seconds);
+        histogram(
+            "apiserver_request_sli_duration_seconds",
+            "Response latency in seconds, by which service levels are judged.",
+            levels,
+        );
+        histogram("apiserver_response_sizes", "Bytes of answers whose length is known.", sizes);
+        let (inflight, running) = (in_flight, new.long_running.clone());
+        registry.register("apiserver_request", "Requests by verb, resource and code.", new.requests.clone());
+        registry.register("apiserver_current_inflight_requests", "Requests being served.", inflight);
+        registry.register(
+            "apiserver_current_inqueue_requests",
+            "Requests that wait for their turn.",
+            in_queue,
+        );
+        registry.register("apiserver_longrunning_requests", "Long-running requests being served.", running);
+        let terminated = new.terminated.clone();
+        registry.register(
+            "apiserver_request_terminations",
+            "Requests that were cut off or turned away.",
+            terminated,
+        );
+        registry.register("apiserver_watch_events", "Events sent to watchers.", new.watched.clone());
+        let handshakes = new.handshakes.clone();
+        registry.register("apiserver_tls_handshake_errors", "TLS handshakes that failed.", handshakes);
+        registry.register(
+            "apiserver_open_connections",
+            "Connections that are open.",
+            new.connections.clone(),
+        );
+        registry.register("kubernetes_build", "Version of the server.", Info::new(build(version)));
+        registry.register_collector(Box::new(Process));
+        Self { registry, ..new }
     }
 
     /// The text of `/metrics`, in the OpenMetrics format.
@@ -107,6 +175,12 @@ impl Metrics {
         let mut text = String::new();
         // Writing to a String can't fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        if let Some(more) = &self.more {
+            // The mark of the end comes last.
+            text.truncate(text.trim_end_matches(END).len());
+            text.push_str(&more());
+            text.push_str(END);
+        }
         text
     }
 
@@ -115,19 +189,74 @@ impl Metrics {
         &self.in_flight[usize::from(read_only)]
     }
 
-    /// Counts a request that was answered. Durations of long-running ones say nothing and are left out.
-    pub(crate) fn answered(&self, labels: Labels, code: u16, seconds: f64, long_running: bool) {
-        let mut counted = CountLabels { request: labels, code };
-        if self.requests.get(&counted).is_none() && self.series.fetch_add(1, Relaxed) >= MOST_SERIES {
+    /// The gauge of requests that wait for their turn.
+    pub(crate) fn in_queue(&self, read_only: bool) -> &Gauge {
+        &self.in_queue[usize::from(read_only)]
+    }
+
+    /// Counts a request that was answered, with its bytes where they are known. Durations of long-running ones say nothing
+    /// and are left out.
+    pub(crate) fn answered(
+        &self,
+        labels: Labels,
+        code: u16,
+        seconds: f64,
+        bytes: Option<usize>,
+        long_running: bool,
+    ) {
+        let counted = CountLabels { request: labels, code };
+        let known = self.answers.read().get(&counted).cloned();
+        let answers = known.unwrap_or_else(|| self.answers_of(counted));
+        let of = &answers.labels;
+        if !long_running {
+            let make = || [&self.seconds, &self.levels].map(|durations| durations.get_or_create_owned(of));
+            answers.durations.get_or_init(make).iter().for_each(|durations| durations.observe(seconds));
+        }
+        if let Some(bytes) = bytes {
+            answers.sizes.get_or_init(|| self.sizes.get_or_create_owned(of)).observe(bytes as f64);
+        }
+        if let Some(terminated) = &answers.terminated {
+            terminated.inc();
+        }
+        answers.count.inc();
+    }
+
+    /// Where answers are counted that were not met before.
+    fn answers_of(&self, mut counted: CountLabels) -> Arc<Answers> {
+        let mut all = self.answers.write();
+        if all.len() >= MOST_SERIES {
             counted.request.group.clear();
             counted.request.version.clear();
             counted.request.resource.clear();
             counted.request.subresource.clear();
         }
-        if !long_running {
-            self.seconds.get_or_create(&counted.request).observe(seconds);
+        let make = |counted: &CountLabels| {
+            let terminated = matches!(counted.code, 429 | 504);
+            Arc::new(Answers {
+                labels: counted.request.clone(),
+                count: self.requests.get_or_create_owned(counted),
+                terminated: terminated.then(|| self.terminated.get_or_create_owned(counted)),
+                durations: OnceLock::new(),
+                sizes: OnceLock::new(),
+            })
+        };
+        all.entry(counted).or_insert_with_key(make).clone()
+    }
+
+    /// The counter of events that watches of a type are sent; `known` as for [`Self::labels`].
+    pub(crate) fn watched(&self, info: &RequestInfo) -> Counter {
+        let path = info.resource.as_ref();
+        let text =
+            |f: fn(&crate::info::ResourcePath) -> &str| path.map_or(String::new(), |r| f(r).to_owned());
+        let mut labels = TypeLabels {
+            group: text(|r| &r.group),
+            version: text(|r| &r.version),
+            resource: text(|r| &r.resource),
+        };
+        if self.watched.get(&labels).is_none() && self.series.fetch_add(1, Relaxed) >= MOST_SERIES {
+            labels = TypeLabels { group: String::new(), version: String::new(), resource: String::new() };
         }
-        self.requests.get_or_create(&counted).inc();
+        self.watched.get_or_create_owned(&labels)
     }
 
     /// Counts a long-running request until the guard is dropped.
@@ -157,6 +286,24 @@ impl Metrics {
             dry_run: if dry_run { "All" } else { "" },
         }
     }
+}
+
+/// What `/version` says, as labels.
+fn build(version: &str) -> Vec<(String, String)> {
+    let fields = documents::version(version);
+    let names = [
+        ("build_date", "buildDate"),
+        ("compiler", "compiler"),
+        ("git_commit", "gitCommit"),
+        ("git_tree_state", "gitTreeState"),
+        ("git_version", "gitVersion"),
+        ("go_version", "goVersion"),
+        ("major", "major"),
+        ("minor", "minor"),
+        ("platform", "platform"),
+    ];
+    let text = |field: &str| fields[field].as_str().unwrap_or_default().to_owned();
+    names.map(|(label, field)| (label.to_owned(), text(field))).into()
 }
 
 fn verb(verb: &str, apply: bool) -> &'static str {
@@ -208,6 +355,8 @@ pub(crate) struct TopPlanes {
 
 /// How many planes the server's metrics name.
 const TOP: usize = 20;
+/// How many types of objects they name: those with most objects.
+const MOST_TYPES: usize = 500;
 
 impl fmt::Debug for TopPlanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -270,6 +419,19 @@ impl Collector for TopPlanes {
             let values: Vec<_> = top.iter().map(|(plane, usage)| (labels(plane), number(usage))).collect();
             family(&mut encoder, (&format!("freehold_top_plane_{name}"), help, grows), &values)?;
         }
+        let objects: Vec<_> = backend.objects().into_iter().take(MOST_TYPES).collect();
+        let one = |group: &str, resource: &str| match group {
+            "" => vec![("resource", resource.to_owned())],
+            group => vec![("resource", format!("{resource}.{group}"))],
+        };
+        let two = |group: &str, resource: &str| {
+            vec![("group", group.to_owned()), ("resource", resource.to_owned())]
+        };
+        let stored: Vec<_> = objects.iter().map(|(g, r, count)| (one(g, r), *count as f64)).collect();
+        let counted: Vec<_> = objects.iter().map(|(g, r, count)| (two(g, r), *count as f64)).collect();
+        let about = "Objects that are stored, of all control planes together.";
+        family(&mut encoder, ("apiserver_storage_objects", about, false), &stored)?;
+        family(&mut encoder, ("apiserver_resource_objects", about, false), &counted)?;
         let waiting = [(Vec::new(), fairness.waiting() as f64)];
         let about =
             ("freehold_fairness_waiting_requests", "Requests that wait for their plane's turn.", false);
@@ -319,73 +481,6 @@ impl OwnPlane {
     }
 }
 
-/// The process, read from `/proc` when somebody asks.
-#[derive(Debug)]
-struct Process;
-
-impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let stat = process_stat().unwrap_or_default();
-        let descriptor = encoder.encode_descriptor(
-            "process_cpu_seconds",
-            "Total user and system CPU time spent in seconds.",
-            None,
-            MetricType::Counter,
-        )?;
-        ConstCounter::<f64>::new(stat.cpu_seconds).encode(descriptor)?;
-        let gauges = [
-            ("process_resident_memory_bytes", "Resident memory size in bytes.", stat.resident_bytes),
-            ("process_virtual_memory_bytes", "Virtual memory size in bytes.", stat.virtual_bytes),
-            (
-                "process_start_time_seconds",
-                "Start time of the process since unix epoch in seconds.",
-                stat.started,
-            ),
-            ("process_open_fds", "Number of open file descriptors.", open_files()),
-        ];
-        for (name, help, value) in gauges {
-            let descriptor = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::<f64>::new(value).encode(descriptor)?;
-        }
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-struct ProcessStat {
-    cpu_seconds: f64,
-    resident_bytes: f64,
-    virtual_bytes: f64,
-    started: f64,
-}
-
-/// Ticks per second of times in `/proc`: the kernel's `USER_HZ`, 100 on all platforms that Rust supports.
-const TICKS: f64 = 100.0;
-
-fn process_stat() -> Option<ProcessStat> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The command's name, in parentheses, may hold anything; fields are counted from behind it.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |index: usize| fields.get(index).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kilobytes = |key: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
-        line.trim().split(' ').next()?.parse::<f64>().ok()
-    };
-    let boot = fs::read_to_string("/proc/stat").ok()?;
-    let boot = boot.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse::<f64>().ok()?;
-    Some(ProcessStat {
-        cpu_seconds: (number(11) + number(12)) / TICKS,
-        resident_bytes: kilobytes("VmRSS:").unwrap_or(0.0) * 1024.0,
-        virtual_bytes: kilobytes("VmSize:").unwrap_or(0.0) * 1024.0,
-        started: boot + number(19) / TICKS,
-    })
-}
-
-fn open_files() -> f64 {
-    fs::read_dir("/proc/self/fd").map_or(0.0, |dir| dir.count() as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,18 +488,24 @@ mod tests {
 
     #[test]
     fn the_text_has_kubernetes_names_and_labels() {
-        let metrics = Metrics::new(Registry::default());
+        let metrics = Metrics::new(Registry::default(), "v1.36.0+freehold-0.1.0", None);
         let info =
             RequestInfo::read(&http::Method::GET, "/api/v1/namespaces/a/pods", &Query::default()).unwrap();
-        metrics.answered(metrics.labels(&info, true, false, false), 200, 0.02, false);
+        metrics.answered(metrics.labels(&info, true, false, false), 200, 0.02, Some(2_000), false);
         let held = metrics.long_running(&metrics.labels(&info, true, false, false));
         let text = metrics.text();
         for line in [
             r#"apiserver_request_total{component="apiserver",verb="LIST",group="",version="v1",resource="pods",subresource="",scope="namespace",dry_run="",code="200"} 1"#,
             r#"apiserver_longrunning_requests{component="apiserver",verb="LIST",group="",version="v1",resource="pods""#,
             r#"apiserver_current_inflight_requests{request_kind="readOnly"} 0"#,
+            r#"apiserver_current_inqueue_requests{request_kind="mutating"} 0"#,
             "apiserver_request_duration_seconds_bucket{le=\"0.025\",",
+            "apiserver_request_sli_duration_seconds_bucket{le=\"0.05\",",
+            "apiserver_response_sizes_bucket{le=\"10000.0\",",
+            "kubernetes_build_info{build_date=",
             "process_resident_memory_bytes ",
+            "process_max_fds ",
+            "process_network_receive_bytes_total ",
             "process_cpu_seconds_total ",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -24,10 +24,36 @@ pub(crate) enum Shape {
     /// Itself.
     #[default]
     Whole,
-    /// `meta.k8s.io/v1` `Table`.
-    Table,
-    /// `meta.k8s.io/v1` `PartialObjectMetadata`, or the list of them.
-    Metadata,
+    /// `meta.k8s.io` `Table`.
+    Table(MetaVersion),
+    /// `meta.k8s.io` `PartialObjectMetadata`, or the list of them.
+    Metadata(MetaVersion),
+}
+
+/// The versions of `meta.k8s.io`, which differ by their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum MetaVersion {
+    #[default]
+    V1,
+    V1Beta1,
+}
+
+impl MetaVersion {
+    fn parse(version: &str) -> Option<Self> {
+        match version {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// As it stands in `apiVersion`.
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 /// The outcome of negotiation.
@@ -64,9 +90,9 @@ impl<'a> Clause<'a> {
     fn shape(&self) -> Option<Shape> {
         match (self.param("as"), self.param("g"), self.param("v")) {
             ("", "", "") => Some(Shape::Whole),
-            ("Table", "meta.k8s.io", "v1") => Some(Shape::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
-                Some(Shape::Metadata)
+            ("Table", "meta.k8s.io", version) => MetaVersion::parse(version).map(Shape::Table),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", version) => {
+                MetaVersion::parse(version).map(Shape::Metadata)
             }
             _ => None,
         }
@@ -115,15 +141,18 @@ enum Endpoint {
     Objects { custom: bool },
     /// Documents of one shape.
     Documents,
+    /// What goes out as it is, whatever shape was asked for. There is no protobuf for who asked for a shape.
+    Failures,
 }
 
 impl Endpoint {
     fn allows(self, format: Format, shape: Shape) -> bool {
         match (self, shape) {
+            (Self::Failures, shape) => shape == Shape::Whole || format != Format::Protobuf,
             (Self::Documents, shape) => shape == Shape::Whole,
             (Self::Objects { custom }, Shape::Whole) => !custom || format != Format::Protobuf,
-            (Self::Objects { .. }, Shape::Table) => format != Format::Protobuf,
-            (Self::Objects { .. }, Shape::Metadata) => true,
+            (Self::Objects { .. }, Shape::Table(_)) => format != Format::Protobuf,
+            (Self::Objects { .. }, Shape::Metadata(_)) => true,
         }
     }
 }
@@ -158,6 +187,11 @@ pub(crate) fn plain(headers: &HeaderMap, query: &Query) -> Result<Accepted, Stat
     choose(headers, query, Endpoint::Documents).ok_or_else(|| Status::not_acceptable(&all_formats()))
 }
 
+/// How a client reads a failure: in the format of what it asked for.
+pub(crate) fn failure(headers: &HeaderMap, query: &Query) -> Option<Accepted> {
+    choose(headers, query, Endpoint::Failures).map(|accepted| Accepted { shape: Shape::Whole, ..accepted })
+}
+
 /// Whether a media type that there is was asked for, whatever was asked of it.
 fn routed(headers: &HeaderMap) -> bool {
     clauses(headers).iter().any(|clause| FORMATS.iter().any(|(media_type, _)| clause.covers(media_type)))
@@ -180,7 +214,10 @@ fn choose(headers: &HeaderMap, query: &Query, endpoint: Endpoint) -> Option<Acce
         return Some(Accepted { format: Format::Json, shape: Shape::Whole, pretty });
     }
     clauses(headers).iter().find_map(|clause| {
-        let shape = clause.shape()?;
+        let shape = match endpoint {
+            Endpoint::Failures => clause.shape().unwrap_or(Shape::Table(MetaVersion::V1)),
+            _ => clause.shape()?,
+        };
         let streamed = match clause.param("stream") {
             "" => false,
             "watch" => true,
@@ -234,6 +271,9 @@ pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
+    const TABLE: Shape = Shape::Table(MetaVersion::V1);
+    const METADATA: Shape = Shape::Metadata(MetaVersion::V1);
+
     fn headers(name: header::HeaderName, value: &str) -> HeaderMap {
         let mut map = HeaderMap::new();
         if !value.is_empty() {
@@ -259,30 +299,22 @@ mod tests {
             ("application/*", [whole(json); 4]),
             ("application/yaml", [whole(yaml), whole(yaml), whole(yaml), None]),
             ("text/html", [None; 4]),
+            (&kubectl, [Some((json, TABLE)), Some((json, TABLE)), whole(json), Some((json, TABLE))]),
+            (table, [Some((json, TABLE)), Some((json, TABLE)), None, Some((json, TABLE))]),
             (
-                &kubectl,
+                old,
                 [
-                    Some((json, Shape::Table)),
-                    Some((json, Shape::Table)),
-                    whole(json),
-                    Some((json, Shape::Table)),
+                    Some((json, Shape::Table(MetaVersion::V1Beta1))),
+                    Some((json, Shape::Table(MetaVersion::V1Beta1))),
+                    None,
+                    Some((json, Shape::Table(MetaVersion::V1Beta1))),
                 ],
             ),
-            (
-                table,
-                [Some((json, Shape::Table)), Some((json, Shape::Table)), None, Some((json, Shape::Table))],
-            ),
-            (old, [None; 4]),
             ("application/json;as=Unknown;v=v1;g=meta.k8s.io", [None; 4]),
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", [None; 4]),
             (
                 client_go,
-                [
-                    Some((binary, Shape::Metadata)),
-                    Some((binary, Shape::Metadata)),
-                    whole(json),
-                    Some((binary, Shape::Metadata)),
-                ],
+                [Some((binary, METADATA)), Some((binary, METADATA)), whole(json), Some((binary, METADATA))],
             ),
             (protobuf, [whole(binary), None, whole(binary), whole(binary)]),
             (

@@ -1,41 +1,86 @@
 //! `/openapi/v2` and `/openapi/v3`.
 //!
-//! Documents are made on demand from what a plane serves, a few at a time and off the request threads, and small ones
-//! are kept for a while by the hash of their content, which planes with equal types share.
+//! Documents are made on demand from what a plane serves, a few at a time and off the request threads, and are kept for
+//! a while, compressed, by the hash of their content, which planes with equal types share.
 
 use crate::{
     aggregated,
     call::Call,
     documents::tagged,
-    negotiate::{self, Accepted, Format},
-    payload::Payload,
+    negotiate,
+    payload::{self, Payload},
     respond::{self, Reply},
 };
 use bytes::Bytes;
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use freehold_apiserver_catalog::{TypeSet, openapi};
 use freehold_machinery::{Status, Value};
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    io::{self, Read, Write},
+    sync::Arc,
+};
 use tokio::sync::Semaphore;
 
 /// How many documents are made at a time.
 const MAKERS: usize = 2;
-/// Bytes of documents that are kept, and of the largest that is.
-const KEPT: (usize, usize) = (4 * 1024 * 1024, 1024 * 1024);
+/// Bytes of documents that are kept, and of the largest that is, as they are compressed: to about a tenth.
+const KEPT: (usize, usize) = (4 * 1024 * 1024, 2 * 1024 * 1024);
 
-/// The media type of OpenAPI v2 as protobuf, as it is asked for (two spellings) and as it is answered.
-const PROTOBUF: [&str; 2] = [
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+/// The media types of OpenAPI v2 and v3 as protobuf, as they are asked for (two spellings) and answered (the second).
+const PROTOBUF: [[&str; 2]; 2] = [
+    [
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ],
+    [
+        "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    ],
 ];
+/// What kube-apiserver guesses that the index is.
+const GUESSED: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// For documents whose URL names their content.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
 
 /// Documents that were made lately.
 pub(crate) struct Documents {
     makers: Semaphore,
-    kept: Mutex<(usize, HashMap<String, Bytes>)>,
+    kept: Mutex<(usize, HashMap<String, Document>)>,
+}
+
+/// A document, compressed with gzip.
+#[derive(Clone)]
+struct Document {
+    packed: Bytes,
+    /// Bytes of it when it is not compressed.
+    length: usize,
+}
+
+impl Document {
+    fn new(plain: &[u8]) -> io::Result<Self> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(payload::LEVEL));
+        encoder.write_all(plain)?;
+        Ok(Self { packed: encoder.finish()?.into(), length: plain.len() })
+    }
+
+    fn unpack(&self) -> io::Result<Bytes> {
+        let mut plain = Vec::with_capacity(self.length);
+        GzDecoder::new(&*self.packed).read_to_end(&mut plain)?;
+        Ok(plain.into())
+    }
+
+    /// The answer to a client, compressed where it takes that and the document is large.
+    async fn reply(self, call: &Call<'_>, media_type: &'static str) -> Result<Reply, Status> {
+        let media_type = HeaderValue::from_static(media_type);
+        if self.length > respond::GZIP_FROM && negotiate::takes_gzip(&call.parts.headers) {
+            return Ok(respond::gzipped(respond::reply(200, media_type, Payload::Full(self.packed))));
+        }
+        let unpacked = tokio::task::spawn_blocking(move || self.unpack()).await.map_err(Status::internal)?;
+        Ok(respond::reply(200, media_type, Payload::Full(unpacked.map_err(Status::internal)?)))
+    }
 }
 
 impl Documents {
@@ -48,7 +93,7 @@ impl Documents {
         &self,
         key: String,
         make: impl FnOnce() -> Vec<u8> + Send + 'static,
-    ) -> Result<Bytes, Status> {
+    ) -> Result<Document, Status> {
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
@@ -57,25 +102,27 @@ impl Documents {
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
-        let made = Bytes::from(tokio::task::spawn_blocking(make).await.map_err(Status::internal)?);
+        let made = tokio::task::spawn_blocking(|| Document::new(&make())).await.map_err(Status::internal)?;
+        let made = made.map_err(Status::internal)?;
         self.keep(key, made.clone());
         Ok(made)
     }
 
-    fn find(&self, key: &str) -> Option<Bytes> {
+    fn find(&self, key: &str) -> Option<Document> {
         self.kept.lock().1.get(key).cloned()
     }
 
-    fn keep(&self, key: String, document: Bytes) {
+    fn keep(&self, key: String, document: Document) {
         let (all, each) = KEPT;
-        if document.len() > each {
+        let length = document.packed.len();
+        if length > each {
             return;
         }
         let mut kept = self.kept.lock();
-        if kept.0 + document.len() > all {
+        if kept.0 + length > all {
             *kept = Default::default();
         }
-        kept.0 += document.len();
+        kept.0 += length;
         kept.1.insert(key, document);
     }
 }
@@ -95,30 +142,52 @@ pub(crate) async fn serve(call: &mut Call<'_>, segments: &[&str]) -> Result<Repl
     match segments {
         ["v2"] => v2(call, types).await,
         ["v3"] => {
-            let accepted = negotiate::document(&call.parts.headers, call.query)?;
-            respond::value(accepted, 200, &openapi::v3_index(&types, &call.prefix))
+            let index = bytes(&openapi::v3_index(&types, &call.prefix));
+            Ok(respond::reply(200, GUESSED, Payload::Full(index.into())))
         }
         ["v3", "api", version] => v3(call, types, "", version).await,
         ["v3", "apis", group, version] => v3(call, types, group, version).await,
+        ["v3", rest @ ..] => told(call, types, rest.join("/")).await,
         _ => Ok(respond::no_page()),
     }
 }
 
-async fn v2(call: &Call<'_>, types: Arc<TypeSet>) -> Result<Reply, Status> {
+/// Whether a client wants a document in protobuf. `None` where it takes neither that nor JSON.
+fn wants_protobuf(call: &Call<'_>, names: &[&str; 2]) -> Option<bool> {
     let clauses = negotiate::clauses(&call.parts.headers);
-    let protobuf = clauses.iter().find_map(|c| match c.media_type {
-        m if PROTOBUF.contains(&m) => Some(true),
+    if clauses.is_empty() {
+        return Some(false);
+    }
+    clauses.iter().find_map(|clause| match clause.media_type {
+        name if names.contains(&name) => Some(true),
         "application/json" | "application/*" | "*/*" => Some(false),
         _ => None,
-    });
-    if protobuf.is_none() && !clauses.is_empty() {
-        return Err(Status::not_acceptable(&format!("application/json, {}", PROTOBUF[1])));
-    }
-    let protobuf = protobuf.unwrap_or(false);
-    let hash = openapi::v2_hash(&types);
-    let version = call.edge.version.clone();
+    })
+}
+
+/// An answer without a body, as kube-apiserver gives it here.
+fn empty(code: StatusCode) -> Reply {
+    let mut reply = http::Response::new(Payload::empty());
+    *reply.status_mut() = code;
+    reply
+}
+
+async fn v2(call: &Call<'_>, types: Arc<TypeSet>) -> Result<Reply, Status> {
+    let mut reply = v2_document(call, types).await?;
+    let vary = reply.headers_mut();
+    vary.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    vary.append(header::VARY, HeaderValue::from_static("Accept"));
+    Ok(reply)
+}
+
+async fn v2_document(call: &Call<'_>, types: Arc<TypeSet>) -> Result<Reply, Status> {
+    let Some(protobuf) = wants_protobuf(call, &PROTOBUF[0]) else {
+        return Ok(empty(StatusCode::NOT_ACCEPTABLE));
+    };
     let others = call.edge.backend.aggregated_openapi(&call.target).await;
-    let key = format!("v2 {protobuf} {hash} {}", others.len());
+    let hash = openapi::v2_hash(&types, &others);
+    let version = call.edge.version.clone();
+    let key = format!("v2 {protobuf} {hash}");
     let make = move || {
         let mut document = openapi::v2(&types, &version);
         for other in others.iter().filter_map(|other| serde_json::from_slice(other).ok()) {
@@ -126,23 +195,45 @@ async fn v2(call: &Call<'_>, types: Arc<TypeSet>) -> Result<Reply, Status> {
         }
         if protobuf { openapi::to_protobuf(&document) } else { bytes(&document) }
     };
-    let made = call.edge.documents.get(key, make).await?;
-    let media_type = if protobuf { PROTOBUF[1] } else { "application/json" };
+    let media_type = if protobuf { PROTOBUF[0][1] } else { "application/json" };
     let tag = format!("\"{hash}-{}\"", if protobuf { "pb" } else { "json" });
-    tagged(call, &tag, || Ok(respond::reply(200, HeaderValue::from_static(media_type), Payload::Full(made))))
+    tagged(call, &tag, async { call.edge.documents.get(key, make).await?.reply(call, media_type).await })
+        .await
 }
 
 async fn v3(call: &Call<'_>, types: Arc<TypeSet>, group: &str, version: &str) -> Result<Reply, Status> {
-    let accepted = negotiate::document(&call.parts.headers, call.query)?;
-    let hash = openapi::v3_hash(&types, group, version).ok_or_else(Status::no_such_resource)?;
+    let hash = openapi::v3_hash(&types, group, version);
+    let (group, version, server) = (group.to_owned(), version.to_owned(), call.edge.version.clone());
+    let make = move || openapi::v3(&types, &group, &version, &server).unwrap_or_default();
+    hashed(call, hash, make).await
+}
+
+/// The document of what is told of the server or a group.
+async fn told(call: &Call<'_>, types: Arc<TypeSet>, path: String) -> Result<Reply, Status> {
+    let hash = openapi::v3_told_hash(&types, &path);
+    let server = call.edge.version.clone();
+    hashed(call, hash, move || openapi::v3_told(&path, &server)).await
+}
+
+/// A document that its hash names; nothing is there without one.
+async fn hashed(
+    call: &Call<'_>,
+    hash: Option<String>,
+    make: impl FnOnce() -> Value + Send + 'static,
+) -> Result<Reply, Status> {
+    let Some(hash) = hash else { return Ok(empty(StatusCode::NOT_FOUND)) };
     let asked = call.query.text("hash");
     if !asked.is_empty() && asked != hash {
         return moved(call, &hash);
     }
-    let (group, version, server) = (group.to_owned(), version.to_owned(), call.edge.version.clone());
-    let make = move || openapi::v3(&types, &group, &version, &server).map(|v| bytes(&v)).unwrap_or_default();
-    let made = call.edge.documents.get(format!("v3 {hash}"), make).await?;
-    let mut reply = tagged(call, &format!("\"{hash}\""), || written(accepted, made))?;
+    let Some(protobuf) = wants_protobuf(call, &PROTOBUF[1]) else {
+        return Ok(empty(StatusCode::NOT_ACCEPTABLE));
+    };
+    let make = move || if protobuf { openapi::v3_to_protobuf(&make()) } else { bytes(&make()) };
+    let media_type = if protobuf { PROTOBUF[1][1] } else { "application/json" };
+    let key = format!("v3 {protobuf} {hash}");
+    let made = async { call.edge.documents.get(key, make).await?.reply(call, media_type).await };
+    let mut reply = tagged(call, &format!("\"{hash}\""), made).await?;
     if asked == hash {
         reply.headers_mut().insert(header::CACHE_CONTROL, IMMUTABLE);
     }
@@ -151,14 +242,6 @@ async fn v3(call: &Call<'_>, types: Arc<TypeSet>, group: &str, version: &str) ->
 
 fn bytes(document: &Value) -> Vec<u8> {
     document.to_string().into_bytes()
-}
-
-fn written(accepted: Accepted, json: Bytes) -> Result<Reply, Status> {
-    if accepted.format == Format::Json && !accepted.pretty {
-        return Ok(respond::json(200, json));
-    }
-    let value: Value = serde_json::from_slice(&json).map_err(Status::internal)?;
-    respond::value(accepted, 200, &value)
 }
 
 /// A hash of what was served before leads to what is served now.

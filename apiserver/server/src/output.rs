@@ -5,14 +5,15 @@
 
 use crate::{
     call::Call,
-    negotiate::{self, Accepted, Format, Shape},
-    payload::{Payload, Pieces},
+    negotiate::{self, Accepted, Format, MetaVersion, Shape},
+    payload::Payload,
+    pieces::Pieces,
     query::Query,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_planes::Target;
-use freehold_apiserver_registry::{List, Object, Operation, Written};
+use freehold_apiserver_registry::{List, Object, Operation, Piece, Written};
 use freehold_machinery::{
     ResourceType, Status, Value, go, meta,
     resource::{Cell, Column},
@@ -26,9 +27,6 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, LazyLock},
 };
-
-/// The version of `PartialObjectMetadata` and of Tables.
-const META: &str = "meta.k8s.io/v1";
 
 /// The annotation with which lists over several projects tell where an object is from.
 const PROJECT: &str = "resourcemanager.freehold.dev/project";
@@ -79,7 +77,7 @@ impl Output {
     fn new(mut accepted: Accepted, call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
         // Columns are those of the resource, which say nothing of another kind.
         let other_kind = op.subresource.as_deref().is_some_and(|s| s != "status");
-        if other_kind && accepted.shape == Shape::Table {
+        if other_kind && matches!(accepted.shape, Shape::Table(_)) {
             accepted.shape = Shape::Whole;
         }
         let across = matches!(call.target, Target::Organization(_) | Target::AllPlanes);
@@ -99,8 +97,8 @@ impl Output {
         let bytes = match self.accepted.shape {
             Shape::Whole => return self.whole(code, object),
             _ if is_status(object) => return self.whole(code, object),
-            Shape::Metadata => self.finish(partial(&object.bytes())?)?,
-            Shape::Table => {
+            Shape::Metadata(version) => self.finish(partial(&object.bytes(), version)?)?,
+            Shape::Table(_) => {
                 let value = Arc::unwrap_or_clone(object.value());
                 let version = meta::resource_version(&value).to_owned();
                 let list = ListMeta { resource_version: &version, ..ListMeta::default() };
@@ -139,7 +137,7 @@ impl Output {
     /// The names of the objects' kind in the negotiated shape.
     pub(crate) fn names(&self) -> (&str, String) {
         match self.accepted.shape {
-            Shape::Metadata => ("PartialObjectMetadata", META.to_owned()),
+            Shape::Metadata(version) => ("PartialObjectMetadata", version.api_version().to_owned()),
             _ => (&self.ty.kind, self.ty.api_version()),
         }
     }
@@ -160,7 +158,7 @@ impl Output {
     /// A list.
     pub(crate) fn list(&self, list: List) -> Result<Reply, Status> {
         let content_type = respond::content_type(self.accepted.format);
-        if self.accepted.shape == Shape::Table {
+        if matches!(self.accepted.shape, Shape::Table(_)) {
             let version = list.revision.to_string();
             let meta = ListMeta {
                 resource_version: &version,
@@ -173,39 +171,45 @@ impl Output {
         }
         let payload = match self.accepted.format {
             Format::Protobuf => Payload::Pieces(Pieces::new(self.list_messages(&list)?)),
-            _ if self.is_raw() => Payload::Pieces(Pieces::new(self.list_pieces(&list)?)),
-            _ => Payload::Full(self.finish(Bytes::from(self.list_pieces(&list)?.concat()))?),
+            _ if self.is_raw() => Payload::Pieces(Pieces::new(self.list_pieces(list)?)),
+            _ => Payload::Full(self.finish(Pieces::new(self.list_pieces(list)?).concat())?),
         };
         Ok(respond::reply(200, content_type, payload))
     }
 
     /// A list's JSON: its head, the items' bytes with commas between them, its end.
-    fn list_pieces(&self, list: &List) -> Result<Vec<Bytes>, Status> {
-        let metadata = self.accepted.shape == Shape::Metadata;
+    fn list_pieces(&self, list: List) -> Result<Vec<Piece>, Status> {
+        let metadata = self.metadata();
         let (kind, version) = self.list_names();
         let mut pieces = Vec::with_capacity(list.items.len() + 2);
-        let meta = list_meta(list, self.ty.custom && !metadata);
-        pieces.push(
-            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[")
-                .into(),
-        );
-        for item in &list.items {
-            pieces.push(if metadata { cut_out(&item.bytes(), "},")? } else { item.bytes_and_comma() });
+        let meta = list_meta(&list, self.ty.custom && metadata.is_none());
+        let head =
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[");
+        pieces.push(head.into());
+        let is_empty = list.items.is_empty();
+        for item in list.items {
+            pieces.push(match metadata {
+                Some(version) => cut_out(&item.bytes(), version, "},")?.into(),
+                None => item.into_item(),
+            });
         }
-        if let Some(last) = pieces.last_mut().filter(|_| !list.items.is_empty()) {
-            last.truncate(last.len() - 1);
+        if !is_empty && let Some(last) = pieces.pop() {
+            pieces.push(last.without_last());
         }
-        pieces.push(Bytes::from_static(b"]}"));
+        pieces.push(Bytes::from_static(b"]}").into());
         Ok(pieces)
     }
 
     /// A list in protobuf. Its length stands at its beginning, so that the items come before it is known.
     fn list_messages(&self, list: &List) -> Result<Vec<Bytes>, Status> {
-        let metadata = self.accepted.shape == Shape::Metadata;
+        let metadata = self.metadata();
         let message = self.message()?;
         let mut items = Vec::new();
         for item in &list.items {
-            let json = if metadata { partial(&item.bytes())? } else { item.bytes() };
+            let json = match metadata {
+                Some(version) => partial(&item.bytes(), version)?,
+                None => item.bytes(),
+            };
             let item = message.message(&json).map_err(Status::internal)?;
             protobuf::item_head(&mut items, item.len());
             items.extend_from_slice(&item);
@@ -217,9 +221,17 @@ impl Output {
         Ok(vec![head.into(), items.into(), tail.into()])
     }
 
+    /// The version of the metadata that goes out alone; `None` where objects are whole.
+    fn metadata(&self) -> Option<MetaVersion> {
+        match self.accepted.shape {
+            Shape::Metadata(version) => Some(version),
+            _ => None,
+        }
+    }
+
     fn list_names(&self) -> (&str, String) {
         match self.accepted.shape {
-            Shape::Metadata => ("PartialObjectMetadataList", META.to_owned()),
+            Shape::Metadata(version) => ("PartialObjectMetadataList", version.api_version().to_owned()),
             _ => (&self.ty.list_kind, self.ty.api_version()),
         }
     }
@@ -239,7 +251,12 @@ impl Output {
 
     /// The compiled columns, with that of the project or without.
     pub(crate) fn printer(&self, project: bool) -> Printer<'static> {
-        Printer::new(&self.ty, project.then_some((&*PROJECT_COLUMN, &project_cell)))
+        let version = match self.accepted.shape {
+            Shape::Table(version) => version,
+            _ => MetaVersion::default(),
+        };
+        let extra = project.then_some((&*PROJECT_COLUMN, &project_cell as &(dyn Fn(&Value) -> Value + Sync)));
+        Printer::new(&self.ty, extra).of_version(version.api_version())
     }
 }
 
@@ -257,7 +274,7 @@ fn list_meta(list: &List, custom: bool) -> String {
 }
 
 /// An object in protobuf, from JSON that says of which kind it is.
-pub(crate) fn binary(json: &[u8]) -> Result<Bytes, Status> {
+fn binary(json: &[u8]) -> Result<Bytes, Status> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Names<'a> {
@@ -283,7 +300,7 @@ fn check_list(accepted: &Accepted, call: &Call<'_>, op: &Operation, listed: bool
     let asked =
         call.parts.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     // What was chosen is the first that can be had; with one clause it is the one that was asked for.
-    if accepted.shape != Shape::Metadata
+    if !matches!(accepted.shape, Shape::Metadata(_))
         || asked.contains(',')
         || !matches!(call.info.verb.as_str(), "get" | "list")
     {
@@ -309,7 +326,7 @@ fn include(accepted: Accepted, query: &Query) -> Result<IncludeObject, Status> {
     let given = query.text("includeObject");
     match IncludeObject::parse(given) {
         Some(include) => Ok(include),
-        None if accepted.shape != Shape::Table => Ok(IncludeObject::default()),
+        None if !matches!(accepted.shape, Shape::Table(_)) => Ok(IncludeObject::default()),
         None => Err(Status::bad_request(format!(
             "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
             go::quote(given)
@@ -323,12 +340,12 @@ fn is_status(object: &Object) -> bool {
 }
 
 /// The `PartialObjectMetadata` of an object, cut out of its JSON.
-pub(crate) fn partial(object: &[u8]) -> Result<Bytes, Status> {
-    cut_out(object, "}")
+pub(crate) fn partial(object: &[u8], version: MetaVersion) -> Result<Bytes, Status> {
+    cut_out(object, version, "}")
 }
 
 /// The same, with this at its end.
-fn cut_out(object: &[u8], end: &str) -> Result<Bytes, Status> {
+fn cut_out(object: &[u8], version: MetaVersion, end: &str) -> Result<Bytes, Status> {
     #[derive(Deserialize)]
     struct Partial<'a> {
         #[serde(borrow, default)]
@@ -336,11 +353,14 @@ fn cut_out(object: &[u8], end: &str) -> Result<Bytes, Status> {
     }
     let partial: Partial<'_> = serde_json::from_slice(object).map_err(Status::internal)?;
     let metadata = partial.metadata.map_or("{}", RawValue::get);
-    const HEAD: &str = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
-    let mut out = String::with_capacity(HEAD.len() + metadata.len() + end.len());
-    out.push_str(HEAD);
-    out.push_str(metadata);
-    out.push_str(end);
+    let pieces = [
+        r#"{"kind":"PartialObjectMetadata","apiVersion":""#,
+        version.api_version(),
+        r#"","metadata":"#,
+        metadata,
+        end,
+    ];
+    let out = pieces.concat();
     Ok(out.into())
 }
 
@@ -361,7 +381,7 @@ mod tests {
             let expected = format!(
                 r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
             );
-            assert_eq!(partial(object.as_bytes()).unwrap(), expected);
+            assert_eq!(partial(object.as_bytes(), MetaVersion::V1).unwrap(), expected);
         }
     }
 }

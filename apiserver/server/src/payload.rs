@@ -3,6 +3,7 @@
 //! One type for all of them, so that a small answer costs no boxed stream: bytes, pieces that are joined as they go
 //! out, their compressed form, frames of a watch, or what comes from another server.
 
+use crate::{flow::Executing, pieces::Pieces};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
 use freehold_apiserver_fairness::{Ticket, WatchTicket};
@@ -18,21 +19,24 @@ use std::{
 /// Any error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Size of the frames that pieces go out in, in bytes.
-const FRAME: usize = 64 * 1024;
+/// Bytes of pieces that go out together. They are not copied for it, and each turn of a stream costs some time.
+const FRAME: usize = 256 * 1024;
+/// Bytes that are compressed at a time, and compressed bytes that go out together.
+const PLAIN: usize = 64 * 1024;
+const PACKED: usize = 16 * 1024;
 /// Compression level of gzip, as kube-apiserver has it.
-const LEVEL: u32 = 4;
+pub(crate) const LEVEL: u32 = 4;
 
 /// The body of a response.
 pub enum Payload {
     /// All at once.
     Full(Bytes),
-    /// Many small pieces, several of them in a frame of 64 KiB.
+    /// Many small pieces, sent from where they lie.
     Pieces(Pieces),
     /// Pieces, compressed as they are sent.
     Gzip(Box<Gzip>),
-    /// Frames as they come.
-    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// Frames as they come, and a watch's place among its plane's: as few pointers to follow as can be, for each event.
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>, Option<WatchTicket>),
     /// What another server or an injected handler gives, with trailers.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
     /// Any of these, with a place that is given back when all of it was sent.
@@ -48,9 +52,13 @@ pub struct Held {
 /// What a body holds until it is sent.
 pub(crate) enum Place {
     /// A request's place among all.
-    Request(Ticket),
+    Request {
+        ticket: Ticket,
+        /// That it has its turn, for the metrics.
+        _executing: Option<Executing>,
+    },
     /// A watch's place among its plane's. It is only kept.
-    Watch { _ticket: WatchTicket },
+    Watch(WatchTicket),
 }
 
 impl Payload {
@@ -61,15 +69,15 @@ impl Payload {
 
     /// A stream of frames.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self::Stream(Box::pin(stream))
+        Self::Stream(Box::pin(stream), None)
     }
 
     /// How many bytes it will be, where that is known.
     pub fn len(&self) -> Option<usize> {
         match self {
             Self::Full(bytes) => Some(bytes.len()),
-            Self::Pieces(pieces) => Some(pieces.left),
-            Self::Gzip(_) | Self::Stream(_) => None,
+            Self::Pieces(pieces) => Some(pieces.len()),
+            Self::Gzip(_) | Self::Stream(..) => None,
             Self::Held(held) => held.body.len(),
             Self::Boxed(body) => body.size_hint().exact().and_then(|n| usize::try_from(n).ok()),
         }
@@ -88,7 +96,7 @@ impl Payload {
         let fits = self.len().is_some_and(|length| length <= max);
         match self {
             Self::Full(bytes) if fits => Some(bytes.clone()),
-            Self::Pieces(pieces) if fits => Some(pieces.pieces.as_slice().concat().into()),
+            Self::Pieces(pieces) if fits => Some(pieces.concat()),
             Self::Held(held) => held.body.whole(max),
             _ => None,
         }
@@ -98,14 +106,25 @@ impl Payload {
     pub(crate) fn is_stream(&self) -> bool {
         match self {
             Self::Held(held) => held.body.is_stream(),
-            other => matches!(other, Self::Stream(_) | Self::Boxed(_)),
+            other => matches!(other, Self::Stream(..) | Self::Boxed(_)),
+        }
+    }
+
+    /// Whether it is here, large, and sent from where it lies.
+    pub(crate) fn is_large(&self) -> bool {
+        match self {
+            Self::Pieces(pieces) => pieces.len() > FRAME,
+            Self::Held(held) => held.body.is_large(),
+            _ => false,
         }
     }
 
     /// The same, which keeps something until it has ended or is given up.
     pub(crate) fn keeping(self, guard: impl Send + 'static) -> Self {
         match self {
-            Self::Stream(inner) => Self::Stream(Box::pin(Keeping { inner, _guard: Box::new(guard) })),
+            Self::Stream(inner, place) => {
+                Self::Stream(Box::pin(Keeping { inner, _guard: Box::new(guard) }), place)
+            }
             Self::Boxed(inner) => Self::Boxed(Keeping { inner, _guard: Box::new(guard) }.boxed_unsync()),
             Self::Held(held) => {
                 let Held { body, place } = *held;
@@ -117,7 +136,10 @@ impl Payload {
 
     /// The same, with a place that is given back when it was sent.
     pub(crate) fn held(self, place: Place) -> Self {
-        Self::Held(Box::new(Held { body: self, place }))
+        match (self, place) {
+            (Self::Stream(frames, _), Place::Watch(ticket)) => Self::Stream(frames, Some(ticket)),
+            (body, place) => Self::Held(Box::new(Held { body, place })),
+        }
     }
 
     /// Whether it comes from another server.
@@ -188,16 +210,24 @@ impl Body for Payload {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
         let data = match self.get_mut() {
             Self::Full(bytes) => (!bytes.is_empty()).then(|| Data::Whole(std::mem::take(bytes))),
-            Self::Pieces(pieces) => pieces.next_frame().map(Data::Pieces),
+            Self::Pieces(pieces) => pieces.split(FRAME).map(Data::Pieces),
             Self::Gzip(gzip) => gzip.next_frame()?.map(Data::Whole),
-            Self::Stream(stream) => ready!(stream.as_mut().poll_next(cx)).map(Data::Whole),
+            Self::Stream(stream, place) => match stream.as_mut().poll_next(cx) {
+                Poll::Ready(frame) => frame.map(Data::Whole),
+                Poll::Pending => {
+                    if let Some(place) = place {
+                        place.begun();
+                    }
+                    return Poll::Pending;
+                }
+            },
             Self::Boxed(body) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 return Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Data::Whole))));
             }
             Self::Held(held) => {
                 let frame = ready!(Pin::new(&mut held.body).poll_frame(cx));
-                if let (Some(Ok(frame)), Place::Request(ticket)) = (&frame, &held.place) {
+                if let (Some(Ok(frame)), Place::Request { ticket, .. }) = (&frame, &held.place) {
                     ticket.sent(frame.data_ref().map_or(0, Buf::remaining));
                 }
                 return Poll::Ready(frame);
@@ -236,7 +266,7 @@ impl From<Data> for Bytes {
     fn from(data: Data) -> Self {
         match data {
             Data::Whole(bytes) => bytes,
-            Data::Pieces(pieces) => pieces.pieces.as_slice().concat().into(),
+            Data::Pieces(pieces) => pieces.concat(),
         }
     }
 }
@@ -245,24 +275,21 @@ impl Buf for Data {
     fn remaining(&self) -> usize {
         match self {
             Self::Whole(bytes) => bytes.len(),
-            Self::Pieces(pieces) => pieces.left,
+            Self::Pieces(pieces) => pieces.len(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match self {
             Self::Whole(bytes) => bytes,
-            Self::Pieces(pieces) => pieces.pieces.as_slice().first().map_or(&[], |piece| piece),
+            Self::Pieces(pieces) => pieces.first(),
         }
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         match self {
             Self::Whole(bytes) => bytes.chunks_vectored(slices),
-            Self::Pieces(pieces) => {
-                let all = slices.iter_mut().zip(pieces.pieces.as_slice());
-                all.map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
-            }
+            Self::Pieces(pieces) => pieces.slices(slices),
         }
     }
 
@@ -270,51 +297,6 @@ impl Buf for Data {
         match self {
             Self::Whole(bytes) => bytes.advance(count),
             Self::Pieces(pieces) => pieces.advance(count),
-        }
-    }
-}
-
-/// Bytes in pieces.
-#[derive(Debug)]
-pub struct Pieces {
-    /// None of them is empty.
-    pieces: std::vec::IntoIter<Bytes>,
-    left: usize,
-}
-
-impl Pieces {
-    /// Pieces, in order.
-    pub fn new(mut pieces: Vec<Bytes>) -> Self {
-        pieces.retain(|piece| !piece.is_empty());
-        let left = pieces.iter().map(Bytes::len).sum();
-        Self { pieces: pieces.into_iter(), left }
-    }
-
-    /// Splits off as many pieces as fit in a frame, at least one.
-    fn next_frame(&mut self) -> Option<Self> {
-        let mut length = self.pieces.as_slice().first()?.len();
-        let mut count = 1;
-        for piece in &self.pieces.as_slice()[1..] {
-            if length + piece.len() > FRAME {
-                break;
-            }
-            length += piece.len();
-            count += 1;
-        }
-        self.left -= length;
-        let pieces: Vec<Bytes> = self.pieces.by_ref().take(count).collect();
-        Some(Self { pieces: pieces.into_iter(), left: length })
-    }
-
-    fn advance(&mut self, mut count: usize) {
-        self.left -= count;
-        while count > 0 {
-            let Some(first) = self.pieces.as_mut_slice().first_mut() else { return };
-            if count < first.len() {
-                return first.advance(count);
-            }
-            count -= first.len();
-            self.pieces.next();
         }
     }
 }
@@ -335,16 +317,14 @@ impl Gzip {
     fn next_frame(&mut self) -> Result<Option<Bytes>, BoxError> {
         loop {
             let Some(encoder) = &mut self.encoder else { return Ok(None) };
-            match self.input.next_frame() {
-                Some(frame) => {
-                    frame.pieces.as_slice().iter().try_for_each(|piece| encoder.write_all(piece))?
-                }
+            match self.input.split(PLAIN) {
+                Some(frame) => frame.all().try_for_each(|piece| encoder.write_all(piece))?,
                 None => {
                     let rest = self.encoder.take().map(GzEncoder::finish).transpose()?.unwrap_or_default();
                     return Ok((!rest.is_empty()).then(|| rest.into()));
                 }
             }
-            if encoder.get_ref().len() >= FRAME / 4 {
+            if encoder.get_ref().len() >= PACKED {
                 return Ok(Some(std::mem::take(encoder.get_mut()).into()));
             }
         }

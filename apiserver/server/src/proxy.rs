@@ -8,7 +8,10 @@ use crate::{filters::Edge, metrics::Held, path::percent_encode, payload::Payload
 use freehold_apiserver_authn::forwarded_headers;
 use freehold_apiserver_planes::DedicatedTarget;
 use freehold_machinery::{Status, User};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::{
+    StreamExt, TryStreamExt,
+    future::{BoxFuture, select},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header, request::Parts};
 use http_body_util::{BodyDataStream, BodyExt};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
@@ -40,7 +43,7 @@ pub(crate) async fn forward(
     path: &str,
     parts: &mut Parts,
     body: Incoming,
-    held: Option<Held>,
+    (held, revoked): (Option<Held>, BoxFuture<'static, ()>),
 ) -> Result<Reply, Status> {
     let upstream =
         edge.front_proxy.as_ref().ok_or_else(|| unreachable_pair(target, "no front proxy identity"))?;
@@ -49,12 +52,12 @@ pub(crate) async fn forward(
     let mut response = upstream.send(outgoing).await.map_err(|e| unreachable_pair(target, &e.to_string()))?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if let Some(client) = upgrade {
-            join(edge, client, hyper::upgrade::on(&mut response), held);
+            join(edge, client, hyper::upgrade::on(&mut response), revoked, held);
         }
         return Ok(response.map(|_| Payload::empty()));
     }
     clean(response.headers_mut(), false);
-    Ok(incoming(edge, response, held))
+    Ok(incoming(edge, response, revoked, held))
 }
 
 fn unreachable_pair(target: &DedicatedTarget, why: &str) -> Status {
@@ -142,12 +145,18 @@ pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
         && tokens.flat_map(|v| v.split(',')).any(|t| t.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// An answer from another server as one of ours. One of unknown length may be a watch: it ends when the server stops.
-pub(crate) fn incoming(edge: &Arc<Edge>, response: http::Response<Incoming>, held: Option<Held>) -> Reply {
+/// An answer from another server as one of ours. One of unknown length may be a watch: it ends when the server stops, or
+/// its author's rights end.
+pub(crate) fn incoming(
+    edge: &Arc<Edge>,
+    response: http::Response<Incoming>,
+    revoked: BoxFuture<'static, ()>,
+    held: Option<Held>,
+) -> Reply {
     response.map(|body| match http_body::Body::size_hint(&body).exact() {
         Some(_) => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
         None => {
-            let stop = edge.stop.clone().cancelled_owned();
+            let stop = select(Box::pin(edge.stop.clone().cancelled_owned()), revoked);
             let frames = BodyDataStream::new(body).into_stream().take_while(|f| ready(f.is_ok()));
             let frames = frames.filter_map(|f| ready(f.ok())).take_until(stop);
             Payload::stream(frames.inspect(move |_| {
@@ -157,8 +166,14 @@ pub(crate) fn incoming(edge: &Arc<Edge>, response: http::Response<Incoming>, hel
     })
 }
 
-/// Joins both ends of an upgraded connection until one closes or the server stops. `kept` is kept as long.
-pub(crate) fn join(edge: &Arc<Edge>, client: OnUpgrade, server: OnUpgrade, kept: impl Send + 'static) {
+/// Joins both ends of an upgraded connection until one closes, the server stops or its author's rights end. `kept` is kept as long.
+pub(crate) fn join(
+    edge: &Arc<Edge>,
+    client: OnUpgrade,
+    server: OnUpgrade,
+    revoked: BoxFuture<'static, ()>,
+    kept: impl Send + 'static,
+) {
     let stop = edge.stop.clone();
     let copy = async move {
         let _kept = kept;
@@ -170,6 +185,7 @@ pub(crate) fn join(edge: &Arc<Edge>, client: OnUpgrade, server: OnUpgrade, kept:
         tokio::select! {
             _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
             () = stop.cancelled() => {}
+            () = revoked => {}
         }
     };
     tokio::spawn(copy.instrument(tracing::debug_span!("upgraded")));

@@ -2,6 +2,7 @@
 
 use crate::path::percent_decode;
 use freehold_machinery::Status;
+use std::num::{IntErrorKind, ParseIntError};
 
 /// Most parameters that one request may have.
 const MOST: usize = 256;
@@ -51,8 +52,11 @@ impl Query {
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
             None | Some("") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            Some(text) => text.parse().map(Some).map_err(|error: ParseIntError| {
+                let out_of_range =
+                    matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
+                let why = if out_of_range { "value out of range" } else { "invalid syntax" };
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
             }),
         }
     }
@@ -81,6 +85,8 @@ mod tests {
             (wrong.code, wrong.message.as_str()),
             (400, "strconv.ParseInt: parsing \"five\": invalid syntax")
         );
+        let far = Query::parse(Some("limit=99999999999999999999")).unwrap().number("limit").unwrap_err();
+        assert_eq!(far.message, "strconv.ParseInt: parsing \"99999999999999999999\": value out of range");
         assert_eq!(Query::parse(Some("a=%f")).unwrap_err().code, 400);
         assert_eq!(Query::parse(Some(&"a&".repeat(257))).unwrap_err().code, 400);
     }

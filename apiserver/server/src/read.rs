@@ -62,11 +62,11 @@ async fn drain(mut body: Incoming, limit: usize) {
 pub(crate) fn decode(bytes: &[u8], format: Format) -> Result<Body, String> {
     if format == Format::Protobuf {
         let value = freehold_machinery_protobuf::decode(bytes).map_err(|error| error.to_string())?;
-        return Ok(Body { value, duplicates: Vec::new() });
+        return Ok(Body::from(value));
     }
     let json = format == Format::Json || bytes.trim_ascii_start().starts_with(b"{");
     let (value, duplicates) = if json { strict::decode_json(bytes)? } else { yaml(bytes)? };
-    Ok(Body { value, duplicates })
+    Ok(Body { duplicates, ..Body::from(value) })
 }
 
 /// Decodes one YAML document, with YAML 1.1's octal numbers and booleans as Kubernetes reads them. Aliases may be
@@ -127,6 +127,9 @@ pub(crate) fn object(bytes: &[u8], format: Format) -> Result<Body, String> {
 
 /// What is wrong with text that is no YAML, as Kubernetes begins to say it.
 pub(crate) fn yaml_error(why: &str) -> String {
+    if why.contains("alias replay limit") {
+        return "error converting YAML to JSON: yaml: document contains excessive aliasing".to_owned();
+    }
     let words = why.rsplit_once(" at line ").and_then(|(what, place)| {
         let line = place.split(',').next()?.trim();
         let deep = what.starts_with("budget breached: Depth") || what.starts_with("recursion limit");

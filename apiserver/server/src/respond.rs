@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(crate) type Reply = Response<Payload>;
 
 /// Answers below this are not worth compressing, in bytes (kube-apiserver's threshold).
-const GZIP_FROM: usize = 128 * 1024;
+pub(crate) const GZIP_FROM: usize = 128 * 1024;
 /// Most characters of all warnings together, and of each once that is reached (kube-apiserver's numbers).
 const WARNINGS: (usize, usize) = (4096, 256);
 
@@ -78,19 +78,85 @@ pub(crate) fn encode(accepted: Accepted, value: &impl Serialize) -> Result<Bytes
 
 /// A failure, in the format that the client asked for, or as JSON where that can't be had.
 pub(crate) fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Reply {
-    let accepted = negotiate::document(headers, query).unwrap_or(Accepted {
+    let accepted = negotiate::failure(headers, query).unwrap_or(Accepted {
         format: Format::Json,
         shape: negotiate::Shape::Whole,
         pretty: true,
     });
-    let body = status.to_json();
-    let mut reply = value(accepted, status.code, &body)
-        .unwrap_or_else(|_| json(status.code, Bytes::from(body.to_string())));
+    let message = (accepted.format == Format::Protobuf).then(|| failure_message(status)).flatten();
+    let mut reply = match message {
+        Some(message) => reply(status.code, PROTOBUF, Payload::Full(message)),
+        None => {
+            let body = status.to_json();
+            value(accepted, status.code, &body)
+                .unwrap_or_else(|_| json(status.code, Bytes::from(body.to_string())))
+        }
+    };
     let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     if seconds > 0 {
         reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     reply
+}
+
+/// A failure in protobuf, with its fields in the order of their numbers and those that are empty too, as Kubernetes
+/// writes it.
+pub(crate) fn failure_message(status: &Status) -> Option<Bytes> {
+    #[derive(Serialize)]
+    struct Message<'a> {
+        metadata: ListMeta<'a>,
+        status: &'a str,
+        message: &'a str,
+        reason: &'a str,
+        details: Option<Details<'a>>,
+        code: u16,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ListMeta<'a> {
+        self_link: &'a str,
+        resource_version: &'a str,
+        r#continue: &'a str,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Details<'a> {
+        name: &'a str,
+        group: &'a str,
+        kind: &'a str,
+        causes: Vec<Cause<'a>>,
+        retry_after_seconds: u32,
+        uid: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Cause<'a> {
+        reason: &'a str,
+        message: &'a str,
+        field: &'a str,
+    }
+    let details = status.details.as_deref().map(|details| Details {
+        name: &details.name,
+        group: &details.group,
+        kind: &details.kind,
+        causes: details
+            .causes
+            .iter()
+            .map(|c| Cause { reason: &c.reason, message: &c.message, field: &c.field })
+            .collect(),
+        retry_after_seconds: details.retry_after_seconds,
+        uid: &details.uid,
+    });
+    let token = status.continue_token.as_deref().unwrap_or("");
+    let message = Message {
+        metadata: ListMeta { self_link: "", resource_version: "", r#continue: token },
+        status: &status.status,
+        message: &status.message,
+        reason: &status.reason,
+        details,
+        code: status.code,
+    };
+    let json = serde_json::to_vec(&message).ok()?;
+    freehold_machinery_protobuf::Kind::of("v1", "Status")?.encode(&json).ok().map(Bytes::from)
 }
 
 /// What is at a path at which nothing is served.
@@ -108,13 +174,19 @@ pub(crate) fn forbidden(headers: &HeaderMap, query: &Query, status: &Status) -> 
 /// Compresses a large answer for a client that takes it.
 pub(crate) fn compressed(headers: &HeaderMap, reply: Reply) -> Reply {
     let large = reply.body().len().is_some_and(|n| n > GZIP_FROM);
-    let foreign = reply.body().is_foreign();
-    if !large || foreign || !negotiate::takes_gzip(headers) {
+    let encoded = reply.body().is_foreign() || reply.headers().contains_key(header::CONTENT_ENCODING);
+    if !large || encoded || !negotiate::takes_gzip(headers) {
         return reply;
     }
-    let mut reply = reply.map(Payload::gzip);
+    gzipped(reply.map(Payload::gzip))
+}
+
+/// Says that a body is compressed.
+pub(crate) fn gzipped(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    reply.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if !reply.headers().get_all(header::VARY).iter().any(|name| name == "Accept-Encoding") {
+        reply.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     reply
 }
 

@@ -2,7 +2,9 @@
 
 use crate::{
     call::Call,
-    dispatch, negotiate,
+    dispatch,
+    info::RequestInfo,
+    negotiate,
     options::{self, Write},
     respond,
     respond::Reply,
@@ -31,6 +33,14 @@ const REVIEWS: [(&str, &str, Review); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews", Review::SelfSubject),
     ("authentication.k8s.io", "tokenreviews", Review::Token),
 ];
+
+/// The annotation of an access review that asks for what allows or what is missing, in words, as its reason.
+const EXPLAIN: &str = "iam.freehold.dev/explain";
+
+/// Whether a request is a question about access. Those about a dedicated plane are answered here, where all is known.
+pub(crate) fn is_about_access(info: &RequestInfo) -> bool {
+    info.resource.as_ref().is_some_and(|path| path.group == "authorization.k8s.io" && info.verb == "create")
+}
 
 /// Which review a resource is, if it is one.
 pub(crate) fn find(ty: &ResourceType) -> Option<Review> {
@@ -107,8 +117,14 @@ async fn access(call: &Call<'_>, kind: review::Kind, object: &Value) -> Result<V
     review::validate(kind, object)?;
     let named = (kind != review::Kind::Own).then(|| review::subject(&object["spec"]));
     let attributes = review::attributes(&object["spec"], named.as_ref().unwrap_or(&call.user));
+    let explain = object["metadata"]["annotations"][EXPLAIN] == "true";
     Ok(match call.edge.backend.authorize(&call.target, &attributes).await {
-        Ok(decision) => review::status(&decision),
+        Ok(mut decision) => {
+            if explain {
+                decision.reason = call.edge.backend.explain(&call.target, &attributes).await?;
+            }
+            review::status(&decision)
+        }
         Err(status) => json!({"allowed": false, "evaluationError": status.message}),
     })
 }

@@ -1,9 +1,10 @@
-//! The watches of a connection, driven by the connection's own task.
+//! The watches and large answers of a connection, driven by the connection's own task.
 //!
 //! HTTP/2 gives each request a task, and requests of one connection are to run on several threads. For a watch that is
 //! a task to be scheduled for each event, and a connection that is woken by each of them. So a request that has become
 //! a watch is handed over to its connection: an event wakes one task there, which takes what its watches have to say and
-//! writes all of it.
+//! writes all of it. So is one whose answer is a large list: what is left to be done is to write it, which the
+//! connection does, and the two would wake each other for each frame.
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered, task::AtomicWaker};
 use hyper::rt::Executor;
@@ -17,82 +18,82 @@ use std::{
     task::{Context, Poll},
 };
 
-type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 tokio::task_local! {
-    /// Whether the request that is being served has become a watch.
-    static IS_WATCH: Cell<bool>;
+    /// Whether the request that is being served is the connection's to drive.
+    static HANDED_OVER: Cell<bool>;
 }
 
-/// Has the request that is being served handed over to its connection.
-pub(crate) fn is_watch() {
+/// Has the request that is being served handed over to its connection: all that is left of it is to send what there is.
+pub(crate) fn hand_over() {
     // A request of HTTP/1 has no task but its connection's.
-    let _ = IS_WATCH.try_with(|is_watch| is_watch.set(true));
+    let _ = HANDED_OVER.try_with(|handed_over| handed_over.set(true));
 }
 
 /// Runs the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct Requests(Arc<Handed>);
 
-/// The watches of one connection.
-pub(crate) struct Watches {
+/// What one connection drives itself.
+pub(crate) struct Driven {
     handed: Arc<Handed>,
-    all: FuturesUnordered<Watching>,
+    all: FuturesUnordered<Sending>,
 }
 
 /// What was handed over and is not driven yet.
 #[derive(Default)]
 struct Handed {
-    watches: Mutex<Vec<Watching>>,
+    requests: Mutex<Vec<Sending>>,
     connection: AtomicWaker,
 }
 
-/// A request with a task of its own, as long as it is no watch.
-struct Request<F> {
-    stream: Option<Pin<Box<F>>>,
+/// A request with a task of its own, until it is handed over.
+struct Request {
+    stream: Option<Sending>,
     to: Arc<Handed>,
 }
 
 /// Both sides of one connection.
-pub(crate) fn of_connection() -> (Requests, Watches) {
+pub(crate) fn of_connection() -> (Requests, Driven) {
     let handed = Arc::<Handed>::default();
-    (Requests(handed.clone()), Watches { handed, all: FuturesUnordered::new() })
+    (Requests(handed.clone()), Driven { handed, all: FuturesUnordered::new() })
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
     fn execute(&self, stream: F) {
-        tokio::spawn(Request { stream: Some(Box::pin(stream)), to: self.0.clone() });
+        // What panics ends alone, as it would in its own task.
+        let alone = AssertUnwindSafe(stream).catch_unwind().map(drop);
+        tokio::spawn(Request { stream: Some(Box::pin(alone)), to: self.0.clone() });
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Future for Request<F> {
+impl Future for Request {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let Some(stream) = &mut this.stream else { return Poll::Ready(()) };
-        let (polled, is_watch) = IS_WATCH.sync_scope(Cell::new(false), || {
+        let (polled, handed_over) = HANDED_OVER.sync_scope(Cell::new(false), || {
             let polled = stream.as_mut().poll(cx);
-            (polled, IS_WATCH.with(Cell::get))
+            (polled, HANDED_OVER.with(Cell::get))
         });
-        if polled.is_pending() && !is_watch {
+        if polled.is_pending() && !handed_over {
             return Poll::Pending;
         }
         if let Some(stream) = this.stream.take().filter(|_| polled.is_pending()) {
-            // What panics ends alone, as it would in its own task.
-            let alone = AssertUnwindSafe(stream).catch_unwind().map(drop);
-            this.to.watches.lock().push(Box::pin(alone));
+            this.to.requests.lock().push(stream);
             this.to.connection.wake();
         }
         Poll::Ready(())
     }
 }
 
-impl Watches {
-    /// Has all watches that were woken say what they have to, within a turn of the connection's task.
+impl Driven {
+    /// Has all that were woken say what they have to, within a turn of the connection's task.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
         self.handed.connection.register(cx.waker());
-        self.all.extend(std::mem::take(&mut *self.handed.watches.lock()));
+        self.all.extend(std::mem::take(&mut *self.handed.requests.lock()));
         if self.all.is_empty() {
             return;
         }
@@ -113,11 +114,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_becomes_a_watch_goes_on_in_the_task_of_its_connection() {
-        let (requests, mut watches) = of_connection();
+        let (requests, mut driven) = of_connection();
         let (go, wait) = oneshot::channel();
         let (done, ended) = oneshot::channel();
         requests.execute(async move {
-            is_watch();
+            hand_over();
             wait.await.unwrap();
             done.send(tokio::task::id()).unwrap();
         });
@@ -125,9 +126,9 @@ mod tests {
         let (mut go, mut turns) = (Some(go), 0);
         let task = tokio::spawn(async move {
             let drive = poll_fn(|cx| {
-                watches.poll(cx);
+                driven.poll(cx);
                 turns += 1;
-                if !watches.all.is_empty() {
+                if !driven.all.is_empty() {
                     let _ = go.take().map(|go| go.send(()));
                 }
                 Poll::<()>::Pending
@@ -140,12 +141,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_watch_that_panics_ends_alone_and_other_requests_have_tasks_of_their_own() {
-        let (requests, mut watches) = of_connection();
+        let (requests, mut driven) = of_connection();
         let ended = Arc::new(AtomicUsize::new(0));
         for panics in [true, false] {
             let ended = ended.clone();
             requests.execute(async move {
-                is_watch();
+                hand_over();
                 tokio::task::yield_now().await;
                 assert!(!panics, "as it is meant to");
                 ended.fetch_add(1, Ordering::Relaxed);
@@ -155,8 +156,8 @@ mod tests {
         requests.execute(async move { done.send(()).unwrap() });
         answered.await.unwrap();
         let drive = poll_fn(|cx| {
-            watches.poll(cx);
-            if ended.load(Ordering::Relaxed) == 1 && watches.all.is_empty() {
+            driven.poll(cx);
+            if ended.load(Ordering::Relaxed) == 1 && driven.all.is_empty() {
                 return Poll::Ready(());
             }
             Poll::Pending

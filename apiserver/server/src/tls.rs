@@ -152,3 +152,22 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::version::{TLS12, TLS13};
+
+    #[test]
+    fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_spoken() {
+        let suites: Vec<String> =
+            provider().cipher_suites.iter().map(|suite| format!("{:?}", suite.suite())).collect();
+        assert!(suites.len() > 2);
+        for suite in suites {
+            let forward = suite.starts_with("TLS13_") || suite.starts_with("TLS_ECDHE_");
+            let authenticated = suite.contains("_GCM_") || suite.contains("_CHACHA20_POLY1305_");
+            assert!(forward && authenticated, "{suite}");
+        }
+        assert_eq!(rustls::DEFAULT_VERSIONS, [&TLS13, &TLS12]);
+    }
+}

@@ -1,22 +1,31 @@
 //! What aggregated servers of an organization's projects have, together: each is asked, and their lists are joined.
 //!
-//! A list has no resource version, since each server has its own, and it is not paged or watched. Whoever may list the
-//! resource in the organization sees what all of its projects have; a project whose server does not answer is left out,
-//! and a warning says so.
+//! A list has no resource version, since each server has its own, and it is not paged. Nor has a watch: it begins with all
+//! that is there, takes in the servers of projects that come later, and when the watch of one server ends, all of it does.
+//! Each server is asked as the user, who must be allowed to ask in that project; a project where they are not, or whose server
+//! does not answer, is left out, and a warning says so.
 
 use crate::{
     aggregated::{self, Aggregated},
     call::Call,
+    filters::Edge,
+    info::RequestInfo,
+    payload::Payload,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_api::keys::{PLANE_ANNOTATION, PROJECT};
-use freehold_machinery::{Map, Status, Value, meta, user::MASTERS};
-use futures_util::{FutureExt, StreamExt, stream};
-use http::{HeaderMap, HeaderValue, Method, header};
-use http_body_util::{BodyExt, Limited};
+use freehold_apiserver_authz::Attributes;
+use freehold_apiserver_outbound::Body;
+use freehold_apiserver_planes::Target;
+use freehold_machinery::{Map, PlaneId, Status, User, Value, meta};
+use futures_util::{FutureExt, Stream, StreamExt, future, stream, stream::BoxStream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::{BodyExt, BodyStream, Limited};
+use hyper::body::Incoming;
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Servers that are asked at a time, and how long each may take.
 const AT_ONCE: usize = 16;
@@ -25,6 +34,14 @@ const TIME: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 16 << 20;
 /// Bytes of all answers together.
 const MAX_ALL: usize = 128 << 20;
+/// Bytes of one event of a watch.
+const MAX_EVENT: usize = 8 << 20;
+/// Changes that come within this time are looked at together.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// When one that did not let itself be watched is asked again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// The longest time without a look, in which servers count as being in use.
+const LONGEST: Duration = Duration::from_secs(5 * 60);
 /// What is asked for in pages, which no server knows of the others.
 const PAGING: [&str; 4] = ["limit", "continue", "resourceVersion", "resourceVersionMatch"];
 
@@ -46,21 +63,173 @@ pub(crate) async fn resources(call: &Call<'_>, (group, version): (&str, &str)) -
     Ok(respond::json(200, Bytes::from(list.to_string())))
 }
 
-/// Lists a resource in all projects.
-pub(crate) async fn list(call: &Call<'_>, (group, version): (&str, &str)) -> Result<Reply, Status> {
-    if call.info.verb != "list" {
-        return Err(Status::no_such_method());
+/// Lists or watches a resource in all projects.
+pub(crate) async fn serve(call: &mut Call<'_>, at: (&str, &str)) -> Result<Reply, Status> {
+    match call.info.verb.as_str() {
+        "list" => list(call, at).await,
+        "watch" => watch(call, at).await,
+        _ => Err(Status::no_such_method()),
     }
-    let servers = call.edge.backend.aggregated_across(&call.target, group, version).await?;
-    let (path, headers) = (path(call), headers(&call.parts.headers));
+}
+
+/// Events of a server as lines, and `None` at their end.
+type Events = BoxStream<'static, Option<Bytes>>;
+
+/// Who asks, and for what: all that goes to each server.
+struct Asker {
+    edge: Arc<Edge>,
+    target: Target,
+    user: Arc<User>,
+    info: RequestInfo,
+    group: String,
+    version: String,
+    path: String,
+    headers: HeaderMap,
+}
+
+impl Asker {
+    fn of(call: &Call<'_>, (group, version): (&str, &str)) -> Self {
+        Self {
+            edge: call.edge.clone(),
+            target: call.target.clone(),
+            user: call.user.clone(),
+            info: call.info.clone(),
+            group: group.to_owned(),
+            version: version.to_owned(),
+            path: path(call),
+            headers: headers(&call.parts.headers),
+        }
+    }
+
+    /// The servers of the projects in which the user may ask, and a warning of each other one.
+    async fn permitted(&self) -> Result<(Vec<Arc<Aggregated>>, Vec<String>), Status> {
+        let (mut permitted, mut warnings) = (Vec::new(), Vec::new());
+        let backend = &self.edge.backend;
+        for server in backend.aggregated_across(&self.target, &self.group, &self.version).await? {
+            let attributes: Attributes<'_> = self.info.attributes(&self.user);
+            let target = Target::Local(server.destination.plane.clone());
+            if backend.authorize(&target, &attributes).await?.allowed {
+                permitted.push(server);
+            } else {
+                warnings.push(left_out(&server, "you may not ask for it there"));
+            }
+        }
+        Ok((permitted, warnings))
+    }
+
+    /// The request as one server gets it, with the place that it takes there.
+    fn request(&self, server: &Arc<Aggregated>) -> Result<(Request<Body>, OwnedSemaphorePermit), String> {
+        if !server.available {
+            return Err("its server does not answer".to_owned());
+        }
+        let place = aggregated::place(server).map_err(|status| status.message)?;
+        let user = aggregated::told(&self.user, server);
+        let asked = (&Method::GET, self.path.as_str(), &self.headers);
+        let request = aggregated::request(server, asked, &user, Payload::empty(), false);
+        Ok((request.map_err(|status| status.message)?, place))
+    }
+
+    /// One server's list, and how many bytes it had.
+    async fn ask(&self, server: &Arc<Aggregated>) -> Result<(Value, usize), String> {
+        let (request, _place) = self.request(server)?;
+        let asked = async {
+            let answer =
+                server.outbound.send(&server.destination, request).await.map_err(|e| e.to_string())?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
+            let (body, code) = (body.to_bytes(), head.status.as_u16());
+            let value: Value = serde_json::from_slice(&body).map_err(|error| format!("{code}: {error}"))?;
+            match (code, value.is_object()) {
+                (200, true) => Ok((value, body.len())),
+                _ => Err(value["message"].as_str().map_or_else(|| format!("{code}"), str::to_owned)),
+            }
+        };
+        tokio::time::timeout(TIME, asked)
+            .await
+            .unwrap_or_else(|_| Err("its server takes too long".to_owned()))
+    }
+
+    /// Opens a watch at one server, and gives its events.
+    async fn begin(&self, server: &Arc<Aggregated>) -> Result<Events, String> {
+        let (request, place) = self.request(server)?;
+        let answer = tokio::time::timeout(TIME, server.outbound.send(&server.destination, request)).await;
+        let answer: Response<Incoming> =
+            answer.map_err(|_| "its server takes too long".to_owned())?.map_err(|error| error.to_string())?;
+        match answer.status().as_u16() {
+            200 => Ok(events(answer.into_body(), server.clone(), place).boxed()),
+            code => Err(format!("{code}")),
+        }
+    }
+
+    /// Opens a watch at each server, in their order.
+    async fn begin_all(&self, servers: &[Arc<Aggregated>]) -> Vec<Result<Events, String>> {
+        let mut begun = Vec::with_capacity(servers.len());
+        for server in servers {
+            begun.push(self.begin(server).boxed());
+        }
+        stream::iter(begun).buffered(AT_ONCE).collect().await
+    }
+
+    /// The events of servers that are not `known` yet, as they come: of new projects, and of those that were left out.
+    fn newcomers(
+        self,
+        known: HashSet<PlaneId>,
+        changes: BoxStream<'static, ()>,
+    ) -> impl Stream<Item = Events> + Send {
+        let begun = (self, known, changes, AGAIN);
+        let found = stream::unfold(begun, |(asker, mut known, mut changes, pause)| async move {
+            // Whatever has changed since the last look is seen by the next one.
+            let told = tokio::time::timeout(pause, changes.next()).await.is_ok();
+            if told {
+                tokio::time::sleep(TOGETHER).await;
+            }
+            let looked = asker.look(&mut known).await;
+            let pause = match (&looked, told) {
+                (Ok(_), _) => LONGEST,
+                (Err(_), true) => AGAIN,
+                (Err(_), false) => pause.saturating_mul(2).min(LONGEST),
+            };
+            let (Ok(found) | Err(found)) = looked;
+            Some((stream::iter(found), (asker, known, changes, pause)))
+        });
+        found.flatten()
+    }
+
+    /// The events of servers that are not `known` yet; as an error where one could not be asked that should be.
+    async fn look(&self, known: &mut HashSet<PlaneId>) -> Result<Vec<Events>, Vec<Events>> {
+        // What projects serve is found out by asking for it.
+        if self.edge.backend.types(&self.target).await.is_err() {
+            return Err(Vec::new());
+        }
+        let Ok((mut servers, _)) = self.permitted().await else { return Err(Vec::new()) };
+        servers.retain(|server| server.available && !known.contains(&server.destination.plane));
+        let answers = self.begin_all(&servers).await;
+        let all = answers.iter().all(Result::is_ok);
+        let mut found = Vec::with_capacity(servers.len());
+        for (server, events) in servers.iter().zip(answers) {
+            if let Ok(events) = events {
+                known.insert(server.destination.plane.clone());
+                found.push(events);
+            }
+        }
+        if all { Ok(found) } else { Err(found) }
+    }
+}
+
+fn left_out(server: &Aggregated, why: &str) -> String {
+    format!("project {:?} is left out: {why}", &*server.project)
+}
+
+async fn list(call: &Call<'_>, at: (&str, &str)) -> Result<Reply, Status> {
+    let asker = Asker::of(call, at);
+    let (servers, mut warnings) = asker.permitted().await?;
     let mut asked = Vec::with_capacity(servers.len());
     for server in &servers {
-        asked.push(ask(call, server, &path, &headers).boxed());
+        asked.push(asker.ask(server).boxed());
     }
     // In the order of projects, whoever answers first.
     let answers: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let mut joined: Option<Value> = None;
-    let (mut warnings, mut bytes) = (Vec::new(), 0);
+    let (mut joined, mut bytes): (Option<Value>, usize) = (None, 0);
     for (server, answer) in servers.iter().zip(answers) {
         match answer {
             Ok((list, size)) => {
@@ -70,18 +239,111 @@ pub(crate) async fn list(call: &Call<'_>, (group, version): (&str, &str)) -> Res
                 }
                 join(&mut joined, annotated(list, server));
             }
-            Err(why) => warnings.push(format!("project {:?} is left out: {why}", &*server.project)),
+            Err(why) => warnings.push(left_out(server, &why)),
         }
     }
-    let Some(joined) = joined else {
-        return Err(match warnings.is_empty() {
-            true => Status::no_such_resource(),
-            false => Status::unavailable(warnings.join("; ")),
-        });
-    };
+    let joined = joined.ok_or_else(|| nothing(&warnings))?;
     let mut reply = respond::json(200, Bytes::from(joined.to_string()));
     respond::warn(&mut reply, &warnings);
     Ok(reply)
+}
+
+fn nothing(warnings: &[String]) -> Status {
+    match warnings.is_empty() {
+        true => Status::no_such_resource(),
+        false => Status::unavailable(warnings.join("; ")),
+    }
+}
+
+async fn watch(call: &mut Call<'_>, at: (&str, &str)) -> Result<Reply, Status> {
+    if !matches!(parameter(call, "resourceVersion").as_str(), "" | "0") {
+        return Err(Status::expired("over several servers a watch begins with what is there"));
+    }
+    if !parameter(call, "sendInitialEvents").is_empty() {
+        return Err(Status::bad_request("sendInitialEvents is not supported over several servers"));
+    }
+    let asker = Asker::of(call, at);
+    let changes = call.edge.backend.aggregated_changes(&call.target);
+    let (servers, mut warnings) = asker.permitted().await?;
+    let answers = asker.begin_all(&servers).await;
+    let (mut events, mut known) = (Vec::with_capacity(servers.len()), HashSet::new());
+    for (server, answer) in servers.iter().zip(answers) {
+        match answer {
+            Ok(own) => {
+                known.insert(server.destination.plane.clone());
+                events.push(own);
+            }
+            Err(why) => warnings.push(left_out(server, &why)),
+        }
+    }
+    if events.is_empty() {
+        return Err(nothing(&warnings));
+    }
+    call.passed_on();
+    let held = call.edge.metrics.long_running_of(call.info);
+    let (stop, revoked) = (call.edge.stop.clone().cancelled_owned(), call.revoked());
+    let over = async move {
+        future::select(Box::pin(stop), revoked).await;
+        drop(held);
+    };
+    events.push(asker.newcomers(known, changes).flatten_unordered(None).boxed());
+    // The first that ends is the end of all.
+    let together = stream::select_all(events).take_while(|event| future::ready(event.is_some()));
+    let lines = together.filter_map(future::ready).take_until(over.boxed());
+    let mut reply = respond::json(200, Bytes::new()).map(|_| Payload::Stream(Box::pin(lines), None));
+    respond::warn(&mut reply, &warnings);
+    Ok(reply)
+}
+
+/// A parameter of the query, as it stands there.
+fn parameter(call: &Call<'_>, name: &str) -> String {
+    let pairs = call.parts.uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(own, _)| *own == name).map(|(_, value)| value.to_owned()).next().unwrap_or_default()
+}
+
+/// The events of one server as lines, and `None` at their end. Bookmarks are about versions that are of one server alone.
+fn events(
+    body: Incoming,
+    server: Arc<Aggregated>,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Option<Bytes>> + Send {
+    let begun = (BodyStream::new(body), Vec::new(), server, place);
+    let lines = stream::unfold(begun, |(mut body, mut rest, server, place)| async move {
+        loop {
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let after = rest.split_off(end + 1);
+                let line = std::mem::replace(&mut rest, after);
+                if let Some(event) = event(&line, &server) {
+                    return Some((Some(event), (body, rest, server, place)));
+                }
+                continue;
+            }
+            let frame = body.next().await?.ok()?;
+            rest.extend_from_slice(frame.data_ref()?);
+            if rest.len() > MAX_EVENT {
+                return None;
+            }
+        }
+    });
+    lines.chain(stream::once(future::ready(None)))
+}
+
+/// An event whose object says where it is from; `None` for what is none, and for bookmarks.
+fn event(line: &[u8], server: &Aggregated) -> Option<Bytes> {
+    let mut event: Value = serde_json::from_slice(line).ok()?;
+    if event["type"] == "BOOKMARK" {
+        return None;
+    }
+    if event["type"] != "ERROR" {
+        let object = event.get_mut("object")?;
+        match object["kind"] == "Table" {
+            true => *object = annotated(object.take(), server),
+            false => mark(object, server),
+        }
+    }
+    let mut line = event.to_string();
+    line.push('\n');
+    Some(line.into())
 }
 
 /// The path that each server is asked for, with what selects and without what pages.
@@ -107,63 +369,26 @@ fn headers(given: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// One server's list, and how many bytes it had.
-async fn ask(
-    call: &Call<'_>,
-    server: &Arc<Aggregated>,
-    path: &str,
-    headers: &HeaderMap,
-) -> Result<(Value, usize), String> {
-    if !server.available {
-        return Err("its server does not answer".to_owned());
+/// Says in an object where it is from.
+fn mark(object: &mut Value, server: &Aggregated) {
+    if !object.is_object() {
+        return;
     }
-    let _place = aggregated::place(server).map_err(|status| status.message)?;
-    let mut user = aggregated::told(&call.user, server);
-    // They may see what all projects of the organization have, whatever each of these says of them.
-    if !user.is_in(MASTERS) {
-        user.groups.push(MASTERS.to_owned());
+    let annotations = meta::metadata_mut(object).entry("annotations").or_insert(Value::Null);
+    if !annotations.is_object() {
+        *annotations = Value::Object(Map::new());
     }
-    let request = aggregated::request(
-        server,
-        (&Method::GET, path, headers),
-        &user,
-        crate::payload::Payload::empty(),
-        false,
-    );
-    let request = request.map_err(|status| status.message)?;
-    let asked = async {
-        let answer = server.outbound.send(&server.destination, request).await.map_err(|e| e.to_string())?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
-        let (body, code) = (body.to_bytes(), head.status.as_u16());
-        let value: Value = serde_json::from_slice(&body).map_err(|error| format!("{code}: {error}"))?;
-        match (code, value.is_object()) {
-            (200, true) => Ok((value, body.len())),
-            _ => Err(value["message"].as_str().map_or_else(|| format!("{code}"), str::to_owned)),
-        }
-    };
-    tokio::time::timeout(TIME, asked).await.unwrap_or_else(|_| Err("its server takes too long".to_owned()))
+    annotations[PLANE_ANNOTATION] = server.destination.plane.as_str().into();
+    annotations[PROJECT] = (*server.project).into();
 }
 
 /// A list whose objects say where they are from.
 fn annotated(mut list: Value, server: &Aggregated) -> Value {
-    let plane = server.destination.plane.as_str();
-    let mark = |object: &mut Value| {
-        if !object.is_object() {
-            return;
-        }
-        let annotations = meta::metadata_mut(object).entry("annotations").or_insert(Value::Null);
-        if !annotations.is_object() {
-            *annotations = Value::Object(Map::new());
-        }
-        annotations[PLANE_ANNOTATION] = plane.into();
-        annotations[PROJECT] = (*server.project).into();
-    };
     if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
-        items.iter_mut().for_each(mark);
+        items.iter_mut().for_each(|item| mark(item, server));
     }
     if let Some(rows) = list.get_mut("rows").and_then(Value::as_array_mut) {
-        rows.iter_mut().filter_map(|row| row.get_mut("object")).for_each(mark);
+        rows.iter_mut().filter_map(|row| row.get_mut("object")).for_each(|object| mark(object, server));
     }
     list
 }

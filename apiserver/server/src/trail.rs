@@ -6,7 +6,8 @@
 
 use crate::{
     call::Call,
-    payload::{Payload, Pieces},
+    payload::Payload,
+    pieces::Pieces,
     respond::{self, Reply},
 };
 use bytes::Bytes;

@@ -25,7 +25,6 @@ use http::StatusCode;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::{
-    iter,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -52,7 +51,7 @@ pub(crate) async fn serve(
     let op = Operation { name: None, ..op };
     let labels = call.edge.metrics.labels(call.info, true, false, false);
     let events = call.edge.backend.watch(&call.target, op, options).await?;
-    let encoder = Encoder::new(output)?;
+    let encoder = Encoder::new(output, call.edge.metrics.watched(call.info))?;
     let content_type = encoder.content_type();
     let stop = call.edge.stop.clone();
     let over: BoxFuture<'static, ()> = Box::pin(async move {
@@ -64,14 +63,14 @@ pub(crate) async fn serve(
     let frames = Frames {
         events,
         encoder,
-        over: iter::once(over).collect(),
+        over: [over, call.revoked()].into_iter().collect(),
         done: false,
         _held: call.edge.metrics.long_running(&labels),
     };
     if let Some(upgrade) = upgrade.filter(|_| websocket::is_asked(&call.parts.headers)) {
         return Ok(upgraded(call, upgrade, frames));
     }
-    streams::is_watch();
+    streams::hand_over();
     Ok(respond::reply(200, content_type, Payload::stream(frames)))
 }
 
@@ -81,6 +80,7 @@ fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
     if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
         return reply;
     }
+    let mut place = call.turn.lock().of_watch();
     let (stop, drain) = (call.edge.stop.clone(), call.edge.limits.drain);
     // What is said to a client that does not listen ends with the server at the latest.
     let cut = async move {
@@ -93,7 +93,13 @@ fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
             Ok(socket) => TokioIo::new(socket),
             Err(error) => return tracing::debug!(%error, "upgrade failed"),
         };
-        let messages = poll_fn(move |cx| frames.poll_message(cx));
+        let messages = poll_fn(move |cx| {
+            let message = frames.poll_message(cx);
+            if let Some(place) = place.as_mut().filter(|_| message.is_pending()) {
+                place.begun();
+            }
+            message
+        });
         tokio::select! {
             sent = websocket::send(socket, kind, messages) => {
                 if let Err(error) = sent {
@@ -120,7 +126,7 @@ fn time_of(call: &Call<'_>) -> Result<Duration, Status> {
 struct Frames {
     events: BoxStream<'static, WatchEvent>,
     encoder: Encoder,
-    /// The end of its time, or of the server. It is looked at when it woke this watch, not for each event.
+    /// The end of its time, of the server, or of its author's rights. It is looked at when it woke this watch, not for each event.
     over: FuturesUnordered<BoxFuture<'static, ()>>,
     done: bool,
     _held: Held,

@@ -8,10 +8,15 @@ use freehold_api::keys::organization_namespace;
 use freehold_apiserver_authn::{Fetch, Issuer, oidc::JwtAuthenticator};
 use freehold_apiserver_cache::{Cache, Entry, ListRequest};
 use freehold_apiserver_outbound::Outbound;
-use freehold_machinery::{PlaneId, Result, User, user::AUTHENTICATED};
+use freehold_machinery::{
+    PlaneId, Result, User,
+    user::{AUTHENTICATED, Basis, Footing},
+};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
+const GROUP: &str = "iam.freehold.dev";
+const RESOURCE: &str = "identityproviders";
 /// Providers of one organization that are looked at.
 const MAX_PROVIDERS: usize = 16;
 /// Issuers that are kept.
@@ -45,19 +50,15 @@ impl Organizations {
     ) -> Result<Option<std::result::Result<User, String>>> {
         let namespace = organization_namespace(organization);
         let core = PlaneId::core();
-        let request = ListRequest {
-            plane: &core,
-            group: "iam.freehold.dev",
-            resource: "identityproviders",
-            namespace: Some(&namespace),
-        };
+        let request =
+            ListRequest { plane: &core, group: GROUP, resource: RESOURCE, namespace: Some(&namespace) };
         let mut failed = None;
         for entry in self.cache.list(request).await?.objects.iter().take(MAX_PROVIDERS) {
             match self.issuer(organization, entry) {
                 Ok(issuer) if issuer.url() == url => {
                     let user = issuer.authenticate(token, now).await.map_err(|error| error.to_string());
                     match user.and_then(|user| confined(organization, user)) {
-                        Ok(user) => return Ok(Some(Ok(user))),
+                        Ok(user) => return Ok(Some(Ok(resting_on(entry, &namespace, user)))),
                         Err(error) => failed = Some(error),
                     }
                 }
@@ -106,6 +107,20 @@ impl Organizations {
         let fetch: Arc<dyn Fetch> = Arc::new(Documents::new(self.outbound.clone(), plane));
         Issuer::new(config, fetch)
     }
+}
+
+/// The user as one who ends with the provider.
+fn resting_on(provider: &Entry, namespace: &str, user: User) -> User {
+    let footing = Footing {
+        plane: PlaneId::core(),
+        group: GROUP,
+        resource: RESOURCE,
+        namespace: namespace.to_owned(),
+        name: provider.name().to_owned(),
+        uid: provider.uid().to_owned(),
+    };
+    let until = user.basis.as_ref().and_then(|basis| basis.until);
+    User { basis: Some(Arc::new(Basis { until, objects: vec![footing], voucher: None })), ..user }
 }
 
 /// The user as one of an organization alone.

@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How often the file is looked at.
@@ -57,6 +58,7 @@ pub(super) struct Settings {
     config: AuthenticationConfig,
     fetch: Arc<dyn Fetch>,
     own_issuer: String,
+    changes: watch::Sender<()>,
 }
 
 impl Settings {
@@ -73,6 +75,7 @@ impl Settings {
             config: config.clone(),
             fetch,
             own_issuer: own_issuer.to_owned(),
+            changes: watch::Sender::new(()),
         });
         match &config.file {
             None => settings.current.store(Arc::new(Current {
@@ -99,18 +102,27 @@ impl Settings {
         self.current.load().anonymous.may_ask(path)
     }
 
+    /// Tells when something else counts.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
     fn apply(&self, text: &str) -> Result<(), String> {
         let read = Configuration::parse(text, &[&self.own_issuer])?;
-        let before = self.current.load();
+        let before = self.current.load_full();
         let issuer = |config: freehold_apiserver_authn::oidc::JwtAuthenticator| {
             // One that did not change keeps its keys.
             let kept = before.issuers.iter().find(|issuer| *issuer.config() == config);
             kept.map_or_else(|| Issuer::new(config, self.fetch.clone()), |kept| Ok(kept.clone()))
         };
-        let issuers = read.jwt.into_iter().map(issuer).collect::<Result<_, _>>()?;
+        let issuers = read.jwt.into_iter().map(issuer).collect::<Result<Vec<_>, _>>()?;
         let flag = Anonymous { enabled: self.config.anonymous, conditions: Vec::new() };
         let anonymous = read.anonymous.unwrap_or(flag);
-        self.current.store(Arc::new(Current { issuers, anonymous }));
+        let now = Arc::new(Current { issuers, anonymous });
+        self.current.store(now.clone());
+        let stays = |issuer: &&Arc<Issuer>| now.issuers.iter().any(|now| Arc::ptr_eq(now, issuer));
+        before.issuers.iter().filter(|issuer| !stays(issuer)).for_each(|issuer| issuer.withdraw());
+        self.changes.send_replace(());
         Ok(())
     }
 

@@ -30,12 +30,15 @@ async fn pair(holds: usize) -> (TlsStream<DuplexStream>, client::TlsStream<Duple
 /// Polls as a connection's task does: the work, then the end of the turn.
 async fn driven<T>(turns: &mut Turns<DuplexStream>, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
-    poll_fn(|cx| match work.as_mut().poll(cx) {
-        Poll::Ready(done) => Poll::Ready(done),
-        Poll::Pending => match turns.poll_end(cx) {
-            Poll::Ready(failed) => panic!("{failed:?}"),
-            Poll::Pending => Poll::Pending,
-        },
+    poll_fn(|cx| {
+        turns.begin();
+        match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(done),
+            Poll::Pending => match turns.poll_end(cx) {
+                Poll::Ready(failed) => panic!("{failed:?}"),
+                Poll::Pending => Poll::Pending,
+            },
+        }
     })
     .await
 }
@@ -109,4 +112,34 @@ async fn without_turns_a_flush_sends() {
     let mut got = [0; 5];
     far.read_exact(&mut got).await.unwrap();
     assert_eq!(&got, b"first");
+}
+
+#[tokio::test]
+async fn a_turn_takes_no_more_than_its_share_and_goes_on_by_itself() {
+    let (near, mut far) = pair(8 * TURN).await;
+    let (mut stream, mut turns) = gather(near);
+    let sent = vec![7; 3 * TURN];
+    let most = sent.len();
+    let mut taken = Vec::new();
+    let write = async {
+        let mut left = &sent[..];
+        poll_fn(|cx| {
+            let before = left.len();
+            while !left.is_empty() {
+                match Pin::new(&mut stream).poll_write(cx, left) {
+                    Poll::Ready(written) => left = &left[written.unwrap()..],
+                    Poll::Pending => break,
+                }
+            }
+            taken.push(before - left.len());
+            if left.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await.unwrap();
+    };
+    driven(&mut turns, write).await;
+    assert!(taken.len() >= 3 && taken.iter().all(|n| *n < TURN + FULL), "{taken:?}");
+    let mut got = Vec::new();
+    far.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got.len(), most);
 }

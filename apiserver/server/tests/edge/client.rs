@@ -75,6 +75,7 @@ impl Running {
             version: "v1.36.0+freehold-0.1.0".to_owned(),
             limits: Limits::default(),
             registry: Default::default(),
+            more_metrics: None,
             etcd: None,
             audit: None,
             origins: Default::default(),
@@ -275,7 +276,7 @@ pub(crate) fn request(
     request.body(Full::new(body.into())).unwrap()
 }
 
-async fn read(response: Response<Incoming>) -> Answer {
+pub(crate) async fn read(response: Response<Incoming>) -> Answer {
     let (parts, body) = response.into_parts();
     let body = timeout(PATIENCE, body.collect()).await.expect("the answer's end").unwrap().to_bytes();
     Answer { code: parts.status.as_u16(), headers: parts.headers, body }

@@ -1,6 +1,6 @@
 use crate::client::Running;
 use serde_json::json;
-use std::sync::atomic::Ordering::SeqCst;
+use std::{io::Read, sync::atomic::Ordering::SeqCst};
 
 #[tokio::test]
 async fn discovery_is_served_in_every_context() {
@@ -28,7 +28,9 @@ async fn discovery_is_served_in_every_context() {
         assert!(root["paths"].as_array().unwrap().contains(&json!("/apis/apps/v1")), "{root}");
     }
     assert_eq!(admin.get("/apis/nothing.example.com").await.code, 404);
-    assert_eq!(admin.send("POST", "/apis", &[], "{}").await.code, 405);
+    // Where kube-apiserver tells of groups it looks at no method.
+    assert_eq!(admin.send("POST", "/apis", &[], "{}").await.code, 200);
+    assert_eq!(admin.send("POST", "/api", &[], "{}").await.code, 405);
 }
 
 #[tokio::test]
@@ -54,6 +56,11 @@ async fn aggregated_discovery_has_a_tag_and_is_sent_once() {
             .code,
         200
     );
+    let binary = "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let packed = admin.accept("/apis", &format!("{binary},{v2}")).await;
+    assert_eq!((packed.header("content-type"), packed.header("cache-control")), (binary, "public"));
+    assert!(packed.body.starts_with(b"k8s\0"));
+    assert_ne!(packed.header("etag"), got.header("etag"));
     let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
     assert_eq!(admin.accept("/apis", old).await.json()["kind"], "APIGroupList");
 }
@@ -76,6 +83,17 @@ async fn openapi_is_served_by_content() {
     }
     let v2 = admin.get("/openapi/v2").await;
     assert_eq!((v2.header("content-type"), &v2.json()["swagger"]), ("application/json", &json!("2.0")));
+    // Those who take it get what is kept, as it is, and others get it unpacked: the same document.
+    for _ in 0..2 {
+        let packed = admin.send("GET", "/openapi/v2", &[("accept-encoding", "gzip")], "").await;
+        assert_eq!((packed.header("content-encoding"), v2.header("content-encoding")), ("gzip", ""));
+        assert_eq!(packed.header("vary"), "Accept-Encoding");
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(&*packed.body).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == v2.body, "another document of {} bytes", unpacked.len());
+    }
+    let known = admin.send("GET", "/openapi/v2", &[("if-none-match", v2.header("etag"))], "").await;
+    assert_eq!((known.code, known.body.len()), (304, 0));
     let protobuf =
         admin.accept("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf").await;
     assert_eq!(protobuf.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod backend;
+mod browser;
 mod client;
 mod connections;
 mod discovery;

@@ -1,11 +1,13 @@
-use crate::client::{Pki, Running};
+use crate::client::{PATIENCE, Pki, Running, read, request};
 use freehold_apiserver_server::{Authorities, Payload};
 use freehold_pki::ClientName;
 use http::Response;
+use hyper_util::rt::TokioIo;
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
+use tokio::time::timeout;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DAY: Duration = Duration::from_secs(86400);
@@ -35,6 +37,27 @@ async fn certificates_are_replaced_while_it_runs() {
         server.client(None).connect("http/1.1").await.is_err(),
         "signed by an authority that the client does not know"
     );
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_the_authority_that_vouched_for_it() {
+    let server = Running::start(|_| {}).await;
+    let client = server.admin();
+    let io = TokioIo::new(client.connect("http/1.1").await.unwrap());
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let host = client.address.to_string();
+    let mut ask = async || {
+        read(sender.send_request(request("GET", MAPS, &[("host", &host)], "")).await.unwrap()).await.code
+    };
+    assert_eq!(ask().await, 200);
+    let next = Pki::new();
+    let clients = |clients: String| Authorities { clients, front_proxies: Vec::new() };
+    let own = server.pki.clients.cert_pem();
+    server.reload.authorities(&clients(format!("{own}{}", next.clients.cert_pem()))).unwrap();
+    assert_eq!(ask().await, 200, "one authority more is no reason");
+    server.reload.authorities(&clients(next.clients.cert_pem().to_owned())).unwrap();
+    drop(timeout(PATIENCE, connection).await.expect("the connection ends"));
 }
 
 #[tokio::test]
