@@ -3,6 +3,7 @@
 //! schemars describes a type in JSON Schema; a CRD wants a structural schema: no references, no `null` among the
 //! types, no `title`. [`structural`] is that step.
 
+use crate::iam;
 use crate::identity::IdentityProviderSpec;
 use crate::infrastructure::ProjectControlPlaneSpec;
 use crate::object::{Definition, KindSpec, PrinterColumn};
@@ -34,6 +35,15 @@ pub fn core_crds() -> Vec<Value> {
         crd::<ResourceClaimSpec>(),
         crd::<ClaimCreationPolicySpec>(),
         crd::<GrantCreationPolicySpec>(),
+        crd::<iam::RoleSpec>(),
+        crd::<iam::PolicyBindingSpec>(),
+        crd::<iam::UserSpec>(),
+        crd::<iam::GroupSpec>(),
+        crd::<iam::GroupMembershipSpec>(),
+        crd::<iam::UserInvitationSpec>(),
+        crd::<iam::UserDeactivationSpec>(),
+        crd::<iam::ServiceAccountSpec>(),
+        crd::<iam::ServiceAccountKeySpec>(),
     ]
 }
 

@@ -8,6 +8,8 @@ pub const PLANE_ANNOTATION: &str = "freehold.dev/plane";
 pub const PROJECT: &str = "resourcemanager.freehold.dev/project";
 /// Label with the name of the organization that an object of the core or infra plane belongs to.
 pub const ORGANIZATION: &str = "resourcemanager.freehold.dev/organization";
+/// Annotation of an organization whose projects go with it: `true` (delete it with the propagation `Foreground` to set it).
+pub const DELETE_PROJECTS: &str = "resourcemanager.freehold.dev/delete-projects";
 /// Finalizer of a ProjectControlPlane, held by the provisioner.
 pub const PROVISIONER_FINALIZER: &str = "infrastructure.freehold.dev/provisioner";
 /// Label with the uid of the project on everything that the provisioner makes for it.
@@ -21,9 +23,17 @@ pub const DEFAULT_CLASS: &str = "default";
 /// The key of a kubeconfig Secret that holds the kubeconfig.
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
 
+/// The namespace of the core plane in which roles and bindings reach everything, and the predefined roles are.
+pub const SYSTEM_NAMESPACE: &str = "freehold-system";
+
 /// The namespace of an organization in the core plane.
 pub fn organization_namespace(organization: &str) -> String {
     format!("organization-{organization}")
+}
+
+/// The organization of a namespace of the core plane, if it is one's.
+pub fn organization_of(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix("organization-")
 }
 
 /// The name of the Secret with a project's kubeconfig, in its organization's namespace.

@@ -7,6 +7,7 @@
 //! This crate must not know how the kinds are stored, served or reconciled.
 
 mod crd;
+pub mod iam;
 pub mod identity;
 pub mod infrastructure;
 pub mod keys;
@@ -29,5 +30,5 @@ pub use resourcemanager::{
     OrganizationMembershipSpec, OrganizationMembershipStatus, OrganizationSpec, OrganizationStatus,
     OrganizationType, OwnerKind, OwnerRef, PlaneLimits, Project, ProjectRestore, ProjectRestoreSpec,
     ProjectRestoreStatus, ProjectSnapshot, ProjectSnapshotSpec, ProjectSnapshotStatus, ProjectSpec,
-    ProjectStatus, Role,
+    ProjectStatus, Role, Suspension, SuspensionLift,
 };

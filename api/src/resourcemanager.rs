@@ -45,6 +45,28 @@ pub enum OrganizationType {
     Personal,
 }
 
+/// Who may lift a suspension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SuspensionLift {
+    /// Whoever may `suspend` in the organization: its owners.
+    #[default]
+    Organization,
+    /// Whoever may `suspend` on the platform.
+    Platform,
+}
+
+/// Why nothing is served. Setting and lifting one needs the verb `suspend`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Suspension {
+    /// Why. Who is refused is told.
+    #[schemars(length(min = 1, max = 1024))]
+    pub reason: String,
+    /// Who may lift it, and change it.
+    #[serde(default)]
+    pub lifted_by: SuspensionLift,
+}
+
 /// The wanted state of an Organization.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -57,6 +79,9 @@ pub struct OrganizationSpec {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 256))]
     pub display_name: String,
+    /// Refuses all requests to its projects, and writes to what is its own, while it is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
 }
 
 /// The observed state of an Organization.
@@ -187,6 +212,9 @@ pub struct ProjectSpec {
     /// Where its control plane runs and what it starts from.
     #[serde(default)]
     pub control_plane: ControlPlaneSpec,
+    /// Refuses all requests to its control plane while it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
 }
 
 /// Where a project's control plane is.

@@ -291,8 +291,10 @@ impl DeleteOptions {
 /// The path of a request with everything in front of it that the client puts there.
 pub(crate) fn full_path(prefix: &str, path: &str) -> String {
     let mut full = String::with_capacity(prefix.len() + path.len() + 1);
+    // The prefix itself is a path: that of a webhook.
+    let whole = path.starts_with('/') || path.is_empty() && !prefix.is_empty();
     // Writing to a String can't fail.
-    let _ = write!(full, "{prefix}{}{path}", if path.starts_with('/') { "" } else { "/" });
+    let _ = write!(full, "{prefix}{}{path}", if whole { "" } else { "/" });
     full
 }
 

@@ -155,7 +155,8 @@ impl Transport {
         if let Some(index) = connections.iter().position(Connection::is_idle_http1) {
             return Ok(connections.swap_remove(index));
         }
-        let made = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
+        // Boxed: a handshake takes many kilobytes, which every request would have room for otherwise.
+        let made = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(self.connect())).await;
         let made = made.map_err(|_| self.error("no connection in time", false))??;
         match made.take_place() {
             Some(place) => {

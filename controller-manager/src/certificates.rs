@@ -1,7 +1,10 @@
-//! Signs approved CertificateSigningRequests for `kubernetes.io/kube-apiserver-client`.
+//! Signs approved CertificateSigningRequests for `kubernetes.io/kube-apiserver-client` and, of nodes,
+//! `kubernetes.io/kube-apiserver-client-kubelet`.
 //!
 //! A certificate that was asked for in a project's plane is bound to that plane, so it is worth nothing elsewhere.
-//! Requests for other signers are somebody else's.
+//! Requests for other signers are somebody else's. Those for `kubernetes.io/kubelet-serving` and
+//! `kubernetes.io/legacy-unknown` are signed by nobody: the authority is the server's too, and who may approve in one
+//! project would get a certificate for the server's own name.
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::SIGNING_REQUESTS;
@@ -20,6 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// The signer of nodes' client certificates.
+pub(crate) const KUBELET_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// The group of nodes.
+const NODES: &str = "system:nodes";
+/// How names of nodes begin.
+const NODE: &str = "system:node:";
 /// Usages that this signer signs; `client auth` must be among them.
 const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth"];
 /// The group that nobody may ask for: its members may do anything.
@@ -42,27 +51,70 @@ fn decide(csr: &Value, longest: Duration) -> Option<Action> {
         && !conditions::is_true(list, "Denied")
         && !conditions::is_true(list, "Failed")
         && text(csr, "/status/certificate").is_empty();
-    if text(csr, "/spec/signerName") != SIGNER || !waits {
-        return None;
-    }
-    Some(accept(csr, longest).unwrap_or_else(Action::Fail))
+    let check = match text(csr, "/spec/signerName") {
+        SIGNER => check_client,
+        KUBELET_SIGNER => check_kubelet,
+        _ => return None,
+    };
+    waits.then(|| accept(csr, check, longest).unwrap_or_else(Action::Fail))
 }
 
-fn accept(csr: &Value, longest: Duration) -> Result<Action, String> {
+/// What a request asks for.
+pub(crate) fn request_of(csr: &Value) -> Result<(Vec<u8>, CsrInfo), String> {
     let request =
         STANDARD.decode(text(csr, "/spec/request")).map_err(|_| "spec.request is not base64".to_owned())?;
     let info = CsrInfo::parse(&request).map_err(|e| e.to_string())?;
+    Ok((request, info))
+}
+
+fn usages(csr: &Value) -> Vec<String> {
+    items(csr, "/spec/usages").iter().filter_map(|u| u.as_str().map(str::to_owned)).collect()
+}
+
+/// Whether a request is one of a node for its client certificate, and for no more than that.
+pub(crate) fn check_kubelet(csr: &Value, info: &CsrInfo) -> Result<(), String> {
+    let mut usages = usages(csr);
+    usages.retain(|usage| usage != "key encipherment");
+    usages.sort();
+    usages.dedup();
+    if info.organizations != [NODES] {
+        return Err(format!("subject organization is not {NODES}"));
+    }
+    let names = &info.names;
+    if !(names.dns.is_empty() && names.ips.is_empty() && names.emails.is_empty() && names.uris.is_empty()) {
+        return Err("subjectAltNames are not allowed".to_owned());
+    }
+    if !info.common_name.starts_with(NODE) {
+        return Err(format!("subject common name does not begin with {NODE}"));
+    }
+    if usages != ["client auth", "digital signature"] {
+        return Err("usages did not match those of a node's client certificate".to_owned());
+    }
+    Ok(())
+}
+
+fn check_client(csr: &Value, info: &CsrInfo) -> Result<(), String> {
     if info.organizations.iter().any(|group| group == MASTERS) {
         return Err(format!("nobody is made a member of {MASTERS} this way"));
     }
     if RESERVED.iter().any(|reserved| info.common_name.starts_with(reserved)) {
         return Err(format!("the name {:?} is Freehold's own", info.common_name));
     }
-    let usages: Vec<String> =
-        items(csr, "/spec/usages").iter().filter_map(|u| u.as_str().map(str::to_owned)).collect();
+    let usages = usages(csr);
     if !usages.iter().any(|u| u == "client auth") || !usages.iter().all(|u| USAGES.contains(&u.as_str())) {
         return Err("usages must include \"client auth\" and no others than those of a client".to_owned());
     }
+    Ok(())
+}
+
+fn accept(
+    csr: &Value,
+    check: fn(&Value, &CsrInfo) -> Result<(), String>,
+    longest: Duration,
+) -> Result<Action, String> {
+    let (request, info) = request_of(csr)?;
+    check(csr, &info)?;
+    let usages = usages(csr);
     let asked =
         int(csr, "/spec/expirationSeconds").and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
     Ok(Action::Sign { request, usages, validity: asked.unwrap_or(longest).min(longest) })
@@ -176,6 +228,20 @@ mod tests {
         for csr in [other, pending, denied, signed, Value::Null] {
             assert_eq!(decide(&csr, LONGEST), None, "{csr}");
         }
+    }
+
+    #[test]
+    fn a_node_gets_a_client_certificate_and_no_more() {
+        let mut node = csr_of("system:node:a", NODES, &["client auth", "digital signature"]);
+        node["spec"]["signerName"] = KUBELET_SIGNER.into();
+        assert!(matches!(decide(&node, LONGEST), Some(Action::Sign { .. })));
+        node["spec"]["usages"] = json!(["server auth", "digital signature"]);
+        assert!(matches!(decide(&node, LONGEST), Some(Action::Fail(_))));
+        let mut other = csr_of("jane", NODES, &["client auth", "digital signature"]);
+        other["spec"]["signerName"] = KUBELET_SIGNER.into();
+        assert!(matches!(decide(&other, LONGEST), Some(Action::Fail(_))));
+        other["spec"]["signerName"] = "kubernetes.io/kubelet-serving".into();
+        assert_eq!(decide(&other, LONGEST), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::expectations::Expectations;
 use crate::kinds::PODS;
-use crate::object::{controller_reference, selects};
+use crate::object::{controller_reference, selects, unless_gone};
 use crate::pods::PodView;
 use freehold_client::{Client, Error, Patch, PatchOptions};
 use freehold_controller_manager_runtime::Key;
@@ -40,13 +40,13 @@ pub(crate) async fn make_claims(
     written: &Expectations<Key>,
 ) -> Result<(), Error> {
     for claim in claims {
-        let (pod, patch) = match claim {
+        let (pod, uid, patch) = match claim {
             Claim::Adopt(pod, uid) => {
                 let mut metadata = json!({"uid": uid, "ownerReferences": [controller_reference(owner)]});
                 if let Some(finalizers) = finalizers {
                     metadata["finalizers"] = finalizers.clone();
                 }
-                (pod, metadata)
+                (pod, uid, metadata)
             }
             Claim::Release(pod, uid) => {
                 let gone = json!([{"$patch": "delete", "uid": meta::uid(owner)}]);
@@ -54,15 +54,15 @@ pub(crate) async fn make_claims(
                 if let Some(finalizers) = finalizers {
                     metadata["$deleteFromPrimitiveList/finalizers"] = finalizers.clone();
                 }
-                (pod, metadata)
+                (pod, uid, metadata)
             }
         };
         let patch = Patch::Strategic(json!({ "metadata": patch }));
         match client.patch(&PODS, pod.ns(), &pod.name, &patch, &PatchOptions::default()).await {
             Ok(answer) => written.expect(key, &answer),
-            // It is gone, or another one of its name is there.
-            Err(error) if matches!(error.code(), 404 | 409 | 422) => {}
-            Err(error) => return Err(error),
+            // It has another controller by now.
+            Err(error) if error.code() == 422 => {}
+            Err(error) => unless_gone(client, &PODS, (pod.ns(), &pod.name, &uid), error).await?,
         }
     }
     Ok(())

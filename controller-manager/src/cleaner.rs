@@ -4,7 +4,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::SIGNING_REQUESTS;
-use crate::object::{conditions_of, text};
+use crate::object::{conditions_of, text, unless_gone};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::DeleteOptions;
 use freehold_controller_manager_runtime::{
@@ -87,9 +87,13 @@ impl Reconcile for Cleaner {
             return Ok(Outcome::After(left));
         }
         let options = DeleteOptions::uid(&request.uid);
-        match self.planes.client(&key.plane).delete(&SIGNING_REQUESTS, None, &key.name, &options).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => Err(error.into()),
-            _ => Ok(Outcome::Done),
+        let client = self.planes.client(&key.plane);
+        match client.delete(&SIGNING_REQUESTS, None, &key.name, &options).await {
+            Err(error) => {
+                unless_gone(&client, &SIGNING_REQUESTS, (None, &key.name, &request.uid), error).await?;
+                Ok(Outcome::Done)
+            }
+            Ok(_) => Ok(Outcome::Done),
         }
     }
 }

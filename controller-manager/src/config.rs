@@ -2,6 +2,7 @@
 
 use crate::Manager;
 use freehold_client::Client;
+use freehold_controller_manager_runtime::Metrics;
 use freehold_machinery::PlaneId;
 use freehold_pki::Authority;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "namespace",
     "garbage-collector",
     "service-account",
+    "service-account-token",
     "root-ca",
     "resource-quota",
     "cluster-role-aggregation",
@@ -23,6 +25,9 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "disruption",
     "pod-garbage-collector",
     "endpoints",
+    "endpoint-slice",
+    "endpoint-slice-mirroring",
+    "certificate-approving",
     "certificate-signing",
     "certificate-cleaner",
     "definition-deletion",
@@ -31,8 +36,19 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
 ];
 
 /// The controllers of Freehold itself, which work in the core plane.
-pub const FREEHOLD_CONTROLLERS: &[&str] =
-    &["organization", "project", "membership", "snapshot", "restore", "class"];
+pub const FREEHOLD_CONTROLLERS: &[&str] = &[
+    "organization",
+    "project",
+    "membership",
+    "snapshot",
+    "restore",
+    "class",
+    "allowance",
+    "policy-binding",
+    "group-membership",
+    "user-invitation",
+    "service-account-key",
+];
 
 /// Where controllers work.
 #[derive(Clone, Debug)]
@@ -65,6 +81,13 @@ pub struct Config {
     pub signing: Option<Arc<Authority>>,
     /// How long client certificates of projects are valid.
     pub certificate_validity: Duration,
+    /// Into how many parts the planes are divided, where several instances share them (see
+    /// [`Division`](freehold_controller_manager_runtime::Division)); `None`: this instance has all.
+    pub parts: Option<u32>,
+    /// Where controllers count.
+    pub metrics: Metrics,
+    /// Endpoints that a slice of a Service has at most, 1 to 1,000.
+    pub max_endpoints_per_slice: usize,
     /// Where the infra plane is, if that is not the plane `infra` of the same server.
     pub infra: Option<freehold_client::Config>,
 }
@@ -89,6 +112,9 @@ impl Config {
             ca_pem: ca_pem.into(),
             signing,
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
+            parts: None,
+            metrics: Metrics::default(),
+            max_endpoints_per_slice: 100,
             infra: None,
         }
     }
@@ -118,7 +144,8 @@ impl Config {
             KUBERNETES_CONTROLLERS.contains(&name.as_str()) || FREEHOLD_CONTROLLERS.contains(&name.as_str())
         };
         if let Some(unknown) = self.controllers.iter().find(|name| !known(name)) {
-            anyhow::bail!("there is no controller {unknown:?}");
+            let names = KUBERNETES_CONTROLLERS.join(", ");
+            anyhow::bail!("there is no controller {unknown:?}; there are {names}");
         }
         let client = Client::new(&self.client.clone().user_agent("freehold-controller-manager"))?;
         let infra = match &self.infra {

@@ -1,6 +1,7 @@
 //! What every controller is started with, and the informers that several share.
 
 use crate::config::Config;
+use crate::endpoints::Kept;
 use crate::kinds;
 use crate::object::NamespaceView;
 use crate::pods::PodView;
@@ -22,6 +23,10 @@ pub(crate) const RESYNC: Duration = Duration::from_secs(30 * 60);
 
 /// How soon the objects of a plane that is arriving are looked at again.
 const ARRIVING: Duration = Duration::from_millis(20);
+
+/// How long changes of what an object counts are gathered, where many come at about the same time: its status tells of them at
+/// once, and who follows that takes one step for all of them.
+pub(crate) const TOGETHER: Duration = Duration::from_millis(100);
 
 /// A controller: what it does with one key.
 pub(crate) trait Reconcile: Send + Sync + 'static {
@@ -68,6 +73,9 @@ struct Shared {
     pods: Option<Informer<PodView>>,
     replica_sets: Option<Informer<Value>>,
     jobs: Option<Informer<Value>>,
+    services: Option<Informer<Value>>,
+    endpoints: Option<Informer<Kept>>,
+    endpoint_slices: Option<Informer<Kept>>,
     deployments: Option<Informer<Value>>,
     organizations: Option<Informer<Value>>,
     projects: Option<Informer<ProjectView>>,
@@ -102,6 +110,9 @@ shared! {
     replica_sets: Value = planes, Interest::objects(kinds::REPLICA_SETS).index(crate::object::owner_and_own);
     deployments: Value = planes, Interest::objects(kinds::DEPLOYMENTS);
     jobs: Value = planes, Interest::objects(kinds::JOBS).index(crate::object::uid_and_owner);
+    services: Value = planes, Interest::projected(kinds::SERVICES, crate::endpoints::service_view);
+    endpoints: Kept = planes, Interest::projected(kinds::ENDPOINTS, Kept::endpoints);
+    endpoint_slices: Kept = planes, Interest::projected(kinds::ENDPOINT_SLICES, Kept::slice).index(Kept::index);
     organizations: Value = core, Interest::objects(kinds::ORGANIZATIONS);
     projects: ProjectView = core,
         Interest::projected(kinds::PROJECTS, ProjectView::of).index(crate::project::organization_index);
@@ -110,18 +121,25 @@ shared! {
 impl Context {
     pub(crate) fn new(config: Config, client: Client, infra: Client, token: CancellationToken) -> Self {
         let planes = match &config.scope {
-            crate::Scope::AllPlanes => Planes::all(client.clone()),
+            crate::Scope::AllPlanes => match config.parts {
+                None => Planes::all(client.clone()),
+                Some(count) => Planes::in_parts(client.clone(), count),
+            },
             crate::Scope::OnePlane { plane, base_path } => {
                 Planes::one(client.clone(), plane.clone(), base_path)
             }
         };
         let infra_base = if config.infra.is_some() { "" } else { "/planes/infra" };
+        let core = match config.parts {
+            None => Planes::one(client, PlaneId::core(), "/planes/core"),
+            Some(_) => planes.beside(PlaneId::core(), "/planes/core"),
+        };
         Self {
+            metrics: config.metrics.clone(),
             config,
             planes,
-            core: Planes::one(client, PlaneId::core(), "/planes/core"),
+            core,
             infra: Planes::one(infra, PlaneId::infra(), infra_base),
-            metrics: Metrics::default(),
             token,
             tasks: TaskTracker::new(),
             shared: Shared::default(),
@@ -163,15 +181,19 @@ impl Context {
                 }
             }
             let run = move |key| {
-                let plane = QueueKey::plane(&key);
-                let presence = match planes.is_handed_over(plane) && !always {
+                let plane = QueueKey::plane(&key).clone();
+                let presence = match planes.is_handed_over(&plane) && !always {
                     true => Presence::Away,
-                    false => planes.presence(plane),
+                    false => planes.presence(&plane),
                 };
-                let reconciler = reconciler.clone();
+                let (reconciler, planes) = (reconciler.clone(), planes.clone());
                 async move {
                     match presence {
-                        Presence::Here => reconciler.reconcile(key).await,
+                        // Another instance may have it by now.
+                        Presence::Here => {
+                            let work = planes.work(&plane, reconciler.reconcile(key));
+                            work.await.unwrap_or(Ok(Outcome::Done))
+                        }
                         // With half of its objects known, the other half would be made again.
                         Presence::Arriving => Ok(Outcome::After(ARRIVING)),
                         Presence::Away => Ok(Outcome::Done),

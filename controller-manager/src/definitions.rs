@@ -6,6 +6,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::CRDS;
+use crate::object::unless_gone;
 use freehold_client::DeleteOptions;
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
@@ -52,9 +53,10 @@ impl Reconcile for Definitions {
         let Some(uid) = self.ending.get(&key) else { return Ok(Outcome::Done) };
         let client = self.planes.client(&key.plane);
         match client.delete(&CRDS, None, &key.name, &DeleteOptions::uid((*uid).clone())).await {
-            // It is gone, or another one has its name.
-            Err(error) if matches!(error.code(), 404 | 409) => Ok(Outcome::Done),
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                unless_gone(&client, &CRDS, (None, &key.name, &uid), error).await?;
+                Ok(Outcome::Done)
+            }
             Ok(_) => Ok(Outcome::After(AGAIN)),
         }
     }

@@ -5,7 +5,7 @@
 use crate::context::{Context, Reconcile};
 use crate::discovery::group_version;
 use crate::kinds::{DISRUPTION_BUDGETS, PODS};
-use crate::object::{controller_of, generation, int, own_entry, text};
+use crate::object::{controller_of, generation, int, own_entry, text, unless_gone};
 use crate::pods::PodView;
 use freehold_client::{Client, Error, Patch, PatchOptions, RawRequest};
 use freehold_controller_manager_runtime::{
@@ -382,8 +382,11 @@ impl Reconcile for Stale {
             Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}));
         let client = self.planes.client(&key.plane);
         match client.patch(&PODS, key.ns(), &key.name, &patch, &PatchOptions::status()).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => Err(error.into()),
-            _ => Ok(Outcome::Done),
+            Ok(_) => Ok(Outcome::Done),
+            Err(error) => {
+                unless_gone(&client, &PODS, (key.ns(), &key.name, &pod.uid), error).await?;
+                Ok(Outcome::Done)
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use freehold_controller_manager_runtime::{Informer, Interest, Key, Planes, Store
 use freehold_machinery::{PlaneId, Value};
 
 /// Controllers that work in every plane, as nobody else could: they hold the platform's keys.
-pub(crate) const ALWAYS: &[&str] = &["certificate-signing"];
+pub(crate) const ALWAYS: &[&str] = &["certificate-signing", "service-account-token"];
 
 /// Whether others control in the plane of a project.
 fn is_external(project: &ProjectView, class: Option<&Value>) -> bool {

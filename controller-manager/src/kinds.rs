@@ -21,6 +21,8 @@ pub(crate) const CLUSTER_ROLES: Resource =
     Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");
 pub(crate) const SIGNING_REQUESTS: Resource =
     Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests");
+pub(crate) const ACCESS_REVIEWS: Resource =
+    Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews");
 pub(crate) const CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims");
 pub(crate) const VOLUMES: Resource = Resource::cluster("", "v1", "persistentvolumes");
 pub(crate) const ATTRIBUTES_CLASSES: Resource =
@@ -38,7 +40,20 @@ pub(crate) const MEMBERSHIPS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "organizationmemberships");
 pub(crate) const CONTROL_PLANES: Resource =
     Resource::cluster("infrastructure.freehold.dev", "v1alpha1", "projectcontrolplanes");
+pub(crate) const QUOTA_CLAIMS: Resource =
+    Resource::namespaced("quota.freehold.dev", "v1alpha1", "resourceclaims");
 pub(crate) const SNAPSHOTS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectsnapshots");
 pub(crate) const RESTORES: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectrestores");
+pub(crate) const IAM_ROLES: Resource = iam("roles");
+pub(crate) const BINDINGS: Resource = iam("policybindings");
+pub(crate) const GROUPS: Resource = iam("groups");
+pub(crate) const GROUP_MEMBERSHIPS: Resource = iam("groupmemberships");
+pub(crate) const INVITATIONS: Resource = iam("userinvitations");
+pub(crate) const IAM_ACCOUNTS: Resource = iam("serviceaccounts");
+pub(crate) const IAM_KEYS: Resource = iam("serviceaccountkeys");
+
+const fn iam(plural: &'static str) -> Resource {
+    Resource::namespaced("iam.freehold.dev", "v1alpha1", plural)
+}

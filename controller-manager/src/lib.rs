@@ -10,6 +10,8 @@
 //! This crate must not know anything of the apiserver but its API.
 
 mod aggregation;
+mod allowances;
+mod approval;
 mod certificates;
 mod claims;
 mod class;
@@ -25,6 +27,7 @@ mod endpoints;
 mod expectations;
 mod garbage;
 mod handover;
+mod iam;
 mod job;
 mod kinds;
 mod manager;
@@ -43,6 +46,7 @@ mod restore;
 mod rootca;
 mod serviceaccount;
 mod snapshot;
+mod tokens;
 mod ttl;
 mod volumes;
 

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::context::Context;
 use freehold_client::Client;
-use freehold_controller_manager_runtime::Metrics;
+use freehold_controller_manager_runtime::{Metrics, Planes};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -20,9 +20,15 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("snapshot", crate::snapshot::start),
     ("restore", crate::restore::start),
     ("class", crate::class::start),
+    ("allowance", crate::allowances::start),
+    ("policy-binding", crate::iam::bindings),
+    ("group-membership", crate::iam::memberships),
+    ("user-invitation", crate::iam::invitations),
+    ("service-account-key", crate::iam::keys),
     ("namespace", crate::namespace::start),
     ("garbage-collector", crate::garbage::start),
     ("service-account", crate::serviceaccount::start),
+    ("service-account-token", crate::tokens::start),
     ("root-ca", crate::rootca::start),
     ("resource-quota", crate::quota::start),
     ("cluster-role-aggregation", crate::aggregation::start),
@@ -33,7 +39,10 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("ttl-after-finished", crate::ttl::start),
     ("disruption", crate::disruption::start),
     ("pod-garbage-collector", crate::podgc::start),
-    ("endpoints", crate::endpoints::start),
+    ("endpoints", crate::endpoints::single::start),
+    ("endpoint-slice", crate::endpoints::sliced::start),
+    ("endpoint-slice-mirroring", crate::endpoints::mirror::start),
+    ("certificate-approving", crate::approval::start),
     ("certificate-signing", crate::certificates::start),
     ("certificate-cleaner", crate::cleaner::start),
     ("definition-deletion", crate::definitions::start),
@@ -54,6 +63,11 @@ impl Manager {
     /// What the controllers count.
     pub fn metrics(&self) -> Metrics {
         self.context.metrics.clone()
+    }
+
+    /// The planes that its controllers work in.
+    pub fn planes(&self) -> Planes {
+        self.context.planes.clone()
     }
 
     /// Runs until the token is cancelled, then lets what runs end, for a few seconds at most.
@@ -102,9 +116,10 @@ mod tests {
     fn an_unknown_controller_is_refused() {
         let mut config = config();
         config.controllers.push("nonsense".into());
-        assert_eq!(
-            config.build().err().map(|e| e.to_string()).unwrap(),
-            "there is no controller \"nonsense\""
+        let told = config.build().err().map(|e| e.to_string()).unwrap();
+        assert!(
+            told.starts_with("there is no controller \"nonsense\"; there are namespace, garbage"),
+            "{told}"
         );
     }
 

@@ -1,5 +1,6 @@
 //! Reading parts of objects that are JSON values, whatever is wrong with them.
 
+use freehold_client::{Client, Error, Resource};
 use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{Map, Value, meta, selector::Labels};
 use serde_json::json;
@@ -14,6 +15,11 @@ impl NamespaceView {
     pub(crate) fn of(object: Value) -> Option<Self> {
         Some(Self { deleting: meta::is_deleting(&object) })
     }
+}
+
+/// Whether a namespace is there to stay.
+pub(crate) fn stays(namespace: Option<&NamespaceView>) -> bool {
+    namespace.is_some_and(|namespace| !namespace.deleting)
 }
 
 /// A number at a JSON pointer.
@@ -37,10 +43,27 @@ pub(crate) fn conditions_of(object: &Value) -> &[Value] {
 }
 
 /// Whether a request failed because its namespace is being deleted: no other one will do better.
-pub(crate) fn namespace_terminates(error: &freehold_client::Error) -> bool {
-    let freehold_client::Error::Api(status) = error else { return false };
+pub(crate) fn namespace_terminates(error: &Error) -> bool {
+    let Error::Api(status) = error else { return false };
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// Makes nothing of the failure of a write to the object of this uid that is not there any more, whatever has its name by
+/// now. A conflict alone does not say that: the object may have changed while it was written to, and is to be written again.
+pub(crate) async fn unless_gone(
+    client: &Client,
+    resource: &Resource,
+    (ns, name, uid): (Option<&str>, &str, &str),
+    error: Error,
+) -> Result<(), Error> {
+    if error.is_not_found() {
+        return Ok(());
+    }
+    if error.code() == 409 && client.get_opt(resource, ns, name).await?.is_none_or(|o| meta::uid(&o) != uid) {
+        return Ok(());
+    }
+    Err(error)
 }
 
 /// `metadata.generation`, 0 where it is absent.

@@ -1,16 +1,17 @@
 //! Organizations: each has a namespace in the core plane, and stays while it has projects.
 
 use crate::context::{Context, Reconcile};
-use crate::kinds::{NAMESPACES, ORGANIZATIONS};
+use crate::kinds::{NAMESPACES, ORGANIZATIONS, PROJECTS};
 use crate::object::{finalizer_patch, generation, status_patch, text};
 use crate::project::ProjectView;
-use freehold_api::keys::{ORGANIZATION, READY, TERMINATING, organization_namespace};
-use freehold_client::{Client, DeleteOptions, PatchOptions};
+use freehold_api::keys::{DELETE_PROJECTS, ORGANIZATION, READY, TERMINATING, organization_namespace};
+use freehold_api::urls::organization_path;
+use freehold_client::{Client, DeleteOptions, ListOptions, PatchOptions};
 use freehold_controller_manager_runtime::{
     EventType, Key, Outcome, Queue, Reconciled, Recorder, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{Value, meta};
+use freehold_machinery::{PlaneId, Value, meta};
 use jiff::Timestamp;
 use serde_json::json;
 use std::time::Duration;
@@ -27,6 +28,8 @@ enum Action {
     CreateNamespace,
     DeleteNamespace,
     RemoveFinalizer,
+    /// All projects that are left, as somebody asked for.
+    DeleteProjects,
     SetStatus(Value),
     Warn(&'static str, String),
 }
@@ -85,7 +88,11 @@ fn decide_deletion(observed: &Observed<'_>) -> Vec<Action> {
         return vec![Action::RemoveFinalizer];
     }
     let mut actions = Vec::new();
-    let (reason, message) = if projects > 0 {
+    let asked = meta::annotation(organization, DELETE_PROJECTS) == Some("true");
+    let (reason, message) = if projects > 0 && asked {
+        actions.push(Action::DeleteProjects);
+        ("DeletingProjects", format!("{projects} projects are being deleted"))
+    } else if projects > 0 {
         ("ProjectsRemain", format!("{projects} projects must be deleted first"))
     } else {
         ("NamespaceRemains", "waiting for the organization's namespace to be deleted".to_owned())
@@ -98,7 +105,8 @@ fn decide_deletion(observed: &Observed<'_>) -> Vec<Action> {
         ("True", reason, &message),
         now,
     );
-    if projects > 0 && !actions.is_empty() {
+    let told = actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
+    if projects > 0 && told && !asked {
         actions.push(Action::Warn(reason, message));
     } else if projects == 0 && namespace == NamespaceState::Active {
         actions.push(Action::DeleteNamespace);
@@ -199,6 +207,8 @@ impl Organizations {
         let namespace = organization_namespace(name);
         match action {
             Action::AddFinalizer => self.finalizer(organization, true).await,
+            // What was counted may be behind: a project that was made last must not lose its organization.
+            Action::RemoveFinalizer if self.has_projects(name).await? => Ok(()),
             Action::RemoveFinalizer => self.finalizer(organization, false).await,
             Action::CreateNamespace => {
                 let object = json!({
@@ -210,6 +220,7 @@ impl Organizations {
                     _ => Ok(()),
                 }
             }
+            Action::DeleteProjects => self.delete_projects(name).await,
             Action::DeleteNamespace => {
                 match self.client.delete(&NAMESPACES, None, &namespace, &DeleteOptions::default()).await {
                     Err(error) if !error.is_not_found() => Err(error),
@@ -228,6 +239,24 @@ impl Organizations {
                 Ok(())
             }
         }
+    }
+
+    async fn has_projects(&self, organization: &str) -> Result<bool, freehold_client::Error> {
+        let own = self.client.at(&organization_path(organization));
+        Ok(!own.list(&PROJECTS, None, &ListOptions::default()).await?.items.is_empty())
+    }
+
+    async fn delete_projects(&self, organization: &str) -> Result<(), freehold_client::Error> {
+        for (key, project) in self.projects.by_index(&PlaneId::core(), organization) {
+            if project.deleting {
+                continue;
+            }
+            match self.client.delete(&PROJECTS, None, &key.name, &DeleteOptions::default()).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     async fn finalizer(&self, organization: &Value, present: bool) -> Result<(), freehold_client::Error> {
@@ -280,6 +309,18 @@ mod tests {
         assert!(matches!(waiting[1], Action::Warn("ProjectsRemain", _)));
         assert_eq!(decided(&deleting, NamespaceState::Active, 0)[1..], [Action::DeleteNamespace]);
         assert_eq!(decided(&deleting, NamespaceState::Absent, 0), [Action::RemoveFinalizer]);
+    }
+
+    #[test]
+    fn a_deletion_takes_projects_along_where_somebody_asked_for_that() {
+        let mut deleting = organization(true);
+        deleting["metadata"]["annotations"] = json!({DELETE_PROJECTS: "true"});
+        let actions = decided(&deleting, NamespaceState::Active, 2);
+        assert_eq!(actions[0], Action::DeleteProjects);
+        let Action::SetStatus(status) = &actions[1] else { panic!("{actions:?}") };
+        assert_eq!(status["conditions"][0]["reason"], "DeletingProjects");
+        assert_eq!(actions.len(), 2, "no warning");
+        assert_eq!(decided(&deleting, NamespaceState::Active, 0)[1..], [Action::DeleteNamespace]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::{NODES, PODS};
-use crate::object::{conditions_of, generation, items};
+use crate::object::{conditions_of, generation, items, unless_gone};
 use crate::pods::{ENDED, Phase, PodView};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_controller_manager_runtime::{
@@ -137,20 +137,21 @@ impl Reconcile for Collector {
 
 /// Says that a pod failed, so that whoever made it knows, and removes it at once.
 async fn end(client: &Client, key: &Key, pod: &PodView, why: Option<&str>) -> Result<(), Error> {
+    let this = (key.ns(), &*key.name, pod.uid.as_str());
     if !matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
         let Some(found) = client.get_opt(&PODS, key.ns(), &key.name).await? else { return Ok(()) };
         let patch = Patch::Strategic(json!({
             "metadata": {"uid": pod.uid}, "status": failed(&found, why, Timestamp::now()),
         }));
-        match client.patch(&PODS, key.ns(), &key.name, &patch, &PatchOptions::status()).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => return Err(error),
-            _ => {}
+        let told = client.patch(&PODS, key.ns(), &key.name, &patch, &PatchOptions::status()).await;
+        if let Err(error) = told {
+            unless_gone(client, &PODS, this, error).await?;
         }
     }
     let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::uid(&pod.uid) };
     match client.delete(&PODS, key.ns(), &key.name, &options).await {
-        Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
-        _ => Ok(()),
+        Err(error) => unless_gone(client, &PODS, this, error).await,
+        Ok(_) => Ok(()),
     }
 }
 

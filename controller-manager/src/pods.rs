@@ -29,12 +29,16 @@ pub(crate) struct PodView {
     pub(crate) ready: bool,
     /// When it became ready, RFC 3339; empty where it is not.
     pub(crate) ready_since: String,
+    /// When it ceased to be ready, RFC 3339; empty where it is ready or never said.
+    pub(crate) unready_since: String,
     pub(crate) scheduled: bool,
     pub(crate) created: String,
     pub(crate) node: String,
     pub(crate) ips: Vec<String>,
-    /// Named container ports with their numbers.
-    pub(crate) ports: Vec<(String, i64)>,
+    /// `spec.hostname` and `spec.subdomain`, each empty where it has none.
+    pub(crate) host: (Box<str>, Box<str>),
+    /// Named ports of containers, then of sidecars.
+    pub(crate) ports: Vec<NamedPort>,
     /// Most restarts of an ordinary container, and of a sidecar.
     pub(crate) restarts: (i64, i64),
     pub(crate) deletion_cost: i32,
@@ -45,6 +49,15 @@ pub(crate) struct PodView {
     pub(crate) evicted: bool,
     /// When it was told that it is about to be evicted, RFC 3339, unless the node told so; empty where it was not.
     pub(crate) disrupted_since: String,
+}
+
+/// A port of a container that has a name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NamedPort {
+    pub(crate) name: Box<str>,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub(crate) protocol: Box<str>,
+    pub(crate) number: i64,
 }
 
 /// `status.phase`.
@@ -60,13 +73,12 @@ pub(crate) enum Phase {
 
 impl PodView {
     pub(crate) fn of(pod: Value) -> Option<Self> {
-        let ready =
-            items(&pod, "/status/conditions").iter().find(|c| c["type"] == "Ready" && c["status"] == "True");
-        let containers = items(&pod, "/spec/containers");
-        let named = containers
-            .iter()
-            .flat_map(|c| items(c, "/ports"))
-            .filter_map(|port| Some((port["name"].as_str()?.to_owned(), port["containerPort"].as_i64()?)));
+        let readiness = items(&pod, "/status/conditions").iter().find(|c| c["type"] == "Ready");
+        let (ready, unready) = match readiness {
+            Some(said) if said["status"] == "True" => (Some(said), None),
+            said => (None, said),
+        };
+        let since = |said: Option<&Value>| said.map(|c| text(c, "/lastTransitionTime").to_owned());
         let controller = controller_of(&pod);
         let of_job =
             controller.is_some_and(|o| o["kind"] == "Job" && text(o, "/apiVersion").starts_with("batch/"));
@@ -84,12 +96,14 @@ impl PodView {
             deleting: meta::is_deleting(&pod),
             phase: Phase::of(text(&pod, "/status/phase")),
             ready: ready.is_some(),
-            ready_since: ready.map(|c| text(c, "/lastTransitionTime").to_owned()).unwrap_or_default(),
+            ready_since: since(ready).unwrap_or_default(),
+            unready_since: since(unready).unwrap_or_default(),
+            host: (text(&pod, "/spec/hostname").into(), text(&pod, "/spec/subdomain").into()),
             scheduled: !text(&pod, "/spec/nodeName").is_empty(),
             created: meta::text(&pod, "creationTimestamp").to_owned(),
             node: text(&pod, "/spec/nodeName").to_owned(),
             ips: if ips.is_empty() { single(text(&pod, "/status/podIP")) } else { ips },
-            ports: named.collect(),
+            ports: named_ports(&pod),
             restarts: restarts(&pod),
             deletion_cost: meta::annotation(&pod, DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0),
         })
@@ -122,6 +136,19 @@ impl PodView {
     pub(crate) fn is_active(&self) -> bool {
         !self.deleting && !matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
+}
+
+fn named_ports(pod: &Value) -> Vec<NamedPort> {
+    let sidecars = items(pod, "/spec/initContainers").iter().filter(|c| c["restartPolicy"] == "Always");
+    let ports = items(pod, "/spec/containers").iter().chain(sidecars).flat_map(|c| items(c, "/ports"));
+    let named = ports.filter_map(|port| {
+        Some(NamedPort {
+            name: port["name"].as_str().filter(|name| !name.is_empty())?.into(),
+            protocol: port["protocol"].as_str().unwrap_or("TCP").into(),
+            number: port["containerPort"].as_i64()?,
+        })
+    });
+    named.collect()
 }
 
 fn disrupted_since(pod: &Value) -> String {

@@ -9,13 +9,14 @@ mod deletions;
 use crate::context::{Context, Reconcile};
 use crate::discovery::{Discovered, discover};
 use crate::kinds::RESOURCE_QUOTAS;
-use crate::object::{items, text};
 use deletions::{Deletions, Names};
 use freehold_client::{Client, Error, ListOptions, Patch, PatchOptions, Resource};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
 };
-use freehold_machinery::{Map, Value, meta, quantity::Quantity};
+use freehold_machinery::{GroupResource, Map, Value, meta, quantity::Quantity};
+use freehold_machinery_quota::{Usage, counted_type, matches, resources, usage};
+use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,45 +27,8 @@ const RECOUNT: Duration = Duration::from_secs(120);
 /// When it is counted again after a watch has begun, which did not see what went before.
 const FIRST: Duration = Duration::from_secs(2);
 
-/// What a name in `spec.hard` counts.
-#[derive(Debug, PartialEq)]
-enum Counted<'a> {
-    /// Objects of a type: `count/deployments.apps`, `configmaps`.
-    Objects(&'a str),
-    /// A sum over pods: the field of `resources`, and the resource in it.
-    Pods(&'a str, &'a str),
-    /// A sum over claims.
-    Storage,
-    /// Services of a type.
-    Services(&'a str),
-    Unknown,
-}
-
-fn counted(name: &str) -> Counted<'_> {
-    const PLAIN: &[&str] = &[
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-    ];
-    if let Some(resource) = name.strip_prefix("count/") {
-        return Counted::Objects(resource);
-    }
-    if let Some(resource) = name.strip_prefix("limits.") {
-        return Counted::Pods("limits", resource);
-    }
-    match name {
-        "requests.storage" => Counted::Storage,
-        "services.loadbalancers" => Counted::Services("LoadBalancer"),
-        "services.nodeports" => Counted::Services("NodePort"),
-        "cpu" | "memory" | "ephemeral-storage" => Counted::Pods("requests", name),
-        plain if PLAIN.contains(&plain) => Counted::Objects(plain),
-        other => other.strip_prefix("requests.").map_or(Counted::Unknown, |r| Counted::Pods("requests", r)),
-    }
-}
+/// Types of which more than the number counts.
+const WHOLE: [&str; 4] = ["persistentvolumeclaims", "pods", "resourceclaims.resource.k8s.io", "services"];
 
 /// Objects of a namespace that quotas count, by `resource.group`.
 #[derive(Default)]
@@ -73,103 +37,37 @@ struct Contents {
 }
 
 /// The status of a quota; `None` where it has it.
-fn decide(quota: &Value, contents: &Contents) -> Option<Value> {
+fn decide(quota: &Value, contents: &Contents, now: Timestamp) -> Option<Value> {
     let hard = quota.pointer("/spec/hard").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
-    let mut used = Map::new();
-    for name in hard.keys() {
-        if let Some(sum) = use_of(name, quota, contents) {
-            used.insert(name.clone(), sum.into());
-        }
-    }
+    let sums = contents.used(quota, now);
+    let counted = hard.keys().filter(|name| counted_type(name).is_some());
+    let used: Map = counted
+        .map(|name| (name.clone(), sums.get(name).map_or_else(|| "0".to_owned(), Quantity::to_string).into()))
+        .collect();
     let status = json!({"hard": hard, "used": used});
     let same = |field: &str| quota.pointer(&format!("/status/{field}")) == Some(&status[field]);
     (!(same("hard") && same("used"))).then_some(status)
 }
 
-fn use_of(name: &str, quota: &Value, contents: &Contents) -> Option<String> {
-    let pods = || contents.of("pods").filter(|pod| counts(quota, pod));
-    match counted(name) {
-        Counted::Objects("pods") if !name.starts_with("count/") => Some(pods().count().to_string()),
-        Counted::Objects(resource) => Some(contents.of(resource).count().to_string()),
-        Counted::Services(kind) => {
-            let of_kind = |s: &&Value| {
-                let this = text(s, "/spec/type");
-                this == kind || (kind == "NodePort" && this == "LoadBalancer")
-            };
-            Some(contents.of("services").filter(of_kind).count().to_string())
-        }
-        Counted::Storage => {
-            let asked = |claim: &Value| quantity(&claim["spec"]["resources"]["requests"]["storage"]);
-            Some(sum(contents.of("persistentvolumeclaims").filter_map(asked)))
-        }
-        Counted::Pods(field, resource) => Some(sum(pods().filter_map(|pod| pod_sum(pod, field, resource)))),
-        Counted::Unknown => None,
-    }
-}
-
-/// Whether a quota counts a pod: it has not ended, and it is in all of the quota's scopes.
-fn counts(quota: &Value, pod: &Value) -> bool {
-    let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
-    let terminating = pod["spec"]["activeDeadlineSeconds"].is_number();
-    let best_effort = items(pod, "/spec/containers").iter().all(|c| {
-        let empty = |field: &str| c["resources"][field].as_object().is_none_or(Map::is_empty);
-        empty("requests") && empty("limits")
-    });
-    let in_scope = |scope: &Value| match scope.as_str() {
-        Some("Terminating") => terminating,
-        Some("NotTerminating") => !terminating,
-        Some("BestEffort") => best_effort,
-        Some("NotBestEffort") => !best_effort,
-        _ => true,
-    };
-    !ended && items(quota, "/spec/scopes").iter().all(in_scope)
-}
-
-/// What a pod asks for: the sum over its containers, or its largest init container where that is more.
-fn pod_sum(pod: &Value, field: &str, resource: &str) -> Option<Quantity> {
-    let of = |container: &Value| quantity(&container["resources"][field][resource]);
-    let running = items(pod, "/spec/containers").iter().filter_map(of).reduce(|a, b| a.plus(&b));
-    let initial = items(pod, "/spec/initContainers").iter().filter_map(of).reduce(larger);
-    match (running, initial) {
-        (Some(a), Some(b)) => Some(larger(a, b)),
-        (a, b) => a.or(b),
-    }
-}
-
-fn larger(a: Quantity, b: Quantity) -> Quantity {
-    if a.minus(&b).sign() < 0 { b } else { a }
-}
-
-fn quantity(value: &Value) -> Option<Quantity> {
-    match value {
-        Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.to_string().parse().ok(),
-        _ => None,
-    }
-}
-
-fn sum(quantities: impl Iterator<Item = Quantity>) -> String {
-    quantities.reduce(|a, b| a.plus(&b)).map_or_else(|| "0".to_owned(), |sum| sum.to_string())
-}
-
 impl Contents {
-    fn of<'a>(&'a self, resource: &str) -> impl Iterator<Item = &'a Value> {
-        self.objects.get(resource).into_iter().flatten()
+    /// What all that a quota is about uses together.
+    fn used(&self, quota: &Value, now: Timestamp) -> Usage {
+        let mut sums = Usage::new();
+        for (name, objects) in &self.objects {
+            let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+            let ty = GroupResource::new(group, resource);
+            for object in objects.iter().filter(|object| matches(quota, &ty, object)) {
+                resources::add(&mut sums, &usage(&ty, object, now));
+            }
+        }
+        sums
     }
 }
 
 /// The types that quotas of a namespace count.
 fn needed(quotas: &[Value]) -> Vec<String> {
     let names = quotas.iter().filter_map(|q| q.pointer("/spec/hard")?.as_object()).flat_map(Map::keys);
-    let mut types: Vec<String> = names
-        .filter_map(|name| match counted(name) {
-            Counted::Objects(resource) => Some(resource.to_owned()),
-            Counted::Pods(..) => Some("pods".to_owned()),
-            Counted::Storage => Some("persistentvolumeclaims".to_owned()),
-            Counted::Services(_) => Some("services".to_owned()),
-            Counted::Unknown => None,
-        })
-        .collect();
+    let mut types: Vec<String> = names.filter_map(|name| counted_type(name)).map(str::to_owned).collect();
     types.sort();
     types.dedup();
     types
@@ -231,7 +129,7 @@ impl Reconcile for Quotas {
             }
         }
         let contents = read(&client, &key.namespace, &types).await?;
-        let Some(status) = decide(&quota, &contents) else { return Ok(Outcome::Done) };
+        let Some(status) = decide(&quota, &contents, Timestamp::now()) else { return Ok(Outcome::Done) };
         // Replaced as a whole: a name that is no longer limited must go.
         let version = meta::resource_version(&quota);
         let patch = Patch::Json(json!([
@@ -257,7 +155,7 @@ async fn resolve(client: &Client, names: &[String]) -> Result<Vec<(String, Resou
 async fn read(client: &Client, namespace: &str, types: &[(String, Resource)]) -> Result<Contents, Error> {
     let mut contents = Contents::default();
     for (ty, resource) in types {
-        let whole = matches!(ty.as_str(), "pods" | "services" | "persistentvolumeclaims");
+        let whole = WHOLE.contains(&ty.as_str());
         let options = ListOptions { metadata_only: !whole, ..ListOptions::default() };
         match client.list_all(resource, Some(namespace), &options).await {
             Ok(list) => drop(contents.objects.insert(ty.clone(), list.items)),
@@ -298,11 +196,24 @@ mod tests {
             ("configmaps", vec![json!({}), json!({})]),
             (
                 "services",
-                vec![json!({"spec": {"type": "LoadBalancer"}}), json!({"spec": {"type": "NodePort"}})],
+                vec![
+                    json!({"spec": {"type": "LoadBalancer", "ports": [{}]}}),
+                    json!({"spec": {"type": "NodePort", "ports": [{}]}}),
+                ],
             ),
             ("deployments.apps", vec![json!({})]),
+            (
+                "resourceclaims.resource.k8s.io",
+                vec![json!({"spec": {"devices": {"requests": [{"exactly": {
+                    "deviceClassName": "gold", "allocationMode": "ExactCount", "count": 2}}]}}})],
+            ),
         ];
         Contents { objects: objects.into_iter().map(|(name, list)| (name.to_owned(), list)).collect() }
+    }
+
+    /// The status that follows for a quota of a namespace with these contents, at the beginning of time.
+    fn at(quota: &Value) -> Option<Value> {
+        decide(quota, &contents(), Timestamp::UNIX_EPOCH)
     }
 
     #[test]
@@ -318,10 +229,12 @@ mod tests {
             ("services.loadbalancers", "1"),
             ("services.nodeports", "2"),
             ("count/deployments.apps", "1"),
+            ("gold.deviceclass.resource.k8s.io/devices", "2"),
+            ("silver.deviceclass.resource.k8s.io/devices", "0"),
         ];
         for (name, used) in rows {
             let quota = json!({"spec": {"hard": {name: "10"}}});
-            assert_eq!(decide(&quota, &contents()).unwrap()["used"][name], used, "{name}");
+            assert_eq!(at(&quota).unwrap()["used"][name], used, "{name}");
         }
     }
 
@@ -331,16 +244,16 @@ mod tests {
         for (scope, used) in
             [("BestEffort", "0"), ("NotBestEffort", "2"), ("Terminating", "0"), ("NotTerminating", "2")]
         {
-            assert_eq!(decide(&quota(scope), &contents()).unwrap()["used"]["pods"], used, "{scope}");
+            assert_eq!(at(&quota(scope)).unwrap()["used"]["pods"], used, "{scope}");
         }
     }
 
     #[test]
     fn a_status_that_is_right_is_left_alone() {
         let mut quota = json!({"spec": {"hard": {"configmaps": "5"}}});
-        quota["status"] = decide(&quota, &contents()).unwrap();
-        assert_eq!(decide(&quota, &contents()), None);
-        assert!(decide(&Value::Null, &contents()).is_some(), "an empty object is tolerated");
+        quota["status"] = at(&quota).unwrap();
+        assert_eq!(at(&quota), None);
+        assert!(at(&Value::Null).is_some(), "an empty object is tolerated");
     }
 
     #[test]

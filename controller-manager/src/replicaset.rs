@@ -1,12 +1,12 @@
 //! ReplicaSets: as many pods as wanted.
 
 use crate::claims::{Claim, claims, make_claims};
-use crate::context::{Context, Reconcile};
-use crate::expectations::Expectations;
+use crate::context::{Context, Reconcile, TOGETHER};
+use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{PODS, REPLICA_SETS};
 use crate::object::{
     controller_of, generation, int, namespace_terminates, orphan_entry, own_entry, selector, selects,
-    status_patch,
+    status_patch, unless_gone,
 };
 use crate::pods::{Phase, PodView, burst, new_pod};
 use freehold_client::{Client, DeleteOptions, Error, PatchOptions};
@@ -221,9 +221,12 @@ fn enqueue_owners(queue: &Arc<Queue<Key>>, sets: &Store<Value>, change: &Change<
     let (plane, namespace) = (&change.key.plane, &change.key.namespace);
     let (owned, free): (Vec<_>, Vec<_>) =
         [&change.old, &change.new].into_iter().flatten().partition(|pod| !pod.owner.is_empty());
+    // Of many pods that become ready at about the same time the status tells at once.
+    let stays = change.old.is_some() && change.new.as_ref().is_some_and(|pod| !pod.deleting);
+    let delay = if stays { TOGETHER } else { Duration::ZERO };
     for pod in owned {
         for (key, _) in sets.by_index(plane, &own_entry(&pod.owner)) {
-            queue.add(key);
+            queue.add_after(key, delay);
         }
     }
     if free.is_empty() {
@@ -241,7 +244,7 @@ impl Reconcile for ReplicaSets {
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         if !self.written.are_met(&key, &self.pods) || !self.own_written.are_met(&key, &self.sets) {
-            return Ok(Outcome::After(Duration::from_secs(31)));
+            return Ok(NOT_YET);
         }
         let Some(set) = self.sets.get(&key).filter(|set| selector(set).is_some()) else {
             return Ok(Outcome::Done);
@@ -254,6 +257,10 @@ impl Reconcile for ReplicaSets {
             return Ok(Outcome::Done);
         }
         let managed = self.manage(&client, &key, &set, manage).await;
+        // What was made or deleted is counted when it shows up, which makes the key come again.
+        if let Ok(true) = managed {
+            return Ok(Outcome::Done);
+        }
         // What failed is told in the status, and tried again.
         let failure =
             managed.as_ref().err().map(|(reason, error)| Failure { reason, message: error.to_string() });
@@ -301,23 +308,28 @@ impl ReplicaSets {
         }
     }
 
+    /// Makes or deletes pods; whether it did.
     async fn manage(
         &self,
         client: &Client,
         key: &Key,
         set: &Value,
         manage: Manage,
-    ) -> Result<(), (&'static str, Error)> {
+    ) -> Result<bool, (&'static str, Error)> {
         match manage {
-            Manage::Nothing => Ok(()),
+            Manage::Nothing => Ok(false),
             Manage::Create(count) => {
                 let pod = &new_pod(set, &set["spec"]["template"]);
                 let made = burst(vec![(); count], |()| self.create_one(client, key, set, pod)).await.1;
-                made.map_err(|error| ("FailedCreate", error))
+                match made {
+                    // Its namespace takes the ReplicaSet along.
+                    Err(error) if namespace_terminates(&error) => Ok(false),
+                    made => made.map(|()| true).map_err(|error| ("FailedCreate", error)),
+                }
             }
             Manage::Delete(pods) => {
                 let gone = burst(pods, |(pod, uid)| self.delete(client, set, pod, uid)).await.1;
-                gone.map_err(|error| ("FailedDelete", error))
+                gone.map(|()| true).map_err(|error| ("FailedDelete", error))
             }
         }
     }
@@ -340,7 +352,7 @@ impl ReplicaSets {
                 self.recorder.event(client, set, EventType::Normal, "SuccessfulCreate", &message).await;
                 Ok(())
             }
-            Err(error) if namespace_terminates(&error) => Ok(()),
+            Err(error) if namespace_terminates(&error) => Err(error),
             Err(error) => {
                 let message = format!("Error creating: {error}");
                 self.recorder.event(client, set, EventType::Warning, "FailedCreate", &message).await;
@@ -350,13 +362,17 @@ impl ReplicaSets {
     }
 
     async fn delete(&self, client: &Client, set: &Value, pod: Key, uid: String) -> Result<(), Error> {
-        match client.delete(&PODS, pod.ns(), &pod.name, &DeleteOptions::uid(&uid)).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => {
+        let deleted = match client.delete(&PODS, pod.ns(), &pod.name, &DeleteOptions::uid(&uid)).await {
+            Ok(_) => Ok(()),
+            Err(error) => unless_gone(client, &PODS, (pod.ns(), &pod.name, &uid), error).await,
+        };
+        match deleted {
+            Err(error) => {
                 let message = format!("Error deleting: {error}");
                 self.recorder.event(client, set, EventType::Warning, "FailedDelete", &message).await;
                 Err(error)
             }
-            _ => {
+            Ok(()) => {
                 self.doomed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid);
                 let message = format!("Deleted pod: {}", pod.name);
                 self.recorder.event(client, set, EventType::Normal, "SuccessfulDelete", &message).await;

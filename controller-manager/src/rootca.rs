@@ -2,7 +2,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::CONFIG_MAPS;
-use crate::object::{NamespaceView, text};
+use crate::object::{NamespaceView, stays, text};
 use freehold_client::{Patch, PatchOptions};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
@@ -16,7 +16,7 @@ const ABOUT: &str = "Contains a CA bundle that can be used to verify the kube-ap
                      distributions of Kubernetes clusters.";
 
 /// What to do about a namespace's ConfigMap.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Action {
     Create,
     Correct,
@@ -69,7 +69,8 @@ impl Reconcile for RootCa {
     /// The key is the namespace's.
     async fn reconcile(&self, key: Key) -> Reconciled {
         let found = self.config_maps.get(&Key::new(key.plane.clone(), &key.name, NAME)).map(|right| *right);
-        let Some(action) = decide(self.namespaces.get(&key).as_deref(), found) else {
+        let namespace = self.namespaces.get(&key);
+        let Some(action) = decide(namespace.as_deref(), found) else {
             return Ok(Outcome::Done);
         };
         let client = self.planes.client(&key.plane);
@@ -90,8 +91,12 @@ impl Reconcile for RootCa {
             }
         };
         match done {
-            // It is there already, or its namespace (its plane) is gone or going.
-            Err(error) if matches!(error.code(), 403 | 404 | 409) => Ok(Outcome::Done),
+            // It is there already.
+            Err(error) if action == Action::Create && error.code() == 409 => Ok(Outcome::Done),
+            // Its namespace (its plane) is gone or going, as far as is known.
+            Err(error) if matches!(error.code(), 403 | 404) && !stays(namespace.as_deref()) => {
+                Ok(Outcome::Done)
+            }
             Err(error) => Err(error.into()),
             Ok(_) => Ok(Outcome::Done),
         }

@@ -2,7 +2,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::SERVICE_ACCOUNTS;
-use crate::object::NamespaceView;
+use crate::object::{NamespaceView, stays};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
 };
@@ -53,15 +53,20 @@ impl Reconcile for ServiceAccounts {
     /// The key is the namespace's.
     async fn reconcile(&self, key: Key) -> Reconciled {
         let present = self.accounts.get(&Key::new(key.plane.clone(), &key.name, NAME)).is_some();
-        if !decide(self.namespaces.get(&key).as_deref(), present) {
+        let namespace = self.namespaces.get(&key);
+        if !decide(namespace.as_deref(), present) {
             return Ok(Outcome::Done);
         }
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": key.name},
         });
         match self.planes.client(&key.plane).create(&SERVICE_ACCOUNTS, &account).await {
-            // It is there already, or its namespace (its plane) is gone or going.
-            Err(error) if matches!(error.code(), 403 | 404 | 409) => Ok(Outcome::Done),
+            // It is there already.
+            Err(error) if error.code() == 409 => Ok(Outcome::Done),
+            // Its namespace (its plane) is gone or going, as far as is known.
+            Err(error) if matches!(error.code(), 403 | 404) && !stays(namespace.as_deref()) => {
+                Ok(Outcome::Done)
+            }
             Err(error) => Err(error.into()),
             Ok(_) => Ok(Outcome::Done),
         }

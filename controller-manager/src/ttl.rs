@@ -4,7 +4,7 @@
 use crate::context::{Context, Reconcile};
 use crate::job::ended;
 use crate::kinds::JOBS;
-use crate::object::{int, text};
+use crate::object::{int, text, unless_gone};
 use freehold_client::{DeleteOptions, Propagation};
 use freehold_controller_manager_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use freehold_machinery::{Value, meta, time};
@@ -41,6 +41,7 @@ pub(crate) fn start(context: &mut Context) {
         }
     });
     let jobs = context.jobs().store();
+    context.resync(&jobs, &queue);
     let controller = Expiry { planes: context.planes.clone(), jobs: jobs.clone() };
     context.control("ttl-after-finished", 2, &queue, &[&jobs], controller);
 }
@@ -61,10 +62,10 @@ impl Reconcile for Expiry {
         match left(&job) {
             Some(left) if left.is_zero() => {
                 let options = DeleteOptions::uid(meta::uid(&job)).propagation(Propagation::Foreground);
-                match client.delete(&JOBS, key.ns(), &key.name, &options).await {
-                    Err(error) if !matches!(error.code(), 404 | 409) => Err(error.into()),
-                    _ => Ok(Outcome::Done),
+                if let Err(error) = client.delete(&JOBS, key.ns(), &key.name, &options).await {
+                    unless_gone(&client, &JOBS, (key.ns(), &key.name, meta::uid(&job)), error).await?;
                 }
+                Ok(Outcome::Done)
             }
             Some(left) => Ok(Outcome::After(left)),
             None => Ok(Outcome::Done),

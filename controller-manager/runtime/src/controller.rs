@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long running reconciles may take to end when the process stops.
 const DRAIN: Duration = Duration::from_secs(4);
+/// How many planes may have all the keys worked on at once that they may have, before others wait.
+const PLANES_AT_ONCE: usize = 8;
 /// Into how many steps a resync is spread.
 const RESYNC_STEPS: u64 = 60;
 
@@ -27,7 +29,7 @@ pub enum Outcome {
 /// What a reconcile gives.
 pub type Reconciled = Result<Outcome, Error>;
 
-/// A loop over a queue, with a bounded number of reconciles at once.
+/// A loop over a queue, with a bounded number of reconciles at once, for each plane and for all together.
 pub struct Controller<K> {
     name: &'static str,
     queue: Arc<Queue<K>>,
@@ -43,7 +45,7 @@ impl<K: QueueKey> Controller<K> {
         Self { name, queue, workers: 4, counters: Arc::default() }
     }
 
-    /// How many keys are worked on at once.
+    /// How many keys of one plane are worked on at once; of all planes eight times as many.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
         self
@@ -62,6 +64,7 @@ impl<K: QueueKey> Controller<K> {
         F: Fn(K) -> W,
         W: Future<Output = Reconciled> + Send + 'static,
     {
+        self.queue.limit_each_plane(self.workers);
         let mut tasks: JoinSet<Reconciled> = JoinSet::new();
         let mut running: Running<K> = HashMap::new();
         loop {
@@ -69,7 +72,7 @@ impl<K: QueueKey> Controller<K> {
                 biased;
                 () = token.cancelled() => break,
                 Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => self.ended(&mut running, ended),
-                key = self.queue.take(), if running.len() < self.workers => {
+                key = self.queue.take(), if running.len() < self.workers.saturating_mul(PLANES_AT_ONCE) => {
                     self.counters.depth.store(self.queue.len() as u64, Ordering::Relaxed);
                     let id = tasks.spawn(reconcile(key.clone())).id();
                     running.insert(id, (key, Instant::now()));
@@ -194,6 +197,31 @@ mod tests {
         .await;
         assert_eq!(log.iter().filter(|k| **k == key("bad")).count(), 3);
         assert_eq!(metrics.reconciled("test").1, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plane_whose_requests_hang_keeps_no_other_waiting() {
+        let (queue, token) = (Queue::new(), CancellationToken::new());
+        for nth in 0..20 {
+            queue.add(Key::new("hangs".parse().unwrap(), "", &nth.to_string()));
+        }
+        queue.add(key("fine"));
+        let (stop, begin) = (token.clone(), tokio::time::Instant::now());
+        Controller::new("test", queue)
+            .workers(2)
+            .run(token, move |key| {
+                let stop = stop.clone();
+                async move {
+                    if key.plane.as_str() == "hangs" {
+                        tokio::time::sleep(Duration::from_secs(30)).await;
+                    } else {
+                        assert_eq!(begin.elapsed(), Duration::ZERO);
+                        stop.cancel();
+                    }
+                    Ok(Outcome::Done)
+                }
+            })
+            .await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,12 +6,13 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const EVENTS: Resource = Resource::namespaced("", "v1", "events");
 
 /// Whether an event is good news.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// Nothing to worry about.
     Normal,
@@ -21,15 +22,43 @@ pub enum EventType {
 
 /// How long an event is added to, rather than another one written.
 const TOGETHER: Duration = Duration::from_secs(600);
-/// Events that can be added to, at once.
+/// Events that can be added to, at once, and objects whose events are counted.
 const MAX_OPEN: usize = 4096;
+/// From so many messages of one reason on, what follows within [`TOGETHER`] is counted in one event.
+const SIMILAR: u32 = 10;
+/// What that event's message begins with, in Kubernetes' words.
+const COMBINED: &str = "(combined from similar events): ";
+/// Events of one object that are written at once, good news and bad apart; others are left out.
+const BURST: u32 = 25;
+/// After so long one more may be written.
+const REFILL: Duration = Duration::from_secs(300);
 
 /// Writes events as one controller. What happens again is counted in one event: for warnings whatever their message,
-/// as that may name something new each time. Cheap to clone.
+/// as that may name something new each time. As with client-go's recorder an object that much happens to has few events:
+/// a controller that makes a thousand pods does not write a thousand. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     component: &'static str,
-    open: Arc<Mutex<HashMap<Subject, Open>>>,
+    told: Arc<Mutex<Told>>,
+}
+
+/// What was written a short while ago.
+#[derive(Debug, Default)]
+struct Told {
+    open: HashMap<Subject, Open>,
+    /// Messages of an object for one reason, and since when.
+    similar: HashMap<(String, String), (u32, Instant)>,
+    /// Events that may still be written of an object, and since when that holds.
+    left: HashMap<(String, EventType), (u32, Instant)>,
+}
+
+/// How an event is to be written.
+#[derive(Debug)]
+struct Telling {
+    subject: Subject,
+    message: String,
+    /// The event to be added to; `None` makes a new one.
+    open: Option<Open>,
 }
 
 /// What an event is about: the object's uid, the reason and, for good news, the message.
@@ -46,16 +75,16 @@ struct Open {
 impl Recorder {
     /// A recorder for the controller `component`.
     pub fn new(component: &'static str) -> Self {
-        Self { component, open: Arc::default() }
+        Self { component, told: Arc::default() }
     }
 
     /// Writes an event about an object (which has `apiVersion` and `kind`) into its namespace, or `default` for a
     /// cluster-scoped object. A failure is logged and no more: events are not part of anything's correctness.
     pub async fn event(&self, client: &Client, about: &Value, kind: EventType, reason: &str, message: &str) {
-        let event = self.build(about, kind, reason, message, jiff::Timestamp::now());
-        let detail = if kind == EventType::Warning { "" } else { message };
-        let subject = (meta::uid(about).to_owned(), reason.to_owned(), detail.to_owned());
-        let written = match self.again(&subject) {
+        let telling = self.told.lock().telling(meta::uid(about), kind, reason, message);
+        let Some(Telling { subject, message, open }) = telling else { return };
+        let event = self.build(about, kind, reason, &message, jiff::Timestamp::now());
+        let written = match open {
             Some(open) => self.add(client, &event, &open).await,
             None => {
                 client.create(&EVENTS, &event).await.map(|created| self.opened(subject, meta::name(&created)))
@@ -66,20 +95,9 @@ impl Recorder {
         }
     }
 
-    /// Counts up an event that was written a while ago; `None` where there is none.
-    fn again(&self, subject: &Subject) -> Option<Open> {
-        let mut all = self.open.lock();
-        let open = all.get_mut(subject).filter(|open| open.since.elapsed() < TOGETHER)?;
-        open.count += 1;
-        Some(open.clone())
-    }
-
     fn opened(&self, subject: Subject, name: &str) {
-        let mut all = self.open.lock();
-        if all.len() >= MAX_OPEN {
-            all.clear();
-        }
-        all.insert(subject, Open { name: name.to_owned(), count: 1, since: Instant::now() });
+        let open = Open { name: name.to_owned(), count: 1, since: Instant::now() };
+        limited(&mut self.told.lock().open).insert(subject, open);
     }
 
     async fn add(&self, client: &Client, event: &Value, open: &Open) -> Result<(), freehold_client::Error> {
@@ -129,6 +147,66 @@ impl Recorder {
     }
 }
 
+/// A map with room for one more.
+fn limited<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
+    if map.len() >= MAX_OPEN {
+        map.clear();
+    }
+    map
+}
+
+impl Told {
+    /// How something is told; `None` where so much was told of the object that this is left out.
+    fn telling(&mut self, uid: &str, kind: EventType, reason: &str, message: &str) -> Option<Telling> {
+        let alone = |detail: &str| (uid.to_owned(), reason.to_owned(), detail.to_owned());
+        let (mut subject, mut message) = (alone(message), message.to_owned());
+        if kind == EventType::Warning {
+            subject = alone("");
+        } else if !self.open.get(&subject).is_some_and(Open::is_recent) && self.is_similar(uid, reason) {
+            (subject, message) = (alone(""), format!("{COMBINED}{message}"));
+        }
+        self.may_write(uid, kind).then(|| Telling { open: self.again(&subject), subject, message })
+    }
+
+    /// Counts one message more of a reason; whether there were many.
+    fn is_similar(&mut self, uid: &str, reason: &str) -> bool {
+        let key = (uid.to_owned(), reason.to_owned());
+        let (count, since) = limited(&mut self.similar).entry(key).or_insert((0, Instant::now()));
+        if since.elapsed() >= TOGETHER {
+            (*count, *since) = (0, Instant::now());
+        }
+        *count = count.saturating_add(1);
+        *count >= SIMILAR
+    }
+
+    fn may_write(&mut self, uid: &str, kind: EventType) -> bool {
+        let key = (uid.to_owned(), kind);
+        let (left, since) = limited(&mut self.left).entry(key).or_insert((BURST, Instant::now()));
+        while *left < BURST && since.elapsed() >= REFILL {
+            (*left, *since) = (*left + 1, *since + REFILL);
+        }
+        if *left == BURST {
+            *since = Instant::now();
+        }
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
+        may
+    }
+
+    /// Counts up an event that was written a while ago; `None` where there is none.
+    fn again(&mut self, subject: &Subject) -> Option<Open> {
+        let open = self.open.get_mut(subject).filter(|open| open.is_recent())?;
+        open.count += 1;
+        Some(open.clone())
+    }
+}
+
+impl Open {
+    fn is_recent(&self) -> bool {
+        self.since.elapsed() < TOGETHER
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,10 +225,43 @@ mod tests {
     fn what_happens_again_is_added_to_the_first_event() {
         let recorder = Recorder::new("c");
         let subject = |message: &str| ("u".to_owned(), "Why".to_owned(), message.to_owned());
-        assert!(recorder.again(&subject("")).is_none());
+        let again = |subject: &Subject| recorder.told.lock().again(subject);
+        assert!(again(&subject("")).is_none());
         recorder.opened(subject(""), "first");
-        let counts: Vec<i64> = (0..3).filter_map(|_| recorder.again(&subject("")).map(|o| o.count)).collect();
+        let counts: Vec<i64> = (0..3).filter_map(|_| again(&subject("")).map(|o| o.count)).collect();
         assert_eq!(counts, [2, 3, 4]);
-        assert!(recorder.again(&subject("other news")).is_none());
+        assert!(again(&subject("other news")).is_none());
+    }
+
+    /// Tells of a hundred pods; gives how often something new was written, and how often something was added to.
+    fn told_of_a_hundred(recorder: &Recorder, uid: &str) -> (usize, usize) {
+        let (mut new, mut added) = (0, 0);
+        for pod in 0..100 {
+            let message = format!("Created pod: {pod}");
+            let told = recorder.told.lock().telling(uid, EventType::Normal, "SuccessfulCreate", &message);
+            match told {
+                Some(Telling { open: None, subject, .. }) => {
+                    recorder.opened(subject, "event");
+                    new += 1;
+                }
+                Some(told) => {
+                    assert!(told.message.starts_with(COMBINED), "{told:?}");
+                    added += 1;
+                }
+                None => {}
+            }
+        }
+        (new, added)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_much_happens_to_has_few_events() {
+        let recorder = Recorder::new("c");
+        assert_eq!(told_of_a_hundred(&recorder, "one"), (10, 15));
+        assert_eq!(told_of_a_hundred(&recorder, "other"), (10, 15), "each object has its own");
+        let warned = recorder.told.lock().telling("one", EventType::Warning, "FailedCreate", "why");
+        assert!(warned.is_some(), "bad news is told");
+        tokio::time::advance(2 * REFILL).await;
+        assert_eq!(told_of_a_hundred(&recorder, "one"), (2, 0), "two more may be");
     }
 }

@@ -1,6 +1,6 @@
 //! One watch per interest, over all planes or in one.
 
-use crate::planes::{Move, Planes, strip};
+use crate::planes::{Arrival, Move, Moved, Planes, strip};
 use crate::store::IndexFn;
 use crate::{Key, Queue, Store};
 use freehold_client::{Client, Error, ListOptions, Resource, WatchEvent, WatchOptions, WatchStream};
@@ -154,6 +154,8 @@ pub struct Informer<T> {
     unseen: Option<HashSet<Key>>,
     streaming_lists: bool,
     moves: Option<broadcast::Receiver<Move>>,
+    /// What arrives with the initial events that come next.
+    arriving: Vec<Arc<Arrival>>,
 }
 
 /// The next plane that moves; never, where planes don't.
@@ -190,6 +192,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
             unseen: None,
             streaming_lists: true,
             moves: planes.moves(),
+            arriving: Vec::new(),
         }
     }
 
@@ -328,16 +331,51 @@ impl<T: Send + Sync + 'static> Informer<T> {
         }
     }
 
-    /// Reads or forgets a plane that came or went; whatever goes wrong, everything is listed again.
+    /// Reads or forgets what came or went; whatever goes wrong, everything is listed again.
     async fn moved(&mut self, moved: Result<Move, RecvError>) -> Option<Ended> {
-        let Ok(Move { plane, arrival }) = moved else { return Some(Ended::Gone) };
-        if arrival.is_none() {
-            for (key, _) in self.store.in_plane(&plane) {
+        let Ok(Move { what, arrival }) = moved else { return Some(Ended::Gone) };
+        match (what, arrival, self.planes.only().cloned()) {
+            // Only parts count in a single plane, and what it holds stays known.
+            (Moved::Plane(_), _, Some(_)) | (Moved::Part(_), None, Some(_)) => None,
+            (Moved::Part(part), Some(_), Some(plane)) if !self.planes.is_in_part(&plane, part) => None,
+            (Moved::Part(_), Some(arrival), _) => self.part_arrives(arrival),
+            (Moved::Part(part), None, None) => {
+                let planes = self.planes.clone();
+                self.drop_where(|plane| planes.is_in_part(plane, part));
+                None
+            }
+            (Moved::Plane(plane), None, None) => {
+                for (key, _) in self.store.in_plane(&plane) {
+                    self.change(key, None, "");
+                }
+                None
+            }
+            (Moved::Plane(plane), Some(_), None) => self.read_plane(plane).await,
+        }
+    }
+
+    fn drop_where(&self, is_dropped: impl Fn(&PlaneId) -> bool) {
+        for key in self.store.keys() {
+            if is_dropped(&key.plane) {
                 self.change(key, None, "");
             }
+        }
+    }
+
+    /// A part is read with everything else; more that come or go meanwhile are settled by the same list.
+    fn part_arrives(&mut self, arrival: Arc<Arrival>) -> Option<Ended> {
+        if self.interest.from_now {
             return None;
         }
-        if self.interest.from_now {
+        self.arriving.push(arrival);
+        while let Some(Ok(next)) = self.moves.as_mut().map(broadcast::Receiver::try_recv) {
+            self.arriving.extend(next.arrival);
+        }
+        Some(Ended::Gone)
+    }
+
+    async fn read_plane(&mut self, plane: PlaneId) -> Option<Ended> {
+        if self.interest.from_now || !self.planes.is_ours(&plane) {
             return None;
         }
         let client = self.planes.client(&plane);
@@ -388,6 +426,9 @@ impl<T: Send + Sync + 'static> Informer<T> {
     }
 
     fn upsert_in(&mut self, plane: PlaneId, mut object: Value) {
+        if !self.planes.is_ours(&plane) {
+            return;
+        }
         let key = Key::of(plane, &object);
         self.observe(&key, &object, Seen::There);
         if let Some(unseen) = &mut self.unseen {
@@ -400,7 +441,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
     }
 
     fn delete(&mut self, object: &Value) {
-        let Some(plane) = self.plane_of(object) else { return };
+        let Some(plane) = self.plane_of(object).filter(|plane| self.planes.is_ours(plane)) else { return };
         let key = Key::of(plane, object);
         self.observe(&key, object, Seen::Gone);
         self.change(key, None, meta::resource_version(object));
@@ -418,6 +459,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         }
         self.store.set_revision(&self.resource_version);
         self.store.set_synced();
+        self.arriving.clear();
     }
 
     fn change(&self, key: Key, new: Option<Arc<T>>, resource_version: &str) {
@@ -438,6 +480,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Presence;
     use freehold_client::{Config, Identity};
     use parking_lot::Mutex;
     use serde_json::json;
@@ -500,10 +543,34 @@ mod tests {
         informer.upsert(object("a", "7"));
         let elsewhere: PlaneId = "p".parse().unwrap();
         informer.upsert_in(elsewhere.clone(), object("a", "8"));
-        let left = Move { plane: elsewhere, arrival: None };
+        let left = Move { what: Moved::Plane(elsewhere), arrival: None };
         assert!(informer.moved(Ok(left)).await.is_none());
         assert_eq!(*log.lock(), ["+core:n/a", "+p:n/a", "-p:n/a"]);
         assert!(matches!(informer.moved(Err(RecvError::Lagged(3))).await, Some(Ended::Gone)));
+    }
+
+    #[tokio::test]
+    async fn of_divided_planes_only_those_taken_are_kept() {
+        let client = Client::new(&Config::new("http://127.0.0.1:1", "", Identity::None)).unwrap();
+        let planes = Planes::in_parts(client, 1);
+        let plane = PlaneId::core();
+        let mut informer = Informer::new(&planes, Interest::objects(PODS));
+        informer.upsert(object("a", "7"));
+        assert!(informer.store.is_empty());
+        planes.take(0);
+        let moved = informer.moves.as_mut().unwrap().recv().await;
+        assert!(matches!(informer.moved(moved).await, Some(Ended::Gone)));
+        assert_eq!(planes.presence(&plane), Presence::Arriving);
+        informer.unseen = Some(HashSet::new());
+        informer.upsert(object("a", "7"));
+        informer.resource_version = "8".into();
+        informer.initial_events_end();
+        assert_eq!((informer.store.len(), planes.presence(&plane)), (1, Presence::Here));
+        assert_eq!(planes.work(&plane, async { 1 }).await, Some(1));
+        planes.give_back(0).await;
+        let moved = informer.moves.as_mut().unwrap().recv().await;
+        assert!(informer.moved(moved).await.is_none() && informer.store.is_empty());
+        assert_eq!(planes.work(&plane, async { 1 }).await, None);
     }
 
     #[tokio::test]

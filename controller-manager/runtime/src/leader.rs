@@ -4,6 +4,7 @@
 //! it says, counted from when this instance saw it last change. A holder that can't renew in time stops its work before
 //! anybody else can take over.
 
+use crate::Metrics;
 use freehold_client::{Client, Error, Resource};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The namespace of Leases, as of Kubernetes' own components.
-const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 
 /// How long a Lease holds, how long its holder tries to renew it, and how often everybody tries.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,7 @@ pub struct Election {
     name: String,
     identity: String,
     times: Times,
+    metrics: Metrics,
     /// The Lease as it was seen last, and since when it has been so.
     seen: Option<(Value, Instant)>,
 }
@@ -52,12 +54,19 @@ impl Election {
     /// goes on at once.
     pub fn new(client: Client, name: impl Into<String>, identity: impl Into<String>) -> Self {
         let (name, identity) = (name.into(), identity.into());
-        Self { client, name, identity, times: Times::default(), seen: None }
+        Self { client, name, identity, times: Times::default(), metrics: Metrics::default(), seen: None }
     }
 
     /// With other times.
     pub fn times(mut self, times: Times) -> Self {
         self.times = times;
+        self
+    }
+
+    /// Tells there whether it leads.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
+        self.metrics.leads(&self.name, false);
         self
     }
 
@@ -69,6 +78,7 @@ impl Election {
     {
         while self.win(&stop).await {
             tracing::info!(lease = self.name, identity = self.identity, "leading");
+            self.metrics.leads(&self.name, true);
             let term = stop.child_token();
             let work = work(term.clone());
             tokio::pin!(work);
@@ -79,6 +89,7 @@ impl Election {
                     work.await;
                 }
             }
+            self.metrics.leads(&self.name, false);
             if stop.is_cancelled() {
                 self.release().await;
                 return;
@@ -126,7 +137,7 @@ impl Election {
 
     /// Takes the Lease or renews it; false if another has it.
     async fn attempt(&mut self) -> Result<bool, Error> {
-        let now = json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string());
+        let now = json!(now());
         let (identity, seconds) = (self.identity.clone(), self.times.lease.as_secs().max(1));
         let spec = |since: &Value, changes: i64| {
             json!({
@@ -190,6 +201,11 @@ impl Election {
     }
 }
 
-fn leases() -> Resource {
+/// The time of a renewal.
+pub(crate) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+pub(crate) fn leases() -> Resource {
     Resource::namespaced("coordination.k8s.io", "v1", "leases")
 }

@@ -47,16 +47,19 @@
 
 pub mod conditions;
 mod controller;
+mod division;
 mod events;
 mod informer;
 mod key;
 mod leader;
 mod metrics;
+mod parts;
 mod planes;
 mod queue;
 mod store;
 
 pub use controller::{Controller, Outcome, Reconciled, resync};
+pub use division::Division;
 pub use events::{EventType, Recorder};
 pub use informer::{Change, Informer, Interest, Seen};
 pub use key::{Key, QueueKey};

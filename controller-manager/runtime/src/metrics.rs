@@ -28,6 +28,11 @@ impl Counters {
     }
 }
 
+/// The family of a metric, as the OpenMetrics format names it: without what its kind adds.
+fn family(metric: &str) -> &str {
+    metric.trim_end_matches("_total").trim_end_matches("_sum")
+}
+
 /// Planes that a metric names at once; the others are not told apart.
 const MAX_PLANES: usize = 10;
 
@@ -57,6 +62,8 @@ impl<K: QueueKey> Gauge for Queue<K> {
 pub struct Metrics {
     controllers: Arc<RwLock<BTreeMap<String, Arc<Counters>>>>,
     queues: Arc<RwLock<BTreeMap<String, Arc<dyn Gauge>>>>,
+    /// Leases that this process competes for, and whether it has them.
+    leases: Arc<RwLock<BTreeMap<String, bool>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -74,13 +81,18 @@ impl Metrics {
         self.queues.write().insert(controller.to_owned(), queue);
     }
 
+    /// Notes whether this process has a Lease.
+    pub(crate) fn leads(&self, lease: &str, leads: bool) {
+        self.leases.write().insert(lease.to_owned(), leads);
+    }
+
     /// How often a controller has reconciled, and how often without success.
     pub fn reconciled(&self, controller: &str) -> (u64, u64) {
         let counters = self.counters(controller);
         (counters.reconciled.load(Ordering::Relaxed), counters.failed.load(Ordering::Relaxed))
     }
 
-    /// All counters in Prometheus' text format.
+    /// All counters in the OpenMetrics format, without the mark of the end.
     pub fn render(&self) -> String {
         type Column = (&'static str, &'static str, fn(&Counters) -> f64);
         let columns: [Column; 5] = [
@@ -94,7 +106,7 @@ impl Metrics {
         let controllers = self.controllers.read();
         for (name, kind, value) in columns {
             // Writing to a String can't fail.
-            let _ = writeln!(text, "# TYPE freehold_controller_{name} {kind}");
+            let _ = writeln!(text, "# TYPE freehold_controller_{} {kind}", family(name));
             for (controller, counters) in controllers.iter() {
                 let _ = writeln!(
                     text,
@@ -105,6 +117,10 @@ impl Metrics {
         }
         drop(controllers);
         self.render_queues(&mut text);
+        let _ = writeln!(text, "# TYPE leader_election_master_status gauge");
+        for (lease, leads) in self.leases.read().iter() {
+            let _ = writeln!(text, "leader_election_master_status{{name=\"{lease}\"}} {}", u8::from(*leads));
+        }
         text
     }
 
@@ -118,18 +134,20 @@ impl Metrics {
                 |of: fn(&Counters) -> &AtomicU64| counters.map_or(0, |c| of(c).load(Ordering::Relaxed));
             (count(|c| &c.reconciled), count(|c| &c.micros) as f64 / 1e6)
         };
-        type Column<'a> = (&'static str, &'static str, &'a dyn Fn(&str, &dyn Gauge) -> f64);
+        type Column<'a> = (&'static str, Option<&'static str>, &'a dyn Fn(&str, &dyn Gauge) -> f64);
         let columns: [Column<'_>; 7] = [
-            ("depth", "gauge", &|_, queue| queue.depth() as f64),
-            ("adds_total", "counter", &|_, queue| queue.counts().adds as f64),
-            ("retries_total", "counter", &|_, queue| queue.counts().retries as f64),
-            ("queue_duration_seconds_sum", "counter", &|_, queue| queue.counts().waited.as_secs_f64()),
-            ("queue_duration_seconds_count", "counter", &|_, queue| queue.counts().taken as f64),
-            ("work_duration_seconds_sum", "counter", &|name, _| work(name).1),
-            ("work_duration_seconds_count", "counter", &|name, _| work(name).0 as f64),
+            ("depth", Some("gauge"), &|_, queue| queue.depth() as f64),
+            ("adds_total", Some("counter"), &|_, queue| queue.counts().adds as f64),
+            ("retries_total", Some("counter"), &|_, queue| queue.counts().retries as f64),
+            ("queue_duration_seconds_sum", Some("summary"), &|_, queue| queue.counts().waited.as_secs_f64()),
+            ("queue_duration_seconds_count", None, &|_, queue| queue.counts().taken as f64),
+            ("work_duration_seconds_sum", Some("summary"), &|name, _| work(name).1),
+            ("work_duration_seconds_count", None, &|name, _| work(name).0 as f64),
         ];
         for (column, kind, value) in columns {
-            let _ = writeln!(text, "# TYPE workqueue_{column} {kind}");
+            if let Some(kind) = kind {
+                let _ = writeln!(text, "# TYPE workqueue_{} {kind}", family(column));
+            }
             for (name, queue) in queues.iter() {
                 let _ = writeln!(text, "workqueue_{column}{{name=\"{name}\"}} {}", value(name, &**queue));
             }

@@ -1,5 +1,6 @@
 //! Which planes a controller works in, and how each is reached.
 
+use crate::parts::{Parts, Turn};
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
 use parking_lot::Mutex;
@@ -21,7 +22,7 @@ pub struct Planes {
 #[derive(Clone, Debug)]
 enum Scope {
     All(Arc<Moves>),
-    One { plane: PlaneId, base_path: String },
+    One { plane: PlaneId, base_path: String, moves: Option<Arc<Moves>> },
 }
 
 /// How long an arriving plane is waited for.
@@ -48,48 +49,92 @@ struct Moves {
     absent: Mutex<HashMap<PlaneId, Option<Instant>>>,
     /// Planes in which others control.
     handed_over: Mutex<HashSet<PlaneId>>,
+    /// Where several instances divide the planes between them.
+    parts: Option<Parts>,
 }
 
-/// A plane that came or went.
+/// What came or went.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Moved {
+    /// A plane, to or from the server.
+    Plane(PlaneId),
+    /// A part of all planes, to or from this instance.
+    Part(u32),
+}
+
+/// A plane, or a part of all, that came or went.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
-    pub(crate) plane: PlaneId,
-    /// Held by each informer until it has the plane's objects; `None` if the plane went.
+    pub(crate) what: Moved,
+    /// Held by each informer until it has the objects; `None` if they went.
     pub(crate) arrival: Option<Arc<Arrival>>,
 }
 
-/// Makes a plane present when the last informer has it.
+/// Makes what arrives present when the last informer has it.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    plane: PlaneId,
+    what: Moved,
     moves: Weak<Moves>,
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
         let Some(moves) = self.moves.upgrade() else { return };
-        let mut absent = moves.absent.lock();
-        // It may have gone again meanwhile.
-        if absent.get(&self.plane).is_some_and(Option::is_some) {
-            absent.remove(&self.plane);
+        match &self.what {
+            Moved::Plane(plane) => {
+                let mut absent = moves.absent.lock();
+                // It may have gone again meanwhile.
+                if absent.get(plane).is_some_and(Option::is_some) {
+                    absent.remove(plane);
+                }
+            }
+            Moved::Part(part) => moves.parts.iter().for_each(|parts| parts.arrived(*part)),
         }
+    }
+}
+
+impl Moves {
+    fn tell(self: &Arc<Self>, what: Moved, arrives: bool) {
+        let arrival = arrives.then(|| Arc::new(Arrival { what: what.clone(), moves: Arc::downgrade(self) }));
+        // Without informers there is nobody to tell.
+        let _ = self.sender.send(Move { what, arrival });
     }
 }
 
 impl Planes {
     /// Every plane that the server serves itself.
     pub fn all(client: Client) -> Self {
+        Self::divided(client, None)
+    }
+
+    /// The same, in so many parts, of which this instance begins with none.
+    pub fn in_parts(client: Client, count: u32) -> Self {
+        Self::divided(client, Some(Parts::new(count)))
+    }
+
+    fn divided(client: Client, parts: Option<Parts>) -> Self {
         let moves = Moves {
             sender: broadcast::Sender::new(BEHIND),
             absent: Mutex::default(),
             handed_over: Mutex::default(),
+            parts,
         };
         Self { client, scope: Scope::All(Arc::new(moves)) }
     }
 
+    /// One plane of the same server, which informers read again when this instance gets its part.
+    pub fn beside(&self, plane: PlaneId, base_path: &str) -> Self {
+        let moves = match &self.scope {
+            Scope::All(moves) => moves.parts.is_some().then(|| moves.clone()),
+            Scope::One { .. } => None,
+        };
+        let scope = Scope::One { plane, base_path: base_path.to_owned(), moves };
+        Self { client: self.client.clone(), scope }
+    }
+
     /// One plane, at a base path of the server (`/planes/infra`; empty for a server with one plane).
     pub fn one(client: Client, plane: PlaneId, base_path: &str) -> Self {
-        Self { client, scope: Scope::One { plane, base_path: base_path.to_owned() } }
+        Self { client, scope: Scope::One { plane, base_path: base_path.to_owned(), moves: None } }
     }
 
     /// The one plane, or `None` where there are many.
@@ -135,16 +180,57 @@ impl Planes {
     pub fn arrive(&self, plane: &PlaneId) {
         let Scope::All(moves) = &self.scope else { return };
         moves.absent.lock().insert(plane.clone(), Some(Instant::now()));
-        let arrival = Some(Arc::new(Arrival { plane: plane.clone(), moves: Arc::downgrade(moves) }));
-        // Without informers there is nobody to tell.
-        let _ = moves.sender.send(Move { plane: plane.clone(), arrival });
+        moves.tell(Moved::Plane(plane.clone()), true);
     }
 
     /// Tells that the server does not serve a plane any more: informers forget its objects, which are still there.
     pub fn leave(&self, plane: &PlaneId) {
         let Scope::All(moves) = &self.scope else { return };
         moves.absent.lock().insert(plane.clone(), None);
-        let _ = moves.sender.send(Move { plane: plane.clone(), arrival: None });
+        moves.tell(Moved::Plane(plane.clone()), false);
+    }
+
+    fn parts(&self) -> Option<&Parts> {
+        match &self.scope {
+            Scope::All(moves) => moves.parts.as_ref(),
+            Scope::One { .. } => None,
+        }
+    }
+
+    /// Takes a part of the planes: they are worked on when all informers have their objects.
+    pub(crate) fn take(&self, part: u32) {
+        let (Scope::All(moves), Some(parts)) = (&self.scope, self.parts()) else { return };
+        parts.take(part);
+        moves.tell(Moved::Part(part), true);
+    }
+
+    /// Gives a part back: when this has ended, nothing of this instance works on it.
+    pub(crate) async fn give_back(&self, part: u32) {
+        let (Scope::All(moves), Some(parts)) = (&self.scope, self.parts()) else { return };
+        parts.give_back(part).await;
+        moves.tell(Moved::Part(part), false);
+    }
+
+    /// Whether a plane is this instance's, as far as planes are divided.
+    pub fn is_ours(&self, plane: &PlaneId) -> bool {
+        self.parts().is_none_or(|parts| parts.arriving(plane).is_some())
+    }
+
+    /// Whether a plane belongs to a part.
+    pub(crate) fn is_in_part(&self, plane: &PlaneId, part: u32) -> bool {
+        let moves = match &self.scope {
+            Scope::All(moves) => Some(moves),
+            Scope::One { moves, .. } => moves.as_ref(),
+        };
+        moves.and_then(|moves| moves.parts.as_ref()).is_some_and(|parts| parts.of(plane) == part)
+    }
+
+    /// Works in a plane, if and as long as it is this instance's; `None` otherwise.
+    pub async fn work<T>(&self, plane: &PlaneId, work: impl Future<Output = T>) -> Option<T> {
+        match self.parts() {
+            None => Some(work.await),
+            Some(parts) => parts.begin(plane).map(|turn: Turn| turn.during(work))?.await,
+        }
     }
 
     /// Says whether others control in a plane that the server serves. When they did and do no more, informers read the
@@ -167,6 +253,11 @@ impl Planes {
     /// Whether controllers are to work in a plane.
     pub fn presence(&self, plane: &PlaneId) -> Presence {
         let Scope::All(moves) = &self.scope else { return Presence::Here };
+        match self.parts().map(|parts| parts.arriving(plane)) {
+            Some(None) => return Presence::Away,
+            Some(Some(true)) => return Presence::Arriving,
+            _ => {}
+        }
         match moves.absent.lock().get(plane) {
             None => Presence::Here,
             Some(None) => Presence::Away,
@@ -187,7 +278,7 @@ impl Planes {
     pub(crate) fn moves(&self) -> Option<broadcast::Receiver<Move>> {
         match &self.scope {
             Scope::All(moves) => Some(moves.sender.subscribe()),
-            Scope::One { .. } => None,
+            Scope::One { moves, .. } => moves.as_ref().map(|moves| moves.sender.subscribe()),
         }
     }
 

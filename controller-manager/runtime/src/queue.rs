@@ -2,7 +2,8 @@
 //!
 //! A key is in at most one of three places: waiting, being worked on, or delayed. A key that is added while it is
 //! worked on waits again as soon as that is done. Planes take turns, each with one key. Keys that nothing happened to (a
-//! resync, the first list) wait behind those that something did, but for one turn in [`SHARE`].
+//! resync, the first list) wait behind those that something did, but for one turn in [`SHARE`]. Of one plane only so many
+//! keys are worked on at once: a plane whose server or webhooks hang keeps no other waiting.
 //!
 //! Failures are delayed by 5 ms, doubled each time, up to 1000 s, as client-go's queues do; and of each plane 10 a second
 //! come again, beyond the first 100: a plane whose objects make a controller fail backs off alone.
@@ -27,6 +28,8 @@ const FAILURE_INTERVAL: Duration = Duration::from_millis(100);
 const FAILURE_BURST: u32 = 100;
 /// One of so many turns is that of keys that nothing happened to.
 const SHARE: u64 = 8;
+/// Keys that there is room for once there was need of it.
+const ROOM: usize = 4096;
 
 /// A work queue. Cheap to share.
 pub struct Queue<K> {
@@ -47,6 +50,10 @@ struct State<K> {
     /// What waits or is to wait again, with when and why.
     dirty: HashMap<K, (Instant, Priority)>,
     working: HashSet<K>,
+    /// How many keys of each plane are worked on.
+    busy: HashMap<PlaneId, usize>,
+    /// How many may be.
+    share: usize,
     delayed: BinaryHeap<Reverse<Delayed<K>>>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
@@ -62,6 +69,8 @@ struct State<K> {
 struct Level<K> {
     turns: VecDeque<PlaneId>,
     waiting: HashMap<PlaneId, VecDeque<K>>,
+    /// Planes that have their share of what is worked on: they get their turn when something of theirs is done.
+    held: HashSet<PlaneId>,
 }
 
 /// What a queue has counted.
@@ -105,7 +114,7 @@ impl<K> Ord for Delayed<K> {
 
 impl<K> Default for Level<K> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), waiting: HashMap::new() }
+        Self { turns: VecDeque::new(), waiting: HashMap::new(), held: HashSet::new() }
     }
 }
 
@@ -117,6 +126,8 @@ impl<K: QueueKey> Queue<K> {
             routine: Level::default(),
             dirty: HashMap::new(),
             working: HashSet::new(),
+            busy: HashMap::new(),
+            share: usize::MAX,
             delayed: BinaryHeap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
@@ -126,6 +137,11 @@ impl<K: QueueKey> Queue<K> {
             counts: Counts::default(),
         };
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new() })
+    }
+
+    /// From now on so many keys of one plane, at most, are worked on at once.
+    pub fn limit_each_plane(&self, share: usize) {
+        self.state.lock().share = share.max(1);
     }
 
     /// Adds a key, unless it waits already.
@@ -244,16 +260,32 @@ impl<K: QueueKey> Level<K> {
         waiting.push_back(key);
     }
 
-    fn pop(&mut self) -> Option<K> {
-        let plane = self.turns.pop_front()?;
-        let waiting = self.waiting.get_mut(&plane)?;
-        let key = waiting.pop_front()?;
-        if waiting.is_empty() {
-            self.waiting.remove(&plane);
-        } else {
+    /// The next key of a plane that has not its share yet.
+    fn pop(&mut self, has_its_share: impl Fn(&PlaneId) -> bool) -> Option<K> {
+        loop {
+            let plane = self.turns.pop_front()?;
+            if has_its_share(&plane) {
+                self.held.insert(plane);
+                continue;
+            }
+            let Some(waiting) = self.waiting.get_mut(&plane) else { continue };
+            let key = waiting.pop_front();
+            if waiting.is_empty() {
+                self.waiting.remove(&plane);
+            } else {
+                self.turns.push_back(plane);
+            }
+            if key.is_some() {
+                return key;
+            }
+        }
+    }
+
+    /// Gives a plane its turn again.
+    fn release(&mut self, plane: &PlaneId) {
+        if let Some(plane) = self.held.take(plane) {
             self.turns.push_back(plane);
         }
-        Some(key)
     }
 }
 
@@ -287,7 +319,14 @@ impl<K: QueueKey> State<K> {
             _ => [Priority::Changed, Priority::Routine],
         };
         for priority in order {
-            while let Some(key) = self.level(priority).pop() {
+            loop {
+                let (busy, share) = (&self.busy, self.share);
+                let level = match priority {
+                    Priority::Changed => &mut self.changed,
+                    Priority::Routine => &mut self.routine,
+                };
+                let popped = level.pop(|plane| busy.get(plane).is_some_and(|busy| *busy >= share));
+                let Some(key) = popped else { break };
                 if self.dirty.get(&key).is_none_or(|(_, waits_as)| *waits_as != priority)
                     || self.working.contains(&key)
                 {
@@ -296,7 +335,12 @@ impl<K: QueueKey> State<K> {
                 if let Some((since, _)) = self.dirty.remove(&key) {
                     self.counts.waited += now.saturating_duration_since(since);
                 }
+                // A first look at everything has room for everything, which nothing after it needs.
+                if self.dirty.capacity() > ROOM && self.dirty.len() < self.dirty.capacity() / 8 {
+                    self.dirty.shrink_to(ROOM.max(2 * self.dirty.len()));
+                }
                 self.counts.taken += 1;
+                *self.busy.entry(key.plane().clone()).or_default() += 1;
                 self.working.insert(key.clone());
                 return Some(key);
             }
@@ -307,6 +351,15 @@ impl<K: QueueKey> State<K> {
     fn done(&mut self, key: &K) {
         if !self.working.remove(key) {
             return;
+        }
+        if let Some(busy) = self.busy.get_mut(key.plane()) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy.remove(key.plane());
+            }
+        }
+        for level in [&mut self.changed, &mut self.routine] {
+            level.release(key.plane());
         }
         if let Some((_, priority)) = self.dirty.get(key).copied() {
             self.again -= 1;
@@ -366,6 +419,33 @@ mod tests {
             order.push(queue.take().await.to_string());
         }
         assert_eq!(order, ["a:1", "b:1", "c:1", "a:2", "c:2", "a:3"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plane_of_which_nothing_ends_keeps_no_other_waiting() {
+        let queue = Queue::new();
+        queue.limit_each_plane(2);
+        for name in ["1", "2", "3", "4"] {
+            queue.add(key("bad", name));
+        }
+        queue.add_routine(key("bad", "5"));
+        let mut order = vec![queue.take().await, queue.take().await];
+        for name in ["1", "2"] {
+            queue.add(key("good", name));
+            let taken = queue.take().await;
+            assert_eq!(taken, key("good", name));
+            queue.done(&taken);
+        }
+        let none = tokio::time::timeout(Duration::from_secs(9), queue.take()).await;
+        assert!(none.is_err(), "{none:?}");
+        assert_eq!(queue.len(), 3);
+        while let Some(key) = order.pop() {
+            queue.done(&key);
+            if !queue.is_empty() {
+                order.push(queue.take().await);
+            }
+        }
+        assert_eq!(queue.counts().taken, 7);
     }
 
     #[tokio::test(start_paused = true)]

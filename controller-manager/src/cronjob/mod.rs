@@ -6,9 +6,9 @@ mod decide;
 mod schedule;
 
 use crate::context::{Context, Reconcile};
-use crate::expectations::Expectations;
+use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{CRON_JOBS, JOBS};
-use crate::object::{controller_of, controller_reference, owned_entry};
+use crate::object::{controller_of, controller_reference, owned_entry, unless_gone};
 use decide::{Decision, Observed, Start, decide};
 use freehold_client::{Client, DeleteOptions, Error, Propagation};
 use freehold_controller_manager_runtime::{
@@ -18,7 +18,6 @@ use freehold_machinery::{Value, meta, time};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The annotation of a Job with the time that it is for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -65,7 +64,7 @@ impl Reconcile for CronJobs {
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         if !self.written.are_met(&key, &self.jobs) || !self.own_written.are_met(&key, &self.crons) {
-            return Ok(Outcome::After(Duration::from_secs(31)));
+            return Ok(NOT_YET);
         }
         let Some(cron) = self.crons.get(&key) else { return Ok(Outcome::Done) };
         let jobs = self.jobs.by_index(&key.plane, &owned_entry(meta::uid(&cron)));
@@ -110,12 +109,13 @@ impl CronJobs {
 
     async fn delete(&self, client: &Client, key: &Key, cron: &Value, job: &decide::Old) -> Result<(), Error> {
         let options = DeleteOptions::uid(&job.uid).propagation(Propagation::Background);
-        let (kind, reason, message, result) = match client.delete(&JOBS, key.ns(), &job.name, &options).await
-        {
-            Err(error) if !matches!(error.code(), 404 | 409) => {
-                (EventType::Warning, "FailedDelete", format!("Deleted job: {error}"), Err(error))
-            }
-            _ => (EventType::Normal, "SuccessfulDelete", format!("Deleted job {}", job.name), Ok(())),
+        let deleted = match client.delete(&JOBS, key.ns(), &job.name, &options).await {
+            Ok(_) => Ok(()),
+            Err(error) => unless_gone(client, &JOBS, (key.ns(), &job.name, &job.uid), error).await,
+        };
+        let (kind, reason, message, result) = match deleted {
+            Err(error) => (EventType::Warning, "FailedDelete", format!("Deleted job: {error}"), Err(error)),
+            Ok(()) => (EventType::Normal, "SuccessfulDelete", format!("Deleted job {}", job.name), Ok(())),
         };
         self.recorder.event(client, cron, kind, reason, &message).await;
         result

@@ -6,8 +6,8 @@ mod rolling;
 mod status;
 mod template;
 
-use crate::context::{Context, Reconcile};
-use crate::expectations::Expectations;
+use crate::context::{Context, Reconcile, TOGETHER};
+use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{DEPLOYMENTS, REPLICA_SETS};
 use crate::object::{
     controller_of, controller_reference, labels, namespace_terminates, orphan_entry, own_entry, selector,
@@ -42,8 +42,10 @@ pub(crate) fn start(context: &mut Context) {
     let deployments = context.deployments().store();
     let (on_sets, owners) = (queue.clone(), deployments.clone());
     context.replica_sets().on_change(move |change| {
+        let stays = change.old.is_some() && change.new.is_some();
+        let delay = if stays { TOGETHER / 2 } else { Duration::ZERO };
         for set in [&change.old, &change.new].into_iter().flatten() {
-            enqueue_owner(&on_sets, &owners, &change.key, set);
+            enqueue_owner(&on_sets, &owners, &change.key, set, delay);
         }
     });
     let replica_sets = context.replica_sets().store();
@@ -52,7 +54,7 @@ pub(crate) fn start(context: &mut Context) {
         // With `Recreate` the last old pod that goes lets new ones come.
         let Some(gone) = change.old.as_ref().filter(|_| change.new.is_none()) else { return };
         for (key, set) in sets.by_index(&change.key.plane, &own_entry(&gone.owner)) {
-            enqueue_owner(&on_pods, &owners, &key, &set);
+            enqueue_owner(&on_pods, &owners, &key, &set, Duration::ZERO);
         }
     });
     let pods = context.pods().store();
@@ -69,14 +71,17 @@ pub(crate) fn start(context: &mut Context) {
     context.control("deployment", 8, &queue, &[&deployments, &replica_sets, &pods], controller);
 }
 
-fn enqueue_owner(queue: &Arc<Queue<Key>>, deployments: &Store<Value>, set: &Key, object: &Value) {
+fn enqueue_owner(
+    queue: &Arc<Queue<Key>>,
+    deployments: &Store<Value>,
+    set: &Key,
+    object: &Value,
+    delay: Duration,
+) {
     match controller_of(object) {
         Some(owner) if owner["kind"] == "Deployment" => {
-            queue.add(Key::new(
-                set.plane.clone(),
-                &set.namespace,
-                owner["name"].as_str().unwrap_or_default(),
-            ));
+            let name = owner["name"].as_str().unwrap_or_default();
+            queue.add_after(Key::new(set.plane.clone(), &set.namespace, name), delay);
         }
         Some(_) => {}
         None => {
@@ -96,7 +101,7 @@ impl Reconcile for Deployments {
         if !self.written.are_met(&key, &self.replica_sets)
             || !self.own_written.are_met(&key, &self.deployments)
         {
-            return Ok(Outcome::After(Duration::from_secs(31)));
+            return Ok(NOT_YET);
         }
         let Some(deployment) = self.deployments.get(&key) else { return Ok(Outcome::Done) };
         let owned = self.replica_sets.by_index(&key.plane, meta::uid(&deployment));

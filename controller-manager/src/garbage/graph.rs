@@ -20,13 +20,25 @@ const BELIEF: Duration = Duration::from_secs(60);
 /// Answers kept at once.
 const MAX_ANSWERS: usize = 20_000;
 
-/// An object of any type.
+/// An object of any type: one allocation, however many hold it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Item {
+pub(super) struct Item(Arc<Place>);
+
+/// Where an object is.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Place {
     pub(super) plane: PlaneId,
     pub(super) resource: Arc<Resource>,
     pub(super) namespace: Box<str>,
     pub(super) name: Box<str>,
+}
+
+impl std::ops::Deref for Item {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.0
+    }
 }
 
 impl std::fmt::Debug for Item {
@@ -42,6 +54,10 @@ impl QueueKey for Item {
 }
 
 impl Item {
+    pub(super) fn new(plane: PlaneId, resource: Arc<Resource>, namespace: Box<str>, name: Box<str>) -> Self {
+        Self(Arc::new(Place { plane, resource, namespace, name }))
+    }
+
     /// The namespace as a request wants it.
     pub(super) fn ns(&self) -> Option<&str> {
         Some(&*self.namespace).filter(|n| !n.is_empty())
@@ -73,18 +89,48 @@ type Uid = (PlaneId, String);
 
 #[derive(Debug)]
 struct Node {
-    uid: String,
-    owners: Vec<Owner>,
+    uid: Box<str>,
+    owners: Arc<[Owner]>,
     deleting: bool,
+}
+
+/// What depends on an owner.
+struct Family {
+    members: HashSet<Item>,
+    /// The owners as one of them has them: most have the same, and share it.
+    owners: Arc<[Owner]>,
+}
+
+/// Objects that are being deleted and hold one of this controller's finalizers, by their uids and by where they are.
+#[derive(Default)]
+struct Finalizing {
+    by_uid: HashMap<Uid, Item>,
+    uids: HashMap<Item, String>,
+}
+
+impl Finalizing {
+    fn insert(&mut self, uid: Uid, item: Item) {
+        if let Some(before) = self.uids.insert(item.clone(), uid.1.clone())
+            && before != uid.1
+        {
+            self.by_uid.remove(&(uid.0.clone(), before));
+        }
+        self.by_uid.insert(uid, item);
+    }
+
+    fn remove(&mut self, uid: &Uid) {
+        if let Some(item) = self.by_uid.remove(uid) {
+            self.uids.remove(&item);
+        }
+    }
 }
 
 /// Who depends on whom, over all planes.
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: HashMap<Item, Node>,
-    dependents: HashMap<Uid, HashSet<Item>>,
-    /// Objects that are being deleted and hold one of this controller's finalizers.
-    finalizing: HashMap<Uid, Item>,
+    nodes: HashMap<Item, Box<Node>>,
+    dependents: HashMap<Uid, Family>,
+    finalizing: Finalizing,
     answers: HashMap<Uid, (OwnerState, Instant)>,
 }
 
@@ -119,11 +165,12 @@ impl Graph {
     fn observe_presence(&mut self, item: &Item, object: &Value, uid: Uid) -> Vec<Item> {
         let owners = owners(object);
         let changed =
-            self.nodes.get(item).map_or(!owners.is_empty(), |n| n.owners != owners || n.uid != uid.1);
+            self.nodes.get(item).map_or(!owners.is_empty(), |n| *n.owners != *owners || *n.uid != *uid.1);
         let mut affected = Vec::new();
         if changed {
             // Owners that wait may wait for one less.
-            let waiting = |owner: Owner| self.finalizing.get(&(item.plane.clone(), owner.uid)).cloned();
+            let waiting =
+                |owner: Owner| self.finalizing.by_uid.get(&(item.plane.clone(), owner.uid)).cloned();
             affected.extend(self.owners_of(item).into_iter().filter_map(waiting));
             self.unlink(item);
             if !owners.is_empty() {
@@ -144,11 +191,20 @@ impl Graph {
         affected
     }
 
+    /// Takes in that a read did not find what an object was when it was sent, and gives the objects to be looked at for it:
+    /// the event that says so comes later, when nothing of the object is known any more.
+    pub(super) fn missed(&mut self, item: &Item, uid: Option<String>) -> Vec<Item> {
+        match self.uid_of(item) == uid {
+            true => uid.map_or_else(Vec::new, |uid| self.observe_absence(item, (item.plane.clone(), uid))),
+            // Another one of its name came meanwhile.
+            false => Vec::new(),
+        }
+    }
+
     fn observe_absence(&mut self, item: &Item, uid: Uid) -> Vec<Item> {
-        let mut affected: Vec<Item> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
-        let owners = self.unlink(item);
-        for owner in owners {
-            affected.extend(self.finalizing.get(&(item.plane.clone(), owner.uid)).cloned());
+        let mut affected: Vec<Item> = self.members(&uid).cloned().collect();
+        for owner in self.unlink(item).iter() {
+            affected.extend(self.finalizing.by_uid.get(&(item.plane.clone(), owner.uid.clone())).cloned());
         }
         self.finalizing.remove(&uid);
         if !affected.is_empty() {
@@ -158,20 +214,33 @@ impl Graph {
     }
 
     fn link(&mut self, item: &Item, uid: String, owners: Vec<Owner>) {
-        for owner in &owners {
-            self.dependents.entry((item.plane.clone(), owner.uid.clone())).or_default().insert(item.clone());
+        let family = owners.first().and_then(|o| self.dependents.get(&(item.plane.clone(), o.uid.clone())));
+        let owners = match family {
+            Some(family) if *family.owners == *owners => family.owners.clone(),
+            _ => owners.into(),
+        };
+        for owner in owners.iter() {
+            let uid = (item.plane.clone(), owner.uid.clone());
+            let new = || Family { members: HashSet::new(), owners: owners.clone() };
+            self.dependents.entry(uid).or_insert_with(new).members.insert(item.clone());
         }
-        self.nodes.insert(item.clone(), Node { uid, owners, deleting: false });
+        let node = Node { uid: uid.into(), owners, deleting: false };
+        self.nodes.insert(item.clone(), Box::new(node));
+    }
+
+    /// What depends on the owner of a uid.
+    fn members(&self, uid: &Uid) -> impl Iterator<Item = &Item> {
+        self.dependents.get(uid).into_iter().flat_map(|family| &family.members)
     }
 
     /// Forgets an object and gives the owners that it had.
-    pub(super) fn unlink(&mut self, item: &Item) -> Vec<Owner> {
-        let Some(node) = self.nodes.remove(item) else { return Vec::new() };
-        for owner in &node.owners {
+    pub(super) fn unlink(&mut self, item: &Item) -> Arc<[Owner]> {
+        let Some(node) = self.nodes.remove(item) else { return Arc::default() };
+        for owner in node.owners.iter() {
             let uid = (item.plane.clone(), owner.uid.clone());
-            if let Some(dependents) = self.dependents.get_mut(&uid) {
-                dependents.remove(item);
-                if dependents.is_empty() {
+            if let Some(family) = self.dependents.get_mut(&uid) {
+                family.members.remove(item);
+                if family.members.is_empty() {
                     self.dependents.remove(&uid);
                     self.answers.remove(&uid);
                 }
@@ -180,21 +249,25 @@ impl Graph {
         node.owners
     }
 
+    /// The uid of an object with owners, as last seen.
+    pub(super) fn uid_of(&self, item: &Item) -> Option<String> {
+        self.nodes.get(item).map(|node| node.uid.to_string())
+    }
+
     /// The owners of an object, as last seen.
     pub(super) fn owners_of(&self, item: &Item) -> Vec<Owner> {
-        self.nodes.get(item).map(|node| node.owners.clone()).unwrap_or_default()
+        self.nodes.get(item).map(|node| node.owners.to_vec()).unwrap_or_default()
     }
 
     /// Whether an object was last seen waiting for this controller.
     pub(super) fn finalizes(&self, item: &Item) -> bool {
-        self.finalizing.values().any(|i| i == item)
+        self.finalizing.uids.contains_key(item)
     }
 
     /// What depends on an object, those that block its deletion first, and how many of them that are.
     pub(super) fn dependents_of(&self, plane: &PlaneId, uid: &str) -> Dependents {
-        let all = self.dependents.get(&(plane.clone(), uid.to_owned())).into_iter().flatten();
         let mut found = Dependents::default();
-        for item in all {
+        for item in self.members(&(plane.clone(), uid.to_owned())) {
             let Some(node) = self.nodes.get(item) else { continue };
             found.blocking += usize::from(node.owners.iter().any(|o| o.uid == uid && o.blocks));
             found.all.push(item.clone());
@@ -233,9 +306,9 @@ impl Graph {
         self.answers.insert((plane, uid), (state, Instant::now()));
     }
 
-    /// Every object with owners.
+    /// Every object with owners, those of an owner one after the other.
     pub(super) fn items(&self) -> Vec<Item> {
-        self.nodes.keys().cloned().collect()
+        self.dependents.values().flat_map(|family| &family.members).cloned().collect()
     }
 }
 
@@ -257,7 +330,7 @@ mod tests {
 
     fn item(name: &str) -> Item {
         let resource = Arc::new(Resource::namespaced("", "v1", "pods"));
-        Item { plane: PlaneId::core(), resource, namespace: "n".into(), name: name.into() }
+        Item::new(PlaneId::core(), resource, "n".into(), name.into())
     }
 
     fn object(uid: &str, owners: &[&str]) -> Value {
@@ -266,6 +339,14 @@ mod tests {
             .map(|o| json!({"uid": o, "blockOwnerDeletion": true, "kind": "K", "name": o}))
             .collect();
         json!({"metadata": {"uid": uid, "ownerReferences": references}})
+    }
+
+    /// An owner that waits for its dependents to go.
+    fn waiting(uid: &str) -> Value {
+        let mut owner = object(uid, &[]);
+        owner["metadata"]["deletionTimestamp"] = "x".into();
+        owner["metadata"]["finalizers"] = json!([FOREGROUND]);
+        owner
     }
 
     #[test]
@@ -299,14 +380,26 @@ mod tests {
     fn an_owner_that_waits_is_looked_at_when_a_dependent_goes() {
         let mut graph = Graph::default();
         graph.observe(&item("a"), &object("1", &["0"]), Seen::There);
-        let mut owner = object("0", &[]);
-        owner["metadata"]["deletionTimestamp"] = "x".into();
-        owner["metadata"]["finalizers"] = json!([FOREGROUND]);
-        assert_eq!(graph.observe(&item("owner"), &owner, Seen::There), [item("owner")]);
+        assert_eq!(graph.observe(&item("owner"), &waiting("0"), Seen::There), [item("owner")]);
         assert!(graph.finalizes(&item("owner")));
         assert_eq!(graph.dependents_of(&PlaneId::core(), "0").blocking, 1);
         assert_eq!(graph.observe(&item("a"), &object("1", &["0"]), Seen::Gone), [item("owner")]);
         assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, []);
+    }
+
+    #[test]
+    fn an_owner_that_waits_is_looked_at_when_a_read_misses_a_dependent_before_the_watch_does() {
+        let mut graph = Graph::default();
+        graph.observe(&item("a"), &object("1", &["0"]), Seen::There);
+        graph.observe(&item("owner"), &waiting("0"), Seen::There);
+        let before = graph.uid_of(&item("a"));
+        assert_eq!(graph.missed(&item("a"), before.clone()), [item("owner")]);
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, []);
+        assert!(graph.missed(&item("a"), graph.uid_of(&item("a"))).is_empty(), "it was told once");
+        // Another one of its name that came while the read was under way stays known.
+        graph.observe(&item("a"), &object("2", &["0"]), Seen::There);
+        assert!(graph.missed(&item("a"), before).is_empty());
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, [item("a")]);
     }
 
     #[test]
@@ -317,14 +410,19 @@ mod tests {
             graph.observe(&item(name), &object(name, &["1"]), Seen::There);
             graph.observe(&item(name), &object(name, &["1"]), Seen::Gone);
         }
-        assert!(graph.nodes.is_empty() && graph.dependents.is_empty() && graph.finalizing.is_empty());
+        graph.observe(&item("owner"), &waiting("0"), Seen::There);
+        graph.observe(&item("owner"), &waiting("2"), Seen::There);
+        assert_eq!(graph.finalizing.by_uid.len(), 1, "another one of its name");
+        graph.observe(&item("owner"), &waiting("2"), Seen::Gone);
+        assert!(graph.finalizing.by_uid.is_empty() && !graph.finalizes(&item("owner")));
+        assert!(graph.nodes.is_empty() && graph.dependents.is_empty());
     }
 
     #[test]
     fn the_same_uid_in_another_plane_is_another_owner() {
         let mut graph = Graph::default();
-        let mut elsewhere = item("a");
-        elsewhere.plane = "p".parse().unwrap();
+        let resource = Arc::new(Resource::namespaced("", "v1", "pods"));
+        let elsewhere = Item::new("p".parse().unwrap(), resource, "n".into(), "a".into());
         graph.observe(&elsewhere, &object("1", &["0"]), Seen::There);
         assert!(graph.observe(&item("owner"), &object("0", &[]), Seen::Gone).is_empty());
     }

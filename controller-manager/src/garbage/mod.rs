@@ -28,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 const WORKERS: usize = 16;
 /// How often every object with owners is looked at without a cause.
 const RECHECK: Duration = Duration::from_secs(600);
+/// In how many steps that is done, and the time between two of them.
+const STEPS: usize = 300;
+const STEP: Duration = Duration::from_secs(1);
 /// Kinds whose resource is remembered.
 const MAX_KINDS: usize = 4096;
 
@@ -62,23 +65,39 @@ pub(crate) fn start(context: &mut Context) {
     let graph = Arc::new(Mutex::new(Graph::default()));
     let ready = Ready(types::Types::start(context, graph.clone(), queue.clone()));
     remote::Remotes::start(context, graph.clone(), queue.clone());
-    context.tasks.spawn(recheck(graph.clone(), queue.clone(), context.token.clone()));
+    let planes = context.planes.clone();
+    context.tasks.spawn(recheck(planes, graph.clone(), queue.clone(), context.token.clone()));
     let controller =
         Garbage { planes: context.planes.clone(), graph, queue: queue.clone(), kinds: Mutex::default() };
     context.control("garbage-collector", WORKERS, &queue, &[&ready], controller);
 }
 
 /// What was missed while a watch was broken is put right by looking again.
-async fn recheck(graph: Arc<Mutex<Graph>>, queue: Arc<Queue<Item>>, token: CancellationToken) {
+async fn recheck(
+    planes: Planes,
+    graph: Arc<Mutex<Graph>>,
+    queue: Arc<Queue<Item>>,
+    token: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = token.cancelled() => return,
             () = tokio::time::sleep(RECHECK) => {}
         }
         let items = lock(&graph).items();
-        // Spread over a minute, in the order in which they come.
-        for (i, item) in items.into_iter().enumerate() {
-            queue.add_after(item, Duration::from_millis(i as u64 % 60_000));
+        // Spread: the queue is never long for it, and what belongs to an owner is looked at together, which asks for it once.
+        for some in items.chunks(items.len() / STEPS + 1) {
+            for item in some {
+                if planes.is_ours(&item.plane) {
+                    queue.add_routine(item.clone());
+                } else {
+                    lock(&graph).unlink(item);
+                }
+            }
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = tokio::time::sleep(STEP) => {}
+            }
         }
     }
 }
@@ -92,9 +111,9 @@ impl Reconcile for Garbage {
 
     async fn reconcile(&self, item: Item) -> Reconciled {
         let client = self.planes.client(&item.plane);
-        let (seen_owners, finalizing) = {
+        let (seen_owners, seen_uid, finalizing) = {
             let graph = lock(&self.graph);
-            (graph.owners_of(&item), graph.finalizes(&item))
+            (graph.owners_of(&item), graph.uid_of(&item), graph.finalizes(&item))
         };
         let states = self.states(&client, &item, seen_owners).await?;
         // The usual case, a new object whose owner is there, costs no read of the object itself.
@@ -102,7 +121,9 @@ impl Reconcile for Garbage {
             return Ok(Outcome::Done);
         }
         let Some(object) = client.get_opt(&item.resource, item.ns(), &item.name).await? else {
-            lock(&self.graph).unlink(&item);
+            for affected in lock(&self.graph).missed(&item, seen_uid) {
+                self.queue.add(affected);
+            }
             return Ok(Outcome::Done);
         };
         let states = self.states(&client, &item, owners(&object)).await?;

@@ -175,7 +175,7 @@ pub(super) fn watch_into(
     let (resource, graph, queue) = (Arc::new(resource), graph.clone(), queue.clone());
     informer.on_object(move |key: &Key, object, seen| {
         let Key { plane, namespace, name } = key.clone();
-        let item = Item { plane, resource: resource.clone(), namespace, name };
+        let item = Item::new(plane, resource.clone(), namespace, name);
         let affected = graph.lock().unwrap_or_else(PoisonError::into_inner).observe(&item, object, seen);
         for item in affected {
             queue.add(item);

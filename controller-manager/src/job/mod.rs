@@ -15,9 +15,9 @@ mod track;
 
 use crate::claims::{claims, make_claims};
 use crate::context::{Context, Reconcile};
-use crate::expectations::Expectations;
+use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{JOBS, PODS};
-use crate::object::{conditions_of, orphan_entry, selector, text};
+use crate::object::{conditions_of, orphan_entry, selector, text, unless_gone};
 use crate::pods::{PodView, burst};
 use decide::{BATCH, Chosen, Decision, Manage, New, decide};
 use facts::{Facts, Observed};
@@ -102,7 +102,7 @@ impl Reconcile for Jobs {
             return Ok(Outcome::Done);
         };
         if !self.written.are_met(&key, &self.pods) || !self.own_written.are_met(&key, &self.jobs) {
-            return Ok(Outcome::After(Duration::from_secs(31)));
+            return Ok(NOT_YET);
         }
         let client = self.planes.client(&key.plane);
         let owned = self.pods.by_index(&key.plane, meta::uid(&job));
@@ -208,8 +208,9 @@ impl Jobs {
                 self.recorder.event(client, job, EventType::Normal, "SuccessfulDelete", &message).await;
                 Ok(())
             }
-            Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
             Err(error) => {
+                let this = (key.ns(), pod.name.as_str(), pod.uid.as_str());
+                let Err(error) = unless_gone(client, &PODS, this, error).await else { return Ok(()) };
                 let message = format!("Error deleting: {error}");
                 self.recorder.event(client, job, EventType::Warning, "FailedDelete", &message).await;
                 Err(error)
@@ -281,9 +282,7 @@ async fn release(client: &Client, ns: Option<&str>, name: &str, uid: &str) -> Re
     let patch = json!({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [pod::TRACKING]}});
     match client.patch(&PODS, ns, name, &Patch::Strategic(patch), &PatchOptions::default()).await {
         Ok(answer) => Ok(Some(answer)),
-        // It is gone, or another one of its name is there.
-        Err(error) if matches!(error.code(), 404 | 409) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => unless_gone(client, &PODS, (ns, name, uid), error).await.map(|()| None),
     }
 }
 

@@ -9,7 +9,7 @@ mod teardown;
 mod view;
 
 use crate::context::{Context, RESYNC, Reconcile};
-use crate::expectations::Expectations;
+use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
 use crate::plane::{Actions, Refusal};
@@ -182,7 +182,7 @@ impl Reconcile for Projects {
         let seen =
             self.written.are_met(&key, &self.projects) && self.secrets_written.are_met(&key, &self.secrets);
         if !seen {
-            return Ok(Outcome::After(Duration::from_secs(31)));
+            return Ok(NOT_YET);
         }
         let Some(view) = self.projects.get(&key) else { return Ok(Outcome::Done) };
         let project = match view.object() {

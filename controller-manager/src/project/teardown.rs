@@ -58,6 +58,8 @@ fn summary(remaining: &[(Discovered, Vec<Held>)]) -> String {
     if counts.is_empty() {
         return String::new();
     }
+    // As types are read at once, they come in any order.
+    counts.sort_unstable();
     let names: Vec<&str> = finalizers.into_keys().take(10).collect();
     format!("{} (finalizers: {})", counts.join(", "), names.join(", "))
 }
@@ -118,9 +120,13 @@ mod tests {
 
     #[test]
     fn what_remains_is_said_by_type_and_finalizer() {
-        let types = crate::discovery::Discovered::for_test(Resource::namespaced("", "v1", "pods"));
-        let list = held(&[json!({"metadata": {"name": "a", "finalizers": ["x/y"]}})]);
-        assert_eq!(summary(&[(types.clone(), list)]), "1 pods (finalizers: x/y)");
-        assert_eq!(summary(&[(types, Vec::new())]), "");
+        let of = |plural| crate::discovery::Discovered::for_test(Resource::namespaced("", "v1", plural));
+        let list = || held(&[json!({"metadata": {"name": "a", "finalizers": ["x/y"]}})]);
+        assert_eq!(summary(&[(of("pods"), list())]), "1 pods (finalizers: x/y)");
+        assert_eq!(summary(&[(of("pods"), Vec::new())]), "");
+        for types in [["pods", "secrets"], ["secrets", "pods"]] {
+            let remaining = types.map(|plural| (of(plural), list()));
+            assert_eq!(summary(&remaining), "1 pods, 1 secrets (finalizers: x/y)", "in one order");
+        }
     }
 }

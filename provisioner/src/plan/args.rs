@@ -14,12 +14,17 @@ pub const SERVING_DIR: &str = "/etc/freehold/serving";
 pub const ETCD_DIR: &str = "/etc/freehold/etcd";
 /// Where the certificate for aggregated servers is (`tls.crt`, `tls.key`).
 pub const PROXY_DIR: &str = "/etc/freehold/proxy";
+/// Where it stands who the apiserver is to webhooks (`admission.json`).
+pub const ADMISSION_DIR: &str = "/etc/freehold/admission";
 /// Where the CAs of clients are (`client-ca.crt`, `front-proxy-ca.crt`).
 pub const TRUST_DIR: &str = "/etc/freehold/trust";
 /// Where the key of service account tokens is (`service-account.key`).
 pub const SERVICE_ACCOUNT_DIR: &str = "/etc/freehold/service-account";
 /// Where the controller manager's kubeconfig is (`kubeconfig`).
 pub const KUBECONFIG_DIR: &str = "/etc/freehold/kubeconfig";
+
+/// The file in [`ADMISSION_DIR`].
+pub const ADMISSION_FILE: &str = "admission.json";
 
 /// `freehold apiserver ...`. `$(POD_IP)` is expanded by the node.
 pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
@@ -55,6 +60,9 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
         if !names.is_empty() {
             flags.push((flag, names.join(",")));
         }
+    }
+    if plugins.configuration.is_some() {
+        flags.push(("admission-control-config-file", format!("{ADMISSION_DIR}/{ADMISSION_FILE}")));
     }
     if inputs.credentials.proxy.is_some() {
         flags.push(("proxy-client-cert", format!("{PROXY_DIR}/tls.crt")));

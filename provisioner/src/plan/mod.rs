@@ -34,6 +34,8 @@ pub const PROXY_SECRET: &str = "apiserver-proxy-client";
 pub const ETCD_SECRET: &str = "apiserver-etcd-client";
 /// Secret with the key that signs the plane's service account tokens.
 pub const SERVICE_ACCOUNT_SECRET: &str = "service-account-key";
+/// Secret that says who the apiserver is to webhooks.
+pub const ADMISSION_SECRET: &str = "apiserver-admission";
 /// Secret with the CA certificates that the apiserver checks clients against.
 pub const TRUST_SECRET: &str = "apiserver-trust";
 /// Secret with the controller manager's certificate.
@@ -92,7 +94,7 @@ pub struct Inputs {
     pub endpoint: Option<String>,
 }
 
-/// Names of admission plugins.
+/// Names of admission plugins, and who the apiserver is to webhooks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct AdmissionPlugins {
     /// Those that run.
@@ -101,6 +103,9 @@ pub struct AdmissionPlugins {
     /// Those that do not.
     #[serde(default)]
     pub disable: Vec<String>,
+    /// An `AdmissionConfiguration` (`--admission-control-config-file`), with all that it needs in it.
+    #[serde(default)]
+    pub configuration: Option<String>,
 }
 
 /// Where the pair keeps its objects.

@@ -1,9 +1,9 @@
 //! The Secrets of a pair.
 
 use super::{
-    ADMIN_KUBECONFIG, ADMIN_SECRET, CONTROLLER_MANAGER_KUBECONFIG, CONTROLLER_MANAGER_SECRET, ETCD_SECRET,
-    Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, object,
-    server_name,
+    ADMIN_KUBECONFIG, ADMIN_SECRET, ADMISSION_SECRET, CONTROLLER_MANAGER_KUBECONFIG,
+    CONTROLLER_MANAGER_SECRET, ETCD_SECRET, Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET,
+    SERVING_SECRET, Spec, TRUST_SECRET, args::ADMISSION_FILE, object, server_name,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys::KUBECONFIG_KEY;
@@ -30,6 +30,9 @@ pub(super) fn secrets(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     }
     if let Some(pair) = &credentials.proxy {
         secrets.push(certificate(spec, PROXY_SECRET, pair, &inputs.trust.front_proxy_ca_pem));
+    }
+    if let Some(text) = &inputs.admission_plugins.configuration {
+        secrets.push(opaque(spec, ADMISSION_SECRET, &[(ADMISSION_FILE, text)]));
     }
     if let Some(endpoint) = &inputs.endpoint {
         let rows = [

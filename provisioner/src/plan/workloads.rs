@@ -2,9 +2,9 @@
 
 use super::args::{self, PORT};
 use super::{
-    APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG, ETCD_SECRET, Inputs,
-    PROXY_SECRET, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels, object,
-    secrets,
+    ADMISSION_SECRET, APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG, ETCD_SECRET,
+    Inputs, PROXY_SECRET, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels,
+    object, secrets,
 };
 use freehold_machinery::Value;
 use serde_json::{Value as Json, json};
@@ -53,6 +53,10 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
     if let Some(pair) = &credentials.proxy {
         mounts.push((PROXY_SECRET, args::PROXY_DIR));
         files.push(&pair.cert_pem);
+    }
+    if let Some(text) = &inputs.admission_plugins.configuration {
+        mounts.push((ADMISSION_SECRET, args::ADMISSION_DIR));
+        files.push(text);
     }
     let probe = |path: &str, period: u32| {
         let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});

@@ -1,0 +1,215 @@
+//! Claims of objects that are gone, without a commit that gave back what they claimed: those of a definition that was deleted with
+//! its objects, and those of a project that went back to a snapshot. The claim is deleted, and its bucket has that much more.
+//!
+//! A claim is written and deleted in the commits of its object, so an object that is not there, asked for after its claim was
+//! seen, claims nothing. Whatever can't be told for certain stays.
+
+use crate::context::{Context, Reconcile};
+use crate::discovery::discover;
+use crate::kinds::{CRDS, QUOTA_CLAIMS, RESTORES};
+use crate::object::text;
+use freehold_client::{Client, DeleteOptions, Error, Resource};
+use freehold_controller_manager_runtime::{
+    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store,
+};
+use freehold_machinery::{PlaneId, Value, meta};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long is remembered which types a plane serves.
+const REMEMBERED: Duration = Duration::from_secs(20);
+/// Planes whose types are remembered.
+const MAX_PLANES: usize = 64;
+
+/// What is kept of a claim: what it is for.
+#[derive(Clone, Debug, PartialEq)]
+struct View {
+    uid: String,
+    version: String,
+    plane: PlaneId,
+    group: Box<str>,
+    kind: Box<str>,
+    namespace: Box<str>,
+    name: Box<str>,
+}
+
+impl View {
+    fn of(claim: Value) -> Option<Self> {
+        let part = |field: &str| text(&claim, &format!("/spec/resourceRef/{field}")).into();
+        let view = Self {
+            uid: meta::uid(&claim).to_owned(),
+            version: meta::resource_version(&claim).to_owned(),
+            plane: text(&claim, "/spec/resourceRef/plane").parse().ok()?,
+            group: part("apiGroup"),
+            kind: part("kind"),
+            namespace: part("namespace"),
+            name: part("name"),
+        };
+        (!view.kind.is_empty() && !view.name.is_empty() && !meta::is_deleting(&claim)).then_some(view)
+    }
+
+    fn index(_: &Key, view: &Self) -> Vec<String> {
+        vec![view.plane.to_string()]
+    }
+}
+
+/// The types of a plane: of each group and kind its resource, and the groups of which that is not known.
+#[derive(Clone, Debug, Default)]
+struct Types {
+    known: HashMap<(String, String), Resource>,
+    failed: Vec<String>,
+}
+
+impl Types {
+    /// The resource of a claim's object; `Err(true)`: there is certainly none.
+    fn resource(&self, claim: &View) -> Result<&Resource, bool> {
+        let found = self.known.get(&(claim.group.to_string(), claim.kind.to_string()));
+        let group_of = |version: &str| version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        found.ok_or_else(|| !self.failed.iter().any(|version| group_of(version) == *claim.group))
+    }
+}
+
+struct Allowances {
+    core: Client,
+    planes: Planes,
+    claims: Store<View>,
+    types: Mutex<HashMap<PlaneId, (Instant, Types)>>,
+}
+
+/// Starts the controller.
+pub(crate) fn start(context: &mut Context) {
+    let queue = Queue::new();
+    let informer =
+        Informer::new(&context.core, Interest::projected(QUOTA_CLAIMS, View::of).index(View::index));
+    let claims = context.run_informer(informer);
+    let (on_types, known) = (queue.clone(), claims.clone());
+    let interest = Interest::projected(CRDS, |_| None::<()>).metadata_only().from_now();
+    let mut definitions = Informer::new(&context.planes, interest);
+    definitions.on_object(move |key, _, seen| {
+        let group = key.name.split_once('.').map_or("", |(_, group)| group);
+        if seen == Seen::Gone {
+            let all = known.by_index(&PlaneId::core(), key.plane.as_str());
+            let theirs = all.into_iter().filter(|(_, claim)| *claim.group == *group);
+            theirs.for_each(|(claim, _)| on_types.add(claim));
+        }
+    });
+    context.run_informer(definitions);
+    let restored = |restore: Value| {
+        let done = text(&restore, "/status/phase") == "Completed";
+        done.then(|| text(&restore, "/spec/projectRef/name").to_owned())
+    };
+    let mut restores = Informer::new(&context.core, Interest::projected(RESTORES, restored));
+    let (on_restores, known, projects) = (queue.clone(), claims.clone(), context.projects().store());
+    restores.on_change(move |change| {
+        let (Some(project), None) = (&change.new, &change.old) else { return };
+        let project = projects.get(&Key::new(PlaneId::core(), "", project));
+        let Some(plane) = project.and_then(|project| project.plane.clone()) else { return };
+        for (claim, _) in known.by_index(&PlaneId::core(), plane.as_str()) {
+            on_restores.add_routine(claim);
+        }
+    });
+    context.run_informer(restores);
+    context.resync(&claims, &queue);
+    let controller = Allowances {
+        core: context.core.everywhere(),
+        planes: context.planes.clone(),
+        claims: claims.clone(),
+        types: Mutex::default(),
+    };
+    context.control("allowance", 4, &queue, &[&claims], controller);
+}
+
+impl Reconcile for Allowances {
+    type Key = Key;
+
+    async fn reconcile(&self, key: Key) -> Reconciled {
+        let Some(claim) = self.claims.get(&key) else { return Ok(Outcome::Done) };
+        if !self.is_gone(&claim).await? {
+            return Ok(Outcome::Done);
+        }
+        let options = DeleteOptions {
+            uid: claim.uid.clone(),
+            resource_version: claim.version.clone(),
+            ..DeleteOptions::default()
+        };
+        match self.core.delete(&QUOTA_CLAIMS, key.ns(), &key.name, &options).await {
+            // It went with its object.
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
+            Err(error) => Err(error.into()),
+            Ok(_) => {
+                tracing::info!(claim = %key, "given back: what it was for is gone");
+                Ok(Outcome::Done)
+            }
+        }
+    }
+}
+
+impl Allowances {
+    /// Whether the object of a claim is certainly not there.
+    async fn is_gone(&self, claim: &View) -> Result<bool, Error> {
+        let client = self.planes.client(&claim.plane);
+        let types = match self.types(&client, &claim.plane).await {
+            // The plane is gone, and gives back by itself; or another server has it.
+            Err(error) if error.is_not_found() => return Ok(false),
+            types => types?,
+        };
+        let resource = match types.resource(claim) {
+            Ok(resource) => resource,
+            Err(certain) => return Ok(certain),
+        };
+        let namespace = Some(&*claim.namespace).filter(|namespace| !namespace.is_empty());
+        match client.get(resource, namespace, &claim.name).await {
+            Ok(_) => Ok(false),
+            // It says what is not found, unless it is the plane or the type.
+            Err(Error::Api(status)) if status.code == 404 => {
+                Ok(status.details.as_ref().is_some_and(|details| details.name == *claim.name))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn types(&self, client: &Client, plane: &PlaneId) -> Result<Types, Error> {
+        let all = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = all().get(plane).filter(|(since, _)| since.elapsed() < REMEMBERED).cloned();
+        if let Some((_, types)) = remembered {
+            return Ok(types);
+        }
+        let found = discover(client).await?;
+        let known = found.types.into_iter().map(|ty| ((ty.resource.group.to_string(), ty.kind), ty.resource));
+        let types = Types { known: known.collect(), failed: found.failed };
+        let mut remembered = all();
+        if remembered.len() >= MAX_PLANES {
+            remembered.clear();
+        }
+        remembered.insert(plane.clone(), (Instant::now(), types.clone()));
+        Ok(types)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_certainly_is_not_there_is_given_back() {
+        let claim = |group: &str, kind: &str| {
+            let spec = json!({"resourceRef": {"apiGroup": group, "kind": kind, "name": "a", "plane": "p"}});
+            View::of(json!({"metadata": {"uid": "u"}, "spec": spec})).unwrap()
+        };
+        let resource = Resource::namespaced("", "v1", "pods");
+        let types = Types {
+            known: [((String::new(), "Pod".to_owned()), resource.clone())].into(),
+            failed: vec!["broken.example/v1".to_owned()],
+        };
+        assert_eq!(types.resource(&claim("", "Pod")), Ok(&resource));
+        assert_eq!(types.resource(&claim("gone.example", "Thing")), Err(true));
+        assert_eq!(types.resource(&claim("broken.example", "Thing")), Err(false));
+        for by_hand in
+            [json!({}), json!({"spec": {"resourceRef": {"kind": "Pod", "name": "a"}}}), Value::Null]
+        {
+            assert_eq!(View::of(by_hand), None);
+        }
+    }
+}
