@@ -28,7 +28,7 @@ const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
 pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
     let subject = Subject::start(kind, options)?;
     let plane = subject.plane().await?;
-    Projects::open(subject.root()).await?.make(OTHER, "Shared").await?;
+    Projects::reopen(subject.root()).await?.make(OTHER, "Shared").await?;
     let other = subject.root().at(&format!("/projects/{OTHER}"));
     let title = format!("Deletions of {} objects", options.objects);
     let full = fill(&subject, &plane, options, "full", false).await?;

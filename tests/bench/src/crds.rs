@@ -5,8 +5,7 @@ use crate::load::{self, Cost};
 use crate::objects::{self, CONFIG_MAPS};
 use crate::projects::Projects;
 use crate::report::{Report, Value};
-use crate::stats::Samples;
-use crate::subject::{Kind, Subject};
+use crate::subject::{Kind, PROJECT, Subject};
 use crate::{Options, goals};
 use anyhow::Result;
 use freehold_client::{Client, RawRequest};
@@ -82,12 +81,13 @@ async fn one_plane(subject: &Subject, plane: &Client, options: &Options, report:
     let each = grown.map(|(now, then)| Value::Bytes((now - then) / 1000));
     report.add(TITLE, "resident memory of each further one", kind, each);
     report.reach(&goals::CRD_MEMORY, kind, each);
-    let after: Cost = load::send(subject, get(), 1).await?;
-    let both: [(&str, &Samples); 2] = [("before", &before.each), ("with them", &after.each)];
-    for (when, times) in both {
-        report.add(TITLE, format!("get of a ConfigMap {when}, median / p99"), kind, Value::spread(times));
-    }
+    report.add(TITLE, "get of a ConfigMap before, median / p99", kind, Value::spread(&before.each));
     report.add(TITLE, "server CPU of such a get, before", kind, before.cpu);
+    let after = match Kind::FREEHOLD.contains(&kind) {
+        true => beside_none(subject, &namespace, options, report).await?,
+        false => load::send(subject, get(), 1).await?,
+    };
+    report.add(TITLE, "get of a ConfigMap with them, median / p99", kind, Value::spread(&after.each));
     report.add(TITLE, "server CPU of such a get, with them", kind, after.cpu);
     let used = (1..=DEFINITIONS).map(|number| {
         let path = format!("/apis/crds.bench.example.com/v1/namespaces/{namespace}/bench{number}s");
@@ -103,6 +103,29 @@ async fn one_plane(subject: &Subject, plane: &Client, options: &Options, report:
     let each = grown.map(|(now, then)| Value::Bytes((now - then) / 1000));
     report.add(TITLE, "resident memory of each, once all are used", kind, each);
     Ok(())
+}
+
+/// Gets in the plane that has the definitions, and in one that has none, in turns: a server that has just taken in a
+/// thousand of them has work of its own, which is not that of these requests.
+async fn beside_none(
+    subject: &Subject,
+    namespace: &str,
+    options: &Options,
+    report: &mut Report,
+) -> Result<Cost> {
+    const NONE: &str = "crds-none";
+    let projects = Projects::reopen(subject.root()).await?;
+    subject.explain(projects.make_all(&[NONE.to_owned()], 1).await)?;
+    let [with, none] = [PROJECT, NONE].map(|name| subject.root().at(&format!("/projects/{name}")));
+    none.request(&objects::namespace(namespace)).await?;
+    none.request(&CONFIG_MAPS.create(namespace, "other")).await?;
+    let gets = |plane: &Client| -> Vec<_> {
+        (0..options.requests).map(|_| (plane.clone(), CONFIG_MAPS.get(namespace, "other"))).collect()
+    };
+    let [with, none] = load::in_turns(subject, [gets(&with), gets(&none)]).await?;
+    let row = "server CPU of such a get in a plane without any, in turns with those in it";
+    report.add(TITLE, row, subject.kind, none.cpu);
+    Ok(with)
 }
 
 async fn many_planes(subject: &Subject, options: &Options, report: &mut Report) -> Result<()> {

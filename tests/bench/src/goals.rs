@@ -76,6 +76,9 @@ pub(crate) static RESTART: Goal =
 pub(crate) static CRD_INSTALL: Goal = at_most("a CRD installed beside up to 1,000, p99", micros(50_000));
 pub(crate) static CRD_MEMORY: Goal = at_most("memory of each further CRD of 1,000", Value::Bytes(300_000));
 
+pub(crate) static WEBHOOK: Goal =
+    at_most("a webhook's call beyond the webhook's own time, added to the p99 of a create", micros(1_000));
+
 pub(crate) static FAIRNESS: Goal = at_most(
     "p99 of planes beside one that sends 20 times its share of what costs most, more than alone",
     Value::Percent(25.0),
@@ -87,8 +90,17 @@ pub(crate) static OWNER_COLLECTED: Goal = at_most("an owner of 10,000 objects co
 pub(crate) static OTHER_NAMESPACE: Goal =
     at_most("another plane's namespace deleted meanwhile, p99", micros(1_000_000));
 
+pub(crate) static MANAGER_SYNC: Goal = at_most(
+    "a controller manager has seen 10,000 planes with 10 namespaces and 50 owned objects each",
+    micros(60_000_000),
+);
+pub(crate) static MANAGER_MEMORY: Goal =
+    at_most("resident memory of that controller manager", Value::Bytes(500_000_000));
+pub(crate) static MANAGER_REST: Goal =
+    at_most("CPU of that controller manager at rest, of a core", Value::Percent(2.0));
+
 /// All goals, in the order of the table.
-pub(crate) static ALL: [&Goal; 19] = [
+pub(crate) static ALL: [&Goal; 23] = [
     &PLANES,
     &PLANES_MEMORY,
     &PLANES_CREATED,
@@ -104,9 +116,13 @@ pub(crate) static ALL: [&Goal; 19] = [
     &RESTART,
     &CRD_INSTALL,
     &CRD_MEMORY,
+    &WEBHOOK,
     &NAMESPACE_DELETED,
     &OWNER_COLLECTED,
     &OTHER_NAMESPACE,
+    &MANAGER_SYNC,
+    &MANAGER_MEMORY,
+    &MANAGER_REST,
     &FAIRNESS,
 ];
 

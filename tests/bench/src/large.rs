@@ -14,7 +14,7 @@ use serde_json::json;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-const SNAPSHOTS: Resource =
+pub(crate) const SNAPSHOTS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectsnapshots");
 const RESTORES: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectrestores");
@@ -110,7 +110,7 @@ async fn resident(
 }
 
 /// Makes a snapshot or restore of a project, and waits until its status has a phase.
-async fn done(
+pub(crate) async fn done(
     root: &Client,
     resource: &Resource,
     name: &str,

@@ -10,7 +10,7 @@ use anyhow::Result;
 use freehold_client::Client;
 
 /// How often each list is read.
-const READS: usize = 10;
+const READS: usize = 40;
 /// How many objects are made at once.
 const FILL: usize = 32;
 const PAGE: &str = "?limit=500";

@@ -45,6 +45,45 @@ pub(crate) async fn send_all(
     send(subject, requests.map(|request| (client.clone(), request)), concurrency).await
 }
 
+/// Sends the requests of two sides one after the other, in turns, so that both meet the machine in the same state. Gives
+/// what each cost.
+pub(crate) async fn in_turns(subject: &Subject, sides: [Vec<(Client, RawRequest)>; 2]) -> Result<[Cost; 2]> {
+    let size = sides[0].len().div_ceil(TURNS).max(1);
+    let mut totals = [Total::default(), Total::default()];
+    for (one, other) in sides[0].chunks(size).zip(sides[1].chunks(size)) {
+        for (side, total) in [one, other].into_iter().zip(&mut totals) {
+            let (cpu, begun) = (subject.cpu()?, Instant::now());
+            for (client, request) in side {
+                total.times.push(subject.explain(timed(client, request).await)?);
+            }
+            total.took += begun.elapsed();
+            let used = subject.cpu()?.zip(cpu).map(|(now, before)| now.saturating_sub(before));
+            total.cpu = used.map(|used| total.cpu.unwrap_or_default() + used);
+        }
+    }
+    Ok(totals.map(Total::cost))
+}
+
+/// Turns that two sides take.
+const TURNS: usize = 10;
+
+/// What all turns of a side took.
+#[derive(Default)]
+struct Total {
+    times: Vec<Duration>,
+    took: Duration,
+    cpu: Option<Duration>,
+}
+
+impl Total {
+    fn cost(self) -> Cost {
+        let count = self.times.len().max(1) as f64;
+        let rate = Value::Rate(count / self.took.as_secs_f64());
+        let cpu = self.cpu.map(|cpu| Value::Cpu(cpu.div_f64(count)));
+        Cost { each: self.times.into_iter().collect(), cpu, rate }
+    }
+}
+
 async fn timed(client: &Client, request: &RawRequest) -> Result<Duration> {
     let begun = Instant::now();
     client.request(request).await.with_context(|| format!("{} {}", request.method, request.path))?;

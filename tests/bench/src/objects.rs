@@ -83,6 +83,12 @@ impl Type {
         RawRequest::get(self.resource.collection_path(Some(namespace)) + query)
     }
 
+    /// Deletes what a label selector, as a URL has it, gives.
+    pub(crate) fn delete_selected(&self, namespace: &str, selector: &str) -> RawRequest {
+        let path = format!("{}?labelSelector={selector}", self.resource.collection_path(Some(namespace)));
+        RawRequest::new(Method::DELETE, path)
+    }
+
     /// Sets one small field to what `content_type` and `round` make it: merge or strategic merge patch.
     pub(crate) fn patch(
         &self,

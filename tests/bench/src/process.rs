@@ -90,6 +90,13 @@ pub(crate) fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
+/// How many sockets a process has open.
+pub(crate) fn sockets(pid: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+}
+
 /// The processes that a process started and that run, with their command lines.
 pub(crate) fn children(parent: u32) -> Vec<(u32, Vec<String>)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

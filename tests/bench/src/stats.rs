@@ -25,6 +25,11 @@ impl Samples {
         self.quantile(0.99)
     }
 
+    /// Each without a part of it, of which there is one for each.
+    pub(crate) fn without(&self, parts: &[Duration]) -> Self {
+        self.0.iter().zip(parts).map(|(whole, part)| whole.saturating_sub(*part)).collect()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -66,11 +66,16 @@ enum Running {
 impl Subject {
     /// Starts a server on an empty store; one that is only told of is taken as it is.
     pub(crate) fn start(kind: Kind, options: &Options) -> Result<Self> {
+        Self::start_with(kind, options, &[])
+    }
+
+    /// The same with further arguments of `freehold up`.
+    pub(crate) fn start_with(kind: Kind, options: &Options, args: &[&str]) -> Result<Self> {
         let server = match kind {
-            Kind::Embedded => Running::freehold(None),
+            Kind::Embedded => Running::freehold(None, args),
             Kind::Etcd => {
                 let folder = tempfile::tempdir()?;
-                Running::freehold(Some((Etcd::start_durable(folder.path()), folder)))
+                Running::freehold(Some((Etcd::start_durable(folder.path()), folder)), args)
             }
             Kind::Kube => match &options.peer_kubeconfig {
                 Some(kubeconfig) => Running::remote(kubeconfig, options)?,
@@ -100,6 +105,14 @@ impl Subject {
                 Ok(Server::client_of(&server.project(PROJECT)))
             }
             _ => Ok(self.root()),
+        }
+    }
+
+    /// The kubeconfig of the platform's administrator; `None` where another server is measured than ours.
+    pub(crate) fn admin_kubeconfig(&self) -> Option<PathBuf> {
+        match &self.server {
+            Running::Freehold { server, .. } => Some(server.admin_kubeconfig()),
+            _ => None,
         }
     }
 
@@ -203,8 +216,9 @@ impl Subject {
 }
 
 impl Running {
-    fn freehold(etcd: Option<(Etcd, TempDir)>) -> Self {
-        let args = etcd.iter().flat_map(|(etcd, _)| ["--etcd".to_owned(), etcd.url()]).collect();
+    fn freehold(etcd: Option<(Etcd, TempDir)>, args: &[&str]) -> Self {
+        let own = etcd.iter().flat_map(|(etcd, _)| ["--etcd".to_owned(), etcd.url()]);
+        let args = own.chain(args.iter().map(|arg| (*arg).to_owned())).collect();
         let options = ServerOptions { args, log: "warn".to_owned(), ..ServerOptions::default() };
         Self::Freehold { server: Box::new(Server::start(options)), etcd }
     }

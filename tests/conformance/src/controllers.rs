@@ -32,6 +32,14 @@ const KNOWN: &[(&str, &str)] = &[
         "a namespace went while something was being made in it",
     ),
     ("namespaces \"", "a namespace went while something was being made in it"),
+    (
+        "\"Failed to watch\" err=\"the server could not find the requested resource\"",
+        "a definition is gone, and its informer goes on (https://github.com/kubernetes/kubernetes/issues/79610)",
+    ),
+    (
+        "failed to list *v1.PartialObjectMetadata: the server could not find the requested resource",
+        "the same",
+    ),
 ];
 
 /// What it is given, and what has to come of it: run with `kubectl` in a namespace of its own, which is named.
@@ -165,7 +173,7 @@ fn deployment(replicas: u8) -> String {
 fn deployments(kubectl: &Kubectl, _: &str) {
     apply(kubectl, &deployment(2));
     becomes(kubectl, &["deployment", "web"], "{.status.availableReplicas}", "2");
-    becomes(kubectl, &["service", "--ignore-not-found"], "{.items}", "[]");
+    is_gone(kubectl, &["service"]);
     kubectl.ok(&["set", "image", "deployment/web", "c=registry.k8s.io/pause:2"]);
     kubectl.ok(&["rollout", "status", "deployment/web", "--timeout=55s"]);
     becomes(
@@ -339,8 +347,10 @@ fn namespaces(kubectl: &Kubectl, namespace: &str) {
         let found = kubectl.run(&["get", "configmap", "kube-root-ca.crt", "-o=jsonpath={.data.ca\\.crt}"]);
         found.stdout.contains("BEGIN CERTIFICATE")
     });
-    kubectl
-        .apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}");
+    apply(
+        kubectl,
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}",
+    );
     kubectl.ok(&["create", "configmap", "free"]);
     kubectl.ok(&["delete", "namespace", namespace, "--wait=false"]);
     let condition = "{.status.conditions[?(@.type=='NamespaceFinalizersRemaining')].status}";

@@ -48,11 +48,14 @@ const NODE_STATUS: &str = r#"{"status": {
 }}"#;
 
 /// Programs in a cluster find their service account at a fixed path: they get it there, in a mount namespace of their own.
-/// The project's host, which nobody resolves, leads to the server through a proxy.
+/// Who may make one without a user namespace does, because in one nobody listens on ports below 1024. The project's
+/// host, which nobody resolves, leads to the server through a proxy.
 const IN_CLUSTER: &str = r#"#!/bin/sh
 export KUBERNETES_SERVICE_HOST=HOST KUBERNETES_SERVICE_PORT=443 HTTPS_PROXY=PROXY NO_PROXY=127.0.0.0/8
 account=$(ls -d "$PWD"/../../volumes/kube-api-access-* 2>/dev/null | head -1)
-exec unshare --user --map-root-user --mount sh -c '
+how="--user --map-root-user --mount"
+unshare --mount true 2>/dev/null && how=--mount
+exec unshare $how sh -c '
   files=/var/run/secrets/kubernetes.io/serviceaccount copy=$(mktemp -d)
   cp "$0"/* "$copy" && mount -t tmpfs none /run && mkdir -p $files && cp "$copy"/* $files && rm -r "$copy"
   exec PROGRAM "$@"' "$account" "$@"
@@ -110,6 +113,8 @@ impl Plane {
         };
         kubectl.apply(NODE);
         kubectl.ok(&["patch", "node", "nowhere", "--subresource=status", "--type=merge", "-p", NODE_STATUS]);
+        // New nodes are tainted as not ready; what takes the taint away is the controller that looks after nodes.
+        kubectl.ok(&["patch", "node", "nowhere", "--type=merge", "-p", r#"{"spec": {"taints": null}}"#]);
         let mut plane = Self { kubectl, folder: folder.to_owned(), programs: Vec::new() };
         if external {
             plane.start_controllers(server, &[])?;

@@ -10,6 +10,8 @@ use std::fmt;
 pub(crate) enum Suite {
     /// What needs an API and the controllers that belong to one: Freehold alone.
     Api,
+    /// What Kubernetes tests of its controllers besides conformance, as far as no Pod has to run: Freehold alone.
+    Controllers,
     /// What needs the controllers of workloads too: Freehold with the real kube-controller-manager.
     KubeControllerManager,
     /// What needs a webhook server in a Pod.
@@ -36,6 +38,7 @@ impl Suite {
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let text = match self {
             Self::Api => include_str!("../suites/api.txt"),
+            Self::Controllers => include_str!("../suites/controllers.txt"),
             Self::KubeControllerManager => include_str!("../suites/kube-controller-manager.txt"),
             Self::Webhooks => include_str!("../suites/webhooks.txt"),
             Self::Aggregation => include_str!("../suites/aggregation.txt"),
@@ -48,6 +51,7 @@ impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Api => "api",
+            Self::Controllers => "controllers",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Webhooks => "webhooks",
             Self::Aggregation => "aggregation",

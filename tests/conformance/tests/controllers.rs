@@ -5,6 +5,9 @@
 //! statuses are written as a node would write them. Names, uids and times that a controller invents are told apart by what
 //! they belong to.
 
+#[path = "controllers/rollout.rs"]
+mod rollout;
+
 use freehold_tests_harness::{Engine, Kubectl, Server, tool};
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -17,7 +20,7 @@ const PROJECTS: &str = include_str!("controllers/projects.yaml");
 /// What differs on purpose, each line a regular expression.
 const DIFFERENCES: &str = include_str!("controllers/differences.txt");
 /// What is compared.
-const KINDS: &str = "deployments,replicasets,jobs,cronjobs,pods,poddisruptionbudgets,serviceaccounts,configmaps,endpoints,resourcequotas";
+const KINDS: &str = "deployments,replicasets,jobs,cronjobs,pods,poddisruptionbudgets,serviceaccounts,configmaps,endpoints,endpointslices,resourcequotas";
 const NAMESPACE: &str = "compare";
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -246,8 +249,10 @@ fn address(order: usize) -> String {
 /// Everything that is there, without what is chance or invented.
 fn normal(kubectl: &Kubectl) -> Value {
     let all = kubectl.json(&["get", KINDS]);
+    // Services own slices; they are not compared, as their addresses are chance.
+    let services = kubectl.json(&["get", "services"]);
     let mut words: BTreeMap<String, String> = BTreeMap::new();
-    for object in items(&all) {
+    for object in items(&all).iter().chain(items(&services)) {
         let own = name(object);
         if let Some(hash) = object.pointer("/metadata/labels/pod-template-hash").and_then(Value::as_str)
             && object["kind"] == "ReplicaSet"
@@ -262,7 +267,7 @@ fn normal(kubectl: &Kubectl) -> Value {
     }
     let chance = [
         (Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").expect("a pattern"), "TIME"),
-        (Regex::new(r"(HASH-\w+|-\d|job|plain|all|first|strict|each|failing|later|twice)-[bcdfghjklmnpqrstvwxz2456789]{5}\b").expect("a pattern"), "$1-RANDOM"),
+        (Regex::new(r"(HASH-\w+|-\d|job|plain|all|first|strict|each|failing|later|twice|web|headless)-[bcdfghjklmnpqrstvwxz2456789]{5}\b").expect("a pattern"), "$1-RANDOM"),
         // Of one that is gone nothing tells the template.
         (Regex::new(r"ReplicaSet/([a-z]+)-[bcdfghjklmnpqrstvwxz2456789]{5,10}\b").expect("a pattern"), "ReplicaSet/$1-GONE"),
         (Regex::new(r"kube-api-access-\w{5}").expect("a pattern"), "kube-api-access-RANDOM"),
@@ -271,6 +276,11 @@ fn normal(kubectl: &Kubectl) -> Value {
     let mut lists: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for object in items(&all) {
         let mut object = object.clone();
+        // In how many steps a ReplicaSet was scaled is chance: what is the same is that its status is of the last one.
+        let generation = object["metadata"]["generation"].clone();
+        if object["kind"] == "ReplicaSet" && object["status"]["observedGeneration"] == generation {
+            object["status"]["observedGeneration"] = "the last".into();
+        }
         let metadata = object["metadata"].as_object_mut().expect("metadata");
         for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"] {
             metadata.remove(field);
@@ -304,7 +314,8 @@ fn normal(kubectl: &Kubectl) -> Value {
 /// A value with other words for what is invented.
 fn said(value: &Value, words: &BTreeMap<String, String>, chance: &[(Regex, &str)]) -> Value {
     let mut text = value.to_string();
-    for (word, other) in words {
+    // Twice: what stands for a uid names a ReplicaSet, which is named after the hash of its template.
+    for (word, other) in words.iter().chain(words) {
         text = text.replace(word.as_str(), other);
     }
     for (pattern, other) in chance {

@@ -24,7 +24,7 @@ const RULES: [(&str, &str); 12] = [
     (r#""resourceVersion":"\d+""#, r#""resourceVersion":"<revision>""#),
     (r"\b10\.\d{1,3}\.\d{1,3}\.\d{1,3}\b", "<address>"),
     (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", "<token>"),
-    (r"^(<invalid>|\d+[smh](\d+[smh])?)$", "<age>"),
+    (r"^(<invalid>|\d+[smhdy](\d+[smhd])?)$", "<age>"),
     (r"kube-api-access-[a-z0-9]{5}", "kube-api-access-<generated>"),
     (r"ResourceVersion: \d+", "ResourceVersion: <revision>"),
     (r"selfType\d+", "selfType"),

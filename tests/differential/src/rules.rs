@@ -337,6 +337,18 @@ fn without_protection(metadata: &mut Map<String, Value>) {
     }
 }
 
+/// What says who asked, and what a controller writes meanwhile.
+fn without_circumstances(body: &mut Value) {
+    let (field, gone): (&str, &[&str]) = match body["kind"].as_str() {
+        Some("CertificateSigningRequest") => ("spec", &["username", "uid", "groups", "extra"]),
+        Some("ValidatingAdmissionPolicy") => ("status", &["observedGeneration", "typeChecking"]),
+        _ => return,
+    };
+    if let Some(map) = body.get_mut(field).and_then(Value::as_object_mut) {
+        gone.iter().for_each(|name| drop(map.remove(*name)));
+    }
+}
+
 /// kube-apiserver shows a diff of its internal structs behind what it says of a pod's update.
 fn without_diff(body: &mut Value) {
     match body {
@@ -360,6 +372,7 @@ pub fn compare_outcomes(kind: &str, theirs: &Outcome, ours: &Outcome) -> Vec<Dif
         if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
             without_protection(metadata);
         }
+        without_circumstances(&mut body);
         serde_json::json!({"status": o.status, "warnings": o.warnings, "body": body})
     };
     let mut found = Vec::new();

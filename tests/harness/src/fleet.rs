@@ -21,6 +21,7 @@ const STOP: Duration = Duration::from_secs(10);
 pub struct Fleet {
     servers: Vec<Option<Child>>,
     managers: Vec<Option<Child>>,
+    manager_flags: Vec<String>,
     urls: Arc<Mutex<Vec<String>>>,
     balancer: Balancer,
     etcd: Cluster,
@@ -31,6 +32,11 @@ pub struct Fleet {
 impl Fleet {
     /// So many servers, and so many controller managers, once all serve.
     pub fn start(servers: usize, managers: usize) -> Self {
+        Self::start_with(servers, managers, &[])
+    }
+
+    /// The same, with more flags for the controller managers.
+    pub fn start_with(servers: usize, managers: usize, flags: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("freehold-fleet-").tempdir();
         let folder = folder.expect("a temporary directory");
         std::fs::create_dir(folder.path().join("home")).expect("a new directory");
@@ -43,7 +49,8 @@ impl Fleet {
         });
         let none = |count: usize| (0..count).map(|_| None).collect();
         let (servers, managers) = (none(servers), none(managers));
-        let mut fleet = Self { servers, managers, urls, balancer, etcd, folder: Some(folder) };
+        let manager_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut fleet = Self { servers, managers, manager_flags, urls, balancer, etcd, folder: Some(folder) };
         fleet.make_pki();
         for nth in 0..fleet.servers.len() {
             let url = fleet.launch(nth, "127.0.0.1:0");
@@ -125,6 +132,7 @@ impl Fleet {
         let log = self.log(&format!("manager-{nth}.log"));
         let child = Command::new(freehold_binary())
             .args(["controller-manager", "--leader-elect", "--leader-elect-lease-duration=4"])
+            .args(&self.manager_flags)
             .arg("--kubeconfig")
             .arg(self.join("admin.kubeconfig"))
             .arg("--pki-dir")

@@ -187,6 +187,14 @@ impl Background {
     }
 }
 
+impl Background {
+    /// Waits until it ends by itself.
+    pub fn wait_for_end(&mut self) {
+        let Self { child, line, .. } = self;
+        until(&format!("{line:?} ends"), PATIENCE, || child.try_wait().ok().flatten());
+    }
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
         kill(&mut self.child);

@@ -6,11 +6,12 @@ use crate::paths::freehold_binary;
 use crate::process::{kill, sweep, terminate, wait_for_end};
 use crate::wait::until;
 use freehold_client::{Client, Config};
+use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, kubeconfig, write_private};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -21,6 +22,8 @@ const READY: Duration = Duration::from_secs(60);
 const PROJECT_READY: Duration = Duration::from_secs(120);
 /// How long a server may take to stop.
 const STOP: Duration = Duration::from_secs(30);
+/// How long certificates of users are valid.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What keeps a server's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +148,33 @@ impl Server {
         });
         let path = self.folder().join(format!("{project}.kubeconfig"));
         std::fs::write(&path, text).expect("the test's folder can be written");
+        self.kubectl_with(path)
+    }
+
+    /// `kubectl` as a user of the platform, by a certificate of that name, in the core plane.
+    pub fn person(&self, user: &str) -> Kubectl {
+        let pki = |name: &str| std::fs::read_to_string(self.data_dir().join("pki").join(name));
+        let (ca, key) = (pki("ca.crt").expect("an authority"), pki("ca.key").expect("its key"));
+        let authority = Authority::from_pem(&ca, &key).expect("an authority that can be read");
+        let name = ClientName { user, groups: &[], plane: None };
+        let pair = authority.issue_client(&name, DAY).expect("a certificate");
+        let user = Credentials::ClientCert { cert_pem: &pair.cert_pem, key_pem: &pair.key_pem };
+        self.kubectl_as("person", user, &ca)
+    }
+
+    /// `kubectl` with a bearer token, in the core plane.
+    pub fn kubectl_with_token(&self, token: &str) -> Kubectl {
+        let ca = std::fs::read_to_string(self.data_dir().join("pki/ca.crt")).expect("an authority");
+        self.kubectl_as("token", Credentials::Token(token), &ca)
+    }
+
+    fn kubectl_as(&self, name: &str, user: Credentials<'_>, ca_pem: &str) -> Kubectl {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let text =
+            kubeconfig(&KubeconfigParams { name, server: self.url(), ca_pem, user, namespace: "default" });
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder().join(format!("{name}-{number}.kubeconfig"));
+        write_private(&path, text.as_bytes()).expect("the test's folder can be written");
         self.kubectl_with(path)
     }
 

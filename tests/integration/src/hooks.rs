@@ -35,9 +35,14 @@ pub enum Reply {
     Hang,
     /// Answers without end.
     Endless,
+    /// Answers without end, a byte now and then.
+    Slow,
     /// Closes the connection.
     HangUp,
 }
+
+/// How often a slow server sends a byte.
+const DRIP: Duration = Duration::from_millis(100);
 
 type Handler = dyn Fn(&str, &Value) -> Reply + Send + Sync;
 
@@ -186,6 +191,13 @@ async fn answer(
         Reply::Text(code, text) => (code, whole(text)),
         Reply::Hang => std::future::pending().await,
         Reply::HangUp => return Err(std::io::Error::other("hangs up")),
+        Reply::Slow => {
+            let drips = |()| async {
+                tokio::time::sleep(DRIP).await;
+                Some((Ok(Frame::data(Bytes::from_static(b" "))), ()))
+            };
+            (200, StreamBody::new(futures_util::stream::unfold((), drips)).boxed())
+        }
         Reply::Endless => {
             let spaces = || Some((Ok(Frame::data(Bytes::from_static(&[b' '; 4096]))), ()));
             let stream = futures_util::stream::unfold((), move |()| std::future::ready(spaces()));

@@ -74,6 +74,11 @@ impl Http {
         self.try_send(Method::GET, path, "", Bytes::new()).ok()
     }
 
+    /// A deletion where no answer may come: `None` then.
+    pub fn try_delete(&self, path: &str) -> Option<Answer> {
+        self.try_send(Method::DELETE, path, "", Bytes::new()).ok()
+    }
+
     /// A request with a JSON body.
     pub fn json(&self, method: Method, path: &str, body: &Value) -> Answer {
         self.send(method, path, "application/json", body.to_string())

@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
+/// How often a slow server sends a byte.
+const DRIP: Duration = Duration::from_millis(100);
 const VALIDITY: Duration = Duration::from_secs(24 * 3600);
 /// Longest head of a request that is read.
 const LONGEST_HEAD: usize = 64 * 1024;
@@ -27,6 +29,10 @@ pub enum Way {
     HangUp,
     /// With a head, and then bytes without an end.
     Flood,
+    /// With a head, and then a byte now and then.
+    Slow,
+    /// With these bytes as a part of an answer that goes on.
+    Stream(Vec<u8>),
     /// By another protocol, in which everything comes back.
     Echo,
 }
@@ -121,6 +127,20 @@ async fn serve(
                 loop {
                     stream.write_all(&[b' '; 16 * 1024]).await?;
                 }
+            }
+            Way::Slow => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n").await?;
+                loop {
+                    stream.write_all(b" ").await?;
+                    stream.flush().await?;
+                    tokio::time::sleep(DRIP).await;
+                }
+            }
+            Way::Stream(bytes) => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n").await?;
+                stream.write_all(&bytes).await?;
+                stream.flush().await?;
+                std::future::pending().await
             }
             Way::Echo => {
                 let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";

@@ -80,6 +80,11 @@ impl World {
         self.admin().with(&["--server", &format!("{}{path}", self.server.url())])
     }
 
+    /// `kubectl` as a user of the platform below a path of the server.
+    pub fn person(&self, user: &str, path: &str) -> Kubectl {
+        self.server.person(user).with(&["--server", &format!("{}{path}", self.server.url())])
+    }
+
     /// Makes an organization with projects, and waits until they are ready.
     pub fn organization(&self, name: &str, projects: &[&str]) {
         let mut manifests = organization(name);

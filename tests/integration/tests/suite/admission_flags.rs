@@ -35,15 +35,18 @@ fn plugins_and_credentials_are_what_the_flags_say(engine: Engine) {
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}),
         )
     });
-    let configured = http.json(Method::POST, HOOKS, &json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "knows"},
-        "webhooks": [{"name": "knows.example.com", "clientConfig": hooks.by_url("/"), "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}]}],
-    }));
+    let configured = http.json(Method::POST, HOOKS, &hook(&hooks));
     assert_eq!(configured.code, 201, "{configured:?}");
     let refused = kubectl.fails(&["create", "secret", "generic", "a"]);
+    contains_all(&refused, &["admission webhook \"knows.example.com\" denied the request: I know you"]);
+
+    // Nor does the apiserver of a dedicated project ask it as somebody else.
+    kubectl.apply(DEDICATED);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/apart", "--timeout=120s"]);
+    let apart = server.project("apart");
+    let answer = Http::of(&apart).json(Method::POST, HOOKS, &hook(&hooks));
+    assert_eq!(answer.code, 201, "{answer:?}");
+    let refused = apart.fails(&["create", "secret", "generic", "a"]);
     contains_all(&refused, &["admission webhook \"knows.example.com\" denied the request: I know you"]);
 
     // A plugin that is on by itself was switched off, and one that is off on.
@@ -63,6 +66,32 @@ fn plugins_and_credentials_are_what_the_flags_say(engine: Engine) {
     kubectl.run_with_input(&kubelet, &node.replace("other", "mine")).expect_ok();
     let made = kubectl.json(&["get", "node", "mine"]);
     assert_eq!(text(&made, "/spec/taints/0/key"), "node.kubernetes.io/not-ready");
+}
+
+const DEDICATED: &str = "
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Organization
+metadata: {name: acme}
+spec: {type: Standard}
+---
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Project
+metadata: {name: apart}
+spec:
+  ownerRef: {kind: Organization, name: acme}
+  controlPlane: {mode: Dedicated}
+";
+
+/// A webhook that is asked about Secrets that kubectl makes in the namespace `default`.
+fn hook(hooks: &HookServer) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "knows"},
+        "webhooks": [{"name": "knows.example.com", "clientConfig": hooks.by_url("/"), "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}]}],
+    })
 }
 
 /// Writes an `AdmissionConfiguration` with a certificate for the hosts of this machine's tests; gives its path.

@@ -1,12 +1,16 @@
 //! What controllers and organizations see of aggregated resources: namespaces that go, owners, and all projects at once.
 
 use crate::aggregated_servers::{account, server};
+use crate::aggregation::{GROUP, expose, reason, registration};
 use crate::{PATIENCE, contains_all, items, names, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use freehold_tests_integration::{Engine, Extension, Http, Kubectl, Server, facts, until};
+use freehold_tests_integration::{Engine, Extension, Http, Kubectl, Rogue, Server, Way, facts, until};
 use serde_json::{Value, json};
 
-facts!(engine: aggregated_objects_go_with_namespaces_and_owners_and_show_in_their_organization);
+facts!(engine:
+    aggregated_objects_go_with_namespaces_and_owners_and_show_in_their_organization,
+    projects_that_come_later_and_dedicated_ones_are_in_an_organizations_watch,
+);
 
 const FLUNDERS: &str = "flunders.wardle.example.com";
 
@@ -95,10 +99,73 @@ fn they_show_in_the_organization(server: &Server, kubectl: &Kubectl) {
     let path = "/apis/wardle.example.com/v1alpha1";
     let document = http.get(path).body;
     let flunders = items_of(&document).find(|resource| resource["name"] == "flunders").expect("flunders");
-    assert_eq!(flunders["verbs"], json!(["list"]));
-    assert_eq!(http.get(&format!("{path}/flunders?watch=true")).code, 405);
+    assert_eq!(flunders["verbs"], json!(["list", "watch"]));
+    assert_eq!(http.get(&format!("{path}/flunders?watch=true&resourceVersion=7")).code, 410);
+    let watch = organization.background(&["get", FLUNDERS, "-A", "--watch", "-o", "name"]);
+    watch.wait_for("shown");
+    kubectl.apply(&flunder("default", "watched", None));
+    watch.wait_for("watched");
     assert_eq!(http.get(&format!("{path}/namespaces/default/flunders/shown")).code, 405);
     assert_eq!(text(&http.get(&format!("{path}/flunders?limit=1")).body, "/metadata/continue"), "");
+}
+
+/// A server with one thing, whose watch goes on.
+fn one_thing(name: &'static str) -> Rogue {
+    Rogue::start("things.default.svc", move |head| {
+        let path = head.split_whitespace().nth(1).unwrap_or_default();
+        let thing = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "Thing",
+            "metadata": {"name": name, "namespace": "default"}});
+        match (path.ends_with("/v1"), path.contains("watch=")) {
+            (true, _) => Way::Json(json!({"kind": "APIResourceList", "groupVersion": format!("{GROUP}/v1"),
+                "resources": [{"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing",
+                    "verbs": ["get", "list", "watch"]}]})),
+            (_, true) => Way::Stream(format!("{}\n", json!({"type": "ADDED", "object": thing})).into_bytes()),
+            _ => Way::Json(json!({"kind": "ThingList", "apiVersion": format!("{GROUP}/v1"),
+                "metadata": {"resourceVersion": "1"}, "items": [thing]})),
+        }
+    })
+}
+
+fn serve_things(kubectl: &Kubectl, rogue: &Rogue) {
+    expose(kubectl, "things", "localhost");
+    let service = json!({"namespace": "default", "name": "things", "port": rogue.port()});
+    let bundle = json!({"caBundle": STANDARD.encode(rogue.ca_pem())});
+    kubectl.apply(&registration("v1", &service, &bundle).to_string());
+    reason(kubectl, "v1", "Passed");
+}
+
+fn projects_that_come_later_and_dedicated_ones_are_in_an_organizations_watch(engine: Engine) {
+    let (server, kubectl) = server(engine);
+    let first = one_thing("first");
+    serve_things(&kubectl, &first);
+    let url = format!("{}/organizations/acme", server.url());
+    let organization = server.kubectl().with(&["--server", &url]);
+    let things = format!("things.{GROUP}");
+    let listed = |wanted: &[&str]| {
+        until(&format!("{wanted:?} are listed"), PATIENCE, || {
+            let listed = organization.run(&["get", &things, "-A", "-o", "name"]);
+            (listed.stdout.lines().count() == wanted.len()
+                && wanted.iter().all(|name| listed.stdout.contains(name)))
+            .then_some(())
+        });
+    };
+    listed(&["first"]);
+    let watch = organization.background(&["get", &things, "-A", "--watch-only", "-o", "name"]);
+    watch.wait_for("first");
+
+    let project = |name: &str, mode: &str| {
+        json!({"apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": "Project", "metadata": {"name": name},
+            "spec": {"ownerRef": {"kind": "Organization", "name": "acme"}, "controlPlane": {"mode": mode}}})
+        .to_string()
+    };
+    let (later, apart) = (one_thing("later"), one_thing("apart"));
+    for (name, mode, rogue) in [("later", "Shared", &later), ("apart", "Dedicated", &apart)] {
+        server.kubectl().apply(&project(name, mode));
+        server.kubectl().ok(&["wait", "--for=condition=Ready", &format!("project/{name}"), "--timeout=120s"]);
+        serve_things(&server.project(name), rogue);
+        watch.wait_for(name);
+    }
+    listed(&["first", "later", "apart"]);
 }
 
 fn items_of(document: &Value) -> impl Iterator<Item = &Value> {

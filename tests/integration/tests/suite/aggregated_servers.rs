@@ -201,6 +201,7 @@ fn rogue_servers_harm_requests_that_match_them_alone(engine: Engine) {
             "hangs" => Way::Hang,
             "hangs-up" => Way::HangUp,
             "floods" => Way::Flood,
+            "slow" => Way::Slow,
             "lies" => Way::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort".to_vec()),
             "babbles" => Way::Raw(vec![0xff; 100_000]),
             "redirects" => Way::Raw(
@@ -242,6 +243,16 @@ fn rogue_servers_harm_requests_that_match_them_alone(engine: Engine) {
     assert_eq!(redirected.code, 502);
     let why = "the backend attempted to redirect this request, which is not permitted";
     contains_all(text(&redirected.body, "/message"), &[why]);
+
+    // What comes slowly, or without end, comes to who asked for it.
+    let endless = ["slow", "floods"].map(|what| {
+        let mut held = Held::get(&kubectl, &format!("{}/projects/web{}", server.url(), at(what)), &[]);
+        contains_all(&held.head(), &["200"]);
+        held
+    });
+    assert_eq!(http.get(&at("things")).code, 200);
+    kubectl.ok(&["get", "namespaces"]);
+    drop(endless);
 
     // Requests that hang take no places of others: more of them than all requests have together.
     let url = format!("{}/projects/web{}", server.url(), at("hangs"));

@@ -11,6 +11,7 @@ facts!(engine:
     events_have_their_stages_and_say_whose_they_are,
     no_secret_is_in_an_event_at_any_level,
     a_webhook_gets_lists_and_one_that_hangs_holds_nobody_up,
+    an_event_that_is_too_large_for_its_sink_comes_without_its_objects,
 );
 
 /// What a kubectl could show of a secret.
@@ -176,17 +177,17 @@ fn a_webhook_gets_lists_and_one_that_hangs_holds_nobody_up(engine: Engine) {
         "/hang" => Reply::Hang,
         _ => Reply::Json(json!({})),
     });
-    let start = |path: &str| {
+    let start = |path: &str, more: &[&str]| {
         let config = folder.path().join(format!("hook{}.kubeconfig", path.replace('/', "-")));
         fs::write(&config, hook.kubeconfig(path)).expect("a test fails by panicking");
-        let args = [
+        let mut args = vec![
             format!("--audit-webhook-config-file={}", config.display()),
             "--audit-webhook-batch-max-wait=100ms".to_owned(),
-            "--audit-webhook-batch-buffer-size=10".to_owned(),
         ];
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
         audited(engine, &folder, "- level: Metadata", &args)
     };
-    let server = start("/audit");
+    let server = start("/audit", &[]);
     server.kubectl().ok(&["create", "configmap", "told"]);
     until("the webhook is told", PATIENCE, || {
         let told =
@@ -194,7 +195,8 @@ fn a_webhook_gets_lists_and_one_that_hangs_holds_nobody_up(engine: Engine) {
         hook.seen().iter().any(|list| list["kind"] == "EventList" && items(list).any(told)).then_some(())
     });
     drop(server);
-    let server = start("/hang");
+    // What the server itself asks for as it starts is enough to fill so small a buffer, so only this one has it.
+    let server = start("/hang", &["--audit-webhook-batch-buffer-size=10"]);
     for at in 0..30 {
         server.kubectl().ok(&["create", "configmap", &format!("not-held-up-{at}")]);
     }
@@ -202,6 +204,46 @@ fn a_webhook_gets_lists_and_one_that_hangs_holds_nobody_up(engine: Engine) {
     contains_all(
         &metrics,
         &["apiserver_audit_event_total", "apiserver_audit_error_total{plugin=\"buffered\"}"],
+    );
+}
+
+fn an_event_that_is_too_large_for_its_sink_comes_without_its_objects(engine: Engine) {
+    let folder = TempDir::new().expect("a test fails by panicking");
+    let args =
+        ["--audit-log-truncate-enabled".to_owned(), "--audit-log-truncate-max-event-size=5000".to_owned()];
+    let rules = "- level: RequestResponse\n  resources: [{resources: [configmaps]}]\n- level: Metadata";
+    let server = audited(engine, &folder, rules, &args);
+    let admin = server.kubectl();
+    for (name, bytes) in [("small", 100), ("large", 6_000)] {
+        admin.ok(&["create", "configmap", name, &format!("--from-literal=a={}", crate::noise(1, bytes))]);
+    }
+    let written = |name: &str| {
+        until(&format!("the event of {name}"), PATIENCE, || {
+            let of = |event: &Value| {
+                event["objectRef"]["name"] == name
+                    && event["stage"] == "ResponseComplete"
+                    && event["verb"] == "create"
+            };
+            events(folder.path()).into_iter().find(of)
+        })
+    };
+    let (small, large) = (written("small"), written("large"));
+    assert_eq!(small["requestObject"]["metadata"]["name"], "small");
+    assert!(small["annotations"]["audit.k8s.io/truncated"].is_null(), "{small}");
+    assert_eq!(large["annotations"]["audit.k8s.io/truncated"], "true");
+    assert!(large["requestObject"].is_null() && large["responseObject"].is_null(), "{large}");
+    assert_eq!(large["level"], "RequestResponse");
+    // What is large without objects can't be made smaller: it is counted.
+    let path = format!("/api/v1/configmaps?labelSelector=a%21%3D{}", "x".repeat(6_000));
+    Http::of(&admin).get(&path);
+    let metrics = admin.ok(&["get", "--raw", "/metrics"]);
+    contains_all(
+        &metrics,
+        &[
+            "apiserver_audit_error_total{plugin=\"truncate\"}",
+            "apiserver_audit_level_total{level=\"RequestResponse\"}",
+            "apiserver_audit_requests_rejected_total 0",
+        ],
     );
 }
 

@@ -21,13 +21,13 @@ facts!(engine:
 );
 
 /// An OpenID Connect issuer whose keys a test changes.
-struct Provider {
+pub(crate) struct Provider {
     server: HookServer,
     keys: Arc<Mutex<Vec<(String, PrivateKey)>>>,
 }
 
 impl Provider {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let keys = Arc::new(Mutex::new(vec![(
             "one".to_owned(),
             PrivateKey::generate().expect("a test fails by panicking"),
@@ -57,7 +57,7 @@ impl Provider {
     }
 
     /// A token with further claims, signed by the newest key.
-    fn token(&self, claims: Value) -> String {
+    pub(crate) fn token(&self, claims: Value) -> String {
         let keys = self.keys.lock().expect("a test fails by panicking");
         let (id, key) = keys.last().expect("a test fails by panicking");
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a test fails by panicking").as_secs();
@@ -73,7 +73,7 @@ impl Provider {
     }
 
     /// What an AuthenticationConfiguration or an IdentityProvider says of it.
-    fn issuer(&self) -> Value {
+    pub(crate) fn issuer(&self) -> Value {
         json!({"url": self.server.url(""), "audiences": ["freehold"], "certificateAuthority": self.server.ca_pem()})
     }
 }
@@ -90,7 +90,7 @@ fn start(engine: Engine, args: &[String]) -> Server {
     Server::start(Options { engine, args: all, ..Options::default() })
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     // Replaced as a whole, as a mounted ConfigMap is.
     let fresh = folder.join("fresh");
@@ -180,7 +180,18 @@ fn tokens_of_configured_issuers_are_believed_and_the_file_is_followed(engine: En
         let user = who(&kubectl, &server, "", &jane).ok()?;
         (user["username"] == "sso:jane" && nobody.get("/version").code == 200).then_some(())
     });
+    organization(&server, "sso");
+    let project = server.project("sso-web");
+    project.ok(&["create", "clusterrolebinding", "jane", "--clusterrole=view", "--user=sso:jane"]);
+    let url = format!("{}/projects/sso-web", server.url());
+    let mut watch = server.kubectl_with_token(&jane).with(&["--server", &url]).background(&[
+        "get",
+        "--raw",
+        "/projects/sso-web/api/v1/configmaps?watch=true",
+    ]);
+    watch.wait_for("kube-root-ca.crt");
     write(folder.path(), "authentication.json", &configuration(&[], &json!({"enabled": false})));
+    watch.wait_for_end();
     until("the issuer is gone", PATIENCE, || (who(&kubectl, &server, "", &jane) == Err(401)).then_some(()));
     assert_eq!(nobody.get("/livez").code, 401);
 }
@@ -213,6 +224,16 @@ fn a_token_of_an_organizations_issuer_is_nothing_elsewhere(engine: Engine) {
         },
     });
     kubectl.apply(&object.to_string());
+    let mut wrong = object.clone();
+    wrong["spec"]["claimMappings"]["username"] = json!({"expression": "claims.sub + 1 +"});
+    wrong["spec"]["claimValidationRules"] = json!([{"expression": "claims.sub.size()", "message": "a name"}]);
+    let refused = kubectl.run_with_input(&["apply", "-f", "-"], &wrong.to_string());
+    for part in [
+        "spec.claimMappings.username.expression: Invalid value: \"claims.sub + 1 +\": compilation failed: ERROR: <input>:1:17: Syntax error",
+        "spec.claimValidationRules[0].expression: Invalid value: \"claims.sub.size()\": must evaluate to bool",
+    ] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
     let jane = provider.token(json!({"sub": "jane", "groups": ["devs"]}));
     let user = who(&kubectl, &server, "/projects/acme-web", &jane).expect("a test fails by panicking");
     assert_eq!(user["username"], "organization:acme:jane");

@@ -4,6 +4,7 @@
 use crate::{PATIENCE, items, text};
 use freehold_tests_integration::{Kubectl, World, facts, until};
 use serde_json::{Value, json};
+use std::time::Instant;
 
 facts!(world:
     a_job_counts_each_of_its_pods_once_and_is_deleted_when_its_time_is_over,
@@ -13,6 +14,20 @@ facts!(world:
     a_budget_lets_as_many_pods_go_as_it_can_spare,
     a_rollout_that_is_scaled_paused_and_taken_back_says_so,
 );
+
+/// Waits for a condition; one that does not come true tells what there is instead.
+fn waited<T>(kubectl: &Kubectl, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    until(what, PATIENCE + PATIENCE, || {
+        let found = look();
+        if found.is_none() && begun.elapsed() > PATIENCE {
+            let all = kubectl.run(&["get", "jobs,pods,serviceaccounts", "-o", "yaml"]).stdout;
+            let events = kubectl.run(&["get", "events"]).stdout;
+            panic!("waited {PATIENCE:?} in vain: {what}. There is:\n{all}\n{events}");
+        }
+        found
+    })
+}
 
 /// Writes the status of every pod that `fate` has one for, and makes it be seen by waiting for nothing.
 fn play(kubectl: &Kubectl, selector: &str, fate: impl Fn(&Value) -> Option<Value>) {
@@ -56,7 +71,7 @@ fn job(name: &str, spec: Value) -> String {
 
 /// Plays the pods of a Job until it has a condition; gives its status.
 fn played(kubectl: &Kubectl, name: &str, end: &str, fate: impl Fn(&Value) -> Option<Value>) -> Value {
-    until(&format!("{name} is {end}"), PATIENCE, || {
+    waited(kubectl, &format!("{name} is {end}"), || {
         play(kubectl, &format!("job={name}"), &fate);
         let job = kubectl.json(&["get", "job", name]);
         has(&job, end).then(|| job["status"].clone())
@@ -85,8 +100,11 @@ fn a_job_counts_each_of_its_pods_once_and_is_deleted_when_its_time_is_over(world
         assert!(pod["metadata"].get("finalizers").is_none(), "{pod}");
     }
     kubectl.ok(&["patch", "job", "plain", "--type=merge", "-p", r#"{"spec":{"ttlSecondsAfterFinished":0}}"#]);
-    World::gone(&kubectl, &["job", "plain"]);
-    until("its pods are gone", PATIENCE, || {
+    waited(&kubectl, "its time is over", || {
+        let left = kubectl.run(&["get", "job", "plain", "--ignore-not-found", "-o", "name"]);
+        (left.success && left.stdout.is_empty()).then_some(())
+    });
+    waited(&kubectl, "its pods are gone", || {
         (items(&kubectl.json(&["get", "pods", "-l", "job=plain"])).count() == 0).then_some(())
     });
 }

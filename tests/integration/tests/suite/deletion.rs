@@ -11,6 +11,7 @@ facts!(world:
     what_is_owned_goes_with_its_owner_or_stays_an_orphan,
     a_project_goes_with_everything_in_it_once_finalizers_let_it,
     an_organization_goes_with_its_namespace,
+    an_organization_with_projects_goes_only_when_they_may_go_too,
 );
 
 const HOLD: &str = "{\"metadata\":{\"finalizers\":[\"tests.freehold.dev/hold\"]}}";
@@ -85,11 +86,24 @@ fn a_project_goes_with_everything_in_it_once_finalizers_let_it(world: &World) {
         let get: Vec<&str> = ["get"].iter().chain(held).chain(&time).copied().collect();
         until("those who hold it are told", PATIENCE, || (!kubectl.ok(&get).is_empty()).then_some(()));
     }
-    contains_all(
-        &admin.ok(&["get", "project", "ending", "-o", "yaml"]),
-        &["deletionTimestamp", "Terminating"],
-    );
+    // The project says what holds it, and at the end of that what still does.
+    let waits_for = |words: &str| {
+        until(words, PATIENCE, || {
+            let project = admin.json(&["get", "project", "ending"]);
+            let conditions = project["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let of = |type_: &str| conditions.iter().find(|c| text(c, "/type") == type_).cloned();
+            assert!(!text(&project, "/metadata/deletionTimestamp").is_empty(), "{project}");
+            let said = of("Terminating").filter(|c| text(c, "/message") == words)?;
+            assert_eq!((text(&said, "/status"), text(&said, "/reason")), ("True", "FinalizersRemain"));
+            let ready = of("Ready")?;
+            assert_eq!((text(&ready, "/status"), text(&ready, "/reason")), ("False", "Terminating"));
+            Some(())
+        });
+    };
+    let of = "(finalizers: tests.freehold.dev/hold)";
+    waits_for(&format!("waiting for 1 clusterroles.rbac.authorization.k8s.io, 1 configmaps {of}"));
     kubectl.ok(&["patch", "configmap", "held", "--namespace=team", "--type=merge", "-p", RELEASE]);
+    waits_for(&format!("waiting for 1 clusterroles.rbac.authorization.k8s.io {of}"));
     kubectl.ok(&["patch", "clusterrole", "held", "--type=merge", "-p", RELEASE]);
     World::gone(&admin, &["project", "ending"]);
     World::gone(&admin, &["secret", "ending-kubeconfig", "--namespace=organization-ending"]);
@@ -138,6 +152,40 @@ fn keys(world: &World, plane: &str) -> u64 {
     let range = json!({"key": key, "range_end": range_end, "count_only": true});
     let answer = etcd.json(Method::POST, "/v3/kv/range", &range);
     text(&answer.body, "/count").parse().unwrap_or(0)
+}
+
+fn an_organization_with_projects_goes_only_when_they_may_go_too(world: &World) {
+    world.organization("whole", &["whole-a", "whole-b"]);
+    let admin = world.admin();
+    let refused = admin.fails(&["delete", "organization", "whole", "--timeout=60s"]);
+    contains_all(&refused, &["it has 2 projects", "--cascade=foreground"]);
+    let refused =
+        admin.fails(&["delete", "organization", "whole", "--cascade=background", "--dry-run=server"]);
+    contains_all(&refused, &["it has 2 projects"]);
+    let whole = admin.json(&["get", "organization", "whole"]);
+    assert!(text(&whole, "/metadata/deletionTimestamp").is_empty(), "nothing has begun");
+    // A project that a finalizer holds keeps its organization, which says so.
+    let hold = r#"{"metadata":{"finalizers":["example.com/hold","resourcemanager.freehold.dev/project"]}}"#;
+    admin.ok(&["patch", "project", "whole-a", "--type=merge", "-p", hold]);
+    admin.ok(&["delete", "organization", "whole", "--cascade=foreground", "--wait=false"]);
+    World::gone(&admin, &["project", "whole-b"]);
+    let told = until("it says what it waits for", PATIENCE, || {
+        let whole = admin.json(&["get", "organization", "whole"]);
+        let conditions = whole["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let told = conditions.into_iter().find(|c| text(c, "/type") == "Terminating")?;
+        text(&told, "/message").starts_with("1 projects").then_some(told)
+    });
+    assert_eq!(text(&told, "/reason"), "DeletingProjects");
+    let project = admin.json(&["get", "project", "whole-a"]);
+    assert!(!text(&project, "/metadata/deletionTimestamp").is_empty());
+    let free = r#"{"metadata":{"finalizers":["resourcemanager.freehold.dev/project"]}}"#;
+    // Its controller may have taken its own finalizer by now.
+    if !admin.run(&["patch", "project", "whole-a", "--type=merge", "-p", free]).success {
+        let none = r#"{"metadata":{"finalizers":null}}"#;
+        admin.ok(&["patch", "project", "whole-a", "--type=merge", "-p", none]);
+    }
+    World::gone(&admin, &["organization", "whole"]);
+    World::gone(&admin, &["namespace", "organization-whole"]);
 }
 
 fn an_organization_goes_with_its_namespace(world: &World) {

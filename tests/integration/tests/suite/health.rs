@@ -1,7 +1,7 @@
 //! What machines ask: is it alive, is it ready, what is it, how is it doing.
 
-use crate::{contains_all, text};
-use freehold_tests_integration::{Http, World, facts};
+use crate::{PATIENCE, contains_all, text};
+use freehold_tests_integration::{Http, World, facts, until};
 
 facts!(world:
     probes_answer_everyone,
@@ -34,6 +34,14 @@ fn the_version_is_told_to_everyone(world: &World) {
 fn metrics_are_for_those_who_may_see_them(world: &World) {
     let metrics = world.admin().ok(&["get", "--raw", "/metrics"]);
     contains_all(&metrics, &["apiserver_request_total{", "process_resident_memory_bytes ", "# TYPE "]);
+    // What controllers in this process count is there too, where one runs them.
+    until("controllers count", PATIENCE, || {
+        let metrics = world.admin().ok(&["get", "--raw", "/metrics"]);
+        let counted = metrics.contains("workqueue_adds_total{name=\"namespace\"}");
+        assert_eq!(metrics.matches("# EOF").count(), 1);
+        assert!(metrics.ends_with("# EOF\n"));
+        counted.then_some(())
+    });
     let nobody = Http::with_token(&world.admin(), world.server().url(), "");
     let refused = nobody.get("/metrics");
     assert!([401, 403].contains(&refused.code), "{refused:?}");

@@ -1,22 +1,35 @@
 //! What must work, fact by fact, with the real `kubectl`, on both engines.
 
+mod access;
+mod access_contexts;
+mod access_creation;
+mod access_dedicated;
+mod access_matrix;
+mod access_page;
+mod access_people;
+mod access_webhook;
 mod admission_flags;
 mod aggregated_contents;
 mod aggregated_servers;
 mod aggregation;
 mod attacks;
+mod attacks_objects;
 mod attacks_wire;
 mod audit;
 mod authentication;
 mod backup;
 mod bad_input;
 mod controllers;
+mod controllers_bad;
 mod crds;
+mod credentials;
 mod dedicated;
 mod definitions;
 mod deletion;
+mod division;
 mod durability;
 mod encryption;
+mod endpoints;
 mod etcd_access;
 mod extending;
 mod first_project;
@@ -33,10 +46,12 @@ mod project_hosts;
 mod quota;
 mod quota_engines;
 mod readme;
+mod revocation;
 mod semantics;
 mod servers;
 mod storm;
 mod versions;
+mod watchers;
 mod webhooks;
 mod webhooks_conversion;
 

@@ -1,6 +1,6 @@
 //! Quota of organizations and projects, as those who set it and those who are held to it see it.
 
-use crate::{PATIENCE, contains_all, items, text};
+use crate::{PATIENCE, Scratch, contains_all, items, text};
 use freehold_tests_integration::{Kubectl, World, facts, until};
 use serde_json::json;
 
@@ -13,6 +13,8 @@ facts!(world:
     a_correction_says_who_made_it,
     organizations_read_their_allowances_and_do_not_write_them,
     a_project_that_goes_gives_back_what_it_claimed,
+    claims_of_what_went_without_them_are_given_back,
+    what_a_fork_or_an_import_began_with_is_claimed_as_it_is_written,
     quotas_of_a_namespace_are_given_back_with_the_delete,
 );
 
@@ -248,6 +250,120 @@ fn a_project_that_goes_gives_back_what_it_claimed(world: &World) {
     assert_eq!(bucket(&admin, "going", "gone"), Some([9, 6, 3, 2]));
     admin.ok(&["delete", "project", "going-a", "--timeout=60s"]);
     assert_eq!(bucket(&admin, "going", "gone"), Some([9, 0, 9, 0]));
+}
+
+fn claims_of_what_went_without_them_are_given_back(world: &World) {
+    world.organization("stale", &["stale-a"]);
+    let admin = world.admin();
+    admin.apply(&registration(
+        "stale",
+        "Organization",
+        "{kind: ConfigMap}, {apiGroup: stale.example, kind: Widget}",
+    ));
+    admin.apply(&grant("stale", &organization("stale"), "stale", 9));
+    let claims = |name: &str, of: &str, when: &str| {
+        admin.apply(&format!(
+            "apiVersion: quota.freehold.dev/v1alpha1\nkind: ClaimCreationPolicy\nmetadata: {{name: {name}}}\n\
+             spec: {{trigger: {{resource: {of}, constraints: [{{expression: '{when}'}}]}}, \
+             target: {{resourceClaimTemplate: {{spec: {{requests: [{{resourceType: stale, amount: 1}}]}}}}}}}}\n"
+        ));
+    };
+    let paid = "organization == \"stale\" && trigger.metadata.name.startsWith(\"paid\")";
+    claims("stale-maps", "{apiVersion: v1, kind: ConfigMap}", paid);
+    claims("stale-widgets", "{apiVersion: stale.example/v1, kind: Widget}", "true");
+    let project = world.server().project("stale-a");
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.stale.example"},
+        "spec": {
+            "group": "stale.example", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    project.apply(&crd.to_string());
+    project.ok(&["wait", "--for=condition=Established", "crd/widgets.stale.example", "--timeout=60s"]);
+    for name in ["a", "b"] {
+        let widget = json!({"apiVersion": "stale.example/v1", "kind": "Widget", "metadata": {"name": name}});
+        project.apply(&widget.to_string());
+    }
+    project.ok(&["create", "configmap", "paid-0"]);
+    assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 3, 6, 3]));
+    project.ok(&["delete", "crd", "widgets.stale.example", "--timeout=60s"]);
+    let allocated = |count: i64| {
+        until(&format!("{count} are claimed"), PATIENCE, || {
+            (bucket(&admin, "stale", "stale") == Some([9, count, 9 - count, count])).then_some(())
+        });
+    };
+    allocated(1);
+    // A project that goes back to a snapshot has what it had then, and claims for no more.
+    let view = admin.with(&["--namespace", "organization-stale"]);
+    let restore = |kind: &str, name: &str, spec: serde_json::Value| {
+        view.apply(&json!({
+            "apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+        }).to_string());
+    };
+    restore("ProjectSnapshot", "before", json!({"projectRef": {"name": "stale-a"}}));
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Ready", "projectsnapshot/before", "--timeout=60s"]);
+    project.ok(&["create", "configmap", "paid-1"]);
+    project.ok(&["create", "configmap", "paid-2"]);
+    assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 3, 6, 3]));
+    restore(
+        "ProjectRestore",
+        "back",
+        json!({"projectRef": {"name": "stale-a"}, "snapshotRef": {"name": "before"}}),
+    );
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Completed", "projectrestore/back", "--timeout=60s"]);
+    allocated(1);
+    project.ok(&["delete", "configmap", "paid-0"]);
+    assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 0, 9, 0]));
+}
+
+fn what_a_fork_or_an_import_began_with_is_claimed_as_it_is_written(world: &World) {
+    world.organization("copied", &["copied-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("copies", "Organization", MAP_KIND));
+    admin.apply(&grant("copied", &organization("copied"), "copies", 4));
+    admin.apply(&policy("copies", "copied", "{resourceType: copies, amount: 1}"));
+    let original = world.server().project("copied-a");
+    original.ok(&["create", "configmap", "paid-1"]);
+    original.ok(&["create", "configmap", "paid-2"]);
+    let allocated = |count: i64| {
+        assert_eq!(bucket(&admin, "copied", "copies"), Some([4, count, 4 - count, count]));
+    };
+    allocated(2);
+    let file = Scratch::new(world, "copied.fha", "");
+    std::fs::remove_file(file.path()).expect("it is there");
+    let organization = ["--organization", "copied"];
+    for args in [
+        &["fork", "copied-a", "--to", "copied-b"][..],
+        &["export", "copied-a", file.path()],
+        &[&["import", file.path(), "--to", "copied-c"][..], &organization].concat(),
+    ] {
+        world.server().freehold(&[&["project"], args].concat()).expect_ok();
+    }
+    let [fork, import] = ["copied-b", "copied-c"].map(|name| world.server().project(name));
+    for copy in [&fork, &import] {
+        assert_eq!(copy.ok(&["get", "configmap", "paid-1", "paid-2", "-o", "name"]).lines().count(), 2);
+    }
+    allocated(2);
+    // What nobody claimed gives nothing back.
+    import.ok(&["delete", "configmap", "paid-2"]);
+    allocated(2);
+    fork.ok(&["label", "configmap", "paid-1", "a=b"]);
+    allocated(3);
+    import.ok(&["label", "configmap", "paid-1", "a=b"]);
+    allocated(4);
+    // Without room it may be changed as it is, and nothing may come.
+    fork.ok(&["label", "configmap", "paid-2", "a=b"]);
+    allocated(4);
+    contains_all(&fork.fails(&["create", "configmap", "paid-3"]), &["used: copies=4, limited: copies=4"]);
+    // Each has its own claim, though a fork's objects have the uids of their source.
+    original.ok(&["delete", "configmap", "paid-1", "paid-2"]);
+    allocated(2);
+    fork.ok(&["delete", "configmap", "paid-1", "paid-2"]);
+    import.ok(&["delete", "configmap", "paid-1"]);
+    allocated(0);
 }
 
 fn quotas_of_a_namespace_are_given_back_with_the_delete(world: &World) {

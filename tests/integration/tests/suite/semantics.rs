@@ -17,6 +17,7 @@ facts!(world:
     a_circle_of_owners_goes_with_any_of_them,
     policies_refuse_and_change_writes,
     a_plane_of_other_controllers_is_left_to_them,
+    the_service_of_the_api_comes_back_when_it_is_deleted,
 );
 
 fn http(world: &World) -> Http {
@@ -239,4 +240,22 @@ fn a_plane_of_other_controllers_is_left_to_them(world: &World) {
         found.success.then_some(())
     });
     admin.ok(&["delete", "project", "left-alone"]);
+}
+
+fn the_service_of_the_api_comes_back_when_it_is_deleted(world: &World) {
+    let kubectl = world.project("standing");
+    let service = || kubectl.json(&["get", "service", "kubernetes"]);
+    let first = service();
+    kubectl.ok(&["patch", "service", "kubernetes", "-p", r#"{"metadata":{"labels":{"mine":"yes"}}}"#]);
+    let mut uids = vec![text(&first, "/metadata/uid").to_owned()];
+    for _ in 0..2 {
+        // kubectl waits for it to be gone: another one has another uid.
+        kubectl.ok(&["delete", "service", "kubernetes", "--timeout=60s"]);
+        let anew = service();
+        assert_eq!(anew["spec"], first["spec"]);
+        assert_eq!(anew["metadata"]["labels"], first["metadata"]["labels"]);
+        uids.push(text(&anew, "/metadata/uid").to_owned());
+    }
+    uids.dedup();
+    assert_eq!(uids.len(), 3, "{uids:?}");
 }

@@ -186,6 +186,11 @@ fn a_watch_begins_with_what_there_is_or_after_what_it_names(world: &World) {
     assert_eq!(place.watch("resourceVersion=0"), all);
     assert_eq!(place.watch(&format!("resourceVersion={first}")), all[1..]);
     assert_eq!(place.watch(&format!("resourceVersion={last}")), [""; 0]);
+    assert_eq!(
+        place.watch(&format!("resourceVersion={FUTURE}")),
+        [""; 0],
+        "a watch waits for what is to come"
+    );
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     assert_eq!(place.watch(initial), all, "who wants no bookmarks gets none");
     let ended: Vec<_> = all.iter().copied().chain(["BOOKMARK true"]).collect();

@@ -232,6 +232,7 @@ fn bad_webhooks_fail_what_they_match_and_nothing_else(world: &World) {
     let server = HookServer::start(|path, review| match path {
         "/hangs" => Reply::Hang,
         "/huge" => Reply::Endless,
+        "/slow" => Reply::Slow,
         "/hangs-up" => Reply::HangUp,
         "/fails" => Reply::Text(500, "boom".into()),
         "/page" => Reply::Text(200, "<html>".into()),
@@ -249,6 +250,7 @@ fn bad_webhooks_fail_what_they_match_and_nothing_else(world: &World) {
     });
     let rows = [
         ("hangs", "context deadline exceeded"),
+        ("slow", "context deadline exceeded"),
         ("huge", "larger than the limit"),
         ("hangs-up", "EOF"),
         ("fails", "an error on the server (\"boom\") has prevented the request from succeeding"),
@@ -258,7 +260,7 @@ fn bad_webhooks_fail_what_they_match_and_nothing_else(world: &World) {
         ("wrecks", "does not match the name of the request"),
     ];
     for (name, said) in rows {
-        let more = json!({"timeoutSeconds": if name == "hangs" { 1 } else { 30 }});
+        let more = json!({"timeoutSeconds": if matches!(name, "hangs" | "slow") { 1 } else { 30 }});
         configure(&http, "Mutating", name, &server.by_url(&format!("/{name}")), &more);
         let (code, refused) = create(&http, "one");
         assert!(code >= 400, "{name}: {refused}");

@@ -1,7 +1,7 @@
 //! CRDs whose versions are converted by a webhook.
 
-use crate::{contains_all, text};
-use freehold_tests_integration::{HookServer, Http, Reply, World, facts};
+use crate::{PATIENCE, contains_all, text};
+use freehold_tests_integration::{Held, HookServer, Http, Reply, World, facts, until};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ facts!(world:
     every_verb_speaks_every_version,
     a_conversion_that_fails_is_told_and_harms_only_its_own_versions,
     watchers_of_a_version_share_its_conversions,
+    an_organization_sees_each_project_through_its_own_webhook,
 );
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -66,6 +67,10 @@ fn converter() -> HookServer {
             "/renames" => converted.iter_mut().for_each(|object| object["metadata"]["name"] = "other".into()),
             "/loses" => drop(converted.pop()),
             "/hangs-up" => return Reply::HangUp,
+            "/huge" => return Reply::Endless,
+            "/page" => return Reply::Text(200, "<html>".into()),
+            "/hangs" => return Reply::Hang,
+            "/slow" => return Reply::Slow,
             _ => {}
         }
         let response = json!({"uid": request["uid"], "result": result, "convertedObjects": converted});
@@ -125,7 +130,8 @@ fn world_file(world: &World, name: &str, content: &str) -> String {
 }
 
 fn a_conversion_that_fails_is_told_and_harms_only_its_own_versions(world: &World) {
-    let http = Http::of(&world.project("conversions-bad"));
+    let (kubectl, neighbour) = (world.project("conversions-bad"), world.project("conversions-beside"));
+    let http = Http::of(&kubectl);
     let server = converter();
     let mut crd = http.json(Method::POST, CRDS, &shops(&server.by_url("/convert"))).body;
     let shop =
@@ -139,6 +145,8 @@ fn a_conversion_that_fails_is_told_and_harms_only_its_own_versions(world: &World
         ),
         ("/loses", "conversion webhook for example.com/v1, Kind=Shop returned 0 objects, expected 1"),
         ("/hangs-up", "conversion webhook for example.com/v1, Kind=Shop failed: Post "),
+        ("/huge", "conversion webhook for example.com/v1, Kind=Shop failed: "),
+        ("/page", "conversion webhook for example.com/v1, Kind=Shop failed: "),
     ];
     for (way, said) in rows {
         crd["spec"]["conversion"]["webhook"]["clientConfig"] = server.by_url(way);
@@ -155,6 +163,19 @@ fn a_conversion_that_fails_is_told_and_harms_only_its_own_versions(world: &World
             "{way}: the stored version needs nobody"
         );
         assert_eq!(http.get("/api/v1/namespaces/default/configmaps").code, 200);
+    }
+    // Who waits for one that does not come to an end waits alone.
+    let url = format!("{}/projects/conversions-bad{}/a", world.server().url(), path("v2"));
+    for way in ["/hangs", "/slow"] {
+        crd["spec"]["conversion"]["webhook"]["clientConfig"] = server.by_url(way);
+        crd = http.json(Method::PUT, &format!("{CRDS}/shops.example.com"), &crd).body;
+        let before = server.seen().len();
+        let waiting = Held::get(&kubectl, &url, &[]);
+        until(&format!("{way} is asked"), PATIENCE, || (server.seen().len() > before).then_some(()));
+        assert_eq!(http.get(&format!("{}/a", path("v1"))).code, 200, "{way}");
+        assert_eq!(http.get("/api/v1/namespaces/default/configmaps").code, 200, "{way}");
+        assert_eq!(Http::of(&neighbour).get("/api/v1/namespaces/default/configmaps").code, 200, "{way}");
+        drop(waiting);
     }
 }
 
@@ -181,4 +202,60 @@ fn watchers_of_a_version_share_its_conversions(world: &World) {
         watch.wait_for("h 1");
     }
     assert!(server.seen().len() <= watches.len() + 1, "{} calls", server.seen().len());
+}
+
+fn an_organization_sees_each_project_through_its_own_webhook(world: &World) {
+    let projects = ["chain-one", "chain-two"];
+    world.organization("chains", &projects);
+    let made = projects.map(|project| {
+        world.wait_ready(project);
+        let (http, server) = (Http::of(&world.server().project(project)), converter());
+        let crd = http.json(Method::POST, CRDS, &shops(&server.by_url("/convert")));
+        assert_eq!(crd.code, 201, "{crd:?}");
+        assert_eq!(http.json(Method::POST, &path("v1"), &shop(project, &format!("{project}:1"))).code, 201);
+        (http, server, crd.body)
+    });
+    let all = world.at("/organizations/chains");
+    let http = Http::of(&world.admin());
+    let list = |of: &str| http.get(&format!("/organizations/chains/apis/example.com/{of}"));
+    let shown = |query: &str| {
+        let list = list(&format!("v2/shops{query}"));
+        let mut hosts: Vec<String> =
+            crate::items(&list.body).map(|item| text(item, "/host").to_owned()).collect();
+        hosts.sort();
+        (hosts, text(&list.body, "/metadata/continue").to_owned())
+    };
+    assert_eq!(shown(""), (projects.map(str::to_owned).into(), String::new()));
+    assert_eq!(shown("?fieldSelector=host%3Dchain-two").0, ["chain-two"]);
+    let (mut paged, next) = shown("?limit=1");
+    paged.extend(shown(&format!("?limit=1&continue={next}")).0);
+    paged.sort();
+    assert_eq!(paged, projects, "page by page");
+    let watch = all.background(&[
+        "get",
+        "shops.v2.example.com",
+        "-A",
+        "--watch",
+        "-o",
+        "jsonpath={.host} {.port}{'\\n'}",
+    ]);
+    watch.wait_for("chain-one 1");
+    let (second, other, mut crd) = (&made[1].0, &made[1].1, made[1].2.clone());
+    assert_eq!(second.json(Method::POST, &path("v1"), &shop("later", "later:2")).code, 201);
+    watch.wait_for("later 2");
+    let text_of = |server: &HookServer| format!("{:?}", server.seen());
+    assert!(!text_of(&made[0].1).contains("later") && !text_of(&made[0].1).contains("chain-two"));
+    assert!(text_of(other).contains("later") && !text_of(other).contains("chain-one"));
+
+    crd["spec"]["conversion"]["webhook"]["clientConfig"] = other.by_url("/refuses");
+    assert_eq!(second.json(Method::PUT, &format!("{CRDS}/shops.example.com"), &crd).code, 200);
+    let refused = list("v2/shops");
+    assert_eq!(refused.code, 500, "{refused:?}");
+    let said = ["project \"chain-two\": conversion webhook for example.com/v1, Kind=Shop", "no such thing"];
+    contains_all(text(&refused.body, "/message"), &said);
+    assert_eq!(crate::items(&list("v1/shops").body).count(), 3);
+}
+
+fn shop(name: &str, at: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Shop", "metadata": {"name": name}, "hostPort": at})
 }
