@@ -35,8 +35,9 @@ impl AdmissionArgs {
         Ok(opened.unwrap_or_default())
     }
 
-    /// The switches, for pairs.
-    pub(crate) fn plugins(&self) -> AdmissionPlugins {
-        AdmissionPlugins { enable: self.enable.clone(), disable: self.disable.clone() }
+    /// The same, for pairs.
+    pub(crate) fn plugins(&self) -> Result<AdmissionPlugins> {
+        let configuration = self.credentials()?.document();
+        Ok(AdmissionPlugins { enable: self.enable.clone(), disable: self.disable.clone(), configuration })
     }
 }

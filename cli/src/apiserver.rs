@@ -34,6 +34,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     authentication: crate::authentication::AuthenticationArgs,
     #[command(flatten)]
+    authorization: crate::authentication::AuthorizationArgs,
+    #[command(flatten)]
     audit: crate::audit::AuditArgs,
     #[command(flatten)]
     transport: crate::transport::TransportArgs,
@@ -145,8 +147,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 admission: &args.admission,
                 history: args.history.retention(),
                 authentication: args.authentication.config(),
+                authorization: args.authorization.config(),
                 audit: args.audit.config()?,
                 transport: args.transport.config()?,
+                more_metrics: None,
             };
             core.build().await?
         }
@@ -203,8 +207,10 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         limits: Limits::default(),
         history: None,
         authentication: args.authentication.config(),
+        authorization: args.authorization.config(),
         audit: args.audit.config()?,
         transport: args.transport.config()?,
+        more_metrics: None,
         replace_authorities: false,
     };
     config.build().await

@@ -1,7 +1,9 @@
 //! Flags of the audit log, under kube-apiserver's names.
 
 use anyhow::{Result, ensure};
-use freehold_apiserver::{AuditBatch, AuditConfig, AuditLog, AuditMode, AuditRotation, AuditWebhook};
+use freehold_apiserver::{
+    AuditBatch, AuditConfig, AuditLog, AuditMode, AuditRotation, AuditTruncate, AuditWebhook,
+};
 use std::{path::PathBuf, time::Duration};
 
 /// What is recorded of requests, and where.
@@ -62,6 +64,24 @@ pub(crate) struct AuditArgs {
     /// The pause after the first list that was not taken; of five tries each waits half as long again.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     audit_webhook_initial_backoff: Duration,
+    /// Leave objects out of events that are too large for the file.
+    #[arg(long)]
+    audit_log_truncate_enabled: bool,
+    /// Bytes of an event, with --audit-log-truncate-enabled.
+    #[arg(long, default_value_t = 100 * 1024, value_name = "BYTES")]
+    audit_log_truncate_max_event_size: usize,
+    /// Bytes of the events that are written together, likewise.
+    #[arg(long, default_value_t = 10 << 20, value_name = "BYTES")]
+    audit_log_truncate_max_batch_size: usize,
+    /// Leave objects out of events that are too large for the webhook.
+    #[arg(long)]
+    audit_webhook_truncate_enabled: bool,
+    /// Bytes of an event, with --audit-webhook-truncate-enabled.
+    #[arg(long, default_value_t = 100 * 1024, value_name = "BYTES")]
+    audit_webhook_truncate_max_event_size: usize,
+    /// Bytes of a list of events, likewise.
+    #[arg(long, default_value_t = 10 << 20, value_name = "BYTES")]
+    audit_webhook_truncate_max_batch_size: usize,
     /// Don't keep the events of each organization for its owner.
     #[arg(long)]
     no_audit_trail: bool,
@@ -98,6 +118,26 @@ impl AuditArgs {
             throttle.0 > 0.0 && throttle.1 > 0,
             "--audit-webhook-batch-throttle-qps and -burst must be positive"
         );
+        let cut = |what: &str, enabled: bool, max_event: usize, max_batch: usize| {
+            ensure!(max_event > 0, "--audit-{what}-truncate-max-event-size must be positive");
+            ensure!(
+                max_batch >= max_event,
+                "--audit-{what}-truncate-max-batch-size must be at least --audit-{what}-truncate-max-event-size"
+            );
+            Ok(enabled.then_some(AuditTruncate { max_event, max_batch }))
+        };
+        let of_log = cut(
+            "log",
+            self.audit_log_truncate_enabled,
+            self.audit_log_truncate_max_event_size,
+            self.audit_log_truncate_max_batch_size,
+        )?;
+        let of_webhook = cut(
+            "webhook",
+            self.audit_webhook_truncate_enabled,
+            self.audit_webhook_truncate_max_event_size,
+            self.audit_webhook_truncate_max_batch_size,
+        )?;
         let log = self.audit_log_path.clone().map(|path| AuditLog {
             path,
             rotation: AuditRotation {
@@ -108,7 +148,11 @@ impl AuditArgs {
             },
             legacy: self.audit_log_format == "legacy",
             mode: self.audit_log_mode,
-            batch: AuditBatch { buffer: self.audit_log_batch_buffer_size, ..AuditBatch::file() },
+            batch: AuditBatch {
+                buffer: self.audit_log_batch_buffer_size,
+                truncate: of_log,
+                ..AuditBatch::file()
+            },
         });
         let webhook = self.audit_webhook_config_file.clone().map(|config| AuditWebhook {
             config,
@@ -119,6 +163,7 @@ impl AuditArgs {
                 max_wait: self.audit_webhook_batch_max_wait,
                 throttle: self.audit_webhook_batch_throttle_enable.then_some(throttle),
                 retry: Some(self.audit_webhook_initial_backoff),
+                truncate: of_webhook,
                 ..AuditBatch::webhook()
             },
         });

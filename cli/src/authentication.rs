@@ -1,4 +1,4 @@
-//! Flags of who is believed, under kube-apiserver's names.
+//! Flags of who is believed and who is asked what they may do, under kube-apiserver's names.
 
 use freehold_apiserver::{AuthenticationConfig, TokenWebhookConfig};
 use std::{path::PathBuf, time::Duration};
@@ -36,5 +36,22 @@ impl AuthenticationArgs {
             webhook: webhook.map(|config| TokenWebhookConfig { config, ttl }),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
         }
+    }
+}
+
+/// Who is asked what somebody may do.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Authorization")]
+pub(crate) struct AuthorizationArgs {
+    /// Webhooks that are asked before and behind the server's own rules: an AuthorizationConfiguration of
+    /// apiserver.config.k8s.io/v1. It is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    authorization_config: Option<PathBuf>,
+}
+
+impl AuthorizationArgs {
+    /// Settings of the server.
+    pub(crate) fn config(&self) -> Option<PathBuf> {
+        self.authorization_config.clone()
     }
 }

@@ -1,20 +1,16 @@
 //! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
 
-use crate::{
-    pki::{Pki, VALIDITY},
-    stop,
-    up::Serving,
-};
+use crate::{pki::VALIDITY, up::Serving};
 use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
 use freehold_controller_manager::Config as ControllerConfig;
-use freehold_controller_manager_runtime::{Election, Metrics, Times};
+use freehold_controller_manager_runtime::Election;
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::{Authority, Pair};
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long components have to finish after a stop.
@@ -26,7 +22,7 @@ const NODE: &str = "local";
 /// Pairs that are worked on at once.
 const PROVISIONER_WORKERS: usize = 4;
 /// The Lease of who runs the controllers.
-const LEASE: &str = "freehold-controller-manager";
+pub(crate) const LEASE: &str = "freehold-controller-manager";
 /// The common name of the server towards nodes.
 pub(crate) const API_SERVER: &str = "freehold-apiserver";
 /// The common name of the server towards dedicated pairs.
@@ -62,7 +58,8 @@ impl Serving {
     fn controllers(&self) -> Result<ControllerConfig> {
         let client = self.client("controller-manager")?;
         let (ca, signing) = (self.data.pki.ca.cert_pem(), Some(self.authority()?));
-        Ok(ControllerConfig::new(client, &self.external_url, ca, signing).select(&self.controllers))
+        let config = ControllerConfig::new(client, &self.external_url, ca, signing);
+        Ok(ControllerConfig { metrics: self.metrics.clone(), ..self.controllers.apply(config) })
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
@@ -90,7 +87,7 @@ impl Serving {
             admission_plugins: self.plugins.clone(),
             validity: freehold_provisioner::VALIDITY,
             workers: PROVISIONER_WORKERS,
-            metrics: Metrics::default(),
+            metrics: self.metrics.clone(),
         })
     }
 
@@ -124,7 +121,7 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
         // Another server's node runs these Pods by now.
         freehold_node::end_leftovers(&serving.data.join("node")).await;
         let client = Client::new(&serving.client("controller-manager")?)?;
-        let election = Election::new(client, LEASE, serving.data.identity()?);
+        let election = Election::new(client, LEASE, serving.data.identity()?).metrics(&serving.metrics);
         let leading = serving.clone();
         tasks.spawn(election.run(stop, move |term| lead(leading.clone(), term)));
     } else {
@@ -150,73 +147,4 @@ async fn lead(serving: Arc<Serving>, term: CancellationToken) {
             term.cancelled().await;
         }
     }
-}
-
-/// Flags of `freehold controller-manager`.
-#[derive(clap::Args)]
-pub(crate) struct ControllerManagerArgs {
-    /// How to reach the server.
-    #[arg(long)]
-    kubeconfig: PathBuf,
-    /// The one plane whose controllers to run, which the server serves at its root. Without it: all planes of the server.
-    #[arg(long)]
-    plane: Option<PlaneId>,
-    /// Authorities that sign certificates of projects, as core servers have them. Without it nothing is signed.
-    #[arg(long, value_name = "DIR", conflicts_with = "plane")]
-    pki_dir: Option<PathBuf>,
-    /// The URL that kubeconfigs of projects name; without it the one in the kubeconfig.
-    #[arg(long)]
-    external_url: Option<String>,
-    /// The controllers of Kubernetes that run in planes: `*` for all, NAME for one, -NAME for all but one.
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
-    controllers: Vec<String>,
-    /// Work only while holding a Lease: for several of these over the same planes.
-    #[arg(long)]
-    leader_elect: bool,
-    /// How many seconds the others wait for one that died before one of them takes over.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
-    leader_elect_lease_duration: u16,
-}
-
-/// Runs controllers until Ctrl-C or SIGTERM.
-pub(crate) async fn controller_manager(args: ControllerManagerArgs) -> Result<()> {
-    let stop = stop::on_signal()?;
-    let client = ClientConfig::from_kubeconfig(&args.kubeconfig)
-        .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
-    let url = args.external_url.unwrap_or_else(|| client.server.clone());
-    let ca = client.ca_pem.clone();
-    let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| Arc::new(pki.ca));
-    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
-    let election = match args.leader_elect {
-        true => Some(Election::new(Client::new(&client)?, LEASE, instance()).times(times)),
-        false => None,
-    };
-    let config = ControllerConfig::new(client, url, ca, signing).select(&args.controllers);
-    let config = match args.plane {
-        Some(plane) => config.for_plane(plane, ""),
-        None => config,
-    };
-    let Some(election) = election else {
-        config.build()?.run(stop).await;
-        return Ok(());
-    };
-    // What is wrong with it shows now, not when this instance leads.
-    config.clone().build()?;
-    let work = |term: CancellationToken| {
-        let config = config.clone();
-        async move {
-            match config.build() {
-                Ok(manager) => manager.run(term).await,
-                Err(error) => tracing::error!(%error, "controllers can't be started"),
-            }
-        }
-    };
-    election.run(stop, work).await;
-    Ok(())
-}
-
-/// A name that no other process has.
-fn instance() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }

@@ -58,12 +58,16 @@ pub(crate) struct Core<'a> {
     pub(crate) networks: freehold_apiserver::Networks,
     /// Who is believed.
     pub(crate) authentication: freehold_apiserver::AuthenticationConfig,
+    /// Who is asked what they may do.
+    pub(crate) authorization: Option<PathBuf>,
     /// What is recorded of requests, and where.
     pub(crate) audit: freehold_apiserver::AuditConfig,
     /// What connections have to show, and what browsers may do.
     pub(crate) transport: freehold_apiserver::Transport,
     /// Which admission plugins run, and who the server is to webhooks.
     pub(crate) admission: &'a AdmissionArgs,
+    /// What components in its process count.
+    pub(crate) more_metrics: Option<freehold_apiserver::MoreMetrics>,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -166,8 +170,10 @@ impl Core<'_> {
             limits: Limits::default(),
             networks: self.networks,
             authentication: self.authentication,
+            authorization: self.authorization,
             audit: self.audit,
             transport: self.transport,
+            more_metrics: self.more_metrics,
             admission: self.admission.switches()?,
             webhook_credentials: self.admission.credentials()?,
             history: (!own_store).then_some(self.history),

@@ -5,7 +5,9 @@ mod apiserver;
 mod audit;
 mod authentication;
 mod backup;
+mod can_i;
 mod components;
+mod controllers;
 mod core;
 mod data_dir;
 mod encryption;
@@ -13,6 +15,7 @@ mod host;
 mod kubeconfig;
 mod logging;
 mod memory;
+mod metrics;
 mod node;
 mod outbound;
 mod pki;
@@ -46,7 +49,7 @@ enum Command {
     /// Runs an apiserver over a store that others have too: of one plane, or of all planes as one of several.
     Apiserver(Box<apiserver::Args>),
     /// Runs the controllers of one plane, or of all planes of a server.
-    ControllerManager(components::ControllerManagerArgs),
+    ControllerManager(controllers::Args),
     /// Runs the Pods of one control plane as processes of this machine.
     Node(node::Args),
     /// Makes the authorities and keys that several core servers share.
@@ -61,10 +64,14 @@ enum Command {
     Encryption(encryption::Args),
     /// Snapshots, forks, restores, exports and imports projects.
     Project(project::Args),
+    /// Says whether something is allowed, by which binding, or what is missing.
+    CanI(can_i::Args),
 }
 
 /// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
 const BLOCKING_THREADS: usize = 8;
+/// The stack of each thread, of which only what is used takes memory: expressions of policies are walked recursively.
+const STACK: usize = 8 << 20;
 /// How long such a thread waits for more to do.
 const BLOCKING_KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -95,6 +102,7 @@ fn main() -> ExitCode {
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(STACK)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .build()
@@ -104,7 +112,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(args) => up::run(*args).await,
         Command::Apiserver(args) => apiserver::run(*args).await,
-        Command::ControllerManager(args) => components::controller_manager(args).await,
+        Command::ControllerManager(args) => controllers::run(args).await,
         Command::Node(args) => node::run(args).await,
         Command::Pki(args) => pki::run(&args),
         Command::Backup(args) => backup::backup(args).await,
@@ -112,5 +120,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
         Command::Project(args) => project::run(args).await,
+        Command::CanI(args) => can_i::run(args).await,
     }
 }

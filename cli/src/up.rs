@@ -2,6 +2,7 @@
 
 use crate::{
     components,
+    controllers::ControllerArgs,
     core::{Core, local_url},
     data_dir::DataDir,
     stop,
@@ -9,10 +10,12 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{ApiServer, Networks, StoreConfig};
+use freehold_controller_manager_runtime::Metrics;
 use std::{
     io::Write,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +53,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     authentication: crate::authentication::AuthenticationArgs,
     #[command(flatten)]
+    authorization: crate::authentication::AuthorizationArgs,
+    #[command(flatten)]
     audit: crate::audit::AuditArgs,
     #[command(flatten)]
     transport: crate::transport::TransportArgs,
@@ -61,9 +66,8 @@ pub(crate) struct Args {
     /// Programs that Pods may run: `IMAGE=PATH`, several times. `freehold` is this program.
     #[arg(long = "image")]
     images: Vec<String>,
-    /// The controllers of Kubernetes that run in planes: `*` for all, NAME for one, -NAME for all but one.
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
-    controllers: Vec<String>,
+    #[command(flatten)]
+    controllers: ControllerArgs,
 }
 
 /// A server that listens, and what its components need to reach it.
@@ -78,8 +82,10 @@ pub(crate) struct Serving {
     pub(crate) shared: bool,
     /// Programs that Pods may run.
     pub(crate) images: Vec<(String, PathBuf)>,
-    /// The controllers of Kubernetes that run, as the flag names them.
-    pub(crate) controllers: Vec<String>,
+    /// Which controllers of Kubernetes run.
+    pub(crate) controllers: ControllerArgs,
+    /// Where components count.
+    pub(crate) metrics: Metrics,
     /// Where webhooks and aggregated servers may be.
     pub(crate) networks: Networks,
     /// Admission plugins that are switched on and off.
@@ -87,7 +93,7 @@ pub(crate) struct Serving {
 }
 
 async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
-    let controllers = args.controllers.clone();
+    let (controllers, metrics) = (args.controllers.clone(), Metrics::default());
     let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<_>>()?;
     let data = DataDir::open(&args.data_dir, args.pki_dir.as_deref())?;
     let store = match args.etcd.options()? {
@@ -108,16 +114,23 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         admission: &args.admission,
         history: args.history.retention(),
         authentication: args.authentication.config(),
+        authorization: args.authorization.config(),
         audit: args.audit.config()?,
         transport: args.transport.config()?,
+        more_metrics: {
+            let metrics = metrics.clone();
+            Some(Arc::new(move || metrics.render()))
+        },
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;
     let local_url = local_url(server.local_addr());
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
     let networks = args.outbound.networks.clone();
-    let plugins = args.admission.plugins();
-    Ok((server, Serving { data, local_url, external_url, shared, images, controllers, networks, plugins }))
+    let plugins = args.admission.plugins()?;
+    let serving =
+        Serving { data, local_url, external_url, shared, images, controllers, metrics, networks, plugins };
+    Ok((server, serving))
 }
 
 pub(crate) fn parse_image(text: &str) -> Result<(String, PathBuf)> {

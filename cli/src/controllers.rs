@@ -1,0 +1,131 @@
+//! `freehold controller-manager`, and the flags about controllers that `freehold up` has too.
+
+use crate::{components::LEASE, pki::Pki, stop};
+use anyhow::{Context, Result};
+use freehold_client::{Client, Config as ClientConfig};
+use freehold_controller_manager::Config as ControllerConfig;
+use freehold_controller_manager_runtime::{Division, Election, Metrics, Times};
+use freehold_machinery::PlaneId;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// Which of Kubernetes' controllers run, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ControllerArgs {
+    /// The controllers of Kubernetes that run in planes: `*` for all, NAME for one, -NAME for all but one.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// Endpoints that an EndpointSlice of a Service has at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    max_endpoints_per_slice: u16,
+}
+
+impl ControllerArgs {
+    /// A configuration as the flags have it.
+    pub(crate) fn apply(&self, config: ControllerConfig) -> ControllerConfig {
+        let max_endpoints_per_slice = self.max_endpoints_per_slice.into();
+        ControllerConfig { max_endpoints_per_slice, ..config.select(&self.controllers) }
+    }
+}
+
+/// Flags of `freehold controller-manager`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How to reach the server.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The one plane whose controllers to run, which the server serves at its root. Without it: all planes of the server.
+    #[arg(long)]
+    plane: Option<PlaneId>,
+    /// Authorities that sign certificates of projects, as core servers have them. Without it nothing is signed.
+    #[arg(long, value_name = "DIR", conflicts_with = "plane")]
+    pki_dir: Option<PathBuf>,
+    /// The URL that kubeconfigs of projects name; without it the one in the kubeconfig.
+    #[arg(long)]
+    external_url: Option<String>,
+    #[command(flatten)]
+    controllers: ControllerArgs,
+    /// Work only while holding a Lease: for several of these over the same planes.
+    #[arg(long)]
+    leader_elect: bool,
+    /// How many seconds the others wait for one that died before one of them takes over.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
+    leader_elect_lease_duration: u16,
+    /// Divide the planes into so many parts, and those between all that run: the same number for each of them. With 1,
+    /// one of them works and the others stand by.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), requires = "leader_elect", conflicts_with = "plane")]
+    partitions: u16,
+    /// Where to serve `/metrics` and `/healthz`, without TLS. Without it they are not served.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// Runs controllers until Ctrl-C or SIGTERM.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let stop = stop::on_signal()?;
+    let client = ClientConfig::from_kubeconfig(&args.kubeconfig)
+        .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
+    let url = args.external_url.unwrap_or_else(|| client.server.clone());
+    let ca = client.ca_pem.clone();
+    let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| Arc::new(pki.ca));
+    let config = args.controllers.apply(ControllerConfig::new(client.clone(), url, ca, signing));
+    let config = match args.plane {
+        Some(plane) => config.for_plane(plane, ""),
+        None => config,
+    };
+    if let Some(address) = args.metrics_listen {
+        crate::metrics::serve(address, config.metrics.clone(), stop.clone()).await?;
+    }
+    if !args.leader_elect {
+        config.build()?.run(stop).await;
+        return Ok(());
+    }
+    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
+    let (client, instance) = (Client::new(&client)?, instance());
+    match args.partitions {
+        1 => lead(config, Election::new(client, LEASE, instance).times(times), stop).await,
+        count => {
+            let metrics = config.metrics.clone();
+            let division = Division::new(client, LEASE, instance, count.into(), times).metrics(&metrics);
+            share(ControllerConfig { parts: Some(count.into()), ..config }, division, stop).await
+        }
+    }
+}
+
+/// Works whenever this instance leads.
+async fn lead(config: ControllerConfig, election: Election, stop: CancellationToken) -> Result<()> {
+    // What is wrong with it shows now, not when this instance leads.
+    config.clone().build()?;
+    let metrics: Metrics = config.metrics.clone();
+    let work = |term: CancellationToken| {
+        let config = config.clone();
+        async move {
+            match config.build() {
+                Ok(manager) => manager.run(term).await,
+                Err(error) => tracing::error!(%error, "controllers can't be started"),
+            }
+        }
+    };
+    election.metrics(&metrics).run(stop, work).await;
+    Ok(())
+}
+
+/// Works on this instance's share.
+async fn share(config: ControllerConfig, division: Division, stop: CancellationToken) -> Result<()> {
+    let manager = config.build()?;
+    let planes = manager.planes();
+    // Controllers end when everything has been given back.
+    let working = CancellationToken::new();
+    let dividing = async {
+        division.run(planes, stop).await;
+        working.cancel();
+    };
+    tokio::join!(manager.run(working.clone()), dividing);
+    Ok(())
+}
+
+/// A name that no other process has.
+fn instance() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
+}
