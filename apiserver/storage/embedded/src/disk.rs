@@ -458,10 +458,23 @@ impl Disk {
         self.flush(&self.meta)
     }
 
+    /// Has what is in memory written to sorted files, in the background.
+    pub(crate) fn begin_flush(&self) -> Result<(), StoreError> {
+        let begin = |keyspace: &Keyspace| keyspace.rotate_memtable().map(drop).map_err(store_error);
+        begin(&self.data)?;
+        begin(&self.log)
+    }
+
     /// Writes what a keyspace has in memory to sorted files.
     fn flush(&self, keyspace: &Keyspace) -> Result<(), StoreError> {
         keyspace.rotate_memtable().map_err(store_error)?;
         self.wait_while(|| keyspace.sealed_memtable_count() > 0)
+    }
+
+    /// Sorted files of `data`.
+    #[cfg(test)]
+    pub(crate) fn files(&self) -> usize {
+        self.data.table_count()
     }
 
     #[cfg(test)]

@@ -225,6 +225,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_written_leaves_memory_for_files_when_nobody_writes_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        let files = || store.inner.with_disk(|disk| Ok(disk.files())).unwrap();
+        for name in ["a", "b"] {
+            let changes = vec![Change::Put(Key::system(name), vec![7; 1 << 20].into())];
+            store.commit(Commit { expect: vec![], changes }).await.unwrap();
+        }
+        let mut poll = tokio::time::interval(Duration::from_millis(20));
+        while files() == 0 {
+            poll.tick().await;
+        }
+        drop(store);
+        let store = Embedded::open(dir.path()).unwrap();
+        put(&store, "c").await;
+        assert_eq!(store.inner.with_disk(|disk| Ok(disk.stored_versions())).unwrap(), (3, 3));
+    }
+
+    #[tokio::test]
     async fn compaction_deletes_what_nobody_can_read_any_more() {
         let dir = tempfile::tempdir().unwrap();
         let store = Embedded::open(dir.path()).unwrap();

@@ -47,7 +47,8 @@
 //!
 //! One thread takes what is queued, evaluates it commit by commit on an overlay, writes one batch for the group and
 //! syncs the journal once. Then the revision becomes visible, watches are woken, and the commits are answered. The batch
-//! is atomic: after a crash a group is there as a whole or not at all.
+//! is atomic: after a crash a group is there as a whole or not at all. When nobody wrote for a second, what is in memory
+//! is written to sorted files.
 //!
 //! # Compaction
 //!

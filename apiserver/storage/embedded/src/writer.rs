@@ -28,6 +28,10 @@ const MAX_GROUP_COMMITS: usize = 512;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Revisions that are compacted before it is time for that.
 const MUCH: u64 = 1_000;
+/// Bytes of new versions that are worth a sorted file when nothing is written any more, and when that is. What is in memory
+/// takes three times its bytes there.
+const WORTH: usize = 1 << 20;
+const CALM: Duration = Duration::from_secs(1);
 /// The time between attempts to write again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -56,6 +60,9 @@ pub(crate) struct Writer {
     next_tick: Instant,
     /// When history that is too old is looked for, unless there is much of it.
     next_compaction: Instant,
+    /// Bytes that were written since memory was last emptied into files, about.
+    gathered: usize,
+    last_commit: Instant,
     broken: Option<Broken>,
 }
 
@@ -64,7 +71,17 @@ impl Writer {
         // A compaction that was cut off by the end of the last process goes on.
         let next_tick = Instant::now() + inner.options.progress_every;
         let (sweeper, samples, next_compaction) = (Sweeper::default(), VecDeque::new(), next_tick);
-        Self { inner, queue, sweeper, samples, next_tick, next_compaction, broken: None }
+        Self {
+            inner,
+            queue,
+            sweeper,
+            samples,
+            next_tick,
+            next_compaction,
+            gathered: 0,
+            last_commit: Instant::now(),
+            broken: None,
+        }
     }
 
     /// Serves requests until it is closed.
@@ -84,6 +101,7 @@ impl Writer {
             }
             if idle {
                 self.sweep_some();
+                self.empty_memory();
             }
             if Instant::now() >= self.next_tick {
                 self.tick();
@@ -100,7 +118,11 @@ impl Writer {
                 Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
             };
         }
-        let wait = self.next_tick.saturating_duration_since(Instant::now());
+        let until = |when: Instant| when.saturating_duration_since(Instant::now());
+        let mut wait = until(self.next_tick);
+        if self.gathered >= WORTH {
+            wait = wait.min(until(self.last_commit + CALM));
+        }
         self.queue.recv_timeout(if self.broken.is_some() { wait.min(RETRY) } else { wait }).map(Some)
     }
 
@@ -117,6 +139,8 @@ impl Writer {
         }
         if !group.is_empty() {
             self.commit(group);
+            self.gathered += bytes;
+            self.last_commit = Instant::now();
         }
         match next {
             Some(Request::Close) => return false,
@@ -235,6 +259,18 @@ impl Writer {
             Err(error) => {
                 self.fail(error);
             }
+        }
+    }
+
+    /// Has what is in memory written to sorted files once nobody has written for a while: a server that rests needs that
+    /// memory for nothing.
+    fn empty_memory(&mut self) {
+        if self.gathered < WORTH || self.broken.is_some() || self.last_commit.elapsed() < CALM {
+            return;
+        }
+        self.gathered = 0;
+        if let Err(error) = self.inner.with_disk(Disk::begin_flush) {
+            self.fail(error);
         }
     }
 
