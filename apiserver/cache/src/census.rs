@@ -59,7 +59,7 @@ impl Census {
 
     /// Takes in an event of the feed.
     pub(crate) fn apply(&mut self, event: &CacheEvent) {
-        match (event.growth(), self.counted) {
+        match (event.growth, self.counted) {
             (0, _) => {}
             (growth, Some(counted)) if event.revision > counted => {
                 self.add(&event.plane, event.collection(), growth);

@@ -34,13 +34,26 @@ pub struct CacheEvent {
     /// When it happened.
     pub revision: u64,
     collection: Range<u16>,
-    raw: storage::Event,
+    key: storage::Key,
     layer: Arc<Stack>,
-    change: OnceLock<Option<Change>>,
+    /// By how many the plane's own keys grew.
+    pub(crate) growth: i32,
+    /// Bytes that it takes, about: its values as they came or decoded, and encoded.
+    pub(crate) cost: usize,
+    /// What the store told, until it is decoded.
+    raw: Mutex<Option<storage::Event>>,
+    decoded: OnceLock<Decoded>,
     /// The event as [`Change::kind`] says it.
     plain: Frames,
     /// The event as those see it whose selector the object came into or left.
     turned: Frames,
+}
+
+/// What became of what the store told.
+struct Decoded {
+    change: Option<Change>,
+    /// The plane's own value after the event.
+    own: Own,
 }
 
 /// The encodings of an event, each made once for all its watchers.
@@ -87,6 +100,7 @@ pub struct Change {
 }
 
 /// What a plane's own key holds.
+#[derive(Clone)]
 pub(crate) enum Own {
     Absent,
     /// From before the plane was put above its snapshot: it counts as absent, and is taken away little by little.
@@ -164,15 +178,23 @@ impl CacheEvent {
     ) -> Option<Self> {
         let (plane, collection) = split(&raw.key)?;
         let layer = layer(&plane)?;
+        let bytes = |value: Option<&Bytes>| value.map_or(0, Bytes::len);
+        let previous = bytes(raw.previous.as_ref().map(|previous| &previous.value));
         Some(Self {
             collection: u16::try_from(collection.start).ok()?..u16::try_from(collection.end).ok()?,
             revision: raw.revision,
             layer,
-            change: OnceLock::new(),
+            growth: match raw.value {
+                Some(_) => i32::from(raw.created == raw.revision),
+                None => -1,
+            },
+            cost: 3 * bytes(raw.value.as_ref()) + 2 * previous + 512,
+            key: raw.key.clone(),
+            raw: Mutex::new(Some(raw)),
+            decoded: OnceLock::new(),
             plain: Frames::default(),
             turned: Frames::default(),
             plane,
-            raw,
         })
     }
 
@@ -187,17 +209,17 @@ impl CacheEvent {
         let change = Change::between(before, after, revision)?;
         let raw = storage::Event { key, revision, value: None, created: 0, previous: None };
         let event = Self::new(raw, |_| Some(layer))?;
-        Some(Self { change: Some(change).into(), ..event })
+        Some(Self { decoded: Decoded { change: Some(change), own: Own::Absent }.into(), ..event })
     }
 
     /// The object's collection, `<group>/<resource>`, `core` for the empty group.
     pub fn collection(&self) -> &str {
-        text(&self.raw.key, self.collection.start.into()..self.collection.end.into())
+        text(&self.key, self.collection.start.into()..self.collection.end.into())
     }
 
     /// The object's name in its collection: `namespace/name` or `name`.
     pub fn name(&self) -> &str {
-        names(&self.raw.key, self.collection.start.into()..self.collection.end.into()).1
+        names(&self.key, self.collection.start.into()..self.collection.end.into()).1
     }
 
     /// The object's namespace.
@@ -209,52 +231,46 @@ impl CacheEvent {
     pub(crate) fn collection_and_namespace(&self) -> Option<&str> {
         let behind = self.namespace()?.len() + 1;
         let (start, end) = (usize::from(self.collection.start), usize::from(self.collection.end));
-        Some(text(&self.raw.key, start..end + behind))
-    }
-
-    /// By how many the plane's own keys grew.
-    pub(crate) fn growth(&self) -> i32 {
-        match &self.raw.value {
-            Some(_) => i32::from(self.raw.created == self.revision),
-            None => -1,
-        }
+        Some(text(&self.key, start..end + behind))
     }
 
     /// The plane's own value after the event.
     pub(crate) fn own(&self) -> Own {
-        // A deletion need not be decoded for it.
-        let change = self.raw.value.as_ref().and_then(|_| self.change());
-        match change.filter(|change| change.kind != EventKind::Deleted) {
-            Some(change) => Own::Object(change.entry.clone()),
-            None => read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision),
+        match self.growth {
+            // A deletion need not be decoded for it.
+            -1 => Own::Absent,
+            _ => self.decoded().own.clone(),
         }
     }
 
     /// What it means; `None` where nothing changes for a reader.
     pub fn change(&self) -> Option<&Change> {
-        self.change.get_or_init(|| self.decode()).as_ref()
+        self.decoded().change.as_ref()
     }
 
-    fn decode(&self) -> Option<Change> {
+    /// What the store told is let go of here: entries have copies of their own.
+    fn decoded(&self) -> &Decoded {
+        self.decoded.get_or_init(|| {
+            let raw = self.raw.lock().take();
+            let own = |value: Option<&Bytes>, created| read(&self.key, value, created, self.revision);
+            let after = raw.as_ref().map_or(Own::Absent, |raw| own(raw.value.as_ref(), raw.created));
+            let previous = raw.as_ref().and_then(|raw| raw.previous.as_ref());
+            let before = previous.map_or(Own::Absent, |p| read_own(p, self.layer.record()));
+            Decoded { change: self.between(before, after.clone()), own: after }
+        })
+    }
+
+    fn between(&self, before: Own, after: Own) -> Option<Change> {
         let above = |own: Own| match own {
             Own::Absent | Own::Buried => self.layer.get(&self.plane, self.collection(), self.name()),
             Own::Whiteout => None,
             Own::Object(entry) => Some(entry),
         };
-        let previous = self.raw.previous.as_ref();
-        let before = previous.map_or(Own::Absent, |p| read_own(p, self.layer.record()));
-        let after = read(&self.raw.key, self.raw.value.as_ref(), self.raw.created, self.revision);
         if let (Own::Buried, Own::Absent) = (&before, &after) {
             // It was absent for every reader before it was taken away.
             return None;
         }
         Change::between(above(before), above(after), self.revision)
-    }
-
-    /// Bytes that it takes, about: its values as they came, decoded, and encoded once.
-    pub(crate) fn cost(&self) -> usize {
-        let previous = self.raw.previous.as_ref().map_or(0, |p| p.value.len());
-        3 * self.raw.value.as_ref().map_or(0, Bytes::len) + 2 * previous + 512
     }
 
     /// The event as a frame of some encoding, made once for all watchers who want the same.

@@ -87,7 +87,7 @@ impl Told {
     /// Bytes that it takes, about.
     fn cost(&self) -> usize {
         match self {
-            Self::Event(event) => event.cost(),
+            Self::Event(event) => event.cost,
             Self::Moved(_) => size_of::<Moved>(),
         }
     }
@@ -344,11 +344,11 @@ impl Hub {
             }
         }
         self.send(&event);
-        self.recent_bytes += event.cost();
+        self.recent_bytes += event.cost;
         self.recent.push_back(event);
         while self.recent_bytes > self.recent_limit {
             let Some(old) = self.recent.pop_front() else { break };
-            self.recent_bytes -= old.cost();
+            self.recent_bytes -= old.cost;
             self.oldest = old.revision;
         }
     }

@@ -155,7 +155,7 @@ impl Cache {
                     let done = events.last().is_some_and(|last| last.revision >= upto);
                     for raw in events.into_iter().filter(|raw| raw.revision <= upto) {
                         let event = CacheEvent::new(raw, |_| plane.stack().cloned()).map(Arc::new);
-                        bytes += event.as_ref().map_or(0, |event| event.cost());
+                        bytes += event.as_ref().map_or(0, |event| event.cost);
                         subscription.replay.extend(event);
                     }
                     if bytes > MOST_REPLAYED {
