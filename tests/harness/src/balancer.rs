@@ -22,7 +22,7 @@ impl Balancer {
         let (servers, next) = (Arc::new(servers), AtomicUsize::new(0));
         // It ends with the process: nobody connects after the test.
         std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            for client in listener.incoming().filter_map(Result::ok) {
                 let nth = next.fetch_add(1, Ordering::Relaxed);
                 let servers = servers.clone();
                 std::thread::spawn(move || drop(pass(&client, &servers(), nth)));

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 /// How long members may take to agree.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one that may be held still has for an answer.
+const ASKED: Duration = Duration::from_secs(2);
 const CLIENTS: u16 = 2379;
 const PEERS: u16 = 2380;
 /// Health and metrics, without TLS.
@@ -119,7 +121,7 @@ impl Cluster {
         ];
         for (path, body) in calls {
             let head = format!("POST /v3/auth/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
-            let answer = self.send(0, CLIENTS, &(head + &body)).unwrap_or_default();
+            let answer = self.send((0, CLIENTS), &(head + &body), PATIENCE).unwrap_or_default();
             assert!(answer.contains(" 200 "), "{path}: {answer}");
         }
     }
@@ -214,13 +216,13 @@ impl Cluster {
     }
 
     fn ask(&self, member: usize, path: &str) -> Option<String> {
-        self.send(member, METRICS, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+        self.send((member, METRICS), &format!("GET {path} HTTP/1.0\r\n\r\n"), ASKED)
     }
 
-    fn send(&self, member: usize, port: u16, request: &str) -> Option<String> {
+    fn send(&self, (member, port): (usize, u16), request: &str, patience: Duration) -> Option<String> {
         let address = SocketAddr::from((self.addresses[member], port));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        stream.set_read_timeout(Some(patience)).ok()?;
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -253,7 +255,7 @@ mod tests {
     #[test]
     fn a_cluster_has_a_leader_also_when_it_lost_one() {
         let mut cluster = Cluster::start(3, &[]);
-        let leader = cluster.leader().unwrap();
+        let leader = until("one leads", PATIENCE, || cluster.leader());
         cluster.kill(leader);
         let other = until("another leads", PATIENCE, || cluster.leader());
         assert_ne!(other, leader);

@@ -1,10 +1,11 @@
 //! A real etcd.
 
 use crate::paths::tool;
+use crate::ports::free_port;
 use crate::process::kill;
 use crate::wait::until;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl Etcd {
     }
 
     fn launch(folder: &Path, args: &[&str]) -> Self {
-        let [client, peer] = free_ports();
+        let [client, peer] = [free_port(), free_port()];
         let (url, peers) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let log = std::fs::File::create(folder.join("etcd.log")).expect("the test's folder can be written");
         let mut child = Command::new(tool("FREEHOLD_TEST_ETCD", "etcd"))
@@ -70,13 +71,6 @@ impl Drop for Etcd {
     }
 }
 
-/// Ports that were free a moment ago.
-fn free_ports() -> [u16; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free"));
-    listeners
-        .map(|listener| listener.local_addr().map(|address| address.port()).expect("a listener has a port"))
-}
-
 fn is_healthy(port: u16) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -98,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let etcd = Etcd::start(folder.path());
         let port = etcd.port;
-        assert!(is_healthy(port));
+        until("it serves", PATIENCE, || is_healthy(port).then_some(()));
         drop(etcd);
         assert!(!is_healthy(port));
     }

@@ -2,11 +2,12 @@
 
 use crate::etcd::Etcd;
 use crate::paths::tool;
+use crate::ports::free_port;
 use crate::process::kill;
 use crate::wait::until;
 use freehold_pki::{Authority, write_private};
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -42,9 +43,7 @@ impl Extension {
             write_private(&at(name), text.as_bytes()).expect("the test's folder can be written");
         }
         let etcd = Etcd::start(folder.path());
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("a listener has an address").port();
-        drop(listener);
+        let port = free_port();
         let log = File::create(at("extension.log")).expect("the test's folder can be written");
         let flag = |name: &str, value: &Path| format!("--{name}={}", value.display());
         let mut child = Command::new(tool("FREEHOLD_TEST_SAMPLE_APISERVER", "sample-apiserver"))

@@ -4,6 +4,7 @@ use crate::balancer::Balancer;
 use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 use crate::paths::freehold_binary;
+use crate::ports::free_port;
 use crate::process::{kill, terminate, wait_for_end};
 use crate::server::ready_url;
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long a process may take to stop.
-const STOP: Duration = Duration::from_secs(10);
+const STOP: Duration = Duration::from_secs(60);
 
 /// Servers that share a store, authorities and keys, and nothing else.
 pub struct Fleet {
@@ -53,7 +54,7 @@ impl Fleet {
         let mut fleet = Self { servers, managers, manager_flags, urls, balancer, etcd, folder: Some(folder) };
         fleet.make_pki();
         for nth in 0..fleet.servers.len() {
-            let url = fleet.launch(nth, "127.0.0.1:0");
+            let url = fleet.launch(nth, &format!("127.0.0.1:{}", free_port()));
             fleet.urls.lock().unwrap_or_else(PoisonError::into_inner).push(url);
         }
         (0..fleet.managers.len()).for_each(|nth| fleet.start_manager(nth));

@@ -3,13 +3,14 @@
 use crate::etcd::Etcd;
 use crate::kubectl::Kubectl;
 use crate::paths::tool;
+use crate::ports::free_port;
 use crate::process::{kill, terminate, wait_for_end};
 use crate::wait::until;
 use freehold_client::{Client, Config};
 use freehold_pki::{
     Authority, ClientName, Credentials, KubeconfigParams, PrivateKey, kubeconfig, write_private,
 };
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -166,12 +167,6 @@ fn tail(path: &Path) -> String {
 
 fn url(port: u16) -> String {
     format!("https://{HOST}:{port}")
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("a listener has an address").port()
 }
 
 /// Writes the authority, the serving certificate, the key of service accounts' tokens and the admin's kubeconfig.

@@ -3,6 +3,7 @@
 use crate::etcd::Etcd;
 use crate::kubectl::{Kubectl, Output};
 use crate::paths::freehold_binary;
+use crate::ports::free_port;
 use crate::process::{kill, sweep, terminate, wait_for_end};
 use crate::wait::until;
 use freehold_client::{Client, Config};
@@ -86,7 +87,7 @@ impl Server {
             started_in: Duration::ZERO,
             keep: AtomicBool::new(false),
         };
-        server.launch("127.0.0.1:0");
+        server.launch(&format!("127.0.0.1:{}", free_port()));
         server
     }
 

@@ -1,15 +1,8 @@
 //! The walk-through of docs/extending.md, as it is printed there.
 
 use crate::contains_all;
-use freehold_tests_integration::{Engine, Options, Server, facts, freehold_binary};
-use std::{
-    fmt::Write as _,
-    fs,
-    net::{Ipv4Addr, TcpListener},
-    os::unix::fs::symlink,
-    path::Path,
-    process::Command,
-};
+use freehold_tests_integration::{Engine, Options, Server, facts, free_port, freehold_binary};
+use std::{fmt::Write as _, fs, net::Ipv4Addr, os::unix::fs::symlink, path::Path, process::Command};
 
 facts!(engine: the_commands_of_the_page_on_extending_work_as_they_are_printed);
 
@@ -118,9 +111,7 @@ impl Place {
         let thread: u32 = digits.parse().unwrap_or(0);
         let byte = |number: u32| (1 + number % 200) as u8;
         let address = Ipv4Addr::new(127, byte(id / 200), byte(id), byte(thread)).to_string();
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("a listener has an address").port().to_string();
-        Self { address, port }
+        Self { address, port: free_port().to_string() }
     }
 
     /// A text that names these. What is waited for has as long as a busy machine needs.
