@@ -143,6 +143,6 @@ mod tests {
         let running = tokio::spawn(config().build().unwrap().run(token.clone()));
         tokio::task::yield_now().await;
         token.cancel();
-        tokio::time::timeout(STOP, running).await.unwrap().unwrap();
+        tokio::time::timeout(20 * STOP, running).await.unwrap().unwrap();
     }
 }

@@ -99,7 +99,7 @@ impl World {
 
     /// Waits until a project is ready.
     pub fn wait_ready(&self, project: &str) {
-        self.admin().ok(&["wait", "--for=condition=Ready", &format!("project/{project}"), "--timeout=60s"]);
+        self.admin().ok(&["wait", "--for=condition=Ready", &format!("project/{project}"), "--timeout=120s"]);
     }
 
     /// `kubectl` with the kubeconfig of a project, which is made when it is asked for first.
@@ -138,7 +138,7 @@ impl World {
         let args: Vec<&str> = args.into_iter().chain(["--ignore-not-found", "-o", "name"]).collect();
         freehold_tests_harness::until(
             &format!("{what:?} are gone"),
-            std::time::Duration::from_secs(60),
+            std::time::Duration::from_secs(120),
             || {
                 let output = kubectl.run(&args);
                 (output.success && output.stdout.is_empty()).then_some(())

@@ -138,7 +138,7 @@ fn an_indexed_job_goes_on_where_one_index_fails(world: &World) {
 fn a_suspended_job_waits_and_one_with_a_failure_policy_fails_at_once(world: &World) {
     let kubectl = world.namespace("controllers", "suspended");
     kubectl.apply(&job("later", json!({"suspend": true})));
-    kubectl.ok(&["wait", "job/later", "--for=condition=Suspended", "--timeout=60s"]);
+    kubectl.ok(&["wait", "job/later", "--for=condition=Suspended", "--timeout=120s"]);
     assert_eq!(items(&kubectl.json(&["get", "pods", "-l", "job=later"])).count(), 0);
     kubectl.ok(&["patch", "job", "later", "--type=merge", "-p", r#"{"spec":{"suspend":false}}"#]);
     let status = played(&kubectl, "later", "Complete", |_| ended("Succeeded", 0));

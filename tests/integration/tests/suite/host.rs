@@ -87,6 +87,12 @@ impl World {
         host.apply(&registration);
         let name = "apiservice/v1alpha1.resourcemanager.freehold.dev";
         host.ok(&["wait", "--for=condition=Available", name, "--timeout=120s"]);
+        // Discovery and documents of others' servers are fetched in a host's own time.
+        until("the host tells of the types", PATIENCE, || {
+            let kinds = host.run(&["api-resources", "--api-group=resourcemanager.freehold.dev"]);
+            let all = ["organizations", "projects"].iter().all(|kind| kinds.stdout.contains(kind));
+            (all && host.run(&["explain", "project.spec"]).success).then_some(())
+        });
     }
 
     /// `kubectl` through the host below a path of it.
@@ -135,7 +141,7 @@ fn projects_are_made_through_the_host(world: &World) {
          spec: {type: Standard}\n---\napiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\n\
          metadata: {name: web}\nspec: {ownerRef: {kind: Organization, name: acme}}\n",
     );
-    host.ok(&["wait", "--for=condition=Ready", "project/web", "--timeout=60s"]);
+    host.ok(&["wait", "--for=condition=Ready", "project/web", "--timeout=120s"]);
     assert_eq!(names(&host.json(&["get", "projects"])), ["web"]);
     contains_all(&host.ok(&["get", "organizations,projects"]), &["acme", "web"]);
     contains_all(&host.ok(&["api-resources", "--api-group=resourcemanager.freehold.dev"]), &["projects"]);

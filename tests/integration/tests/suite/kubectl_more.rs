@@ -44,7 +44,7 @@ fn a_deployment_makes_pods_and_is_scaled_and_rolled_out(world: &World) {
     });
     kubectl.ok(&["rollout", "undo", "deployment/web"]);
     let image = "--for=jsonpath={.spec.template.spec.containers[0].image}=registry.example/web:1";
-    kubectl.ok(&["wait", image, "deployment/web", "--timeout=10s"]);
+    kubectl.ok(&["wait", image, "deployment/web", "--timeout=120s"]);
     for (verb, outcome) in [("pause", "paused"), ("resume", "resumed"), ("restart", "restarted")] {
         contains_all(&kubectl.ok(&["rollout", verb, "deployment/web"]), &[outcome]);
     }
@@ -216,7 +216,7 @@ fn generated_names_are_unique(world: &World) {
 fn quotas_limit_what_a_namespace_holds(world: &World) {
     let kubectl = world.namespace(PROJECT, "quota");
     kubectl.ok(&["create", "quota", "few", "--hard=pods=1"]);
-    kubectl.ok(&["wait", "--for=jsonpath={.status.used.pods}=0", "quota/few", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=jsonpath={.status.used.pods}=0", "quota/few", "--timeout=120s"]);
     kubectl.ok(&["run", "a", "--image=registry.example/a"]);
     let complaint = kubectl.fails(&["run", "b", "--image=registry.example/b"]);
     let words =
@@ -228,7 +228,7 @@ fn quotas_limit_what_a_namespace_holds(world: &World) {
     });
     // Long before it is counted again without a cause.
     kubectl.ok(&["create", "quota", "others", "--hard=secrets=1,count/deployments.apps=1"]);
-    kubectl.ok(&["wait", "--for=jsonpath={.status.used.secrets}=0", "quota/others", "--timeout=30s"]);
+    kubectl.ok(&["wait", "--for=jsonpath={.status.used.secrets}=0", "quota/others", "--timeout=120s"]);
     for (kind, more) in
         [("secret", &["generic"][..]), ("deployment", &["--image=registry.example/c", "--replicas=0"])]
     {

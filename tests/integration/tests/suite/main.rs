@@ -58,7 +58,7 @@ mod webhooks_conversion;
 use serde_json::Value;
 
 /// How long a condition may take to come true, on a machine that does other things too.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// The string at a JSON pointer; empty where there is none.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
