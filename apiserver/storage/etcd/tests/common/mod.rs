@@ -8,13 +8,14 @@ use freehold_apiserver_storage::{
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use futures_util::StreamExt;
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 /// How long etcd may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,6 +25,8 @@ pub(crate) struct Server {
     child: Child,
     dir: TempDir,
     ports: [u16; 2],
+    // Nobody else is given a port that is bound; etcd, which names it, binds it as well.
+    _bound: [TcpSocket; 2],
     args: Vec<String>,
     scheme: &'static str,
 }
@@ -39,10 +42,12 @@ fn binary() -> PathBuf {
     path
 }
 
-/// Two ports that were free a moment ago.
-fn free_ports() -> [u16; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+/// A port that nobody has, bound.
+fn bound() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    socket
 }
 
 impl Server {
@@ -58,9 +63,10 @@ impl Server {
     pub(crate) fn spawn(scheme: &'static str, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let ports = free_ports();
+        let bound = [bound(), bound()];
+        let ports = bound.each_ref().map(|socket| socket.local_addr().unwrap().port());
         let child = run(&dir, ports, scheme, &args);
-        Self { child, dir, ports, args, scheme }
+        Self { child, dir, ports, _bound: bound, args, scheme }
     }
 
     /// Where it serves.
