@@ -1,9 +1,9 @@
-use crate::client::{Lines, Running, request};
+use crate::client::{Lines, PATIENCE, Running, request};
 use freehold_apiserver_registry::WatchEvent;
 use freehold_machinery::Status;
 use http_body_util::BodyExt;
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::time::timeout;
 
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1";
@@ -113,7 +113,7 @@ async fn a_watch_whose_client_goes_away_is_freed() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(10), freed).await.expect("the watch is dropped with its client");
+    timeout(PATIENCE, freed).await.expect("the watch is dropped with its client");
 }
 
 #[tokio::test]

@@ -367,7 +367,7 @@ fn a_webhook_gets_no_credentials_and_calls_back_in_circles_alone(world: &World) 
     };
     let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "circle"}, "webhooks": [{"name": "circle.example.com", "clientConfig": server.by_url("/"),
-        "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 10,
+        "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 30,
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]}]});
     let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     assert_eq!(own.json(Method::POST, hooks, &hook).code, 201);

@@ -212,7 +212,11 @@ fn a_restore_into_an_etcd_that_was_killed_is_begun_anew_by_the_next_one() {
     let moments = [["/half/system/restore", "/half/system/restore\0"], ["/half/planes/", "/half/planes0"]];
     for moment in moments {
         let mut child = Command::new(freehold_binary()).args(restore).spawn().expect("freehold can be run");
-        until("the restore is so far", PATIENCE, || (count(&etcd, moment) > 0).then_some(()));
+        // Where the machine stood still meanwhile it may have ended: then the next one finds all of it.
+        until("the restore is so far", PATIENCE, || {
+            let ended = child.try_wait().expect("a child can be waited for").is_some();
+            (ended || count(&etcd, moment) > 0).then_some(())
+        });
         child.kill().expect("it can be killed");
         child.wait().expect("it ends");
         if count(&etcd, moments[0]) > 0 {
