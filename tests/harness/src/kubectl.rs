@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a command may take.
+/// How long a command may take: longer than any `--timeout` that a test gives it.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// `kubectl` with one kubeconfig. Cheap to clone.
@@ -174,9 +174,10 @@ pub struct Background {
 }
 
 impl Background {
-    /// What it has printed so far.
+    /// What it has printed so far, in whole lines: a row of a table is written in pieces.
     pub fn printed(&self) -> String {
-        self.printed.lock().map(|text| text.clone()).unwrap_or_default()
+        let text = self.printed.lock().map(|text| text.clone()).unwrap_or_default();
+        text[..text.rfind('\n').map_or(0, |end| end + 1)].to_owned()
     }
 
     /// Waits until it has printed a text.

@@ -17,10 +17,8 @@ use std::{net::TcpListener, time::Duration};
 use tonic::{Request, client::Grpc, transport::Endpoint};
 use tonic_prost::ProstCodec;
 
-fn closed_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
-}
+/// Where nobody listens.
+const CLOSED: &str = "http://127.0.0.1:1";
 
 async fn refusal(options: EtcdOptions) -> StoreError {
     match Etcd::connect(options).await {
@@ -31,7 +29,7 @@ async fn refusal(options: EtcdOptions) -> StoreError {
 
 #[tokio::test]
 async fn an_etcd_that_is_not_there_or_does_not_answer_is_unavailable() {
-    let closed = EtcdOptions { timeout: Duration::from_secs(1), ..EtcdOptions::new([closed_port()]) };
+    let closed = EtcdOptions { timeout: Duration::from_secs(1), ..EtcdOptions::new([CLOSED]) };
     let error = refusal(closed).await;
     assert!(error.to_string().contains("Connection refused"), "{error}");
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -48,7 +46,7 @@ async fn an_etcd_that_is_not_there_or_does_not_answer_is_unavailable() {
 #[tokio::test]
 async fn an_endpoint_that_cannot_be_reached_is_passed_over() {
     let (server, _) = Server::start(&[]).await;
-    let store = Etcd::connect(EtcdOptions::new([closed_port(), server.url()])).await.unwrap();
+    let store = Etcd::connect(EtcdOptions::new([CLOSED.to_owned(), server.url()])).await.unwrap();
     let revision = put(&store, "a", b"x".to_vec()).await.unwrap();
     let mut watch = store.watch(KeyRange::everything(), revision - 1, false).await.unwrap();
     assert_eq!(events_until(&mut watch, revision).await.len(), 1);
@@ -56,7 +54,9 @@ async fn an_endpoint_that_cannot_be_reached_is_passed_over() {
 
 #[tokio::test]
 async fn a_watch_outlives_a_crash_of_etcd_and_misses_nothing() {
-    let (mut server, store) = Server::start(&[]).await;
+    let (mut server, _) = Server::start(&[]).await;
+    let options = EtcdOptions { timeout: Duration::from_secs(5), ..server.options() };
+    let store = Etcd::connect(options).await.unwrap();
     let before = store.revision().await.unwrap();
     let mut watch = store.watch(KeyRange::everything(), before, true).await.unwrap();
     let first = put(&store, "a", b"1".to_vec()).await.unwrap();

@@ -74,8 +74,9 @@ impl Server {
         format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
     }
 
+    /// For a client that waits as long as a busy machine makes it.
     pub(crate) fn options(&self) -> EtcdOptions {
-        EtcdOptions::new([self.url()])
+        EtcdOptions { timeout: PATIENCE, ..EtcdOptions::new([self.url()]) }
     }
 
     /// Waits until it answers.
