@@ -156,7 +156,7 @@ async fn a_restore_is_whole_from_its_first_commit_and_tidied_up_after_a_crash() 
     assert_eq!(world.contents(&a).await, expected);
     cut.heal();
     // Before and after the rest was taken away, readers see the same; a server that starts sees to it.
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if world.keys(KeyRange::system("buried")).await == 0 {
             break;
         }

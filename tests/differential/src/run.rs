@@ -36,7 +36,7 @@ const HEADERS: [&str; 9] = [
 ];
 
 /// How long the namespace's service account may take.
-const PREPARED: Duration = Duration::from_secs(20);
+const PREPARED: Duration = Duration::from_secs(60);
 
 /// Sends a scenario's requests and gives the answers that are compared. Its namespace is made before, with what the
 /// controllers put there, and is left.

@@ -3,7 +3,7 @@
 use crate::storm::runtime;
 use crate::{PATIENCE, contains_all, text};
 use freehold_client::{Client, RawRequest, Resource};
-use freehold_tests_integration::{Http, Kubectl, Server, World, facts, until};
+use freehold_tests_integration::{Held, Http, Kubectl, Server, World, facts, until};
 use http::HeaderValue;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -122,8 +122,9 @@ fn the_last_places_of_a_plane_go_to_as_many_as_there_are(world: &World) {
 
 fn a_class_limits_requests_and_watches_of_its_planes(world: &World) {
     let kubectl = limited(world, "slow", "{watches: 1}");
-    let first = kubectl.background(&["get", "configmaps", "--watch"]);
-    first.wait_for("kube-root-ca.crt");
+    let at = format!("{}/projects/slow{OF_DEFAULT}?watch=true", world.server().url());
+    let mut first = Held::get(&kubectl, &at, &[]);
+    contains_all(&first.head(), &["200 OK"]);
     let http = Http::of(&kubectl);
     let refused = http.get(&format!("{OF_DEFAULT}?watch=true"));
     assert_eq!(refused.code, 429, "{}", refused.body);

@@ -30,7 +30,7 @@ fn a_project_is_reached_at_its_host_shared_or_dedicated() {
             "wait",
             "--for=condition=Ready",
             &format!("project/{project}"),
-            "--timeout=60s",
+            "--timeout=120s",
         ]);
         let by_path = server.project(project);
         let at_host = server.project_at_host(project, DOMAIN, true);

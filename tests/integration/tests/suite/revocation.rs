@@ -20,7 +20,8 @@ facts!(engine:
 
 const NAMESPACE: &str = "organization-ends";
 /// How long credentials live that are to expire; longer where a machine is too busy to begin a watch in that time.
-const LIVES: [u64; 3] = [12, 40, 120];
+/// All end within what is waited for.
+const LIVES: [u64; 3] = [12, 24, 48];
 
 fn start(engine: Engine) -> Server {
     let args = vec!["--outbound-networks=public,127.0.0.0/8".to_owned()];
@@ -33,6 +34,12 @@ fn start(engine: Engine) -> Server {
     );
     kubectl.ok(&["wait", "--for=condition=Ready", "project/ends-web", "--timeout=60s"]);
     server
+}
+
+/// A watch of somebody who is allowed it.
+fn allowed(kubectl: &Kubectl) -> Background {
+    becomes(kubectl, &["get", "configmaps"], true);
+    watched(kubectl)
 }
 
 fn watched(kubectl: &Kubectl) -> Background {
@@ -76,13 +83,13 @@ fn watches_end_with_the_token_that_began_them(engine: Engine) {
     };
     account("gone");
     let plain = token(&["gone"]);
-    ends("a ServiceAccount", &plain, &mut watched(&plain), || {
+    ends("a ServiceAccount", &plain, &mut allowed(&plain), || {
         project.ok(&["delete", "serviceaccount", "gone"]);
     });
     account("bound");
     project.ok(&["create", "secret", "generic", "key"]);
     let by_secret = token(&["bound", "--bound-object-kind=Secret", "--bound-object-name=key"]);
-    ends("a Secret that a token is bound to", &by_secret, &mut watched(&by_secret), || {
+    ends("a Secret that a token is bound to", &by_secret, &mut allowed(&by_secret), || {
         project.ok(&["delete", "secret", "key"]);
     });
     project.apply(
@@ -90,12 +97,12 @@ fn watches_end_with_the_token_that_began_them(engine: Engine) {
          spec: {serviceAccountName: bound, containers: [{name: a, image: a}]}\n",
     );
     let by_pod = token(&["bound", "--bound-object-kind=Pod", "--bound-object-name=runs"]);
-    ends("a Pod that a token is bound to", &by_pod, &mut watched(&by_pod), || {
+    ends("a Pod that a token is bound to", &by_pod, &mut allowed(&by_pod), || {
         project.ok(&["delete", "pod", "runs", "--force", "--grace-period=0"]);
     });
     // Nobody else's watch ended with them.
     let stays = token(&["bound"]);
-    let other = watched(&stays);
+    let other = allowed(&stays);
     other.wait_for("kube-root-ca.crt");
     the_issuer_of_an_organization_goes(&server);
     who_is_impersonated_goes_with_who_asks(&server);
@@ -121,8 +128,7 @@ fn the_issuer_of_an_organization_goes(server: &Server) {
     let (admin, provider) = (server.kubectl(), Provider::start());
     jane_may_view(server, &provider);
     let jane = with_token(server, &provider.token(json!({"sub": "jane"})));
-    becomes(&jane, &["get", "configmaps"], true);
-    ends("an organization's issuer", &jane, &mut watched(&jane), || {
+    ends("an organization's issuer", &jane, &mut allowed(&jane), || {
         admin.ok(&["delete", "identityprovider", "login", "--namespace", NAMESPACE]);
     });
 }
@@ -142,8 +148,7 @@ fn who_is_impersonated_goes_with_who_asks(server: &Server) {
     project.ok(&["create", "clusterrolebinding", "other", "--clusterrole=view", "--user=other"]);
     let url = format!("{}/projects/ends-web", server.url());
     let other = server.person("asks").with(&["--server", &url, "--as", "other"]);
-    becomes(&other, &["get", "configmaps"], true);
-    ends("the right to be somebody else", &other, &mut watched(&other), || {
+    ends("the right to be somebody else", &other, &mut allowed(&other), || {
         project.ok(&["delete", "clusterrolebinding", "be"]);
     });
 }

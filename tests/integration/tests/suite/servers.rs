@@ -167,20 +167,20 @@ fn several_ups_on_one_etcd_take_turns() {
     let kubectl = servers[other].kubectl();
     kubectl.apply(&project("one"));
     kubectl.apply(&project("heavy").replace("acme}}", "acme}, controlPlane: {mode: Dedicated}}"));
-    kubectl.ok(&["wait", "--for=condition=Ready", "project/one", "project/heavy", "--timeout=90s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/one", "project/heavy", "--timeout=120s"]);
     let heavy = kubectl.with(&["--server", &format!("{}/projects/heavy", servers[other].url())]);
     until("the pair answers", PATIENCE, || heavy.run(&["create", "configmap", "kept"]).success.then_some(()));
     servers[first].kill();
     until("the other leads", PATIENCE, || (leader(&servers[other]) == Some(other)).then_some(()));
     kubectl.apply(&project("two"));
-    kubectl.ok(&["wait", "--for=condition=Ready", "project/two", "--timeout=90s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/two", "--timeout=120s"]);
     servers[first].restart();
     until("the pair answers", PATIENCE, || heavy.run(&["get", "configmap", "kept"]).success.then_some(()));
     // One that is stopped hands over at once.
     servers[other].stop();
     let kubectl = servers[first].kubectl();
     kubectl.apply(&project("three"));
-    kubectl.ok(&["wait", "--for=condition=Ready", "project/three", "--timeout=90s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/three", "--timeout=120s"]);
     let heavy = kubectl.with(&["--server", &format!("{}/projects/heavy", servers[first].url())]);
     until("the pair answers", PATIENCE, || heavy.run(&["get", "configmap", "kept"]).success.then_some(()));
 }

@@ -1,7 +1,7 @@
 //! Writers and watchers as real clients, who note all that they are told while faults are injected around them.
 
 use crate::{PATIENCE, text};
-use freehold_client::{Client, Config, Error, ListOptions, Patch, PatchOptions, Resource};
+use freehold_client::{Client, Config, Error, List, ListOptions, Patch, PatchOptions, Resource};
 use freehold_client::{WatchEvent, WatchOptions};
 use freehold_tests_integration::history::{History, Outcome, Read, Seen, Write};
 use freehold_tests_integration::until;
@@ -61,10 +61,8 @@ impl Storm {
 
     /// Begins another watch, from now on.
     pub(crate) fn watch(&mut self) {
-        let after = self.runtime.block_on(async {
-            let list = self.run.client().list(&MAPS, Some(NAMESPACE), &ListOptions::default()).await;
-            list.expect("a list").resource_version.parse().expect("a number")
-        });
+        let list = self.runtime.block_on(self.run.list());
+        let after = list.resource_version.parse().expect("a number");
         self.tasks.spawn_on(watch(self.run.clone(), after), self.runtime.handle());
     }
 
@@ -100,6 +98,18 @@ impl Run {
     /// A connection of its own for each request, so that each goes to another server.
     fn client(&self) -> Client {
         client(&self.config)
+    }
+
+    /// What there is, as soon as somebody answers: a server that has just started may not have reached the store yet.
+    async fn list(&self) -> List {
+        let begun = Instant::now();
+        loop {
+            match self.client().list(&MAPS, Some(NAMESPACE), &ListOptions::default()).await {
+                Ok(list) => return list,
+                Err(error) => assert!(error.is_transient() && begun.elapsed() < PATIENCE, "{error}"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -198,14 +208,18 @@ async fn finish(run: &Run, mut tasks: JoinSet<History>) -> History {
         let ended = tokio::time::timeout(PATIENCE, tasks.join_next()).await.expect("writers end");
         history.merge(ended.expect("there are writers").expect("no writer fails"));
     }
-    let begun = Instant::now();
-    let end = run.client().create(&MAPS, &map("end", "end")).await;
-    let outcome = outcome(&end);
-    let (key, value) = ("end".to_owned(), "end".to_owned());
-    history.writes.push(Write { key, value, begun, ended: Instant::now(), outcome });
+    // One of which nobody knows whether it happened is made again, with a value of its own.
+    for number in 0.. {
+        let (key, value, begun) = ("end".to_owned(), format!("end-{number}"), Instant::now());
+        let outcome = outcome(&run.client().create(&MAPS, &map(&key, &value)).await);
+        history.writes.push(Write { key, value, begun, ended: Instant::now(), outcome });
+        if outcome != Outcome::Unknown {
+            break;
+        }
+    }
     let rest = tokio::time::timeout(PATIENCE, tasks.join_all()).await.expect("watchers see the end");
     rest.into_iter().for_each(|part| history.merge(part));
-    let list = run.client().list(&MAPS, Some(NAMESPACE), &ListOptions::default()).await.expect("a list");
+    let list = run.list().await;
     let of_test = |item: &&Value| !text(item, "/data/v").is_empty();
     history.last = list
         .items

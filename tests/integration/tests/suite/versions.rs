@@ -213,6 +213,8 @@ fn a_watch_of_related_objects_alone_has_all_deletions(world: &World) {
     let unrelated = json!({"metadata": {"name": "m5", "labels": {"of": "test"}}});
     assert_eq!(place.http.json(Method::POST, &place.maps, &unrelated).code, 201);
     assert_eq!(place.http.json(Method::DELETE, &format!("{}/m2", place.maps), &json!({})).code, 200);
+    // Who has read the latest may count on a watch of a second having all of it.
+    assert_eq!(place.list("").0, ["m1", "m3", "m4", "m5", "owned"]);
     assert_eq!(
         place.watch(&format!("relatedOnly=true&resourceVersion={last}")),
         ["ADDED owned", "DELETED m2"]

@@ -4,6 +4,7 @@ use crate::PATIENCE;
 use crate::storm::{MAPS, map, runtime, version};
 use freehold_client::{Client, ListOptions, WatchEvent, WatchOptions, WatchStream};
 use freehold_tests_integration::{Server, World, facts};
+use tokio::sync::watch::{Sender, channel};
 use tokio::time::timeout;
 
 const PROJECT: &str = "watchers";
@@ -12,6 +13,8 @@ const NAME: &str = "large";
 /// in the sockets between them.
 const UPDATES: usize = 48;
 const SIZE: usize = 512 << 10;
+/// By how many updates the reader may be behind the writer: much less than what a server keeps for it.
+const BEHIND: usize = 4;
 
 facts!(world: a_watcher_that_does_not_read_is_cut_off_and_the_others_are_told_all);
 
@@ -23,10 +26,12 @@ async fn watching(world: &World, from: &str) -> (Client, WatchStream) {
     (client, watch)
 }
 
-/// The versions of objects that a watch tells of until it ends or has told so many, and whether it still goes on.
-async fn told(watch: &mut WatchStream, most: usize) -> (Vec<u64>, bool) {
+/// The versions of objects that a watch tells of until it ends or has told so many, and whether it still goes on. `count` is
+/// kept up to date for those who wait for it.
+async fn told(watch: &mut WatchStream, most: usize, count: &Sender<usize>) -> (Vec<u64>, bool) {
     let mut versions = Vec::new();
     while versions.len() < most {
+        count.send_replace(versions.len());
         match timeout(PATIENCE, watch.next()).await.expect("it tells, or it ends") {
             Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                 versions.push(version(&object));
@@ -44,13 +49,18 @@ fn a_watcher_that_does_not_read_is_cut_off_and_the_others_are_told_all(world: &W
         let from = writer.list(&MAPS, Some("default"), &ListOptions::default()).await.expect("a list");
         let (_slow, mut slow) = watching(world, &from.resource_version).await;
         let (_quick, quick) = watching(world, &from.resource_version).await;
+        let (count, mut so_far) = channel(0);
         let reading = tokio::spawn(async move {
             let mut quick = quick;
-            told(&mut quick, UPDATES).await
+            told(&mut quick, UPDATES, &count).await
         });
         let mut written = Vec::new();
         let mut object = map(NAME, "");
         for nth in 0..UPDATES {
+            // However busy this machine is, the quick one is never far behind.
+            let near = so_far.wait_for(|count| nth <= count + BEHIND);
+            let near = timeout(PATIENCE, near).await.expect("the quick one reads").map(drop);
+            assert!(near.is_ok(), "the quick one was cut off before event {nth}");
             object["data"]["v"] = char::from(b'a' + (nth % 26) as u8).to_string().repeat(SIZE).into();
             let answer = match nth {
                 0 => writer.create(&MAPS, &object).await,
@@ -64,7 +74,7 @@ fn a_watcher_that_does_not_read_is_cut_off_and_the_others_are_told_all(world: &W
         assert_eq!(seen, written, "each once, in order");
 
         // The slow one is told the beginning, nothing twice and nothing left out, and then that it is over.
-        let (seen, goes_on) = told(&mut slow, UPDATES).await;
+        let (seen, goes_on) = told(&mut slow, UPDATES, &channel(0).0).await;
         assert!(!goes_on && seen.len() < UPDATES, "{} events came after all", seen.len());
         assert_eq!(seen, written[..seen.len()]);
     });

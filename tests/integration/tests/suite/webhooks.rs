@@ -38,6 +38,8 @@ fn configuration(kind: &str, name: &str, client: &Value, more: &Value) -> Value 
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
+        // The longest there is: a server of a test may have to wait for this machine.
+        "timeoutSeconds": 30,
     });
     for (key, value) in more.as_object().into_iter().flatten() {
         hook[key] = value.clone();
@@ -177,7 +179,7 @@ fn a_webhook_behind_a_service_is_reached_at_its_endpoint(world: &World) {
     let kubectl = world.project("hooks-service");
     let http = Http::of(&kubectl);
     let server = HookServer::admission(|_| json!({"allowed": false}));
-    configure(&http, "Validating", "service", &server.by_service("/check"), &json!({}));
+    configure(&http, "Validating", "service", &server.by_service("/check"), &json!({"timeoutSeconds": null}));
     let (code, refused) = create(&http, "one");
     assert_eq!(code, 500);
     contains_all(
