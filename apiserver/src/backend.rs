@@ -390,6 +390,7 @@ impl Backend for LocalBackend {
             || user.extra.contains_key(GRANTED);
         let configured = people::Configured {
             authentication: self.authentication.changes(),
+            keys: self.tokens.changes(),
             authorization: self.authorization.changes(),
         };
         people::revoked(&self.planes, target, user, attributes, (others, configured))

@@ -153,6 +153,8 @@ impl Asked {
 /// Tells when the configuration says otherwise who is believed, and who is asked what they may.
 pub(crate) struct Configured {
     pub(crate) authentication: watch::Receiver<()>,
+    /// The keys of tokens among that.
+    pub(crate) keys: watch::Receiver<()>,
     pub(crate) authorization: watch::Receiver<()>,
 }
 
@@ -190,6 +192,7 @@ pub(crate) fn revoked(
                 _ = projects.changed() => {}
                 _ = beneath.changed() => {}
                 _ = configured.authentication.changed() => {}
+                _ = configured.keys.changed() => {}
                 _ = configured.authorization.changed(), if !asks_nobody => return,
                 () = ends(&planes, &asked.user) => continue,
             }

@@ -4,6 +4,7 @@
 //! believed, so that keys can be changed without ending every token.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use freehold_machinery::user::Voucher;
 use freehold_pki::PrivateKey;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde_json::{Value, json};
@@ -30,9 +31,11 @@ pub struct KeySet {
     public: Vec<PublicKey>,
 }
 
-struct PublicKey {
+pub(crate) struct PublicKey {
     id: String,
-    key: DecodingKey,
+    pub(crate) key: DecodingKey,
+    /// For those whose tokens it signed: withdrawn when it is not among the keys any more.
+    pub(crate) voucher: Voucher,
     x: String,
     y: String,
 }
@@ -72,12 +75,27 @@ impl KeySet {
     }
 
     /// The key of that identifier. A token without one is tried with the signing key.
-    pub(crate) fn find(&self, id: Option<&str>) -> Option<&DecodingKey> {
-        let found = match id {
+    pub(crate) fn find(&self, id: Option<&str>) -> Option<&PublicKey> {
+        match id {
             Some(id) => self.public.iter().find(|key| key.id == id),
             None => self.public.first(),
-        };
-        found.map(|key| &key.key)
+        }
+    }
+
+    /// Takes the place of other keys: those that are the same vouch for the same ones.
+    pub(crate) fn follow(&mut self, before: &Self) {
+        for key in &mut self.public {
+            if let Some(known) = before.find(Some(&key.id)) {
+                key.voucher = known.voucher.clone();
+            }
+        }
+    }
+
+    /// From now on nobody is believed for a key that is not among others.
+    pub(crate) fn withdraw_unless_in(&self, others: &Self) {
+        for key in self.public.iter().filter(|key| others.find(Some(&key.id)).is_none()) {
+            key.voucher.withdraw();
+        }
     }
 }
 
@@ -88,7 +106,7 @@ impl PublicKey {
         let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
         let key = DecodingKey::from_ec_components(&x, &y)?;
         let id = URL_SAFE_NO_PAD.encode(Sha256::digest(private.public_der()?));
-        Ok(Self { id, key, x, y })
+        Ok(Self { id, key, voucher: Voucher::default(), x, y })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::keys::KeySet;
 use arc_swap::ArcSwap;
 use freehold_machinery::{
     PlaneId, User,
-    user::{AUTHENTICATED, Basis, Footing},
+    user::{AUTHENTICATED, Basis, Footing, Voucher},
 };
 use jsonwebtoken::{Algorithm, Validation};
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
+use tokio::sync::watch;
 
 /// The extra key that names the credential behind an identity.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -141,8 +142,15 @@ pub struct TokenIssuer {
     base: String,
     audiences: Vec<String>,
     keys: ArcSwap<KeySet>,
-    /// Claims of tokens whose signature was verified, by the token's hash. All else is checked each time.
-    remembered: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+    /// Tokens whose signature was verified, by their hash. All else is checked each time.
+    remembered: Mutex<HashMap<[u8; 32], Arc<Signed>>>,
+    changes: watch::Sender<()>,
+}
+
+/// What a token claims, and what the key that signed it vouches for.
+struct Signed {
+    claims: Claims,
+    voucher: Voucher,
 }
 
 impl TokenIssuer {
@@ -153,6 +161,7 @@ impl TokenIssuer {
             audiences: audiences.iter().map(ToString::to_string).collect(),
             keys: ArcSwap::from_pointee(keys),
             remembered: Mutex::default(),
+            changes: watch::Sender::new(()),
         }
     }
 
@@ -176,10 +185,21 @@ impl TokenIssuer {
         self.keys.load_full()
     }
 
-    /// Replaces the keys. Tokens of keys that are no longer among them are not believed from now on.
-    pub fn replace_keys(&self, keys: KeySet) {
-        self.keys.store(Arc::new(keys));
+    /// Replaces the keys. Tokens of keys that are no longer among them are not believed from now on, and who was believed for
+    /// them is so no longer.
+    pub fn replace_keys(&self, mut keys: KeySet) {
+        let before = self.keys.load_full();
+        keys.follow(&before);
+        let keys = Arc::new(keys);
+        self.keys.store(keys.clone());
+        before.withdraw_unless_in(&keys);
         self.remembered.lock().clear();
+        self.changes.send_replace(());
+    }
+
+    /// Tells when the keys were replaced.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Whether one of the keys signed a token, of whatever plane and time.
@@ -207,39 +227,41 @@ impl TokenIssuer {
         now: i64,
         lookup: &dyn ServiceAccountLookup,
     ) -> Result<Verified, TokenError> {
-        let claims = self.signed_claims(token)?;
+        let signed = self.signed_claims(token)?;
+        let claims = &signed.claims;
         if claims.freehold.plane != plane.as_str() || claims.iss != self.issuer(plane) {
             return Err(TokenError::OtherPlane);
         }
-        check_time(&claims, now)?;
-        let accepted = accepted_audiences(&claims, audiences)?;
+        check_time(claims, now)?;
+        let accepted = accepted_audiences(claims, audiences)?;
         let kubernetes = &claims.kubernetes;
         if claims.sub != subject(&kubernetes.namespace, &kubernetes.serviceaccount.name) {
             return Err(TokenError::Contradiction);
         }
         check_alive(plane, kubernetes, lookup)?;
-        Ok(Verified { user: user(plane, &claims), audiences: accepted })
+        Ok(Verified { user: user(plane, &signed), audiences: accepted })
     }
 
     /// The claims of a token that one of our keys signed.
-    fn signed_claims(&self, token: &str) -> Result<Arc<Claims>, TokenError> {
+    fn signed_claims(&self, token: &str) -> Result<Arc<Signed>, TokenError> {
         if token.len() > MAX_BYTES {
             return Err(TokenError::Unverifiable);
         }
         let hash: [u8; 32] = Sha256::digest(token).into();
-        if let Some(claims) = self.remembered.lock().get(&hash) {
-            return Ok(claims.clone());
+        // One may have been verified while the keys were replaced.
+        if let Some(signed) = self.remembered.lock().get(&hash).filter(|signed| signed.voucher.stands()) {
+            return Ok(signed.clone());
         }
-        let claims = Arc::new(self.decode(token).ok_or(TokenError::Unverifiable)?);
+        let signed = Arc::new(self.decode(token).ok_or(TokenError::Unverifiable)?);
         let mut remembered = self.remembered.lock();
         if remembered.len() >= REMEMBERED {
             remembered.clear();
         }
-        remembered.insert(hash, claims.clone());
-        Ok(claims)
+        remembered.insert(hash, signed.clone());
+        Ok(signed)
     }
 
-    fn decode(&self, token: &str) -> Option<Claims> {
+    fn decode(&self, token: &str) -> Option<Signed> {
         let header = jsonwebtoken::decode_header(token).ok()?;
         if header.alg != Algorithm::ES256 || header.crit.is_some() {
             return None;
@@ -251,7 +273,8 @@ impl TokenIssuer {
         validation.required_spec_claims = HashSet::new();
         validation.validate_exp = false;
         validation.validate_aud = false;
-        jsonwebtoken::decode::<Claims>(token, key, &validation).ok().map(|data| data.claims)
+        let claims = jsonwebtoken::decode::<Claims>(token, &key.key, &validation).ok()?.claims;
+        Some(Signed { claims, voucher: key.voucher.clone() })
     }
 }
 
@@ -325,7 +348,8 @@ fn check_alive(
     Ok(())
 }
 
-fn user(plane: &PlaneId, claims: &Claims) -> User {
+fn user(plane: &PlaneId, signed: &Signed) -> User {
+    let claims = &signed.claims;
     let kubernetes = &claims.kubernetes;
     let mut extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("JTI={}", claims.jti)])]);
     for (word, reference) in [("pod", &kubernetes.pod), ("node", &kubernetes.node)] {
@@ -345,12 +369,12 @@ fn user(plane: &PlaneId, claims: &Claims) -> User {
         extra,
         plane: Some(plane.clone()),
         from_host: false,
-        basis: Some(Arc::new(basis(plane, claims))),
+        basis: Some(Arc::new(basis(plane, signed))),
     }
 }
 
 /// What [`check_alive`] and [`check_time`] ask for, for as long as something goes on.
-fn basis(plane: &PlaneId, claims: &Claims) -> Basis {
+fn basis(plane: &PlaneId, Signed { claims, voucher }: &Signed) -> Basis {
     let Kubernetes { namespace, node, pod, secret, serviceaccount } = &claims.kubernetes;
     let node = node.as_ref().filter(|_| pod.is_none());
     let needed = [
@@ -373,6 +397,6 @@ fn basis(plane: &PlaneId, claims: &Claims) -> Basis {
     Basis {
         until: Some(claims.exp.saturating_add(LEEWAY + 1)),
         objects: needed.into_iter().filter_map(footing).collect(),
-        voucher: None,
+        voucher: Some(voucher.clone()),
     }
 }

@@ -222,6 +222,25 @@ fn a_token_of_one_plane_is_refused_in_another() {
 }
 
 #[test]
+fn who_was_believed_for_a_key_is_so_until_it_is_taken_out() {
+    let (old, old_key) = issuer();
+    let (new_key, other_key) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+    let token = token(&old, json!({}), None, now());
+    let believed = || old.verify(&plane("a"), &token, now(), &World::new()).map(|verified| verified.user);
+    let user = believed().unwrap();
+    let stands = || user.basis.as_ref().unwrap().voucher.as_ref().unwrap().stands();
+    let (replaced, keys) = (old.changes(), |signing: &PrivateKey, retired: &[&str]| {
+        old.replace_keys(KeySet::from_pem(signing.pem(), retired).unwrap());
+    });
+    keys(&new_key, &[old_key.pem()]);
+    assert!(stands() && replaced.has_changed().unwrap());
+    assert_eq!(believed().as_ref(), Ok(&user), "by the same voucher");
+    keys(&other_key, &[new_key.pem()]);
+    assert!(!stands());
+    assert_eq!(believed(), Err(TokenError::Unverifiable));
+}
+
+#[test]
 fn retired_keys_are_believed_and_do_not_sign() {
     let (old, old_key) = issuer();
     let token_of_old = token(&old, json!({}), None, now());

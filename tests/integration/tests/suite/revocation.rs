@@ -109,6 +109,32 @@ fn watches_end_with_the_token_that_began_them(engine: Engine) {
     project.ok(&["create", "configmap", "after-all"]);
     other.wait_for("after-all");
     admin.ok(&["get", "projects"]);
+    the_key_of_tokens_is_changed(&server, &project, (&stays, other));
+}
+
+/// The first key signs and the others are believed: what is taken out is believed no longer, for the watches that it began either.
+fn the_key_of_tokens_is_changed(
+    server: &Server,
+    project: &Kubectl,
+    (stays, mut other): (&Kubectl, Background),
+) {
+    let file = server.data_dir().join("pki/service-account.key");
+    let put = |text: &str| freehold_pki::write_private(&file, text.as_bytes()).expect("a file is written");
+    let old = fs::read_to_string(&file).expect("the key");
+    let new = freehold_pki::PrivateKey::generate().expect("a key");
+    put(&format!("{}{old}", new.pem()));
+    until("both keys are believed", PATIENCE, || {
+        let keys = project.ok(&["get", "--raw", "/projects/ends-web/openid/v1/jwks"]);
+        (keys.matches("\"kid\"").count() == 2).then_some(())
+    });
+    let of_new = with_token(server, project.ok(&["create", "token", "bound"]).trim());
+    let newer = watched(&of_new);
+    newer.wait_for("kube-root-ca.crt");
+    project.ok(&["create", "configmap", "both-keys"]);
+    other.wait_for("both-keys");
+    ends("the key of tokens", stays, &mut other, || put(new.pem()));
+    project.ok(&["create", "configmap", "one-key"]);
+    newer.wait_for("one-key");
 }
 
 /// Makes the organization believe a provider, whose user jane may view a project.
