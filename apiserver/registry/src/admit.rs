@@ -32,7 +32,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The service account of Pods that name none.
 const DEFAULT: &str = "default";
 /// How often and after which pause it is looked for.
-const ACCOUNT_TRIES: usize = 10;
+const ACCOUNT_TRIES: usize = 40;
 const ACCOUNT_PAUSE: Duration = Duration::from_millis(150);
 
 /// What plugins may ask: the plane in memory.
@@ -227,8 +227,8 @@ impl Registry {
         Ok(View { cache: &self.cache, types: &op.types, access })
     }
 
-    /// The account `default` is made soon after its namespace. Who makes a Pod that early waits for it, for some 1.5 s, as in
-    /// kube-apiserver.
+    /// The account `default` is made soon after its namespace. Who makes a Pod that early waits for it, for some 6 s unless
+    /// the namespace is on its way out; kube-apiserver does for 1.5 s.
     async fn await_account(&self, op: &Operation, draft: &Value) {
         let account = draft["spec"]["serviceAccountName"].as_str().unwrap_or_default();
         let is_pod = op.ty.group.is_empty() && op.ty.plural == "pods" && op.subresource.is_none();
@@ -236,9 +236,11 @@ impl Registry {
         else {
             return;
         };
+        let place = path("", "namespaces", "", namespace);
         let path = path("", "serviceaccounts", namespace, DEFAULT);
         for _ in 0..ACCOUNT_TRIES {
-            if self.cache.peek(&op.plane, &path).is_some() {
+            let ends = || self.cache.peek(&op.plane, &place).is_none_or(|entry| entry.is_deleting());
+            if self.cache.peek(&op.plane, &path).is_some() || ends() {
                 return;
             }
             tokio::time::sleep(ACCOUNT_PAUSE).await;
