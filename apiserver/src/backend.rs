@@ -31,7 +31,7 @@ use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
     RequestHeaders,
 };
-use freehold_apiserver_storage::{Store, StoreError};
+use freehold_apiserver_storage::{LayerId, Store, StoreError};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{
@@ -229,6 +229,31 @@ impl LocalBackend {
             project,
             organization,
         }))
+    }
+
+    /// Puts a plane above a layer, once what the layer's objects claim of allowances is claimed.
+    async fn put_above(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<u64> {
+        let project = self.planes.directory().find_plane(plane).await?;
+        let charged = project.is_some_and(|project| !project.dedicated);
+        if !charged || self.planes.stands_on(plane, layer, operation).await? {
+            return self.planes.switch(plane, layer, operation).await;
+        }
+        let loaded = self.planes.layer(layer).await?;
+        let ahead = self.registry.claim_ahead(plane, &loaded).await?;
+        match self.planes.switch(plane, layer, operation).await {
+            Ok(revision) => {
+                let types = self.planes.types_of(plane).await?;
+                self.registry.settle_ahead(plane, &types, ahead).await?;
+                Ok(revision)
+            }
+            Err(status) => {
+                // Of a commit that was cut off nobody knows whether it happened: what was claimed stays for who asks again.
+                if status.code < 500 {
+                    self.registry.take_back(ahead).await?;
+                }
+                Err(status)
+            }
+        }
     }
 
     /// Gives back what a plane that is gone has claimed of its organization's and project's allowances.
@@ -581,7 +606,7 @@ impl Backend for LocalBackend {
                 json!({"planes": left.iter().map(PlaneId::as_str).collect::<Vec<_>>()})
             }
             PlaneAction::Switch(id, operation) => {
-                json!({"revision": self.planes.switch(plane, &layer(&id)?, &operation).await?})
+                json!({"revision": self.put_above(plane, &layer(&id)?, &operation).await?})
             }
             PlaneAction::Class(class) => {
                 let found = self.planes.class(&class).await?;
@@ -604,7 +629,8 @@ impl Backend for LocalBackend {
     async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value> {
         let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
         self.planes.check_create(plane)?;
-        let imported = self.planes.import(plane, archive).await;
+        let switch = |layer: LayerId| async move { self.put_above(plane, &layer, "import").await };
+        let imported = self.planes.import(plane, archive, switch).await;
         self.registry.forget_usage(plane).await?;
         Ok(json!({"objects": imported?}))
     }

@@ -221,9 +221,13 @@ impl Session {
             let ready = conditions.into_iter().flatten().find(|c| c["type"] == keys::READY)?;
             match (ready["status"].as_str(), ready["reason"].as_str()) {
                 (Some("True"), _) => Some(Ok(())),
-                (_, Some("ForkFailed" | "SnapshotFailed" | "SnapshotNotFound" | "ProjectNotFound")) => {
-                    Some(Err(anyhow::anyhow!("{}; project {name:?} can be deleted", explain(object))))
-                }
+                (
+                    _,
+                    Some(
+                        "ForkFailed" | "QuotaExceeded" | "SnapshotFailed" | "SnapshotNotFound"
+                        | "ProjectNotFound",
+                    ),
+                ) => Some(Err(anyhow::anyhow!("{}; project {name:?} can be deleted", explain(object)))),
                 _ => None,
             }
         };

@@ -13,6 +13,7 @@ use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store,
 };
 use freehold_machinery::{PlaneId, Value, meta};
+use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +22,10 @@ use std::time::{Duration, Instant};
 const REMEMBERED: Duration = Duration::from_secs(20);
 /// Planes whose types are remembered.
 const MAX_PLANES: usize = 64;
+/// On a claim that was made before its object: above which record of its plane, and when.
+const AHEAD: &str = "quota.freehold.dev/ahead-of";
+/// How long an object may be on its way that was claimed for before it came.
+const HELD: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is kept of a claim: what it is for.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +37,7 @@ struct View {
     kind: Box<str>,
     namespace: Box<str>,
     name: Box<str>,
+    ahead: Option<Timestamp>,
 }
 
 impl View {
@@ -45,8 +51,15 @@ impl View {
             kind: part("kind"),
             namespace: part("namespace"),
             name: part("name"),
+            ahead: meta::annotation(&claim, AHEAD).and_then(|mark| mark.split_once(' ')?.1.parse().ok()),
         };
         (!view.kind.is_empty() && !view.name.is_empty() && !meta::is_deleting(&claim)).then_some(view)
+    }
+
+    /// For how long its object may still be on its way.
+    fn is_awaited(&self, now: Timestamp) -> Option<Duration> {
+        let left = HELD - now.duration_since(self.ahead?);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
     }
 
     fn index(_: &Key, view: &Self) -> Vec<String> {
@@ -128,6 +141,9 @@ impl Reconcile for Allowances {
         if !self.is_gone(&claim).await? {
             return Ok(Outcome::Done);
         }
+        if let Some(left) = claim.is_awaited(Timestamp::now()) {
+            return Ok(Outcome::After(left));
+        }
         let options = DeleteOptions {
             uid: claim.uid.clone(),
             resource_version: claim.version.clone(),
@@ -206,6 +222,10 @@ mod tests {
         assert_eq!(types.resource(&claim("", "Pod")), Ok(&resource));
         assert_eq!(types.resource(&claim("gone.example", "Thing")), Err(true));
         assert_eq!(types.resource(&claim("broken.example", "Thing")), Err(false));
+        let now = Timestamp::now();
+        let ahead = |ago: SignedDuration| View { ahead: Some(now - ago), ..claim("", "Pod") };
+        assert!(ahead(HELD / 2).is_awaited(now).is_some(), "its object may still come");
+        assert_eq!((ahead(HELD * 2).is_awaited(now), claim("", "Pod").is_awaited(now)), (None, None));
         for by_hand in
             [json!({}), json!({"spec": {"resourceRef": {"kind": "Pod", "name": "a"}}}), Value::Null]
         {

@@ -39,6 +39,7 @@ pub(crate) struct Actions(pub(crate) Client);
 pub(crate) fn refusal(error: Error) -> Result<Refusal, Error> {
     match error.code() {
         400 | 404 | 409 | 410 | 413 | 422 => Ok(Refusal::failed("Refused", error.to_string())),
+        403 => Ok(Refusal::waiting("QuotaExceeded", error.to_string())),
         _ => Err(error),
     }
 }

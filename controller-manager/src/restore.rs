@@ -108,7 +108,8 @@ impl Restores {
         let operation = format!("restore-{}", meta::uid(restore));
         match self.actions.switch(&plane, layer, &operation).await {
             Ok(revision) => status["revision"] = revision.into(),
-            Err(error) => return refusal(error).map(Some),
+            // Nobody wants to go back at a time that somebody else's deletes choose.
+            Err(error) => return Ok(Some(Refusal { is_final: true, ..refusal(error)? })),
         }
         Ok(None)
     }

@@ -163,6 +163,14 @@ impl Layer {
         self.objects == 0
     }
 
+    /// Its objects by the group and resource under which they are stored.
+    pub fn collections(&self) -> impl Iterator<Item = ((&str, &str), impl Iterator<Item = &Arc<Entry>>)> {
+        self.collections.iter().map(|(name, objects)| {
+            let (group, resource) = name.split_once('/').unwrap_or_default();
+            ((if group == "core" { "" } else { group }, resource), objects.values().flatten())
+        })
+    }
+
     fn find(&self, collection: &str, name: &str) -> Option<&Option<Arc<Entry>>> {
         self.collections.get(collection)?.get(name)
     }

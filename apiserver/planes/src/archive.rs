@@ -91,12 +91,16 @@ impl Planes {
     }
 
     /// Fills an empty plane from an archive; gives how many objects there were. Nothing of it is to be seen before all of
-    /// it was read and verified.
-    pub async fn import(
+    /// it was read and verified; then `switch` puts the plane above the layer that has it, with the operation `import`.
+    pub async fn import<F>(
         &self,
         plane: &PlaneId,
         mut archive: impl Stream<Item = Result<Bytes>> + Send + Unpin,
-    ) -> Result<u64> {
+        switch: impl FnOnce(LayerId) -> F,
+    ) -> Result<u64>
+    where
+        F: Future<Output = Result<u64>>,
+    {
         if is_own(plane) || !self.root.is_core() {
             let why = "an archive can only be imported into a project with a shared control plane";
             return Err(Status::conflict(&GroupResource::new("", "planes"), plane.as_str(), why));
@@ -115,7 +119,7 @@ impl Planes {
         let put = match done {
             Ok(record) => {
                 self.check_empty(plane).await?;
-                self.switch(plane, &layer, "import").await.map(|_| record.objects)
+                switch(layer.clone()).await.map(|_| record.objects)
             }
             Err(status) => Err(status),
         };

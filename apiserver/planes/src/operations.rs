@@ -8,6 +8,7 @@ use crate::{
     layers::{StackRecord, read_stack},
     stored::{self, LayerRecord, Merged, Released, Writer},
 };
+use freehold_apiserver_cache::Layer;
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, LayerId, Range, StoreError,
 };
@@ -180,6 +181,21 @@ impl Planes {
             }
         }
         Err(Status::modified(&planes(), plane.as_str()))
+    }
+
+    /// Whether an operation has put a plane above a layer already, and nothing has been done to it since.
+    pub async fn stands_on(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<bool> {
+        let record = self.stores.of(plane).get(&Key::stack(plane)).await?;
+        let stands = record.as_ref().and_then(read_stack);
+        Ok(stands.is_some_and(|found| found.layer == layer.as_str() && found.operation == operation))
+    }
+
+    /// What a layer has. 404 where there is none that is complete.
+    pub async fn layer(&self, layer: &LayerId) -> Result<Arc<Layer>> {
+        match self.layers.layer(layer).await {
+            Err(StoreError::Corrupt(_)) => Err(Status::not_found(&stored::resource(), layer.as_str())),
+            found => Ok(found?),
+        }
     }
 
     /// Lets a layer go: at once, or with the last plane that stands on it.

@@ -206,18 +206,22 @@ async fn an_archive_fills_an_empty_plane_or_nothing() {
     }
     let pieces: Vec<_> = world.planes.export(&a).await.unwrap().map(Result::unwrap).collect().await;
     let whole: Vec<u8> = pieces.concat();
-    let archive = |bytes: Vec<u8>| stream::iter([Ok(bytes.into())]);
+    let import = async |bytes: Vec<u8>| {
+        let (planes, plane) = (&world.planes, &b);
+        let switch = |layer: LayerId| async move { planes.switch(plane, &layer, "import").await };
+        planes.import(plane, stream::iter([Ok(bytes.into())]), switch).await
+    };
     let mut broken = whole.clone();
     let middle = broken.len() / 2;
     broken[middle] ^= 1;
     for bad in [broken, whole[..whole.len() - 1].to_vec(), b"apiVersion: v1".to_vec()] {
-        let refused = world.planes.import(&b, archive(bad)).await.err().unwrap();
+        let refused = import(bad).await.err().unwrap();
         assert_eq!(refused.code, 400, "{refused}");
         assert_eq!(world.keys(KeyRange::plane(&b)).await, 0);
     }
-    assert_eq!(world.planes.import(&b, archive(whole.clone())).await.unwrap(), 50);
+    assert_eq!(import(whole.clone()).await.unwrap(), 50);
     assert_eq!(world.contents(&b).await, world.contents(&a).await);
-    assert_eq!(world.planes.import(&b, archive(whole)).await.err().unwrap().code, 409);
+    assert_eq!(import(whole).await.err().unwrap().code, 409);
 }
 
 #[tokio::test]

@@ -13,6 +13,9 @@ pub const CORRECTED_BY: &str = "quota.freehold.dev/corrected-by";
 /// On a bucket: when it was corrected last.
 pub const CORRECTED_AT: &str = "quota.freehold.dev/corrected-at";
 
+/// On a claim that was made before its object: above which record of its plane, and when.
+pub const AHEAD: &str = "quota.freehold.dev/ahead-of";
+
 /// What a claim or grant is for.
 #[derive(Clone, Copy, Debug)]
 pub struct For<'a> {

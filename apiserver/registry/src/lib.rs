@@ -43,7 +43,7 @@ pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
-pub use ledger::{Owner, PlaneLimits, Tenancy};
+pub use ledger::{Ahead, Owner, PlaneLimits, Tenancy};
 pub use measure::AdmissionMetrics;
 pub use op::*;
 pub use registry::{PolicySource, Registry};

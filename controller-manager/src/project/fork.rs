@@ -64,7 +64,8 @@ impl Projects {
         };
         if let Err(error) = done {
             let why = refusal(error)?;
-            return Ok(Some(Refusal { reason: "ForkFailed", ..why }));
+            let reason = if why.is_final { "ForkFailed" } else { why.reason };
+            return Ok(Some(Refusal { reason, ..why }));
         }
         if snapshot.is_empty() {
             // It is the fork's alone, and goes with it.

@@ -1,16 +1,16 @@
 //! Allowances of organizations and projects: what an object claims, what was claimed for it before, and the buckets that
 //! the difference is taken from.
 
-use super::{Plan, Posting, path};
+use super::{Plan, Posting, ahead, path};
 use crate::{Operation, Registry, prepare};
-use freehold_apiserver_cache::{Entry, ListRequest, codec};
+use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
 use freehold_apiserver_quota::{
     BUCKETS, Balance, CLAIM_POLICIES, CLAIMS, CONSUMERS, Claim, Consumer, ConsumerKind, Demand,
     GRANT_POLICIES, GRANTS, GROUP, Grant, REGISTRATIONS, Rules, Subject, bucket,
     objects::{self, For},
 };
 use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
-use freehold_machinery::{PlaneId, Result, Status, Value, meta};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ struct Belongs {
 }
 
 /// What is asked of one bucket, added up.
-type Sums = BTreeMap<(Consumer, String), Balance>;
+pub(super) type Sums = BTreeMap<(Consumer, String), Balance>;
 
 pub(super) fn namespace_of(organization: &str) -> String {
     format!("{ORGANIZATION}{organization}")
@@ -41,7 +41,7 @@ pub(super) fn put(path: &ObjectPath, modified: u64, mut object: Value) -> (Expec
     (Expect { key: key.clone(), modified }, Change::Put(key, codec::encode(&object)))
 }
 
-fn take_away(path: &ObjectPath, modified: u64) -> (Expect, Change) {
+pub(super) fn take_away(path: &ObjectPath, modified: u64) -> (Expect, Change) {
     let key = Key::object(&PlaneId::core(), path);
     (Expect { key: key.clone(), modified }, Change::Delete(key))
 }
@@ -98,6 +98,7 @@ impl Registry {
     pub(super) async fn plan_allowances(
         &self,
         op: &Operation,
+        own: Seen,
         posting: Posting<'_>,
         plan: &mut Plan,
     ) -> Result<()> {
@@ -126,7 +127,7 @@ impl Registry {
         };
         let namespace = namespace_of(organization);
         let mut sums = Sums::new();
-        self.plan_claims(op, posting, (&rules, &belongs), (of, &namespace), &mut sums, plan).await?;
+        self.plan_claims((op, own), posting, (&rules, &belongs), (of, &namespace), &mut sums, plan).await?;
         if op.plane == PlaneId::core() {
             self.plan_grants(op, posting, (&rules, &belongs), (of, &namespace), &mut sums, plan).await?;
         }
@@ -171,7 +172,7 @@ impl Registry {
 
     async fn plan_claims(
         &self,
-        op: &Operation,
+        (op, own): (&Operation, Seen),
         posting: Posting<'_>,
         known: (&Rules, &Belongs),
         (of, namespace): (For<'_>, &str),
@@ -194,7 +195,13 @@ impl Registry {
                 }
             }
             let now = prepare::now();
-            match (wanted.iter().find(|claim| claim.consumer.kind == kind), &old) {
+            let mark = old.as_ref().and_then(|old| ahead::mark_of(old, own.record));
+            let claim = wanted.iter().find(|claim| claim.consumer.kind == kind).cloned();
+            let claim = match (&old, &mark) {
+                (Some(old), Some(_)) => ahead::at_least(claim, old),
+                _ => claim,
+            };
+            match (claim, &old) {
                 (Some(claim), old) => {
                     add_claim(sums, &claim.consumer, &claim.requests, 1);
                     let same = old.as_ref().is_some_and(|old| {
@@ -202,7 +209,10 @@ impl Registry {
                             && bucket::consumer(old).as_ref() == Some(&claim.consumer)
                     });
                     if !same {
-                        let object = objects::claim(old.as_ref(), claim, of, namespace, &now);
+                        let mut object = objects::claim(old.as_ref(), &claim, of, namespace, &now);
+                        if let Some(mark) = mark {
+                            object["metadata"]["annotations"][objects::AHEAD] = mark.into();
+                        }
                         plan.also.push(put(&path, seen.own, object));
                     }
                 }
@@ -287,16 +297,19 @@ impl Registry {
     }
 
     /// The buckets after the demands.
-    pub(super) async fn book_buckets(&self, op: &Operation, plan: &Plan) -> Result<Vec<(Expect, Change)>> {
+    pub(super) async fn book_buckets(
+        &self,
+        (resource, name): (&GroupResource, &str),
+        plan: &Plan,
+    ) -> Result<Vec<(Expect, Change)>> {
         let now = prepare::now();
         let mut changes = Vec::with_capacity(plan.demands.len());
         for (namespace, demand) in &plan.demands {
             let path = path(GROUP, BUCKETS, namespace, &bucket::name(&demand.consumer, &demand.resource));
             let (entry, seen) = self.cache.get_for_update(&PlaneId::core(), &path).await?;
             let old = entry.as_deref().map(Entry::value);
-            let settled = bucket::settle(old.as_ref(), demand, (namespace, &now)).map_err(|shortage| {
-                Status::forbidden(&op.ty.group_resource(), op.name(), &shortage.to_string())
-            })?;
+            let settled = bucket::settle(old.as_ref(), demand, (namespace, &now))
+                .map_err(|shortage| Status::forbidden(resource, name, &shortage.to_string()))?;
             match settled {
                 Some(object) => changes.push(put(&path, seen.own, object)),
                 None if seen.own != 0 => changes.push(take_away(&path, seen.own)),

@@ -5,11 +5,13 @@
 //! A [`Posting`] is what a write makes of an object. [`Registry::commit_posted`] finds out which accounts that touches,
 //! waits for its turn with them, and commits them with the object on the condition that they are as they were read.
 
+mod ahead;
 mod allowances;
 mod kinds;
 mod limits;
 mod turns;
 
+pub use ahead::Ahead;
 pub(crate) use kinds::settle as settle_kind;
 pub use limits::PlaneLimits;
 pub(crate) use turns::Turns;
@@ -148,10 +150,21 @@ impl Registry {
         op: &Operation,
         (path, own): (&ObjectPath, Seen),
         changes: Vec<Change>,
-        mut also: Vec<Also>,
+        also: Vec<Also>,
         posting: Posting<'_>,
     ) -> Result<Committed> {
-        let mut plan = self.plan(op, own, posting).await?;
+        let plan = self.plan(op, own, posting).await?;
+        self.commit_planned(op, (path, own), changes, also, (posting, plan)).await
+    }
+
+    async fn commit_planned(
+        &self,
+        op: &Operation,
+        (path, own): (&ObjectPath, Seen),
+        changes: Vec<Change>,
+        mut also: Vec<Also>,
+        (posting, mut plan): (Posting<'_>, Plan),
+    ) -> Result<Committed> {
         let accounts = plan.accounts(&op.plane);
         if changes.iter().any(|change| matches!(change, Change::DeleteRange(_))) {
             also.extend(self.recount_later(&op.plane).await?.map(changing));
@@ -211,7 +224,7 @@ impl Registry {
         }
         self.plan_usage(op, own, posting, &mut plan)?;
         if self.tenancy.has_core() {
-            self.plan_allowances(op, posting, &mut plan).await?;
+            self.plan_allowances(op, own, posting, &mut plan).await?;
         }
         Ok(plan)
     }
@@ -226,7 +239,7 @@ impl Registry {
             accounts.push(self.book_usage(op, *delta, limits).await?);
         }
         let mut with = plan.also.clone();
-        match self.book_buckets(op, plan).await {
+        match self.book_buckets((&op.ty.group_resource(), op.name()), plan).await {
             Ok(buckets) => accounts.extend(buckets),
             Err(status) if plan.optional && status.code == 403 => with.clear(),
             Err(status) => return Err(status),

@@ -14,7 +14,8 @@ facts!(world:
     organizations_read_their_allowances_and_do_not_write_them,
     a_project_that_goes_gives_back_what_it_claimed,
     claims_of_what_went_without_them_are_given_back,
-    what_a_fork_or_an_import_began_with_is_claimed_as_it_is_written,
+    what_a_fork_or_an_import_begins_with_is_claimed_before_it_is_there,
+    what_a_restore_brings_back_is_claimed_before_and_what_becomes_less_is_given_back,
     quotas_of_a_namespace_are_given_back_with_the_delete,
 );
 
@@ -319,51 +320,100 @@ fn claims_of_what_went_without_them_are_given_back(world: &World) {
     assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 0, 9, 0]));
 }
 
-fn what_a_fork_or_an_import_began_with_is_claimed_as_it_is_written(world: &World) {
+fn what_a_fork_or_an_import_begins_with_is_claimed_before_it_is_there(world: &World) {
     world.organization("copied", &["copied-a"]);
     let admin = world.admin();
     admin.apply(&registration("copies", "Organization", MAP_KIND));
-    admin.apply(&grant("copied", &organization("copied"), "copies", 4));
+    admin.apply(&grant("copied", &organization("copied"), "copies", 7));
     admin.apply(&policy("copies", "copied", "{resourceType: copies, amount: 1}"));
     let original = world.server().project("copied-a");
     original.ok(&["create", "configmap", "paid-1"]);
     original.ok(&["create", "configmap", "paid-2"]);
-    let allocated = |count: i64| {
-        assert_eq!(bucket(&admin, "copied", "copies"), Some([4, count, 4 - count, count]));
+    original.ok(&["create", "configmap", "free"]);
+    let allocated = |limit: i64, count: i64| {
+        assert_eq!(bucket(&admin, "copied", "copies"), Some([limit, count, limit - count, count]));
     };
-    allocated(2);
+    allocated(7, 2);
     let file = Scratch::new(world, "copied.fha", "");
     std::fs::remove_file(file.path()).expect("it is there");
-    let organization = ["--organization", "copied"];
-    for args in [
-        &["fork", "copied-a", "--to", "copied-b"][..],
-        &["export", "copied-a", file.path()],
-        &[&["import", file.path(), "--to", "copied-c"][..], &organization].concat(),
-    ] {
-        world.server().freehold(&[&["project"], args].concat()).expect_ok();
-    }
-    let [fork, import] = ["copied-b", "copied-c"].map(|name| world.server().project(name));
-    for copy in [&fork, &import] {
+    let freehold = |args: &[&str]| world.server().freehold(&[&["project"], args].concat());
+    let import = |to: &str| freehold(&["import", file.path(), "--to", to, "--organization", "copied"]);
+    freehold(&["fork", "copied-a", "--to", "copied-b"]).expect_ok();
+    allocated(7, 4);
+    freehold(&["export", "copied-a", file.path()]).expect_ok();
+    import("copied-c").expect_ok();
+    allocated(7, 6);
+    let [fork, imported] = ["copied-b", "copied-c"].map(|name| world.server().project(name));
+    for copy in [&fork, &imported] {
         assert_eq!(copy.ok(&["get", "configmap", "paid-1", "paid-2", "-o", "name"]).lines().count(), 2);
+        copy.ok(&["label", "configmap", "paid-1", "a=b"]);
     }
-    allocated(2);
-    // What nobody claimed gives nothing back.
-    import.ok(&["delete", "configmap", "paid-2"]);
-    allocated(2);
-    fork.ok(&["label", "configmap", "paid-1", "a=b"]);
-    allocated(3);
-    import.ok(&["label", "configmap", "paid-1", "a=b"]);
-    allocated(4);
-    // Without room it may be changed as it is, and nothing may come.
-    fork.ok(&["label", "configmap", "paid-2", "a=b"]);
-    allocated(4);
-    contains_all(&fork.fails(&["create", "configmap", "paid-3"]), &["used: copies=4, limited: copies=4"]);
-    // Each has its own claim, though a fork's objects have the uids of their source.
-    original.ok(&["delete", "configmap", "paid-1", "paid-2"]);
-    allocated(2);
-    fork.ok(&["delete", "configmap", "paid-1", "paid-2"]);
-    import.ok(&["delete", "configmap", "paid-1"]);
-    allocated(0);
+    allocated(7, 6);
+    // All of it or nothing.
+    let words =
+        "exceeded quota of organization \"copied\", requested: copies=2, used: copies=6, limited: copies=7";
+    let refused = freehold(&["fork", "copied-a", "--to", "copied-d"]).expect_failure();
+    contains_all(&refused, &["QuotaExceeded", words]);
+    contains_all(&import("copied-e").expect_failure(), &[words]);
+    allocated(7, 6);
+    let empty = world.server().project("copied-e");
+    contains_all(&empty.fails(&["get", "configmap", "paid-1"]), &["NotFound"]);
+    // There is room: the fork goes on.
+    admin.apply(&grant("copied", &organization("copied"), "copies", 8));
+    world.wait_ready("copied-d");
+    allocated(8, 8);
+    contains_all(&fork.fails(&["create", "configmap", "paid-3"]), &["used: copies=8, limited: copies=8"]);
+    // Each has its own claim, though a fork's objects have the uids of their source; it goes with its object, at once.
+    let late = world.server().project("copied-d");
+    for (nth, project) in (1..).zip([&original, &fork, &imported, &late]) {
+        project.ok(&["delete", "configmap", "paid-1", "paid-2"]);
+        allocated(8, 8 - 2 * nth);
+    }
+    admin.ok(&["delete", "resourcegrant", "copies", "-n", "organization-copied"]);
+}
+
+fn what_a_restore_brings_back_is_claimed_before_and_what_becomes_less_is_given_back(world: &World) {
+    world.organization("returning", &["returning-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("returned", "Organization", MAP_KIND));
+    admin.apply(&grant("returning", &organization("returning"), "returned", 10));
+    let request = "{resourceType: returned, amountExpression: \"int(trigger.data.size)\"}";
+    admin.apply(&policy("returned", "returning", request));
+    let project = world.server().project("returning-a");
+    let create = |name: &str, size: u32| {
+        project.ok(&["create", "configmap", name, &format!("--from-literal=size={size}")]);
+    };
+    let resize = |name: &str, size: u32| {
+        let patch = format!("{{\"data\":{{\"size\":\"{size}\"}}}}");
+        project.ok(&["patch", "configmap", name, "--type=merge", "-p", &patch]);
+    };
+    let is = |allocated: i64, claims: i64| {
+        bucket(&admin, "returning", "returned") == Some([10, allocated, 10 - allocated, claims])
+    };
+    let freehold = |args: &[&str]| world.server().freehold(&[&["project"], args].concat());
+    let restore = || freehold(&["restore", "returning-a", "--snapshot", "sized"]);
+    create("paid-1", 6);
+    create("paid-2", 2);
+    freehold(&["snapshot", "returning-a", "--name", "sized"]).expect_ok();
+    resize("paid-1", 1);
+    project.ok(&["delete", "configmap", "paid-2"]);
+    create("paid-3", 1);
+    assert!(is(2, 2));
+    restore().expect_ok();
+    until("what went is given back, what came is claimed", PATIENCE, || is(8, 2).then_some(()));
+    resize("paid-1", 8);
+    assert!(is(10, 2));
+    restore().expect_ok();
+    assert!(is(8, 2), "what became less is given back with the restore");
+    // Without room it stays as it is.
+    resize("paid-1", 1);
+    create("paid-4", 7);
+    let words = "exceeded quota of organization \"returning\", requested: returned=5, used: returned=10";
+    contains_all(&restore().expect_failure(), &["QuotaExceeded", words]);
+    assert!(is(10, 3));
+    assert_eq!(text(&project.json(&["get", "configmap", "paid-1"]), "/data/size"), "1");
+    project.ok(&["delete", "configmap", "paid-1", "paid-2", "paid-4"]);
+    assert!(is(0, 0));
 }
 
 fn quotas_of_a_namespace_are_given_back_with_the_delete(world: &World) {

@@ -15,6 +15,7 @@ facts!(engine:
     a_thousand_claims_on_the_last_hundred_units_get_a_hundred,
     a_thousand_claims_get_a_hundred_though_the_server_is_killed_among_them,
     a_hundred_objects_fit_a_quota_of_a_hundred_whoever_comes_first,
+    a_fork_is_claimed_once_though_the_server_is_killed_in_it,
 );
 
 const MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
@@ -196,4 +197,43 @@ fn two_servers_grant_a_hundred_of_a_hundred() {
 fn of_project(fleet: &Fleet, nth: usize) -> Kubectl {
     let url = format!("{}/projects/web", fleet.server_url(nth));
     fleet.kubectl().with(&["--server", &url])
+}
+
+/// A fork is claimed in several commits; killed before, among or after them, it ends with each of its objects claimed once, and
+/// one that is too large with none.
+fn a_fork_is_claimed_once_though_the_server_is_killed_in_it(engine: Engine) {
+    const OBJECTS: i64 = 150;
+    let mut server = with_a_hundred(engine);
+    let admin = server.kubectl();
+    let of = |count: i64, limit: i64| Some([limit, count, limit - count, count]);
+    admin.apply(&grant("acme", &organization("acme"), "units", 400));
+    let maps: Vec<_> = (0..OBJECTS)
+        .map(|nth| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("paid-{nth}")}}))
+        .collect();
+    server.project("web").apply(&json!({"apiVersion": "v1", "kind": "List", "items": maps}).to_string());
+    assert_eq!(bucket(&admin, "acme", "units"), of(OBJECTS, 400));
+    let fork = |name: &str| {
+        admin.apply(&format!(
+            "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {{name: {name}}}\n\
+             spec: {{ownerRef: {{kind: Organization, name: acme}}, controlPlane: {{from: {{project: web}}}}}}\n"
+        ));
+    };
+    for (round, pause) in [20, 60, 120].into_iter().enumerate() {
+        let name = format!("copy-{round}");
+        fork(&name);
+        std::thread::sleep(Duration::from_millis(pause));
+        server.kill();
+        server.restart();
+        admin.ok(&["wait", "--for=condition=Ready", &format!("project/{name}"), "--timeout=120s"]);
+        assert_eq!(bucket(&admin, "acme", "units"), of(2 * OBJECTS, 400), "after {pause} ms");
+        admin.ok(&["delete", "project", &name, "--timeout=120s"]);
+        assert_eq!(bucket(&admin, "acme", "units"), of(OBJECTS, 400), "after {pause} ms");
+    }
+    admin.apply(&grant("acme", &organization("acme"), "units", 200));
+    fork("too-large");
+    let reason = "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=QuotaExceeded";
+    admin.ok(&["wait", reason, "project/too-large", "--timeout=120s"]);
+    assert_eq!(bucket(&admin, "acme", "units"), of(OBJECTS, 200));
+    admin.ok(&["delete", "project", "too-large", "--timeout=120s"]);
+    assert_eq!(bucket(&admin, "acme", "units"), of(OBJECTS, 200));
 }
