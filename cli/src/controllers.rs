@@ -68,6 +68,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let url = args.external_url.unwrap_or_else(|| client.server.clone());
     let ca = client.ca_pem.clone();
     let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| Arc::new(pki.ca));
+    if signing.is_none() && args.plane.is_none() {
+        tracing::warn!(
+            "without --pki-dir kubeconfigs of projects are left to a controller manager that has one"
+        );
+    }
     let config = args.controllers.apply(ControllerConfig::new(client.clone(), url, ca, signing));
     let config = match args.plane {
         Some(plane) => config.for_plane(plane, ""),

@@ -176,8 +176,7 @@ async fn an_answer_over_the_limit_is_refused() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_in_the_error() {
     let url = "http://127.0.0.1:1";
-    let error =
-        Client::new(&Config::new(url, "", Identity::None)).unwrap().get_path("/x").await.unwrap_err();
+    let error = Client::new(&Config::new(url, "", Identity::None)).unwrap().get_path("/x").await.unwrap_err();
     assert!(error.to_string().starts_with(&format!("can't reach {url}: ")), "{error}");
     assert!(matches!(error, Error::Transport { sent: false, .. }));
 }

@@ -76,6 +76,10 @@ impl Ready {
 
 pub(crate) fn decide(observed: &Observed<'_>) -> Decision {
     let project = observed.project;
+    // Another controller manager has the authorities and looks after it: two that don't agree would never come to rest.
+    if observed.validity.is_none() && observed.secret.is_some() {
+        return Decision { actions: Vec::new(), again: None };
+    }
     let mut actions = Vec::new();
     if !meta::finalizers(project).contains(&PROJECT) {
         actions.push(Action::AddFinalizer);
@@ -304,6 +308,13 @@ mod tests {
             assert_eq!(decision.actions.len(), 1);
         }
         assert!(!decide(&observed(&Value::Null)).actions.is_empty(), "an empty object is tolerated");
+    }
+
+    #[test]
+    fn who_has_no_authority_leaves_a_project_to_who_has() {
+        let (shared, written) = (project("Shared"), secret("other", 1));
+        let decision = decide(&Observed { validity: None, secret: Some(&written), ..observed(&shared) });
+        assert_eq!((decision.actions, decision.again), (Vec::new(), None));
     }
 
     #[test]
