@@ -31,7 +31,7 @@ use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
     RequestHeaders,
 };
-use freehold_apiserver_storage::{LayerId, Store, StoreError};
+use freehold_apiserver_storage::{LayerId, ObjectPath, Store, StoreError};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{
@@ -678,6 +678,22 @@ impl Backend for LocalBackend {
 
     fn count(&self, target: &Target, group: &str, resource: &str, namespace: Option<&str>) -> usize {
         self.count_of(target, (group, resource), namespace)
+    }
+
+    fn size(
+        &self,
+        target: &Target,
+        (group, resource): (&str, &str),
+        (namespace, name): (Option<&str>, &str),
+    ) -> usize {
+        let Target::Local(plane) = target else { return 0 };
+        let path = ObjectPath {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        self.registry.cache().peek(plane, &path).map_or(0, |entry| entry.cost())
     }
 
     async fn holdings(&self, plane: &PlaneId) -> Result<Vec<(&'static str, i64, Option<i64>)>> {

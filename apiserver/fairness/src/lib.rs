@@ -66,10 +66,15 @@ impl Cost {
         }
     }
 
-    /// A write that so many watchers are told of.
-    pub fn write(watchers: usize) -> Self {
-        let watchers = watchers as u64;
-        Self { micros: 250 + 10 * watchers, units: 5, seats: (watchers / 100).clamp(1, 10) as u32 }
+    /// A write of so many bytes, those of what is written over among them, that so many watchers are told of.
+    pub fn write(bytes: usize, watchers: usize) -> Self {
+        let (bytes, watchers) = (bytes as u64, watchers as u64);
+        Self {
+            // Decoded, checked, compared and encoded: some 30 ms for a megabyte.
+            micros: 250 + bytes / 32 + 10 * watchers,
+            units: (5 + bytes / 10_000).min(UNITS_PER_PROCESSOR),
+            seats: (watchers / 100).clamp(1, 10) as u32,
+        }
     }
 
     /// A delete of so many objects.

@@ -16,6 +16,7 @@ mod convert;
 mod definitions;
 mod delete;
 mod eviction;
+mod heavy;
 mod ledger;
 mod list;
 mod measure;
@@ -43,6 +44,7 @@ pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
+pub use heavy::heavy;
 pub use ledger::{Ahead, Owner, PlaneLimits, Tenancy};
 pub use measure::AdmissionMetrics;
 pub use op::*;

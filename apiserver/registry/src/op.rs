@@ -38,11 +38,13 @@ pub struct Body {
     pub duplicates: Vec<String>,
     /// The body itself where it is JSON and the order of its fields is of interest; nothing else.
     pub written: Bytes,
+    /// How many bytes it was decoded from; 0 for what was not.
+    pub bytes: usize,
 }
 
 impl From<Value> for Body {
     fn from(value: Value) -> Self {
-        Self { value, duplicates: Vec::new(), written: Bytes::new() }
+        Self { value, duplicates: Vec::new(), written: Bytes::new(), bytes: 0 }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, convert, delete,
-    ledger::Posting, prepare, prepare::Undecodable, registry::schema_since, scale, strategy, validate,
+    heavy::heavy, ledger::Posting, prepare, prepare::Undecodable, registry::schema_since, scale, strategy,
+    validate,
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
@@ -26,6 +27,17 @@ enum Want<'a> {
     Create(&'a Body),
     Update(&'a Body),
     Patch(&'a Patch),
+}
+
+impl Want<'_> {
+    /// Bytes of what the client sent, as far as they were counted.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Create(body) | Self::Update(body) => body.bytes,
+            Self::Patch(Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body)) => body.bytes,
+            Self::Patch(Patch::Json(_)) => 0,
+        }
+    }
 }
 
 /// The object as the client wants it.
@@ -98,7 +110,8 @@ impl Registry {
             let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let live = match entry {
                 Some(entry) => {
-                    let mut value = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
+                    let stored = heavy(entry.cost(), || entry.value());
+                    let mut value = self.converter.to_served(&op.plane, &op.ty, stored).await?;
                     // What was written before the schema became what it is counts as it is read now.
                     if op.ty.custom && entry.modified < schema_since(&self.cache, &op.plane, &op.ty) {
                         validate::prune(&op.ty, &mut value);
@@ -109,20 +122,21 @@ impl Registry {
                 None => None,
             };
             let mut warnings = Vec::new();
+            let bytes = want.bytes() + live.as_ref().map_or(0, |live| live.entry.cost());
             if live.is_some() && matches!(want, Want::Create(_)) {
                 // What else is wrong with it is told first.
                 if let Some(draft) = self.draft(op, &want, None, options, &mut warnings)? {
                     let dry = WriteOptions { dry_run: true, ..options.clone() };
-                    self.settle(op, draft, None, own, &path, &dry).await?;
+                    self.settle(op, (draft, bytes), None, own, &path, &dry).await?;
                 }
                 return Err(Status::already_exists(&op.ty.group_resource(), op.name()));
             }
-            let draft = self.draft(op, &want, live.as_ref(), options, &mut warnings)?;
+            let draft = heavy(bytes, || self.draft(op, &want, live.as_ref(), options, &mut warnings))?;
             let Some(draft) = draft else {
                 let live = live.ok_or_else(|| op.not_found())?;
                 return self.answer(op, live.value, false, warnings);
             };
-            let (outcome, more) = self.settle(op, draft, live.as_ref(), own, &path, options).await?;
+            let (outcome, more) = self.settle(op, (draft, bytes), live.as_ref(), own, &path, options).await?;
             match outcome {
                 Outcome::Done(value) => {
                     warnings.extend(more);
@@ -440,11 +454,11 @@ impl Registry {
         Ok(Some(Draft { value: draft, empties }))
     }
 
-    /// Admission, validation and commit; gives the warnings of admission too.
+    /// Admission, validation and commit of what comes from so many bytes; gives the warnings of admission too.
     async fn settle(
         &self,
         op: &Operation,
-        draft: Draft,
+        (draft, bytes): (Draft, usize),
         live: Option<&Live>,
         own: Seen,
         path: &ObjectPath,
@@ -462,11 +476,14 @@ impl Registry {
         }
         self.strategize(op, &mut draft, old, options.dry_run).await?;
         let mut warnings = self.admit(op, &mut draft, old, options).await?;
-        validate::prune(&op.ty, &mut draft);
-        warnings.extend(validate::object(op, &validate::as_written(&draft, &empties), old)?);
-        if let Some(schema) = op.ty.schema.get() {
-            schema::zeros::complete(&mut draft, schema);
-        }
+        warnings.extend(heavy(bytes, || {
+            validate::prune(&op.ty, &mut draft);
+            let told = validate::object(op, &validate::as_written(&draft, &empties), old)?;
+            if let Some(schema) = op.ty.schema.get() {
+                schema::zeros::complete(&mut draft, schema);
+            }
+            Ok::<_, Status>(told)
+        })?);
         warnings.extend(strategy::check::warnings::about(op, &draft, old));
         warnings.extend(self.validate_admission(op, &mut draft, old, options).await?);
         warnings.extend(validate::warnings(op, &draft, old));
@@ -485,7 +502,7 @@ impl Registry {
             draft
         };
         let stored = match convert::is_stored(&op.ty) {
-            true => codec::encode(&draft),
+            true => heavy(bytes, || codec::encode(&draft)),
             false => codec::encode(&self.to_stored(op, versionless(&draft)).await?),
         };
         let entry = live.map(|live| &*live.entry);

@@ -12,7 +12,7 @@ use crate::{
 };
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::Target;
-use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written};
+use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written, heavy};
 use freehold_machinery::{ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
@@ -139,16 +139,18 @@ async fn create(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply,
     let output = Output::of(call, &op)?;
     let options = options::write(Write::Create, call.query, &call.parts.headers)?;
     let body = object_body(call, &op, body).await?;
+    let bytes = body.bytes;
     let written = call.edge.backend.create(&call.target, op, body, options).await?;
-    output.written(written)
+    heavy(bytes, || output.written(written))
 }
 
 async fn update(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
     let output = Output::of(call, &op)?;
     let options = options::write(Write::Update, call.query, &call.parts.headers)?;
     let body = object_body(call, &op, body).await?;
+    let bytes = body.bytes;
     let written = call.edge.backend.update(&call.target, op, body, options).await?;
-    output.written(written)
+    heavy(bytes, || output.written(written))
 }
 
 /// Reads a body that is an object of the kind that the resource, or subresource, speaks.
@@ -160,7 +162,7 @@ pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming)
         None => &op.ty.kind,
     };
     let unrecognized = |why: String| Status::bad_request(read::unrecognized(kind, &why, &bytes));
-    let mut body = read::object(&bytes, format).map_err(unrecognized)?;
+    let mut body = heavy(bytes.len(), || read::object(&bytes, format)).map_err(unrecognized)?;
     if format == negotiate::Format::Json {
         body.written = bytes.clone();
     }
@@ -185,7 +187,7 @@ async fn patch(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, 
     let write = if media_type == APPLY { Write::Apply } else { Write::Patch };
     let options = options::write(write, call.query, &call.parts.headers)?;
     let bytes = read::whole(body, call.edge.limits.body).await?;
-    let patch = read_patch(&media_type, &bytes)?;
+    let patch = heavy(bytes.len(), || read_patch(&media_type, &bytes))?;
     call.recording.patch(&patch, bytes.len());
     let written = call.edge.backend.patch(&call.target, op, patch, options).await?;
     output.written(written)

@@ -72,11 +72,11 @@ fn refused(Refused { message, retry_after }: Refused) -> Status {
     Status::too_many_requests(message, retry_after)
 }
 
-/// Waits for a request's turn. 429 where a limit is reached or too many wait.
+/// Waits for the turn of a request whose body has so many bytes. 429 where a limit is reached or too many wait.
 pub(crate) async fn enter(
     edge: &Edge,
     (target, user): (&Target, &User),
-    info: &RequestInfo,
+    (info, body): (&RequestInfo, usize),
     query: &Query,
     flow: &mut Flow,
 ) -> Result<Turn, Status> {
@@ -106,7 +106,7 @@ pub(crate) async fn enter(
     let exempt = user.plane.is_none() && (user.is_in(MASTERS) || user.is_in(crate::filters::CONTROLLERS));
     let unlimited = Limits::default();
     let limits = if exempt { &unlimited } else { limits };
-    let cost = cost(edge, target, &footing, info, query);
+    let cost = cost(edge, target, &footing, (info, body), query);
     let visitor = Visitor { plane, organization, limits, flows, matched, cost, exempt };
     let waiting = edge.flows.waits(matched, cost.seats);
     let entered = edge.fairness.enter(visitor).await;
@@ -127,7 +127,13 @@ pub(crate) async fn enter(
 }
 
 /// What a request will read and write.
-fn cost(edge: &Edge, target: &Target, footing: &Footing, info: &RequestInfo, query: &Query) -> Cost {
+fn cost(
+    edge: &Edge,
+    target: &Target,
+    footing: &Footing,
+    (info, body): (&RequestInfo, usize),
+    query: &Query,
+) -> Cost {
     let Some(path) = &info.resource else {
         return Cost::get();
     };
@@ -145,7 +151,13 @@ fn cost(edge: &Edge, target: &Target, footing: &Footing, info: &RequestInfo, que
             }
         }
         "watch" if matches!(query.text("resourceVersion"), "" | "0") => Cost::list(count()),
-        "create" | "update" | "patch" | "delete" => Cost::write(edge.fairness.watches(&footing.plane)),
+        "create" | "update" | "patch" | "delete" => {
+            let there = path.name.as_deref().map_or(0, |name| {
+                let at = (path.namespace.as_deref(), name);
+                edge.backend.size(target, (&path.group, &path.resource), at)
+            });
+            Cost::write(body + there, edge.fairness.watches(&footing.plane))
+        }
         "deletecollection" => Cost::delete_all(count()),
         _ => Cost::get(),
     }

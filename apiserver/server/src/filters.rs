@@ -41,7 +41,10 @@ use freehold_machinery::{
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Version, header, request::Parts};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::{
+    body::{Body as _, Incoming},
+    upgrade::OnUpgrade,
+};
 use parking_lot::Mutex;
 use std::{
     panic::AssertUnwindSafe,
@@ -352,7 +355,8 @@ impl Ask<'_> {
         }
         // Who asks for more than a share waits here, and takes no place that others could have.
         let waits = Held::new(edge.metrics.in_queue(info.is_read_only()));
-        let turn = fair::enter(edge, (&target, &user), info, query, flow).await?;
+        let size = size_of(unread.as_ref(), edge.limits.body);
+        let turn = fair::enter(edge, (&target, &user), (info, size), query, flow).await?;
         drop(waits);
         let place = admit(edge, info)?;
         let upgrade = parts.extensions.remove::<OnUpgrade>();
@@ -388,6 +392,12 @@ impl Ask<'_> {
 /// What is wrong with a target, for those who are known; others are to say who they are.
 fn to_the_known_alone(user: &User, status: Status) -> Status {
     if user.name == ANONYMOUS { Status::unauthorized() } else { status }
+}
+
+/// Bytes that a body will have, at the most: one that does not say how large it is may be as large as any.
+fn size_of(body: Option<&Incoming>, limit: usize) -> usize {
+    let said = body.map_or(Some(0), |body| body.size_hint().upper());
+    said.and_then(|bytes| usize::try_from(bytes).ok()).map_or(limit, |bytes| bytes.min(limit))
 }
 
 /// The body of a request, which is there once.

@@ -66,7 +66,7 @@ pub(crate) fn decode(bytes: &[u8], format: Format) -> Result<Body, String> {
     }
     let json = format == Format::Json || bytes.trim_ascii_start().starts_with(b"{");
     let (value, duplicates) = if json { strict::decode_json(bytes)? } else { yaml(bytes)? };
-    Ok(Body { duplicates, ..Body::from(value) })
+    Ok(Body { duplicates, bytes: bytes.len(), ..Body::from(value) })
 }
 
 /// Decodes one YAML document, with YAML 1.1's octal numbers and booleans as Kubernetes reads them. Aliases may be
