@@ -4,7 +4,7 @@
 
 use crate::{go, gvk::GroupResource};
 use serde::{Deserialize, Serialize};
-use std::{collections::HashSet, fmt};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 /// Bytes of problems after which the rest is only counted.
 const MAX_TOLD: usize = 1 << 20;
@@ -29,6 +29,9 @@ pub struct Status {
     /// With an expired continue token: one with which the list can go on, inconsistently.
     #[serde(default, rename = "metadata", deserialize_with = "continue_of", skip_serializing)]
     pub continue_token: Option<String>,
+    /// What was found before the failure that is none itself: it goes into headers.
+    #[serde(skip)]
+    pub warnings: Option<Arc<Vec<String>>>,
 }
 
 /// Reads the one part of a status' metadata that says something.
@@ -229,7 +232,14 @@ impl Status {
             details: None,
             code,
             continue_token: None,
+            warnings: None,
         }
+    }
+
+    /// The same with what was found before it.
+    pub fn warned(self, warnings: &[String]) -> Self {
+        let some = !warnings.is_empty();
+        Self { warnings: some.then(|| Arc::new(warnings.to_vec())), ..self }
     }
 
     fn about(code: u16, reason: &str, message: String, resource: &GroupResource, name: &str) -> Self {

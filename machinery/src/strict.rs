@@ -79,8 +79,13 @@ impl Found {
     }
 
     fn duplicate(&mut self) {
-        if self.duplicates.len() < LIMIT {
-            self.duplicates.push(format!("duplicate field {:?}", self.path));
+        if self.duplicates.len() >= LIMIT {
+            return;
+        }
+        // A field that stands three times is told once.
+        let duplicate = format!("duplicate field {:?}", self.path);
+        if !self.duplicates.contains(&duplicate) {
+            self.duplicates.push(duplicate);
         }
     }
 }
@@ -185,12 +190,12 @@ mod tests {
 
     #[test]
     fn the_last_of_two_fields_wins_and_both_are_named() {
-        let text = br#"{"a": 1, "spec": {"x": 1, "x": [{"y": 1, "y": 2}]}, "a": 2}"#;
+        let text = br#"{"a": 0, "a": 1, "spec": {"x": 1, "x": [{"y": 1, "y": 2}]}, "a": 2}"#;
         let (value, duplicates) = decode_json(text).unwrap();
         assert_eq!(value, json!({"a": 2, "spec": {"x": [{"y": 2}]}}));
         assert_eq!(
             duplicates,
-            [r#"duplicate field "spec.x""#, r#"duplicate field "spec.x[0].y""#, r#"duplicate field "a""#]
+            [r#"duplicate field "a""#, r#"duplicate field "spec.x""#, r#"duplicate field "spec.x[0].y""#]
         );
     }
 

@@ -9,7 +9,7 @@ use crate::{
     registry::{parse_version, schema_since},
     select::Selection,
 };
-use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use freehold_apiserver_cache::{Entry, ListRequest, ListedPart};
 use freehold_machinery::{PlaneId, Result, Status};
 use serde::{Deserialize, Serialize};
@@ -65,16 +65,29 @@ impl Token {
         if text.len() > MAX_TOKEN {
             return Err(bad("it is too long"));
         }
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| bad(&error.to_string()))?;
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| bad(&illegal(text, error)))?;
         let said = |error: serde_json::Error| {
             bad(&freehold_machinery::go::syntax_error(&bytes).unwrap_or_else(|| error.to_string()))
         };
         let token: Self = serde_json::from_slice(&bytes).map_err(said)?;
-        if token.v != FORMAT || token.start.contains("..") || token.start.split('/').count() > 2 {
-            return Err(bad("it was not made here"));
+        if token.v != FORMAT {
+            return Err(bad(&format!("server does not recognize this encoded version {}", token.v)));
+        }
+        if token.start.contains("..") || token.start.split('/').count() > 2 {
+            return Err(bad(&token.start));
         }
         Ok(token)
     }
+}
+
+/// What is wrong with base64, in Go's words: where the first character stands that can't be there.
+fn illegal(text: &str, error: DecodeError) -> String {
+    let at = match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+        DecodeError::InvalidLength(length) => length / 4 * 4,
+        DecodeError::InvalidPadding => text.len(),
+    };
+    format!("illegal base64 data at input byte {at}")
 }
 
 /// As of when a list is asked for.

@@ -12,6 +12,7 @@ use freehold_apiserver_authz::Access;
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
+use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
 
 /// Serves every resource of every plane.
@@ -152,10 +153,12 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let number = |_| {
-        format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        )
+    let number = |error: ParseIntError| {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}")
     };
     text.parse().map(Some).map_err(number).map_err(|why| Status::new(500, "", why))
 }

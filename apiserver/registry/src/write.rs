@@ -131,12 +131,13 @@ impl Registry {
                 }
                 return Err(Status::already_exists(&op.ty.group_resource(), op.name()));
             }
-            let draft = heavy(bytes, || self.draft(op, &want, live.as_ref(), options, &mut warnings))?;
-            let Some(draft) = draft else {
+            let draft = heavy(bytes, || self.draft(op, &want, live.as_ref(), options, &mut warnings));
+            let Some(draft) = draft.map_err(|status| status.warned(&warnings))? else {
                 let live = live.ok_or_else(|| op.not_found())?;
                 return self.answer(op, live.value, false, warnings);
             };
-            let (outcome, more) = self.settle(op, (draft, bytes), live.as_ref(), own, &path, options).await?;
+            let settled = self.settle(op, (draft, bytes), live.as_ref(), own, &path, options).await;
+            let (outcome, more) = settled.map_err(|status| status.warned(&warnings))?;
             match outcome {
                 Outcome::Done(value) => {
                     warnings.extend(more);

@@ -75,7 +75,7 @@ pub(crate) async fn dispatch(
     let Some(deprecation) = &ty.deprecation else { return outcome };
     let mut reply =
         outcome.unwrap_or_else(|status| respond::failure(&call.parts.headers, call.query, &status));
-    respond::warn(&mut reply, std::slice::from_ref(deprecation));
+    respond::warn_first(&mut reply, deprecation);
     Ok(reply)
 }
 

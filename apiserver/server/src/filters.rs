@@ -35,7 +35,7 @@ use freehold_apiserver_planes::{
     context::{self, Context},
 };
 use freehold_machinery::{
-    Status, User,
+    Status, User, time,
     user::{ANONYMOUS, MASTERS},
 };
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
@@ -265,7 +265,7 @@ async fn chain(
     let mut body = Some(body);
     let answer = match info.is_long_running() {
         true => ask.answer(parts, &mut body).await,
-        false => tokio::time::timeout(edge.limits.request, ask.answer(parts, &mut body))
+        false => tokio::time::timeout(time_of(edge, query)?, ask.answer(parts, &mut body))
             .await
             .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout"))),
     };
@@ -273,6 +273,27 @@ async fn chain(
         read_out(unread).await;
     }
     answer
+}
+
+/// How long a request may take: what it says itself (`timeout`, as Go writes durations), at most what all may. 400 for what is no
+/// duration.
+fn time_of(edge: &Edge, query: &Query) -> Result<Duration, Status> {
+    let most = edge.limits.request;
+    let asked = query.text("timeout");
+    if asked.is_empty() {
+        return Ok(most);
+    }
+    let wrong = || {
+        let number = asked.trim_start_matches(['+', '-']);
+        let is_number = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let why = if is_number { "missing unit in duration" } else { "invalid duration" };
+        Status::bad_request(format!("invalid timeout specified in the request URL - time: {why} {asked:?}"))
+    };
+    let nanos = time::parse_duration(asked).ok_or_else(wrong)?;
+    Ok(u64::try_from(nanos)
+        .ok()
+        .filter(|nanos| *nanos > 0)
+        .map_or(most, |nanos| Duration::from_nanos(nanos).min(most)))
 }
 
 /// Bytes of a body that are still read where a request is refused before, and how long it may take.

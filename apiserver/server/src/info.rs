@@ -77,8 +77,10 @@ impl RequestInfo {
         found.group = group.to_owned();
         found.version = version.to_owned();
         found.watch_prefix = watch_prefix;
-        info.verb =
-            if watch_prefix { "watch".to_owned() } else { verb(method, &mut found, query).to_owned() };
+        let asked = verb(method, &mut found, query);
+        // What is not read there has no route.
+        let watched = watch_prefix && matches!(asked, "get" | "list" | "watch");
+        info.verb = if watched { "watch" } else { asked }.to_owned();
         // Watches of the deprecated prefix are of one object or of all.
         if !watch_prefix && SELECTING.contains(&info.verb.as_str()) {
             info.selectors = ["fieldSelector", "labelSelector"].map(|name| query.text(name).to_owned());

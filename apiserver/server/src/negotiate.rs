@@ -118,7 +118,8 @@ fn clause(text: &str) -> Option<Clause<'_>> {
         .map(|(k, v)| (k.trim(), v.trim().trim_matches('"')))
         .collect();
     let quality = params.iter().find(|(k, _)| *k == "q").map_or(1.0, |(_, v)| v.parse().unwrap_or(1.0));
-    (quality > 0.0).then_some(Clause { media_type, quality, params })
+    // What is wanted least is wanted still: kube-apiserver makes no difference of 0.
+    Some(Clause { media_type, quality, params })
 }
 
 const FORMATS: [(&str, Format); 3] = [
@@ -210,7 +211,7 @@ pub(crate) fn watch(headers: &HeaderMap, query: &Query, custom: bool) -> Result<
 
 fn choose(headers: &HeaderMap, query: &Query, endpoint: Endpoint) -> Option<Accepted> {
     let pretty = is_pretty(headers, query);
-    if !headers.contains_key(header::ACCEPT) {
+    if headers.get_all(header::ACCEPT).into_iter().all(HeaderValue::is_empty) {
         return Some(Accepted { format: Format::Json, shape: Shape::Whole, pretty });
     }
     clauses(headers).iter().find_map(|clause| {
@@ -333,7 +334,8 @@ mod tests {
             ("application/cbor,application/json;q=0.9", [whole(json); 4]),
             ("application/json;q=0.1,application/yaml;q=0.9", [whole(yaml), whole(yaml), whole(yaml), None]),
             ("*/*;q=0.5,application/yaml;q=0.5", [whole(yaml), whole(yaml), whole(yaml), None]),
-            ("application/json;q=0", [None; 4]),
+            ("application/json;q=0", [whole(json); 4]),
+            ("text/html,*/*;q=0", [whole(json); 4]),
         ];
         for (accept, expected) in rows {
             let (headers, query) = (headers(header::ACCEPT, accept), Query::default());

@@ -34,15 +34,16 @@ impl Write {
 /// Options of create, update and patch. 422 about `CreateOptions` and the like, as Kubernetes answers.
 pub(crate) fn write(write: Write, query: &Query, headers: &HeaderMap) -> Result<WriteOptions, Status> {
     let mut errors = Vec::new();
-    let dry_run = dry_run(&query.all("dryRun").collect::<Vec<_>>(), &mut errors);
     let manager = query.text("fieldManager");
     if write == Write::Apply && manager.is_empty() {
         errors.push(FieldError::required("fieldManager", "is required for apply patch"));
     }
-    check_manager(manager, &mut errors);
-    if write != Write::Apply && query.get("force").is_some() {
+    // Other writes do not know it.
+    if write == Write::Patch && query.get("force").is_some() {
         errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
+    check_manager(manager, &mut errors);
+    let dry_run = dry_run(&query.all("dryRun").collect::<Vec<_>>(), &mut errors);
     let field_validation = match query.text("fieldValidation") {
         "" | "Warn" => FieldValidation::Warn,
         "Strict" => FieldValidation::Strict,
@@ -189,7 +190,7 @@ pub(crate) fn delete_from_query(query: &Query) -> Result<DeleteOptions, Status> 
             grace_period: query.number("gracePeriodSeconds")?,
             propagation: text("propagationPolicy"),
             orphan_dependents: query.flag("orphanDependents"),
-            uid: None,
+            uid: text("uid").filter(|uid| !uid.is_empty()),
             resource_version: None,
         },
         &dry,
@@ -285,6 +286,10 @@ mod tests {
                 r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All""#,
             ),
             (
+                written(Write::Apply, "dryRun=x"),
+                r#"PatchOptions.meta.k8s.io "" is invalid: [fieldManager: Required value: is required for apply patch, dryRun: Unsupported value: ["x"]: supported values: "All"]"#,
+            ),
+            (
                 written(Write::Update, "fieldValidation=x"),
                 r#"UpdateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "x": supported values: "", "Ignore", "Strict", "Warn""#,
             ),
@@ -327,6 +332,8 @@ mod tests {
         let options = delete_from_body(&body).unwrap();
         assert!(options.dry_run && options.grace_period == Some(0) && options.uid.as_deref() == Some("u"));
         assert_eq!(options.propagation.as_deref(), Some("Foreground"));
+        assert_eq!(delete_from_query(&query("uid=u")).unwrap().uid.as_deref(), Some("u"));
+        assert!(write(Write::Create, &query("force=true"), &HeaderMap::new()).is_ok());
         assert_eq!(delete_from_body(&json!({"kind": "Pod"})).unwrap_err().code, 400);
         assert_eq!(delete_from_body(&json!({"gracePeriodSeconds": "x"})).unwrap_err().code, 400);
         let options = delete_from_query(&query("gracePeriodSeconds=5&orphanDependents=true")).unwrap();

@@ -12,14 +12,14 @@ const MOST: usize = 256;
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Splits a raw query. 400 where an escape is broken or there are more than 256 parameters.
+    /// Splits a raw query. A parameter with a broken escape or a semicolon counts as absent, as in Go; 400 where there are more
+    /// than 256.
     pub(crate) fn parse(raw: Option<&str>) -> Result<Self, Status> {
         let mut pairs = Vec::new();
         for pair in raw.unwrap_or("").split('&').filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decoded = percent_decode(key, true).zip(percent_decode(value, true));
-            let (key, value) =
-                decoded.ok_or_else(|| Status::bad_request("the query is not valid percent-encoded UTF-8"))?;
+            let Some((key, value)) = decoded.filter(|_| !pair.contains(';')) else { continue };
             if pairs.len() == MOST {
                 return Err(Status::bad_request("the query has too many parameters"));
             }
@@ -51,7 +51,7 @@ impl Query {
     /// A number. 400 in Go's words where it isn't one.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
-            None | Some("") => Ok(None),
+            None => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|error: ParseIntError| {
                 let out_of_range =
                     matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
@@ -87,7 +87,12 @@ mod tests {
         );
         let far = Query::parse(Some("limit=99999999999999999999")).unwrap().number("limit").unwrap_err();
         assert_eq!(far.message, "strconv.ParseInt: parsing \"99999999999999999999\": value out of range");
-        assert_eq!(Query::parse(Some("a=%f")).unwrap_err().code, 400);
+        let odd = Query::parse(Some("a=%f&b=1;c=2&d=3&limit=")).unwrap();
+        assert_eq!([odd.get("a"), odd.get("b"), odd.get("c"), odd.get("d")], [None, None, None, Some("3")]);
+        assert_eq!(
+            odd.number("limit").unwrap_err().message,
+            "strconv.ParseInt: parsing \"\": invalid syntax"
+        );
         assert_eq!(Query::parse(Some(&"a&".repeat(257))).unwrap_err().code, 400);
     }
 }

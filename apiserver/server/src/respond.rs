@@ -96,6 +96,9 @@ pub(crate) fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Re
     if seconds > 0 {
         reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    if let Some(warnings) = &status.warnings {
+        warn(&mut reply, warnings);
+    }
     reply
 }
 
@@ -188,6 +191,16 @@ pub(crate) fn gzipped(mut reply: Reply) -> Reply {
         reply.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
     reply
+}
+
+/// Adds a warning before those that there are.
+pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
+    let others: Vec<HeaderValue> = reply.headers().get_all(header::WARNING).iter().cloned().collect();
+    reply.headers_mut().remove(header::WARNING);
+    warn(reply, &[warning.to_owned()]);
+    for other in others {
+        reply.headers_mut().append(header::WARNING, other);
+    }
 }
 
 /// Adds `Warning` headers (RFC 7234, code 299), each text once, cut as kube-apiserver cuts them.

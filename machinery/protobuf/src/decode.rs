@@ -16,9 +16,16 @@ const MAX_FIELDS: usize = 1_000_000;
 
 /// Reads a body: the magic number, and an envelope that names the kind. Gives the object with its `apiVersion` and `kind`.
 pub fn decode(body: &[u8]) -> Result<Value> {
-    let mut input = body
-        .strip_prefix(MAGIC)
-        .ok_or_else(|| malformed("provided data does not appear to be a protobuf message"))?;
+    let mut input = body.strip_prefix(MAGIC).ok_or_else(|| match body {
+        [] => malformed("empty data"),
+        _ => malformed(format!(
+            "provided data does not appear to be a protobuf message, expected prefix [{}]",
+            MAGIC.iter().map(u8::to_string).collect::<Vec<_>>().join(" ")
+        )),
+    })?;
+    if input.is_empty() {
+        return Err(malformed("empty body"));
+    }
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     while !input.is_empty() {
         match wire::field(&mut input)? {

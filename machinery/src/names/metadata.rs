@@ -203,7 +203,7 @@ fn check_owner(owner: &Map, path: &str) -> Vec<FieldError> {
         ));
     } else if GroupVersion::parse(api_version).is_none() {
         let path = format!("{path}.apiVersion");
-        errors.push(FieldError::invalid(path, api_version.into(), "must be <group>/<version> or <version>"));
+        errors.push(FieldError::invalid(path, api_version.into(), "version must not be empty"));
     }
     for field in ["kind", "name", "uid"] {
         if text(owner, field).is_empty() {

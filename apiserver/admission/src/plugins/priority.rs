@@ -79,8 +79,7 @@ fn resolve(attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
     let policy =
         class.as_deref().map(|class| text(class, "/preemptionPolicy")).filter(|policy| !policy.is_empty());
     let policy = policy.unwrap_or(PREEMPTS);
-    let given = text(pod, "/spec/preemptionPolicy");
-    if !given.is_empty() && given != policy {
+    if let Some(given) = pod["spec"]["preemptionPolicy"].as_str().filter(|given| *given != policy) {
         return Err(attributes.forbidden(&format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
              controller computed {policy} from the given PriorityClass name"

@@ -27,10 +27,10 @@ impl Plugin for ServiceAccount {
 
     fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
         let creates = attributes.is("", "pods") && attributes.verb == Verb::Create;
-        let Some(pod) = attributes.object().filter(|pod| creates && meta::annotation(pod, MIRROR).is_none())
-        else {
-            return Ok(());
-        };
+        let Some(pod) = attributes.object().filter(|_| creates) else { return Ok(()) };
+        if meta::annotation(pod, MIRROR).is_some() {
+            return mirror_refusal(pod).map_or(Ok(()), |why| Err(attributes.forbidden(why)));
+        }
         let named = text(pod, "/spec/serviceAccountName");
         let name = if named.is_empty() { "default" } else { named }.to_owned();
         let account = account(attributes, lookup, &name)?;
@@ -61,6 +61,15 @@ impl Plugin for ServiceAccount {
 
 fn account(attributes: &Attributes<'_>, lookup: &dyn Lookup, name: &str) -> Result<Arc<Value>> {
     let namespace = attributes.namespace;
+    // It stands in the path of a request there.
+    let odd: Vec<String> =
+        ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect();
+    if !odd.is_empty() {
+        return Err(attributes.forbidden(&format!(
+            "error looking up service account {namespace}/{name}: invalid resource name {name:?}: [{}]",
+            odd.join(" ")
+        )));
+    }
     lookup.get(attributes.plane, "", "serviceaccounts", namespace, name).ok_or_else(|| {
         let why =
             format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
