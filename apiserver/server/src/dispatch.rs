@@ -104,7 +104,9 @@ fn check(op: &Operation, path: &crate::info::ResourcePath, verb: &str) -> Result
     let needs_name = op.subresource.is_none()
         && (verb == "create") == path.named
         && matches!(verb, "create" | "update" | "patch");
-    if needs_namespace || needs_name || !verbs.contains(&verb) {
+    // At the old paths of watches there is nothing else.
+    let only_watched = path.watch_prefix && verb != "watch";
+    if needs_namespace || needs_name || only_watched || !verbs.contains(&verb) {
         return Err(Status::no_such_method());
     }
     Ok(())

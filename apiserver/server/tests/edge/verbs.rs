@@ -4,6 +4,8 @@ use serde_json::json;
 use std::sync::atomic::Ordering::SeqCst;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The old path of watches of these.
+const WATCHED: &str = "/api/v1/watch/namespaces/default/configmaps";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const PROTOBUF: &str = freehold_machinery_protobuf::MEDIA_TYPE;
 
@@ -172,6 +174,8 @@ async fn what_makes_no_sense_gets_kubernetes_words() {
         ("POST", &one, json, "{}", 405, "MethodNotAllowed", method.into()),
         ("PUT", MAPS, json, "{}", 405, "MethodNotAllowed", method.into()),
         ("POST", "/api/v1/configmaps", json, "{}", 405, "MethodNotAllowed", method.into()),
+        ("POST", WATCHED, json, "{}", 405, "MethodNotAllowed", method.into()),
+        ("DELETE", WATCHED, json, "", 405, "MethodNotAllowed", method.into()),
         ("PATCH", &one, json, "{}", 415, "UnsupportedMediaType", "415: Unsupported Media Type".into()),
         ("PATCH", &one, "application/merge-patch+json", "{", 400, "BadRequest", "error decoding patch: unexpected end of JSON input".into()),
         ("PATCH", &one, "application/apply-patch+yaml", "{}", 422, "Invalid", "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch".into()),
