@@ -52,6 +52,12 @@ fn assert_refused(answer: &str, what: &str) {
     assert!(!leaks(answer), "{what}: {answer}");
 }
 
+/// Who floods, from a project of its own and not that of [`parties`], and the victim: the flood fills the turns of its plane, and
+/// what others do there is told to come again.
+fn flood(world: &World, name: &str) -> (Kubectl, Kubectl) {
+    (world.project(name), parties(world).1)
+}
+
 /// The victim is served as if nothing was.
 fn assert_served(victim: &Kubectl) {
     assert_eq!(victim.ok(&["get", "secret", "treasure", "-o", "name"]).trim(), "secret/treasure");
@@ -321,9 +327,9 @@ fn continuations_without_end_are_cut_off(world: &World) {
 }
 
 fn rapid_resets_stop_nobody(world: &World) {
-    let (attacker, victim) = parties(world);
+    let (attacker, victim) = flood(world, "resetting");
     let mut wire = Wire::http2(&attacker);
-    let path = format!("/projects/attacker{SECRETS}");
+    let path = format!("/projects/resetting{SECRETS}");
     let host = wire.authority.clone();
     let head = fields(&[(":method", "GET"), (":scheme", "https"), (":authority", &host), (":path", &path)]);
     for nth in 0..20_000_u32 {
@@ -339,8 +345,8 @@ fn rapid_resets_stop_nobody(world: &World) {
 }
 
 fn slow_bodies_and_heads_hold_up_nobody(world: &World) {
-    let (attacker, victim) = parties(world);
-    let path = format!("/projects/attacker{SECRETS}");
+    let (attacker, victim) = flood(world, "slow");
+    let path = format!("/projects/slow{SECRETS}");
     let slow: Vec<Wire> = (0..300)
         .map(|nth| {
             let mut wire = Wire::http1(&attacker);
@@ -362,8 +368,8 @@ fn slow_bodies_and_heads_hold_up_nobody(world: &World) {
 }
 
 fn thousands_of_watches_hold_up_nobody(world: &World) {
-    let (attacker, victim) = parties(world);
-    let path = "/projects/attacker/api/v1/secrets?watch=1&timeoutSeconds=600";
+    let (attacker, victim) = flood(world, "watching");
+    let path = "/projects/watching/api/v1/secrets?watch=1&timeoutSeconds=600";
     let watching: Vec<Wire> = (0..20)
         .map(|_| {
             let mut wire = Wire::http2(&attacker);
