@@ -1,8 +1,9 @@
 //! What one plane that asks for far more than its share does to the others.
 //!
 //! Four planes send a request each now and then, alone and beside a fifth that sends twenty times as much, of the most
-//! expensive requests that there are: lists of all of its objects, whole and with selectors that give nothing, deletions of
-//! all that a selector gives, applies and changes of objects, watches that begin with a list. Alone and beside it take turns,
+//! expensive requests that there are: lists of all of its objects, whole and with selectors that give nothing, as a Table and
+//! as YAML, deletions of all that a selector gives, applies and changes of objects, of a few hundred KiB too and checked by a
+//! policy, watches that begin with a list, documents of discovery and OpenAPI. Alone and beside it take turns,
 //! several times in one run and each time the other first, so that what else the machine does meets both alike. The flood's
 //! client is a process of its own at the lowest priority, since it would be another machine's.
 
@@ -18,6 +19,8 @@ use crate::subject::{Kind, Subject};
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config, RawRequest};
 use futures_util::{StreamExt as _, stream};
+use http::Method;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -37,6 +40,12 @@ const BEFORE: Duration = Duration::from_secs(1);
 /// How often the others are measured alone and beside it.
 const ROUNDS: usize = 8;
 const MERGE: &str = "application/merge-patch+json";
+/// Large objects that the one plane changes, how many fields each has, and of how many bytes.
+const LARGE: usize = 4;
+const FIELDS: usize = 4_000;
+const FIELD: usize = 100;
+/// What the one plane has checked of each change.
+const CHECK: &str = "object.?data.orValue({}).all(key, key.size() < 100)";
 
 /// Measures one server.
 pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
@@ -59,6 +68,10 @@ pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) 
     let many = (0..OBJECTS).map(|i| (flooder.clone(), create(i)));
     load::send(&subject, many, options.concurrency).await?;
 
+    let large = (0..LARGE).map(|i| (flooder.clone(), large(Method::POST, i, 0)));
+    load::send(&subject, large, options.concurrency).await?;
+    subject.explain(policy(flooder).await)?;
+
     let requests = (options.requests / PLANES / 2).max(100);
     let kubeconfig = paths.last().context("there is a flooder")?;
     // What is done first is slower: it is not counted.
@@ -79,25 +92,33 @@ pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) 
     Ok(())
 }
 
+/// Whether a request was a write, and how long it took.
+type Took = (bool, Duration);
+
 /// What was measured alone, or beside the flood.
 #[derive(Default)]
 struct Phase {
-    times: Vec<Duration>,
+    times: Vec<Took>,
     p99s: Vec<Duration>,
     cpu: Duration,
     time: Duration,
 }
 
 impl Phase {
-    fn add(&mut self, times: Vec<Duration>, cpu: Option<Duration>, time: Duration) {
-        self.p99s.push(times.iter().copied().collect::<Samples>().p99());
+    fn add(&mut self, times: Vec<Took>, cpu: Option<Duration>, time: Duration) {
+        self.p99s.push(times.iter().map(|(_, time)| *time).collect::<Samples>().p99());
         self.times.extend(times);
         self.cpu += cpu.unwrap_or_default();
         self.time += time;
     }
 
     fn samples(&self) -> Samples {
-        self.times.iter().copied().collect()
+        self.times.iter().map(|(_, time)| *time).collect()
+    }
+
+    /// Of reads, or of writes, which wait for the disk.
+    fn samples_of(&self, writes: bool) -> Samples {
+        self.times.iter().filter(|(write, _)| *write == writes).map(|(_, time)| *time).collect()
     }
 
     /// What part of a processor the server took.
@@ -115,6 +136,12 @@ fn tell(kind: Kind, [alone, beside]: [Phase; 2], report: &mut Report) {
         kind,
         Value::spread(&beside.samples()),
     );
+    for (what, writes) in [("read", false), ("write", true)] {
+        for (when, phase) in [("alone", &alone), ("beside it", &beside)] {
+            let row = format!("time of each {what} {when}, median / p99");
+            report.add(&title, &row, kind, Value::spread(&phase.samples_of(writes)));
+        }
+    }
     report.add(&title, "the server's load alone, of one processor", kind, Value::Percent(alone.load()));
     report.add(&title, "the server's load beside it, of one processor", kind, Value::Percent(beside.load()));
     let more = |beside: Duration, alone: Duration| {
@@ -143,12 +170,57 @@ fn client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::new(&Config::from_kubeconfig(kubeconfig)?)?)
 }
 
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+fn accepting(request: RawRequest, accept: &'static str) -> RawRequest {
+    RawRequest { accept, ..request }
+}
+
+fn large_name(number: usize) -> String {
+    format!("large-{number}")
+}
+
+/// Makes or replaces a large object.
+fn large(method: Method, number: usize, round: usize) -> RawRequest {
+    let name = large_name(number);
+    let data: serde_json::Map<_, _> =
+        (0..FIELDS).map(|n| (format!("f{n}"), format!("{round:0>FIELD$}").into())).collect();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    let path = match method {
+        Method::POST => CONFIG_MAPS.resource.collection_path(Some(NAMESPACE)),
+        _ => CONFIG_MAPS.resource.object_path(Some(NAMESPACE), &name, None),
+    };
+    RawRequest::new(method, path).json(&object)
+}
+
+/// Makes a plane's ConfigMaps be checked by a policy.
+async fn policy(client: &Client) -> Result<()> {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
+    let objects = [
+        (
+            "validatingadmissionpolicies",
+            json!({"metadata": {"name": "checked"}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": CHECK}]}}),
+        ),
+        (
+            "validatingadmissionpolicybindings",
+            json!({"metadata": {"name": "checked"}, "spec": {
+            "policyName": "checked", "validationActions": ["Deny"]}}),
+        ),
+    ];
+    for (resource, object) in objects {
+        client.request(&RawRequest::new(Method::POST, format!("{GROUP}/{resource}")).json(&object)).await?;
+    }
+    Ok(())
+}
+
 fn create(number: usize) -> RawRequest {
     CONFIG_MAPS.create(NAMESPACE, &format!("object-{number}"))
 }
 
 /// One request after the other in each plane, with a pause between them.
-async fn quietly(planes: &[Client], requests: usize) -> Result<Vec<Duration>> {
+async fn quietly(planes: &[Client], requests: usize) -> Result<Vec<Took>> {
     let one = |(index, client): (usize, &Client)| {
         let client = client.clone();
         async move {
@@ -161,17 +233,18 @@ async fn quietly(planes: &[Client], requests: usize) -> Result<Vec<Duration>> {
                     6..8 => CONFIG_MAPS.list(NAMESPACE, ""),
                     _ => CONFIG_MAPS.patch(MERGE, NAMESPACE, &name, round),
                 };
+                let writes = request.method == Method::PATCH;
                 let begun = Instant::now();
                 client.request(&request).await?;
-                times.push(begun.elapsed());
+                times.push((writes, begun.elapsed()));
                 tokio::time::sleep(PAUSE).await;
             }
             Ok(times)
         }
     };
-    let all: Vec<Result<Vec<Duration>>> =
+    let all: Vec<Result<Vec<Took>>> =
         stream::iter(planes.iter().enumerate()).map(one).buffer_unordered(PLANES).collect().await;
-    let all: Result<Vec<Vec<Duration>>> = all.into_iter().collect();
+    let all: Result<Vec<Vec<Took>>> = all.into_iter().collect();
     Ok(all?.into_iter().flatten().collect())
 }
 
@@ -199,7 +272,7 @@ pub(crate) async fn flood(kubeconfig: &Path) -> Result<()> {
     let client = client(kubeconfig)?;
     let requests = (0usize..).map(|round| {
         let name = format!("object-{}", round % OBJECTS);
-        match round % 8 {
+        match round % 16 {
             0 | 1 => CONFIG_MAPS.list(NAMESPACE, ""),
             2 => CONFIG_MAPS.list(NAMESPACE, "?labelSelector=nobody%3Dhas"),
             3 => CONFIG_MAPS
@@ -207,7 +280,14 @@ pub(crate) async fn flood(kubeconfig: &Path) -> Result<()> {
             4 => CONFIG_MAPS.delete_selected(NAMESPACE, "nobody%3Dhas"),
             5 => CONFIG_MAPS.list(NAMESPACE, "?watch=true&timeoutSeconds=1"),
             6 => CONFIG_MAPS.apply(NAMESPACE, &name, round),
-            _ => CONFIG_MAPS.patch(MERGE, NAMESPACE, &name, round),
+            7 => CONFIG_MAPS.patch(MERGE, NAMESPACE, &name, round),
+            8 => accepting(CONFIG_MAPS.list(NAMESPACE, "?limit=500"), TABLE),
+            9 => accepting(CONFIG_MAPS.list(NAMESPACE, "?limit=500"), "application/yaml"),
+            10 => RawRequest::get("/openapi/v2"),
+            11 => RawRequest::get("/apis"),
+            12 | 13 => large(Method::PUT, round % LARGE, round),
+            14 => CONFIG_MAPS.apply(NAMESPACE, &large_name(round % LARGE), round),
+            _ => CONFIG_MAPS.patch(MERGE, NAMESPACE, &large_name(round % LARGE), round),
         }
     });
     let sent = stream::iter(requests).map(|request| {
