@@ -29,7 +29,7 @@ fn shops(client: &Value) -> Value {
         "spec": {
             "group": "example.com", "scope": "Namespaced",
             "names": {"plural": "shops", "singular": "shop", "kind": "Shop", "listKind": "ShopList"},
-            "versions": [version("v1", true, &["hostPort"]), version("v2", false, &["host", "port"])],
+            "versions": [version("v1", true, &["hostPort"]), version("v1beta2", false, &["host", "port"])],
             "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client}},
         },
     })
@@ -90,8 +90,8 @@ fn every_verb_speaks_every_version(world: &World) {
     let server = converter();
     let made = http.json(Method::POST, CRDS, &shops(&server.by_url("/convert")));
     assert_eq!(made.code, 201, "{made:?}");
-    let shop = json!({"apiVersion": "example.com/v2", "kind": "Shop", "metadata": {"name": "a", "labels": {"x": "y"}}, "host": "h", "port": "1"});
-    let made = http.json(Method::POST, &path("v2"), &shop);
+    let shop = json!({"apiVersion": "example.com/v1beta2", "kind": "Shop", "metadata": {"name": "a", "labels": {"x": "y"}}, "host": "h", "port": "1"});
+    let made = http.json(Method::POST, &path("v1beta2"), &shop);
     assert_eq!((made.code, text(&made.body, "/host")), (201, "h"), "{made:?}");
     let read = http.get(&format!("{}/a", path("v1")));
     assert_eq!(text(&read.body, "/hostPort"), "h:1", "{read:?}");
@@ -101,27 +101,27 @@ fn every_verb_speaks_every_version(world: &World) {
         json!({"apiVersion": "example.com/v1", "kind": "Shop", "metadata": {"name": "b"}, "hostPort": "i:2"});
     assert_eq!(http.json(Method::POST, &path("v1"), &second).code, 201);
     let calls = server.seen().len();
-    let list = http.get(&path("v2"));
+    let list = http.get(&path("v1beta2"));
     let hosts: Vec<&str> = crate::items(&list.body).map(|item| text(item, "/host")).collect();
     assert_eq!(hosts, ["h", "i"], "{list:?}");
     assert_eq!(server.seen().len(), calls + 1, "one call for the whole list");
-    for (version, selector, wanted) in [("v2", "host=i", "b"), ("v1", "hostPort=h:1", "a")] {
+    for (version, selector, wanted) in [("v1beta2", "host=i", "b"), ("v1", "hostPort=h:1", "a")] {
         let chosen = http.get(&format!("{}?fieldSelector={selector}", path(version)));
         assert_eq!(crate::names(&chosen.body), [wanted], "{selector} selects what {version} shows");
     }
     let merge = "application/merge-patch+json";
     let patched =
-        http.send(Method::PATCH, &format!("{}/a", path("v2")), merge, json!({"port": "9"}).to_string());
+        http.send(Method::PATCH, &format!("{}/a", path("v1beta2")), merge, json!({"port": "9"}).to_string());
     assert_eq!((patched.code, text(&patched.body, "/port")), (200, "9"), "{patched:?}");
     let stored = http.get(&format!("{}/a", path("v1")));
     assert_eq!(text(&stored.body, "/hostPort"), "h:9");
-    second = http.get(&format!("{}/b", path("v2"))).body;
+    second = http.get(&format!("{}/b", path("v1beta2"))).body;
     second["host"] = "j".into();
-    assert_eq!(http.json(Method::PUT, &format!("{}/b", path("v2")), &second).code, 200);
+    assert_eq!(http.json(Method::PUT, &format!("{}/b", path("v1beta2")), &second).code, 200);
     kubectl.ok(&["apply", "--server-side", "--force-conflicts", "-f", world_file(world, "shop.yaml",
-        "apiVersion: example.com/v2\nkind: Shop\nmetadata: {name: b, namespace: default}\nhost: k\nport: '3'\n").as_str()]);
+        "apiVersion: example.com/v1beta2\nkind: Shop\nmetadata: {name: b, namespace: default}\nhost: k\nport: '3'\n").as_str()]);
     assert_eq!(text(&http.get(&format!("{}/b", path("v1"))).body, "/hostPort"), "k:3");
-    let gone = http.json(Method::DELETE, &format!("{}/a", path("v2")), &json!({}));
+    let gone = http.json(Method::DELETE, &format!("{}/a", path("v1beta2")), &json!({}));
     assert_eq!(gone.code, 200);
 }
 
@@ -153,10 +153,10 @@ fn a_conversion_that_fails_is_told_and_harms_only_its_own_versions(world: &World
         let written = http.json(Method::PUT, &format!("{CRDS}/shops.example.com"), &crd);
         assert_eq!(written.code, 200, "{written:?}");
         crd = written.body;
-        let failed = http.get(&format!("{}/a", path("v2")));
+        let failed = http.get(&format!("{}/a", path("v1beta2")));
         assert_eq!(failed.code, 500, "{way}: {failed:?}");
         contains_all(text(&failed.body, "/message"), &[said]);
-        assert_eq!(http.get(&path("v2")).code, 500, "{way}: nor is a list answered by halves");
+        assert_eq!(http.get(&path("v1beta2")).code, 500, "{way}: nor is a list answered by halves");
         assert_eq!(
             http.get(&format!("{}/a", path("v1"))).code,
             200,
@@ -165,7 +165,7 @@ fn a_conversion_that_fails_is_told_and_harms_only_its_own_versions(world: &World
         assert_eq!(http.get("/api/v1/namespaces/default/configmaps").code, 200);
     }
     // Who waits for one that does not come to an end waits alone.
-    let url = format!("{}/projects/conversions-bad{}/a", world.server().url(), path("v2"));
+    let url = format!("{}/projects/conversions-bad{}/a", world.server().url(), path("v1beta2"));
     for way in ["/hangs", "/slow"] {
         crd["spec"]["conversion"]["webhook"]["clientConfig"] = server.by_url(way);
         crd = http.json(Method::PUT, &format!("{CRDS}/shops.example.com"), &crd).body;
@@ -188,7 +188,7 @@ fn watchers_of_a_version_share_its_conversions(world: &World) {
         .map(|_| {
             kubectl.background(&[
                 "get",
-                "shops.v2.example.com",
+                "shops.v1beta2.example.com",
                 "--watch",
                 "-o",
                 "jsonpath={.host} {.port}{'\\n'}",
@@ -219,7 +219,7 @@ fn an_organization_sees_each_project_through_its_own_webhook(world: &World) {
     let http = Http::of(&world.admin());
     let list = |of: &str| http.get(&format!("/organizations/chains/apis/example.com/{of}"));
     let shown = |query: &str| {
-        let list = list(&format!("v2/shops{query}"));
+        let list = list(&format!("v1beta2/shops{query}"));
         let mut hosts: Vec<String> =
             crate::items(&list.body).map(|item| text(item, "/host").to_owned()).collect();
         hosts.sort();
@@ -233,7 +233,7 @@ fn an_organization_sees_each_project_through_its_own_webhook(world: &World) {
     assert_eq!(paged, projects, "page by page");
     let watch = all.background(&[
         "get",
-        "shops.v2.example.com",
+        "shops.v1beta2.example.com",
         "-A",
         "--watch",
         "-o",
@@ -249,7 +249,7 @@ fn an_organization_sees_each_project_through_its_own_webhook(world: &World) {
 
     crd["spec"]["conversion"]["webhook"]["clientConfig"] = other.by_url("/refuses");
     assert_eq!(second.json(Method::PUT, &format!("{CRDS}/shops.example.com"), &crd).code, 200);
-    let refused = list("v2/shops");
+    let refused = list("v1beta2/shops");
     assert_eq!(refused.code, 500, "{refused:?}");
     let said = ["project \"chain-two\": conversion webhook for example.com/v1, Kind=Shop", "no such thing"];
     contains_all(text(&refused.body, "/message"), &said);
