@@ -27,6 +27,7 @@ pub(crate) const CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvo
 pub(crate) const VOLUMES: Resource = Resource::cluster("", "v1", "persistentvolumes");
 pub(crate) const ATTRIBUTES_CLASSES: Resource =
     Resource::cluster("storage.k8s.io", "v1", "volumeattributesclasses");
+pub(crate) const DEVICE_CLASSES: Resource = Resource::cluster("resource.k8s.io", "v1", "deviceclasses");
 pub(crate) const API_SERVICES: Resource = Resource::cluster("apiregistration.k8s.io", "v1", "apiservices");
 pub(crate) const CRDS: Resource =
     Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");

@@ -2,20 +2,20 @@
 //! (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
 //!
 //! Admission adds to it with each creation; this controller counts again when quotas change, when pods end or something
-//! that is counted is deleted, and from time to time.
+//! that is counted is deleted, when the name changes under which a class of devices counts, and from time to time.
 
 mod deletions;
 
 use crate::context::{Context, Reconcile};
 use crate::discovery::{Discovered, discover};
-use crate::kinds::RESOURCE_QUOTAS;
+use crate::kinds::{DEVICE_CLASSES, RESOURCE_QUOTAS};
 use deletions::{Deletions, Names};
 use freehold_client::{Client, Error, ListOptions, Patch, PatchOptions, Resource};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
 };
 use freehold_machinery::{GroupResource, Map, Value, meta, quantity::Quantity};
-use freehold_machinery_quota::{Usage, counted_type, matches, resources, usage};
+use freehold_machinery_quota::{Surroundings, Usage, counted_types, matches, resources, usage};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -28,19 +28,22 @@ const RECOUNT: Duration = Duration::from_secs(120);
 const FIRST: Duration = Duration::from_secs(2);
 
 /// Types of which more than the number counts.
-const WHOLE: [&str; 4] = ["persistentvolumeclaims", "pods", "resourceclaims.resource.k8s.io", "services"];
+const WHOLE: [&str; 4] = ["persistentvolumeclaims", "pods", DEVICE_CLAIMS, "services"];
+/// Claims for devices, of which classes decide what they count.
+const DEVICE_CLAIMS: &str = "resourceclaims.resource.k8s.io";
 
-/// Objects of a namespace that quotas count, by `resource.group`.
+/// Objects of a namespace that quotas count, by `resource.group`, and the classes of devices, if any are claimed.
 #[derive(Default)]
 struct Contents {
     objects: BTreeMap<String, Vec<Value>>,
+    classes: Vec<Value>,
 }
 
 /// The status of a quota; `None` where it has it.
 fn decide(quota: &Value, contents: &Contents, now: Timestamp) -> Option<Value> {
     let hard = quota.pointer("/spec/hard").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
     let sums = contents.used(quota, now);
-    let counted = hard.keys().filter(|name| counted_type(name).is_some());
+    let counted = hard.keys().filter(|name| counted_types(name).next().is_some());
     let used: Map = counted
         .map(|name| (name.clone(), sums.get(name).map_or_else(|| "0".to_owned(), Quantity::to_string).into()))
         .collect();
@@ -52,12 +55,14 @@ fn decide(quota: &Value, contents: &Contents, now: Timestamp) -> Option<Value> {
 impl Contents {
     /// What all that a quota is about uses together.
     fn used(&self, quota: &Value, now: Timestamp) -> Usage {
+        let of = |name: &str| self.objects.get(name).map_or(&[][..], Vec::as_slice);
+        let around = Surroundings::at(now).with_devices(&self.classes, of(DEVICE_CLAIMS), of("pods"));
         let mut sums = Usage::new();
         for (name, objects) in &self.objects {
             let (resource, group) = name.split_once('.').unwrap_or((name, ""));
             let ty = GroupResource::new(group, resource);
             for object in objects.iter().filter(|object| matches(quota, &ty, object)) {
-                resources::add(&mut sums, &usage(&ty, object, now));
+                resources::add(&mut sums, &usage(&ty, object, &around));
             }
         }
         sums
@@ -67,7 +72,7 @@ impl Contents {
 /// The types that quotas of a namespace count.
 fn needed(quotas: &[Value]) -> Vec<String> {
     let names = quotas.iter().filter_map(|q| q.pointer("/spec/hard")?.as_object()).flat_map(Map::keys);
-    let mut types: Vec<String> = names.filter_map(|name| counted_type(name)).map(str::to_owned).collect();
+    let mut types: Vec<String> = names.flat_map(|name| counted_types(name)).map(str::to_owned).collect();
     types.sort();
     types.dedup();
     types
@@ -102,6 +107,15 @@ pub(crate) fn start(context: &mut Context) {
             }
         }
     });
+    let extended = |class: Value| class.pointer("/spec/extendedResourceName")?.as_str().map(str::to_owned);
+    let mut classes = Informer::new(&context.planes, Interest::projected(DEVICE_CLASSES, extended));
+    let (on_classes, counting) = (queue.clone(), quotas.clone());
+    classes.on_change(move |change| {
+        let count = |names: &Names| names.iter().any(|name| name == DEVICE_CLAIMS);
+        let quotas = counting.in_plane(&change.key.plane).into_iter();
+        quotas.filter(|(_, names)| count(names)).for_each(|(quota, _)| on_classes.add(quota));
+    });
+    context.run_informer(classes);
     context.resync_every(RECOUNT, &quotas, &queue);
     let deletions = Deletions::new(context, quotas.clone(), queue.clone());
     let (planes, waits) = (context.planes.clone(), quotas.clone());
@@ -163,6 +177,9 @@ async fn read(client: &Client, namespace: &str, types: &[(String, Resource)]) ->
             Err(error) => return Err(error),
         }
     }
+    if contents.objects.get(DEVICE_CLAIMS).is_some_and(|claims| !claims.is_empty()) {
+        contents.classes = client.list_all(&DEVICE_CLASSES, None, &ListOptions::default()).await?.items;
+    }
     Ok(contents)
 }
 
@@ -208,7 +225,10 @@ mod tests {
                     "deviceClassName": "gold", "allocationMode": "ExactCount", "count": 2}}]}}})],
             ),
         ];
-        Contents { objects: objects.into_iter().map(|(name, list)| (name.to_owned(), list)).collect() }
+        let class =
+            json!({"metadata": {"name": "gold"}, "spec": {"extendedResourceName": "example.com/gold"}});
+        let objects = objects.into_iter().map(|(name, list)| (name.to_owned(), list)).collect();
+        Contents { objects, classes: vec![class] }
     }
 
     /// The status that follows for a quota of a namespace with these contents, at the beginning of time.
@@ -231,6 +251,9 @@ mod tests {
             ("count/deployments.apps", "1"),
             ("gold.deviceclass.resource.k8s.io/devices", "2"),
             ("silver.deviceclass.resource.k8s.io/devices", "0"),
+            ("requests.example.com/gold", "2"),
+            ("requests.deviceclass.resource.kubernetes.io/gold", "2"),
+            ("requests.example.com/silver", "0"),
         ];
         for (name, used) in rows {
             let quota = json!({"spec": {"hard": {name: "10"}}});
@@ -260,5 +283,7 @@ mod tests {
     fn only_what_is_limited_is_read() {
         let quotas = [json!({"spec": {"hard": {"cpu": 1, "pods": 1, "count/jobs.batch": 1, "nonsense": 1}}})];
         assert_eq!(needed(&quotas), ["jobs.batch", "pods"]);
+        let extended = [json!({"spec": {"hard": {"requests.example.com/gold": 1}}})];
+        assert_eq!(needed(&extended), ["pods", DEVICE_CLAIMS], "either may use it");
     }
 }

@@ -10,31 +10,36 @@ use crate::{
     resources::{self, Amounts, amounts},
 };
 use freehold_machinery::{Result, Status, Value, meta, quantity::Quantity};
-use freehold_machinery_quota::{Usage, check_stated, is_computed, is_terminating, matches, usage};
-use jiff::Timestamp;
+pub use freehold_machinery_quota::{Surroundings, made_for};
+use freehold_machinery_quota::{
+    Usage, check_stated, is_computed, is_shared, is_terminating, limits_extended, matches, usage,
+};
 use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Checks a write against a namespace's ResourceQuotas.
 ///
 /// Gives those that change, each with its new `status.used`, to be committed with the write: what is deleted, ends or
-/// shrinks is given back by that commit. Fails with 403 if one is exceeded, has not been counted yet, or needs requests or
+/// shrinks is given back by that commit, but for devices that a Pod counts together with the claim made for it: what remains of
+/// those when one of both goes is for who counts all. Fails with 403 if one is exceeded, has not been counted yet, or needs requests or
 /// limits that the object does not state.
-pub fn check(attributes: &Attributes<'_>, quotas: &[Value], now: Timestamp) -> Result<Vec<Value>> {
+pub fn check(attributes: &Attributes<'_>, quotas: &[Value], around: &Surroundings) -> Result<Vec<Value>> {
     if !is_counted(attributes) {
         return Ok(Vec::new());
     }
     let resource = attributes.ty.group_resource();
     let object = attributes.object();
+    let shared = attributes.old.is_some_and(|old| is_shared(&resource, old));
     let mut changed = Vec::new();
     for quota in quotas {
         let within = |object: &&Value| matches(quota, &resource, object);
         let (new, old) = (object.filter(within), attributes.old.filter(within));
-        let after = new.map(|object| usage(&resource, object, now)).unwrap_or_default();
-        let before = old.map(|object| usage(&resource, object, now)).unwrap_or_default();
+        let after = new.map(|object| usage(&resource, object, around)).unwrap_or_default();
+        let before = old.map(|object| usage(&resource, object, around)).unwrap_or_default();
         let Some(hard) = tracked(quota, [&after, &before]) else { continue };
         let mut delta = difference(&after, &before);
         delta.retain(|name, amount| hard.contains_key(name) && !amount.is_zero());
+        delta.retain(|name, amount| amount.sign() > 0 || !(shared && limits_extended(name)));
         let grows = delta.values().any(|amount| amount.sign() > 0);
         if let Some(object) = new.filter(|_| grows || attributes.verb == Verb::Create) {
             check_stated(&resource, object, &hard).map_err(|why| {

@@ -5,10 +5,12 @@
 //!
 //! This crate must not know: who asks, what is used already, the time of day (callers pass it in).
 
+mod devices;
 mod json;
 pub mod resources;
 mod scope;
 mod usage;
 
+pub use devices::{Surroundings, is_shared, limits_extended, made_for};
 pub use scope::{is_terminating, matches};
-pub use usage::{Usage, check_stated, counted_type, is_computed, usage};
+pub use usage::{Usage, check_stated, counted_types, is_computed, usage};

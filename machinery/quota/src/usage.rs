@@ -1,6 +1,7 @@
 //! What an object uses, by the names that quotas have for it.
 
 use crate::{
+    devices::{self, OF_DEVICE_CLASS, Surroundings},
     json::{items, text},
     resources::{self, Amounts, amounts, of_container, of_pod},
 };
@@ -30,18 +31,17 @@ const STATED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requ
 const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// What names of limits for one class end with, before the resource that is limited.
 const OF_STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
-const OF_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
-/// What stands for a device class among extended resources.
-const AS_EXTENDED: &str = "deviceclass.resource.kubernetes.io/";
-/// As many devices as one claim may get: what counts where it asks for all.
-const MOST_DEVICES: i64 = 32;
 
 fn count(n: usize) -> Quantity {
     Quantity::from_units(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSi)
 }
 
-/// The type, as `resource.group`, whose objects a limit of this name counts; `None` where there is no such limit.
-pub fn counted_type(name: &str) -> Option<&str> {
+/// The types, as `resource.group`, whose objects a limit of this name counts; none where there is no such limit.
+pub fn counted_types(name: &str) -> impl Iterator<Item = &str> {
+    counted_type(name).into_iter().chain(devices::limits_extended(name).then_some(devices::CLAIMS))
+}
+
+fn counted_type(name: &str) -> Option<&str> {
     if let Some(resource) = name.strip_prefix("count/") {
         return Some(resource);
     }
@@ -49,7 +49,7 @@ pub fn counted_type(name: &str) -> Option<&str> {
         return Some("persistentvolumeclaims");
     }
     if name.ends_with(OF_DEVICE_CLASS) {
-        return Some("resourceclaims.resource.k8s.io");
+        return Some(devices::CLAIMS);
     }
     let of_pods = name == "pods"
         || NATIVE.contains(&name)
@@ -62,11 +62,11 @@ pub fn counted_type(name: &str) -> Option<&str> {
 }
 
 /// What one object uses. A Pod that has ended, or should have by now, uses nothing but its place in `count/pods`.
-pub fn usage(resource: &GroupResource, object: &Value, now: Timestamp) -> Usage {
+pub fn usage(resource: &GroupResource, object: &Value, around: &Surroundings) -> Usage {
     let mut used = Usage::from([(format!("count/{resource}"), count(1))]);
     if !resource.group.is_empty() {
-        if resource.group == "resource.k8s.io" && resource.resource == "resourceclaims" {
-            devices(object, &mut used);
+        if devices::are_claimed_by(resource) {
+            used.extend(around.devices(object));
         }
         return used;
     }
@@ -74,7 +74,7 @@ pub fn usage(resource: &GroupResource, object: &Value, now: Timestamp) -> Usage 
         used.insert(resource.resource.clone(), count(1));
     }
     match resource.resource.as_str() {
-        "pods" => used.extend(pod(object, now)),
+        "pods" => used.extend(pod(object, around.now)),
         "services" => used.extend(service(object)),
         "persistentvolumeclaims" => used.extend(claim(object)),
         _ => {}
@@ -90,7 +90,7 @@ fn has_ended(pod: &Value, now: Timestamp) -> bool {
     overdue || matches!(text(pod, "/status/phase"), "Failed" | "Succeeded")
 }
 
-fn pod(pod: &Value, now: Timestamp) -> Usage {
+pub(crate) fn pod(pod: &Value, now: Timestamp) -> Usage {
     if has_ended(pod, now) {
         return Usage::new();
     }
@@ -114,18 +114,13 @@ fn computed(requests: &Amounts, limits: &Amounts) -> Usage {
         if NATIVE.contains(&name.as_str()) || name.starts_with("hugepages-") {
             used.insert(name.clone(), *amount);
             used.insert(format!("requests.{name}"), *amount);
-        } else if is_extended(name) {
+        } else if devices::is_extended(name) {
             used.insert(format!("requests.{name}"), *amount);
         }
     }
     let native = limits.iter().filter(|(name, _)| NATIVE.contains(&name.as_str()));
     used.extend(native.map(|(name, amount)| (format!("limits.{name}"), *amount)));
     used
-}
-
-/// Whether a resource is one that vendors name, or that stands for a device class.
-fn is_extended(name: &str) -> bool {
-    name.contains('/') && (!name.contains("kubernetes.io/") || name.starts_with(AS_EXTENDED))
 }
 
 fn service(service: &Value) -> Usage {
@@ -163,27 +158,6 @@ fn claim(claim: &Value) -> Usage {
 /// Whole bytes.
 fn whole(amount: Quantity) -> Quantity {
     if amount.is_integer() { amount } else { Quantity::from_units(amount.units(), amount.format()) }
-}
-
-/// The devices that a claim may get of each class: of several choices the one that takes most.
-fn devices(claim: &Value, used: &mut Usage) {
-    for request in items(claim, "/spec/devices/requests") {
-        let mut most: BTreeMap<&str, i64> = BTreeMap::new();
-        for choice in items(request, "/firstAvailable").chain(request.get("exactly")) {
-            let devices = match text(choice, "/allocationMode") {
-                "ExactCount" => choice["count"].as_i64().unwrap_or(0),
-                "All" => MOST_DEVICES,
-                _ => 0,
-            };
-            let known = most.entry(text(choice, "/deviceClassName")).or_default();
-            *known = devices.max(*known);
-        }
-        for (class, devices) in most {
-            let devices = Quantity::from_units(devices, Format::DecimalSi);
-            let sum = used.entry(format!("{class}{OF_DEVICE_CLASS}")).or_insert(Quantity::ZERO);
-            *sum = sum.plus(&devices);
-        }
-    }
 }
 
 /// Whether a quota's limit is about what Pods compute with, though this one does not mention it: it has to.

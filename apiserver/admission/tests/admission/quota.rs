@@ -3,9 +3,13 @@
 use crate::world::*;
 use freehold_apiserver_admission::{Verb, quota};
 use freehold_machinery::Value;
-use freehold_machinery_quota::usage;
+use freehold_machinery_quota::{Surroundings, usage};
 use jiff::Timestamp;
 use serde_json::json;
+
+fn at(second: i64) -> Surroundings {
+    Surroundings::at(Timestamp::from_second(second).unwrap())
+}
 
 fn quota_of(hard: Value, used: Value, spec: Value) -> Value {
     in_ns("q", json!({"spec": spec, "status": {"hard": hard, "used": used}}))
@@ -13,8 +17,7 @@ fn quota_of(hard: Value, used: Value, spec: Value) -> Value {
 
 fn quota_check(write: &Write<'_>, quotas: &[Value]) -> Result<Vec<Value>, String> {
     let mut object = write.object.clone();
-    let changed =
-        write.with(&mut object, |attributes| quota::check(attributes, quotas, Timestamp::UNIX_EPOCH));
+    let changed = write.with(&mut object, |attributes| quota::check(attributes, quotas, &at(0)));
     changed
         .map(|quotas| quotas.iter().map(|q| q["status"]["used"].clone()).collect())
         .map_err(|status| status.message)
@@ -224,10 +227,10 @@ fn a_pod_uses_what_it_needs_at_most_at_one_time() {
         }}),
     );
     let resource = freehold_machinery::GroupResource::new("", "pods");
-    assert_eq!(usage(&resource, &object, Timestamp::UNIX_EPOCH)["requests.cpu"].to_string(), "4600m");
+    assert_eq!(usage(&resource, &object, &at(0))["requests.cpu"].to_string(), "4600m");
     let mut ended = object.clone();
     ended["status"]["phase"] = "Succeeded".into();
-    let used = |pod: &Value, second| usage(&resource, pod, Timestamp::from_second(second).unwrap());
+    let used = |pod: &Value, second| usage(&resource, pod, &at(second));
     assert_eq!(used(&ended, 0).keys().collect::<Vec<_>>(), ["count/pods"]);
 }
 
@@ -237,8 +240,7 @@ fn a_pod_that_does_not_end_in_the_time_that_it_had_uses_nothing_more() {
     stuck["metadata"]["deletionTimestamp"] = "1970-01-01T00:01:00Z".into();
     stuck["metadata"]["deletionGracePeriodSeconds"] = 30.into();
     let resource = freehold_machinery::GroupResource::new("", "pods");
-    let pods =
-        |second| usage(&resource, &stuck, Timestamp::from_second(second).unwrap()).contains_key("pods");
+    let pods = |second| usage(&resource, &stuck, &at(second)).contains_key("pods");
     assert!(pods(90) && !pods(91));
 }
 
@@ -270,9 +272,9 @@ fn claims_count_devices_and_classes_of_attributes() {
     );
     let resource = freehold_machinery::GroupResource::new("resource.k8s.io", "resourceclaims");
     let name = "gold.deviceclass.resource.k8s.io/devices";
-    assert_eq!(usage(&resource, &claim, Timestamp::UNIX_EPOCH)[name].to_string(), "5");
+    assert_eq!(usage(&resource, &claim, &at(0))[name].to_string(), "5");
     let all = in_ns("c", json!({"spec": {"devices": {"requests": [{"exactly": request("All", 0)}]}}}));
-    assert_eq!(usage(&resource, &all, Timestamp::UNIX_EPOCH)[name].to_string(), "32");
+    assert_eq!(usage(&resource, &all, &at(0))[name].to_string(), "32");
 
     let selector = json!([{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["fast"]}]);
     let quota = quota_of(
@@ -286,6 +288,84 @@ fn claims_count_devices_and_classes_of_attributes() {
     };
     assert!(check("fast").is_err());
     assert_eq!(check("slow"), Ok(vec![]));
+}
+
+/// A claim for two devices of class `gold`, made at a second for the extended resources of the Pod with a uid.
+fn claim_for(name: &str, second: u32, pod: &str) -> Value {
+    let devices = json!({"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 2});
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod, "controller": true});
+    json!({
+        "metadata": {
+            "name": name, "namespace": "default", "creationTimestamp": format!("1970-01-01T00:00:{second:02}Z"),
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}, "ownerReferences": [owner],
+        },
+        "spec": {"devices": {"requests": [{"exactly": devices}]}},
+    })
+}
+
+/// A Pod that asks for devices by the name of their class as an extended resource.
+fn pod_with(devices: u32, uid: &str, claim: Option<&str>) -> Value {
+    let resources = json!({"requests": {"example.com/gold": devices.to_string()}});
+    let mut pod = pod(json!([{"name": "a", "resources": resources}]));
+    pod["metadata"]["uid"] = uid.into();
+    if let Some(claim) = claim {
+        pod["status"]["extendedResourceClaimStatus"] = json!({"resourceClaimName": claim});
+    }
+    pod
+}
+
+#[test]
+fn devices_count_as_extended_resources_where_the_pod_they_are_for_does_not_count_them() {
+    let class = json!({"metadata": {"name": "gold"}, "spec": {"extendedResourceName": "example.com/gold"}});
+    let plain = json!({"metadata": {"name": "gold"}, "spec": {}});
+    let a = || claim_for("a", 5, "u");
+    let by_hand = || {
+        let mut claim = a();
+        claim["metadata"]["annotations"] = json!({});
+        claim
+    };
+    let ended = || {
+        let mut pod = pod_with(2, "u", Some("a"));
+        pod["status"]["phase"] = "Succeeded".into();
+        pod
+    };
+    let (gold, of_class) = ("requests.example.com/gold", "requests.deviceclass.resource.kubernetes.io/gold");
+    // The claim, its class, the namespace's claims and Pods, what it counts under the class' name.
+    let rows = [
+        (by_hand(), &plain, vec![], vec![], None),
+        (by_hand(), &class, vec![], vec![pod_with(2, "u", Some("a"))], Some("2")),
+        (a(), &class, vec![a()], vec![], Some("2")),
+        (a(), &class, vec![a()], vec![pod_with(2, "u", Some("a"))], None),
+        (a(), &class, vec![a()], vec![pod_with(1, "u", Some("a"))], Some("1")),
+        (a(), &class, vec![a()], vec![pod_with(2, "u", Some("b"))], Some("2")),
+        (a(), &class, vec![a()], vec![pod_with(2, "another", Some("a"))], Some("2")),
+        (a(), &class, vec![a()], vec![ended()], Some("2")),
+        (a(), &class, vec![a()], vec![pod_with(2, "u", None)], None),
+        (a(), &class, vec![a(), claim_for("b", 5, "u")], vec![pod_with(2, "u", None)], None),
+        (a(), &class, vec![a(), claim_for("b", 4, "u")], vec![pod_with(2, "u", None)], Some("2")),
+        (a(), &class, vec![a(), claim_for("b", 4, "v")], vec![pod_with(2, "u", None)], None),
+    ];
+    let resource = freehold_machinery::GroupResource::new("resource.k8s.io", "resourceclaims");
+    for (claim, class, claims, pods, expected) in rows {
+        let around = at(0).with_devices(std::slice::from_ref(class), &claims, &pods);
+        let used = usage(&resource, &claim, &around);
+        let amount = |name: &str| used.get(name).map(ToString::to_string);
+        assert_eq!(amount(gold).as_deref(), expected, "{claim} of {claims:?} beside {pods:?}");
+        let always = [of_class, "gold.deviceclass.resource.k8s.io/devices"].map(|name| amount(name).unwrap());
+        assert_eq!(always, ["2", "2"], "{claim}");
+    }
+}
+
+#[test]
+fn devices_of_a_pod_with_a_claim_are_given_back_by_who_counts_both() {
+    let limits = json!({"requests.example.com/gold": "4", "count/pods": "4"});
+    let quota = quota_of(limits.clone(), limits, json!({}));
+    let delete = |object: Value| Write { verb: Verb::Delete, old: object.clone(), ..create("/pods", object) };
+    let left = |gold: &str| Ok(vec![json!({"requests.example.com/gold": gold, "count/pods": "3"})]);
+    let rows = [(None, left("2")), (Some("a"), left("4"))];
+    for (claim, expected) in rows {
+        assert_eq!(quota_check(&delete(pod_with(2, "u", claim)), std::slice::from_ref(&quota)), expected);
+    }
 }
 
 #[test]

@@ -18,7 +18,10 @@ pub(crate) use turns::Turns;
 
 use crate::{Also, Operation, Registry, delete};
 use async_trait::async_trait;
-use freehold_apiserver_admission::{Verb, chain, quota};
+use freehold_apiserver_admission::{
+    Verb, chain,
+    quota::{self, Surroundings},
+};
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_quota::{Demand, Rules};
 use freehold_apiserver_storage::{Change, Committed, Expect, Key, ObjectPath};
@@ -267,7 +270,8 @@ impl Registry {
             // The last finalizer may go with an update of any subresource.
             attributes.subresource = "";
         }
-        let changed = quota::check(&attributes, &quotas, Timestamp::now())?;
+        let around = self.surroundings(op, posting, namespace);
+        let changed = quota::check(&attributes, &quotas, &around)?;
         let put = |mut quota: Value| {
             let modified = meta::resource_version(&quota).parse().ok()?;
             let path = path("", "resourcequotas", meta::namespace(&quota), meta::name(&quota));
@@ -277,6 +281,26 @@ impl Registry {
             Some((Expect { key: key.clone(), modified }, Change::Put(key, value)))
         };
         Ok(changed.into_iter().filter_map(put).collect())
+    }
+
+    /// What decides what a write uses of quotas besides its object: of claims for devices their classes, and where one was made
+    /// for a Pod that Pod and the namespace's other claims.
+    fn surroundings(&self, op: &Operation, posting: Posting<'_>, namespace: &str) -> Surroundings {
+        let around = Surroundings::at(Timestamp::now());
+        let (group, claims) = (op.ty.group.as_str(), op.ty.plural.as_str());
+        if (group, claims) != ("resource.k8s.io", "resourceclaims") {
+            return around;
+        }
+        let read = |group, resource, namespace| {
+            let entries = self.cache.peek_list(&op.plane, group, resource, namespace);
+            entries.iter().map(|entry| entry.value()).collect::<Vec<Value>>()
+        };
+        let made_for = [posting.new, posting.old].into_iter().flatten().find_map(quota::made_for);
+        let pod = made_for.and_then(|(pod, _)| self.cache.peek(&op.plane, &path("", "pods", namespace, pod)));
+        let mut claims = pod.as_ref().map_or_else(Vec::new, |_| read(group, claims, Some(namespace)));
+        claims.extend(posting.new.filter(|_| pod.is_some() && posting.old.is_none()).cloned());
+        let pods: Vec<Value> = pod.iter().map(|pod| pod.value()).collect();
+        around.with_devices(&read(group, "deviceclasses", None), &claims, &pods)
     }
 }
 

@@ -17,6 +17,7 @@ facts!(world:
     what_a_fork_or_an_import_begins_with_is_claimed_before_it_is_there,
     what_a_restore_brings_back_is_claimed_before_and_what_becomes_less_is_given_back,
     quotas_of_a_namespace_are_given_back_with_the_delete,
+    devices_are_limited_under_the_extended_names_of_their_classes,
 );
 
 /// Something that is counted, with what claims it.
@@ -439,4 +440,60 @@ fn quotas_of_a_namespace_are_given_back_with_the_delete(world: &World) {
             json!({"count/configmaps": "1", "services.nodeports": "0", "count/deployments.apps": "0"});
         assert_eq!(used, expected, "given back in the delete's own commit");
     }
+}
+
+fn devices_are_limited_under_the_extended_names_of_their_classes(world: &World) {
+    let kubectl = world.namespace("quota-devices", "devices");
+    let class = |extended: &str| {
+        kubectl.apply(&json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "quota-devices"},
+            "spec": {"extendedResourceName": extended},
+        }).to_string());
+    };
+    let claim = |name: &str, devices: u32| {
+        let exactly =
+            json!({"deviceClassName": "quota-devices", "allocationMode": "ExactCount", "count": devices});
+        json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "devices", "exactly": exactly}]}},
+        })
+        .to_string()
+    };
+    let pod = |devices: u32| {
+        let limits = json!({"limits": {"quota-devices.example/gold": devices.to_string()}});
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "devices"},
+            "spec": {"containers": [{"name": "a", "image": "i", "resources": limits}]},
+        })
+        .to_string()
+    };
+    let (gold, of_class) =
+        ("requests.quota-devices.example/gold", "requests.deviceclass.resource.kubernetes.io/quota-devices");
+    let used = || {
+        let quota = kubectl.json(&["get", "quota", "devices"]);
+        [gold, of_class].map(|name| quota["status"]["used"][name].as_str().unwrap_or_default().to_owned())
+    };
+    let counted = |amounts: [&str; 2]| until("it is counted", PATIENCE, || (used() == amounts).then_some(()));
+    class("quota-devices.example/gold");
+    kubectl.ok(&["create", "quota", "devices", &format!("--hard={gold}=3,{of_class}=9")]);
+    counted(["0", "0"]);
+    kubectl.apply(&claim("a", 2));
+    assert_eq!(used(), ["2", "2"]);
+    let refusal = kubectl.run_with_input(&["create", "-f", "-"], &claim("b", 2));
+    let words = format!("exceeded quota: devices, requested: {gold}=2, used: {gold}=2, limited: {gold}=3");
+    contains_all(&refusal.expect_failure(), &[words.as_str()]);
+    contains_all(
+        &kubectl.run_with_input(&["create", "-f", "-"], &pod(2)).expect_failure(),
+        &[words.as_str()],
+    );
+    kubectl.apply(&pod(1));
+    assert_eq!(used(), ["3", "2"]);
+    kubectl.ok(&["delete", "resourceclaim", "a"]);
+    assert_eq!(used(), ["1", "0"], "given back in the delete's own commit");
+    kubectl.apply(&claim("a", 2));
+    class("quota-devices.example/silver");
+    counted(["1", "2"]);
+    class("quota-devices.example/gold");
+    counted(["3", "2"]);
+    kubectl.ok(&["delete", "deviceclass", "quota-devices"]);
 }
