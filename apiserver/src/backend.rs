@@ -234,12 +234,16 @@ impl LocalBackend {
     /// Puts a plane above a layer, once what the layer's objects claim of allowances is claimed.
     async fn put_above(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<u64> {
         let project = self.planes.directory().find_plane(plane).await?;
-        let charged = project.is_some_and(|project| !project.dedicated);
-        if !charged || self.planes.stands_on(plane, layer, operation).await? {
+        if project.is_none_or(|project| project.dedicated) {
             return self.planes.switch(plane, layer, operation).await;
         }
-        let loaded = self.planes.layer(layer).await?;
-        let ahead = self.registry.claim_ahead(plane, &loaded).await?;
+        let ahead = if self.planes.stands_on(plane, layer, operation).await? {
+            let types = self.planes.types_of(plane).await?;
+            self.registry.left_ahead(plane, &types).await?
+        } else {
+            let loaded = self.planes.layer(layer).await?;
+            self.registry.claim_ahead(plane, &loaded).await?
+        };
         match self.planes.switch(plane, layer, operation).await {
             Ok(revision) => {
                 let types = self.planes.types_of(plane).await?;

@@ -1,5 +1,6 @@
 //! Claims of objects that are gone, without a commit that gave back what they claimed: those of a definition that was deleted with
-//! its objects, and those of a project that went back to a snapshot. The claim is deleted, and its bucket has that much more.
+//! its objects, those of a project that went back to a snapshot, and what was claimed for a project while it was deleted. The claim
+//! is deleted, and its bucket has that much more.
 //!
 //! A claim is written and deleted in the commits of its object, so an object that is not there, asked for after its claim was
 //! seen, claims nothing. Whatever can't be told for certain stays.
@@ -12,7 +13,7 @@ use freehold_client::{Client, DeleteOptions, Error, Resource};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store,
 };
-use freehold_machinery::{PlaneId, Value, meta};
+use freehold_machinery::{PlaneId, Status, Value, meta};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -60,6 +61,12 @@ impl View {
     fn is_awaited(&self, now: Timestamp) -> Option<Duration> {
         let left = HELD - now.duration_since(self.ahead?);
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+
+    /// Whether an answer says that the object or its plane is not there; it may also be the type.
+    fn is_without(&self, status: &Status) -> bool {
+        let missing = status.details.as_ref().map_or("", |details| &details.name);
+        missing == &*self.name || missing == self.plane.as_str()
     }
 
     fn index(_: &Key, view: &Self) -> Vec<String> {
@@ -123,6 +130,14 @@ pub(crate) fn start(context: &mut Context) {
         }
     });
     context.run_informer(restores);
+    let (on_projects, known) = (queue.clone(), claims.clone());
+    context.projects().on_change(move |change| {
+        let gone = change.old.as_ref().filter(|_| change.new.is_none());
+        let Some(plane) = gone.and_then(|project| project.plane.as_ref()) else { return };
+        for (claim, _) in known.by_index(&PlaneId::core(), plane.as_str()) {
+            on_projects.add_routine(claim);
+        }
+    });
     context.resync(&claims, &queue);
     let controller = Allowances {
         core: context.core.everywhere(),
@@ -166,8 +181,10 @@ impl Allowances {
     async fn is_gone(&self, claim: &View) -> Result<bool, Error> {
         let client = self.planes.client(&claim.plane);
         let types = match self.types(&client, &claim.plane).await {
-            // The plane is gone, and gives back by itself; or another server has it.
-            Err(error) if error.is_not_found() => return Ok(false),
+            // A plane that goes gives back by itself, but for what comes after that: an import was under way.
+            Err(Error::Api(status)) if status.code == 404 => {
+                return Ok(claim.is_without(&status));
+            }
             types => types?,
         };
         let resource = match types.resource(claim) {
@@ -177,10 +194,7 @@ impl Allowances {
         let namespace = Some(&*claim.namespace).filter(|namespace| !namespace.is_empty());
         match client.get(resource, namespace, &claim.name).await {
             Ok(_) => Ok(false),
-            // It says what is not found, unless it is the plane or the type.
-            Err(Error::Api(status)) if status.code == 404 => {
-                Ok(status.details.as_ref().is_some_and(|details| details.name == *claim.name))
-            }
+            Err(Error::Api(status)) if status.code == 404 => Ok(claim.is_without(&status)),
             Err(error) => Err(error),
         }
     }
@@ -206,6 +220,7 @@ impl Allowances {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use freehold_machinery::GroupResource;
     use serde_json::json;
 
     #[test]
@@ -222,6 +237,9 @@ mod tests {
         assert_eq!(types.resource(&claim("", "Pod")), Ok(&resource));
         assert_eq!(types.resource(&claim("gone.example", "Thing")), Err(true));
         assert_eq!(types.resource(&claim("broken.example", "Thing")), Err(false));
+        let missing = |name: &str| Status::not_found(&GroupResource::new("", "planes"), name);
+        let is_without = |name: &str| claim("", "Pod").is_without(&missing(name));
+        assert_eq!(["a", "p", "another", ""].map(is_without), [true, true, false, false]);
         let now = Timestamp::now();
         let ahead = |ago: SignedDuration| View { ahead: Some(now - ago), ..claim("", "Pod") };
         assert!(ahead(HELD / 2).is_awaited(now).is_some(), "its object may still come");

@@ -11,8 +11,8 @@ use super::{
     allowances::{Sums, add_claim, namespace_of, put, take_away},
     path,
 };
-use crate::{Annotations, Operation, Registry, delete, prepare};
-use freehold_apiserver_cache::Layer;
+use crate::{Annotations, Operation, Registry, delete, prepare, registry::path_of};
+use freehold_apiserver_cache::{Layer, ListRequest};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_quota::{
     CLAIMS, CONSUMERS, Claim, GROUP, Rules, Subject, bucket,
@@ -299,6 +299,31 @@ impl Registry {
         Ok(false)
     }
 
+    /// What is to be settled after a switch that happened already, and whose server may have been killed then: all that was claimed
+    /// ahead in the plane and not written since.
+    pub async fn left_ahead(&self, plane: &PlaneId, types: &TypeSet) -> Result<Ahead> {
+        let Some(owner) = self.tenancy.owner(plane).filter(|_| self.tenancy.has_core()) else {
+            return Ok(Ahead::default());
+        };
+        let namespace = namespace_of(&owner.organization);
+        let core = PlaneId::core();
+        let request =
+            ListRequest { plane: &core, group: GROUP, resource: CLAIMS, namespace: Some(&namespace) };
+        let listed = self.cache.list(request).await?.objects;
+        let of_plane =
+            listed.iter().filter(|entry| entry.label(objects::PLANE_LABEL) == Some(plane.as_str()));
+        let object = |claim: Value| {
+            meta::annotation(&claim, AHEAD)?;
+            let of = &claim["spec"]["resourceRef"];
+            let part = |field: &str| of[field].as_str().unwrap_or_default();
+            let kinds = types.group(part("apiGroup"))?.versions.iter().flat_map(|version| &version.types);
+            let ty = kinds.into_iter().find(|ty| ty.kind == part("kind"))?;
+            Some(path_of(ty, Some(part("namespace")).filter(|n| !n.is_empty()), part("name")))
+        };
+        let smaller = of_plane.filter_map(|entry| object(entry.value())).collect();
+        Ok(Ahead { project: owner.project.to_string(), namespace, smaller, made: Vec::new() })
+    }
+
     /// Gives back what objects claim less now that their plane stands where it was put. An object that was written since
     /// has seen to that itself.
     pub async fn settle_ahead(&self, plane: &PlaneId, types: &Arc<TypeSet>, ahead: Ahead) -> Result<()> {
@@ -320,6 +345,9 @@ impl Registry {
             let posting = Posting { new: Some(&value), old: Some(&value), entry: Some(&entry), stored: &[] };
             let mut plan = Plan::default();
             self.plan_allowances(&op, own, posting, &mut plan).await?;
+            if plan.also.is_empty() && plan.demands.is_empty() {
+                continue;
+            }
             self.commit_planned(&op, (path, own), Vec::new(), Vec::new(), (posting, plan)).await?;
         }
         Ok(())
