@@ -14,6 +14,10 @@ use http::{HeaderName, HeaderValue};
 pub(crate) const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 pub(crate) const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
+/// From how many microseconds of estimated work on a request is done beside those that others wait for: giving up a thread
+/// takes some ten of them.
+const LONG: u64 = 1_000;
+
 /// The uids of a request's flow schema and priority level.
 #[derive(Default)]
 pub(crate) struct Flow(Option<[HeaderValue; 2]>);
@@ -31,12 +35,18 @@ impl Flow {
 /// What a request holds while it is served.
 #[derive(Default)]
 pub(crate) struct Turn {
+    cost: Cost,
     ticket: Option<Ticket>,
     watch: Option<WatchTicket>,
     executing: Option<Executing>,
 }
 
 impl Turn {
+    /// Whether its work is worth a thread.
+    pub(crate) fn takes_long(&self) -> bool {
+        self.cost.micros >= LONG
+    }
+
     /// Keeps the place until the answer was sent; of a watch, until it has sent what there was before it, and then a place
     /// among watches alone.
     pub(crate) fn hold(self, reply: Reply) -> Reply {
@@ -121,9 +131,9 @@ pub(crate) async fn enter(
     let ticket = entered.map_err(refused)?;
     if info.verb == "watch" {
         let watch = edge.fairness.watch(plane, limits).map_err(refused)?;
-        return Ok(Turn { ticket: Some(ticket), watch: Some(watch), executing });
+        return Ok(Turn { cost, ticket: Some(ticket), watch: Some(watch), executing });
     }
-    Ok(Turn { ticket: Some(ticket), watch: None, executing })
+    Ok(Turn { cost, ticket: Some(ticket), watch: None, executing })
 }
 
 /// What a request will read and write.

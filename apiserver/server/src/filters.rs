@@ -34,6 +34,7 @@ use freehold_apiserver_planes::{
     Target,
     context::{self, Context},
 };
+use freehold_apiserver_registry::heavily;
 use freehold_machinery::{
     Status, User, time,
     user::{ANONYMOUS, MASTERS},
@@ -380,6 +381,7 @@ impl Ask<'_> {
         let turn = fair::enter(edge, (&target, &user), (info, size), query, flow).await?;
         drop(waits);
         let place = admit(edge, info)?;
+        let takes_long = turn.takes_long();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let parts = &*parts;
         let mut call = Call {
@@ -405,7 +407,7 @@ impl Ask<'_> {
             recording.refused(&asked, &call.target, parts, &call.user);
             return Ok(reply);
         }
-        let reply = dispatch::dispatch(&mut call, taken(unread)?, upgrade).await?;
+        let reply = heavily(takes_long, dispatch::dispatch(&mut call, taken(unread)?, upgrade)).await?;
         Ok(call.turn.into_inner().hold(reply))
     }
 }
