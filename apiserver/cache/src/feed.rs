@@ -514,7 +514,7 @@ async fn sweep(cache: std::sync::Weak<Cache>) {
         match cache.upgrade() {
             Some(cache) => {
                 cache.evict();
-                cache.hub.lock().sweep();
+                cache.hub.lock().sweep(Instant::now());
                 cache.census.lock().sweep();
             }
             None => return,

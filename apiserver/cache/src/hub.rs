@@ -19,12 +19,16 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker, ready},
+    time::{Duration, Instant},
 };
 
 /// Bytes of events that a watcher may be behind before it is cut off.
 const BEHIND: usize = 16 << 20;
 /// The same where the watchers of all topics together hold too much.
 const BEHIND_WHEN_FULL: usize = 64 << 10;
+/// How long recent events are kept, beside the bound on their bytes: twice as long as a watch goes without a bookmark. Watches
+/// that come back later are served by the store.
+const KEPT: Duration = Duration::from_secs(120);
 /// Events that a reader takes at a time.
 const BATCH: usize = 64;
 
@@ -65,6 +69,8 @@ pub(crate) struct Hub {
     recent: VecDeque<Arc<CacheEvent>>,
     recent_bytes: usize,
     recent_limit: usize,
+    /// When which revision was the last, from sweep to sweep, as far back as events are kept.
+    marks: VecDeque<(Instant, u64)>,
     everywhere: Topics,
     /// Watches over all planes can't begin before this: what a switch changed is told once and not kept.
     everywhere_since: u64,
@@ -294,6 +300,7 @@ impl Hub {
             recent: VecDeque::new(),
             recent_bytes: 0,
             recent_limit,
+            marks: VecDeque::new(),
             everywhere: Topics::new(),
             everywhere_since: revision,
             planes: HashMap::new(),
@@ -347,7 +354,13 @@ impl Hub {
         self.recent_bytes += event.cost;
         self.recent.push_back(event);
         while self.recent_bytes > self.recent_limit {
-            let Some(old) = self.recent.pop_front() else { break };
+            self.forget();
+        }
+    }
+
+    /// Forgets the oldest of the recent events.
+    fn forget(&mut self) {
+        if let Some(old) = self.recent.pop_front() {
             self.recent_bytes -= old.cost;
             self.oldest = old.revision;
         }
@@ -374,8 +387,17 @@ impl Hub {
         Reader::new(topic, interest.collection)
     }
 
-    /// Forgets topics that nobody watches any more.
-    pub(crate) fn sweep(&mut self) {
+    /// Forgets topics that nobody watches any more, and events that are older than [`KEPT`].
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        if self.marks.back().is_none_or(|(_, revision)| *revision < self.revision) {
+            self.marks.push_back((now, self.revision));
+        }
+        while let Some((_, old)) = self.marks.pop_front_if(|(at, _)| now.duration_since(*at) > KEPT) {
+            while self.recent.front().is_some_and(|event| event.revision <= old) {
+                self.forget();
+            }
+            self.recent.shrink_to(2 * self.recent.len());
+        }
         let watched = |topics: &mut Topics| topics.retain(|_, topic| topic.ring.lock().readers > 0);
         watched(&mut self.everywhere);
         self.planes.retain(|_, topics| {
@@ -401,7 +423,6 @@ mod tests {
     use bytes::Bytes;
     use freehold_apiserver_storage::{self as storage, Key, ObjectPath};
     use serde_json::json;
-    use std::time::Instant;
 
     fn event(plane: &str, revision: u64, bytes: usize) -> Arc<CacheEvent> {
         let path = ObjectPath {
@@ -449,11 +470,33 @@ mod tests {
         assert!(early.is_current() && late.is_current() && all.is_current());
         assert_eq!(hub.unread.load(Ordering::Relaxed), 0);
         drop((early, late));
-        hub.sweep();
+        hub.sweep(Instant::now());
         assert!(hub.planes.is_empty());
         hub.publish(event("a", 4, 10));
         drop(all);
         assert_eq!(hub.unread.load(Ordering::Relaxed), 0, "who left holds nothing");
+    }
+
+    #[test]
+    fn events_that_are_too_old_to_be_asked_for_are_forgotten() {
+        let (mut hub, start) = (Hub::new(0, 1 << 20), Instant::now());
+        let put = |hub: &mut Hub, revision| {
+            hub.publish(event("a", revision, 10));
+            hub.revision = revision;
+        };
+        put(&mut hub, 1);
+        put(&mut hub, 2);
+        hub.sweep(start);
+        put(&mut hub, 3);
+        hub.sweep(start + KEPT);
+        assert_eq!(hub.since(&interest(Some("a")), 0).map(|events| events.len()), Some(3));
+        hub.sweep(start + KEPT + Duration::from_secs(1));
+        assert!(hub.since(&interest(Some("a")), 1).is_none(), "who saw the first alone asks the store");
+        assert_eq!(hub.since(&interest(Some("a")), 2).map(|events| events.len()), Some(1));
+        hub.sweep(start + 2 * KEPT + Duration::from_secs(1));
+        assert_eq!((hub.recent.len(), hub.recent_bytes, hub.oldest), (0, 0, 3));
+        put(&mut hub, 4);
+        assert_eq!(hub.since(&interest(Some("a")), 3).map(|events| events.len()), Some(1));
     }
 
     #[tokio::test]
