@@ -26,9 +26,8 @@ use std::{
 const BEHIND: usize = 16 << 20;
 /// The same where the watchers of all topics together hold too much.
 const BEHIND_WHEN_FULL: usize = 64 << 10;
-/// How long recent events are kept, beside the bound on their bytes: twice as long as a watch goes without a bookmark. Watches
-/// that come back later are served by the store.
-const KEPT: Duration = Duration::from_secs(120);
+/// How long recent events are kept, beside the bound on their bytes: as long as the store keeps history.
+const KEPT: Duration = Duration::from_secs(300);
 /// Events that a reader takes at a time.
 const BATCH: usize = 64;
 
