@@ -156,11 +156,12 @@ impl Decoder {
                 _ => {}
             }
         }
-        let absent = || match kind {
-            Kind::Message(_) => Value::Object(Map::new()),
-            _ => Value::String(String::new()),
+        let value = match (value, kind) {
+            (Some(value), _) => value,
+            (None, Kind::Message(name)) => self.message(name, &[])?,
+            (None, _) => Value::String(String::new()),
         };
-        Ok((key, value.unwrap_or_else(absent)))
+        Ok((key, value))
     }
 
     fn value(&mut self, kind: Kind, content: Wire<'_>) -> Result<Value> {

@@ -43,7 +43,12 @@ fn objects_of_any_shape_become_protobuf_or_are_refused() {
         let names = (object["apiVersion"].as_str(), object["kind"].as_str());
         let (Some(version), Some(kind)) = names else { return "no kind".to_owned() };
         let Some(message) = protobuf::Kind::of(version, kind) else { return "no message".to_owned() };
-        match message.encode(object.to_string().as_bytes()) {
+        let json = object.to_string();
+        // What no decoder reads is never there to be written.
+        if let Err(why) = strict::decode_json(json.as_bytes()) {
+            return why;
+        }
+        match message.encode(json.as_bytes()) {
             Ok(bytes) => {
                 let once = protobuf::decode(&bytes).unwrap();
                 let twice = protobuf::decode(&message.encode(once.to_string().as_bytes()).unwrap()).unwrap();
