@@ -47,8 +47,10 @@ shows() {
 }
 
 random() { od -An -N4 -tx4 /dev/urandom | tr -d ' '; }
-config_map() { echo "{apiVersion: v1, kind: ConfigMap, metadata: {name: examples, labels: {at: x$1}}}"; }
-pod() { echo "{apiVersion: v1, kind: Pod, metadata: {name: examples}, spec: {containers: [{name: c, image: 'registry.k8s.io/pause:1'}]}}"; }
+# kubectl takes what begins with a brace for JSON.
+manifest() { printf 'apiVersion: v1\nkind: %s\nmetadata: %s\n%s\n' "$@"; }
+config_map() { manifest ConfigMap "{name: examples, labels: {at: x$1}}" ""; }
+pod() { manifest Pod '{name: examples}' "spec: {containers: [{name: c, image: 'registry.k8s.io/pause:1'}]}"; }
 
 ends crd_api
 ends crd_apply
@@ -78,7 +80,7 @@ shows 'nodes: ' "" node_reflector
 shows examples "$(config_map "$(random)")" dynamic_watcher configmap
 shows examples "$(config_map "$(random)")" errorbounded_configmap_watcher
 shows examples "$(config_map "$(random)")" multi_watcher
-shows 'examples' "{apiVersion: v1, kind: Secret, metadata: {name: examples}, stringData: {a: b}}" secret_reflector
+shows 'examples' "$(manifest Secret '{name: examples}' 'stringData: {a: b}')" secret_reflector
 kubectl apply -f examples/configmapgen_controller_crd.yaml >/dev/null
 kubectl wait --for=condition=Established crd/configmapgenerators.nullable.se --timeout=30s >/dev/null
 shows reconciled "$(cat examples/configmapgen_controller_object.yaml)" configmapgen_controller
