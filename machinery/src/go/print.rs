@@ -130,6 +130,7 @@ impl Structs {
         match (self.structs.get(kind), value) {
             // What anything may stand in is shown as it stands there.
             (Some(rows), Some(value)) if rows.is_empty() => Node::Text(json(value)),
+            (Some(_), None) if kind == "runtime.RawExtension" => nothing(),
             (Some(rows), value) => self.fields(rows, value.and_then(Value::as_object), parent),
             (None, Some(value)) => Node::Text(json(value)),
             (None, None) => Node::Text(zero(kind).to_owned()),

@@ -38,8 +38,7 @@ pub(super) fn terminate_namespace(object: &mut Value) {
 pub(crate) fn qos(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let lists = ["containers", "initContainers"];
-    let whole = spec["resources"].as_object().is_some_and(|resources| !resources.is_empty());
-    let holders: Vec<&Value> = if whole {
+    let holders: Vec<&Value> = if spec["resources"].is_object() {
         vec![spec]
     } else {
         lists.into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten()).collect()

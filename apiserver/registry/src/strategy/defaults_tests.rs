@@ -241,3 +241,38 @@ fn defaults_of_other_kinds_follow_their_fields() {
         assert_eq!(defaulted(group, resource, &given), with_structs(group, resource, want), "{resource}");
     }
 }
+
+#[test]
+fn a_pod_as_a_whole_asks_for_what_its_containers_do_or_for_its_limits() {
+    let container = |name: &str, cpu: &str| json!({"name": name, "image": "a:1", "resources": {"requests": {"cpu": cpu}}});
+    let sidecar = json!({"name": "s", "image": "a:1", "restartPolicy": "Always", "resources": {"requests": {"cpu": "250m"}}});
+    let pod = |first: Value, resources: Value| {
+        let containers = json!([container("a", "500m"), container("b", "1")]);
+        let object =
+            json!({"spec": {"containers": containers, "initContainers": first, "resources": resources}});
+        defaulted("", "pods", &object)["spec"]["resources"].clone()
+    };
+    let limits = json!({"cpu": "4", "memory": "1Gi"});
+    let rows = [
+        (json!([]), json!({}), json!({})),
+        (json!([]), json!({"requests": {"memory": "1Gi"}}), json!({"requests": {"memory": "1Gi"}})),
+        (
+            json!([]),
+            json!({"limits": limits}),
+            json!({"limits": limits, "requests": {"cpu": "1500m", "memory": "1Gi"}}),
+        ),
+        (
+            json!([sidecar, container("first", "1")]),
+            json!({"limits": limits, "requests": {"memory": "1Mi"}}),
+            json!({"limits": limits, "requests": {"cpu": "1750m", "memory": "1Mi"}}),
+        ),
+        (
+            json!([sidecar, container("first", "2")]),
+            json!({"limits": limits}),
+            json!({"limits": limits, "requests": {"cpu": "2250m", "memory": "1Gi"}}),
+        ),
+    ];
+    for (first, resources, expected) in rows {
+        assert_eq!(pod(first, resources), expected);
+    }
+}

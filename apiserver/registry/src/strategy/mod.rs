@@ -6,6 +6,7 @@ pub(crate) mod check;
 mod core;
 mod crd;
 pub(crate) mod defaults;
+mod devices;
 mod pod;
 mod pod_defaults;
 mod policy;
@@ -237,6 +238,7 @@ impl crate::Registry {
         match (op.ty.group.as_str(), op.ty.plural.as_str()) {
             ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old, dry_run).await,
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.establish(op, draft, old).await,
+            ("resource.k8s.io", _) if old.is_none() => self.check_admin_access(op, draft),
             (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
                 api_service::settle(draft, &crate::prepare::now());
                 Ok(())

@@ -1,8 +1,9 @@
 //! Defaults of pods and of the templates of pods, for every kind that has one.
 
-use super::access::{at, fill, is_empty, list_mut, text};
-use freehold_machinery::{Map, Value};
+use super::access::{at, fill, is_empty, list, list_mut, text};
+use freehold_machinery::{Map, Value, quantity::Quantity};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
@@ -113,6 +114,7 @@ pub(super) fn pod(object: &mut Value) {
             }
         }
     }
+    whole_pod(spec);
     fill(object, "spec", "enableServiceLinks", true);
 }
 
@@ -132,6 +134,75 @@ fn requests_from_limits(container: &mut Value) {
     let limits: Option<Map> = at(container, "resources.limits").as_object().cloned();
     for (resource, amount) in limits.into_iter().flatten() {
         fill(container, "resources.requests", &resource, amount);
+    }
+}
+
+const HUGE_PAGES: &str = "hugepages-";
+
+/// What a pod asks for as a whole, where it says a part of that: its limits of huge pages are its containers'; its requests
+/// are the containers' too, or else its limits.
+fn whole_pod(spec: &mut Value) {
+    const LIMITS: &str = "resources.limits";
+    const REQUESTS: &str = "resources.requests";
+    if is_empty(at(spec, LIMITS)) && is_empty(at(spec, REQUESTS)) {
+        return;
+    }
+    for (name, limit) in of_containers(spec, LIMITS) {
+        if name.starts_with(HUGE_PAGES) && at(spec, REQUESTS).get(&name).is_none() {
+            fill(spec, LIMITS, &name, limit.to_string());
+        }
+    }
+    let limits = at(spec, LIMITS).as_object().cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    for (name, request) in of_containers(spec, REQUESTS) {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            fill(spec, REQUESTS, &name, request.to_string());
+        }
+    }
+    for (name, limit) in limits {
+        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with(HUGE_PAGES) {
+            fill(spec, REQUESTS, &name, limit);
+        }
+    }
+}
+
+type Amounts = BTreeMap<String, Quantity>;
+
+/// What containers need at a time at most: all of them and the sidecars together, or one that prepares the pod with those
+/// sidecars that are there by then.
+fn of_containers(spec: &Value, part: &str) -> Amounts {
+    let (mut all, mut sidecars, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
+    list(spec, "containers").iter().for_each(|container| add(&mut all, &amounts(container, part)));
+    for container in list(spec, "initContainers") {
+        let own = amounts(container, part);
+        let mut at_once = sidecars.clone();
+        add(&mut at_once, &own);
+        if text(container, "restartPolicy") == "Always" {
+            add(&mut all, &own);
+            sidecars = at_once.clone();
+        }
+        raise(&mut most, at_once);
+    }
+    raise(&mut all, most);
+    all
+}
+
+fn amounts(container: &Value, part: &str) -> Amounts {
+    let given = at(container, part).as_object().into_iter().flatten();
+    given.filter_map(|(name, amount)| Some((name.clone(), amount.as_str()?.parse().ok()?))).collect()
+}
+
+fn add(sum: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        sum.entry(name.clone()).and_modify(|sum| *sum = sum.plus(amount)).or_insert(*amount);
+    }
+}
+
+fn raise(least: &mut Amounts, to: Amounts) {
+    for (name, amount) in to {
+        least.entry(name).and_modify(|least| *least = (*least).max(amount)).or_insert(amount);
     }
 }
 

@@ -72,12 +72,14 @@ pub(super) fn pod(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) 
         let detail = "cannot be set until all schedulingGates have been cleared";
         errors.push(spec.get("nodeName").forbidden(detail));
     }
+    security::profiles_match(&object.get("metadata.annotations"), &spec, errors);
 }
 
 /// A template; `spec` of its pods and their labels.
 pub(super) fn template(template: &Field<'_>, errors: &mut Errors) {
     template_metadata(template, errors);
     pod_spec(&template.get("spec"), "", false, errors);
+    security::profiles_match(&template.get("metadata.annotations"), &template.get("spec"), errors);
     let ephemeral = template.get("spec.ephemeralContainers");
     if !ephemeral.is_empty() {
         errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));

@@ -125,6 +125,68 @@ fn app_armor(profile: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// The annotations from before there were fields, with what they say of each type of profile.
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Where an annotation and a field name a profile, they name the same.
+pub(super) fn profiles_match(noted: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
+    const DEFAULTS: [&str; 2] = ["runtime/default", "docker/default"];
+    let note =
+        |prefix: &str, container: &Field<'_>| noted.key(&format!("{prefix}{}", container.get("name").text()));
+    let of_pod = own(spec, "seccompProfile");
+    profile_matches("seccomp", &of_pod, &noted.key(SECCOMP_OF_POD), &of_pod, &DEFAULTS, errors);
+    for container in all_containers(spec) {
+        let profile = own(&container, "seccompProfile");
+        let noted = note(SECCOMP_OF_CONTAINER, &container);
+        profile_matches("seccomp", &profile, &noted, &profile, &DEFAULTS, errors);
+    }
+    if spec.get("os.name").text() == "windows" {
+        return;
+    }
+    let of_pod = own(spec, "appArmorProfile");
+    for container in all_containers(spec) {
+        let at = own(&container, "appArmorProfile");
+        let profile = if at.is_set() { &at } else { &of_pod };
+        profile_matches("apparmor", profile, &note(APP_ARMOR, &container), &at, &DEFAULTS[..1], errors);
+    }
+}
+
+/// What a pod or a container says in its security context.
+fn own<'a>(holder: &Field<'a>, field: &str) -> Field<'a> {
+    holder.get("securityContext").get(field)
+}
+
+/// Errors name the place `at`, whosever profile it is.
+fn profile_matches(
+    what: &str,
+    profile: &Field<'_>,
+    noted: &Field<'_>,
+    at: &Field<'_>,
+    defaults: &[&str],
+    errors: &mut Errors,
+) {
+    if !profile.is_set() || !noted.is_set() {
+        return;
+    }
+    let local = noted.text().strip_prefix("localhost/");
+    let fits = match profile.get("type").text() {
+        "Unconfined" => noted.text() == "unconfined",
+        "RuntimeDefault" => defaults.contains(&noted.text()),
+        "Localhost" => local.is_some(),
+        _ => true,
+    };
+    if !fits {
+        errors.push(at.get("type").forbidden(format!("{what} type in annotation and field must match")));
+    } else if profile.get("type").text() == "Localhost"
+        && local != Some(profile.get("localhostProfile").text())
+    {
+        let detail = format!("{what} profile in annotation and field must match");
+        errors.push(at.get("localhostProfile").forbidden(detail));
+    }
+}
+
 fn windows_options(options: &Field<'_>, errors: &mut Errors) {
     let (name, spec) = (options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec"));
     if name.is_set() {

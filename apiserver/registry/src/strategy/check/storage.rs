@@ -6,6 +6,7 @@ use super::{
     rows::{Row, Rule, check},
     rules, volumes,
 };
+use crate::strategy::access;
 use freehold_machinery::{Value, names, status::FieldError};
 use serde_json::json;
 
@@ -260,6 +261,33 @@ fn capacity(capacity: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// Labels of nodes that have other names than at first, and these.
+const RENAMED: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+];
+
+/// The affinity as it was, with the new names of labels where it has them now. Kubernetes takes no key for the new name of a
+/// label that has none.
+fn relabelled(old: &Value, new: &Value) -> Value {
+    let mut renewed = old.clone();
+    let terms = access::list_mut(&mut renewed, "required.nodeSelectorTerms");
+    for (term, new) in terms.zip(access::list(new, "required.nodeSelectorTerms")) {
+        for part in ["matchExpressions", "matchFields"] {
+            for (old, new) in access::list_mut(term, part).zip(access::list(new, part)) {
+                let name = RENAMED.iter().find(|(name, _)| *name == access::text(old, "key"));
+                if access::text(new, "key") == name.map_or("", |(_, now)| now) {
+                    old["key"] = new["key"].clone();
+                }
+            }
+        }
+    }
+    renewed
+}
+
 fn volume_update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
     let source = |spec: &Value| {
         let mut spec = spec.clone();
@@ -271,7 +299,8 @@ fn volume_update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
     };
     if !same(&source(spec.value), &source(old)) {
         let detail = "spec.persistentvolumesource is immutable after creation";
-        errors.push(spec.get("persistentvolumesource").forbidden(detail));
+        let place = spec.get("persistentvolumesource").shown_as("spec");
+        errors.push(place.forbidden_change(detail, &source(old), &source(spec.value)));
     }
     rules::immutable(&spec.get("volumeMode").named("volumeMode"), &old["volumeMode"], errors);
     if spec.value.is_null() {
@@ -279,7 +308,8 @@ fn volume_update(spec: &Field<'_>, old: &Value, errors: &mut Errors) {
         return;
     }
     let affinity = spec.get("nodeAffinity");
-    if !old["nodeAffinity"].is_null() && !same(affinity.value, &old["nodeAffinity"]) {
+    let before = &old["nodeAffinity"];
+    if !before.is_null() && !same(affinity.value, &relabelled(before, affinity.value)) {
         let detail = "field is immutable, except for updating from beta label to GA";
         errors.push(affinity.named("nodeAffinity").invalid(detail));
     }
