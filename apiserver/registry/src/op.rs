@@ -77,7 +77,7 @@ pub struct WriteOptions {
 #[derive(Clone, Debug)]
 pub enum Patch {
     /// `application/json-patch+json`.
-    Json(Value),
+    Json(Body),
     /// `application/merge-patch+json`.
     Merge(Body),
     /// `application/strategic-merge-patch+json`.

@@ -182,7 +182,7 @@ impl Registry {
             )));
         };
         let operations = Value::Array(response.patch);
-        let patched = patch::json(object, &operations).map_err(|status| refused(status.message))?;
+        let patched = patch::json_in_words(object, &operations).map_err(|failed| refused(failed.why()))?;
         if let Some(why) = validate::unreadable(seen.ty, &patched) {
             return Err(refused(why));
         }

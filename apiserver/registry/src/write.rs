@@ -34,10 +34,22 @@ impl Want<'_> {
     fn bytes(&self) -> usize {
         match self {
             Self::Create(body) | Self::Update(body) => body.bytes,
-            Self::Patch(Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body)) => body.bytes,
-            Self::Patch(Patch::Json(_)) => 0,
+            Self::Patch(
+                Patch::Json(body) | Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body),
+            ) => body.bytes,
         }
     }
+}
+
+/// What a JSON patch makes of an object, and what a strict reader says of the patch.
+fn operated(base: &Value, body: &Body, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
+    let mut found = Vec::new();
+    if options.field_validation != FieldValidation::Ignore {
+        let undecodable = |why| Status::bad_request(format!("error decoding patch: {why}"));
+        let unknown = patch::json_unknown(&body.value).map_err(undecodable)?;
+        found.extend(body.duplicates.iter().chain(&unknown).map(|field| format!("json patch {field}")));
+    }
+    Ok((patch::json(base, &body.value)?, found))
 }
 
 /// The object as the client wants it.
@@ -350,7 +362,7 @@ impl Registry {
         };
         let mut shown = None;
         let (value, duplicates) = match patch {
-            Patch::Json(patch) => (patch::json(base, patch)?, Vec::new()),
+            Patch::Json(body) => operated(base, body, options)?,
             Patch::Merge(body) => (patch::merge(base, &body.value), body.duplicates.clone()),
             Patch::Strategic(body) => {
                 let schema = op.ty.schema.get().filter(|_| !op.ty.custom).ok_or_else(|| {

@@ -168,8 +168,7 @@ impl Recording {
     /// The patch that was sent.
     pub(crate) fn patch(&self, patch: &Patch, bytes: usize) {
         match patch {
-            Patch::Json(value) => self.patch_value(value, bytes),
-            Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body) => {
+            Patch::Json(body) | Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body) => {
                 self.patch_value(&body.value, bytes);
             }
         }

@@ -64,6 +64,9 @@ pub(crate) async fn dispatch(
     let ty = find(&types, path)?.clone();
     *call.known = true;
     let op = call.operation(&types, &ty, path);
+    if call.parts.method == http::Method::HEAD {
+        return Err(Status::no_such_method());
+    }
     check(&op, path, &call.info.verb)?;
     let outcome = match (op.subresource.as_deref(), reviews::find(&ty)) {
         (Some(sub), _) if connect::CONNECT.contains(&sub) => return Err(connect::serve(call, &op).await),
@@ -267,7 +270,7 @@ fn read_patch(media_type: &str, bytes: &[u8]) -> Result<Patch, Status> {
                     format!("Request entity too large: {text}"),
                 ));
             }
-            Ok(Patch::Json(body.value))
+            Ok(Patch::Json(body))
         }
         "application/merge-patch+json" => Ok(Patch::Merge(body)),
         _ => Ok(Patch::Strategic(body)),

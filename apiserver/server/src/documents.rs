@@ -32,7 +32,7 @@ const PUBLIC: HeaderValue = HeaderValue::from_static("public");
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Serves a path. 404 where there is nothing, 405 for a method other than GET and HEAD.
+/// Serves a path. 404 where there is nothing, 405 for a method that it does not have: most have GET and HEAD.
 pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     let info = call.info;
     let path = info.path.as_str();
@@ -50,7 +50,13 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     let segments: Vec<&str> = path[1..].split('/').collect();
     // kube-apiserver looks at no method where it tells of groups.
     let of_groups = matches!(segments[..], ["apis"] | ["apis", _]);
-    if !of_groups && !matches!(call.parts.method, Method::GET | Method::HEAD) {
+    let of_versions = matches!(segments[..], ["api", ..] | ["apis", _, _] | ["version"]);
+    let served = match call.parts.method {
+        Method::GET => true,
+        Method::HEAD => !of_versions,
+        _ => of_groups,
+    };
+    if !served {
         return Err(Status::no_such_method());
     }
     match segments[..] {

@@ -47,8 +47,23 @@ fn has_encoded_separator(raw: &str) -> bool {
 
 /// Decodes `%XX`, and `+` to a space where `form` is set. `None` where an escape is broken or the result isn't UTF-8.
 pub(crate) fn percent_decode(text: &str, form: bool) -> Option<Cow<'_, str>> {
+    match percent_bytes(text, form)? {
+        Cow::Borrowed(_) => Some(Cow::Borrowed(text)),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+    }
+}
+
+/// The same, where what isn't UTF-8 is replaced (by U+FFFD): it stands for something, and must not count as absent.
+pub(crate) fn percent_decode_lossy(text: &str, form: bool) -> Option<Cow<'_, str>> {
+    Some(match percent_bytes(text, form)? {
+        Cow::Borrowed(_) => Cow::Borrowed(text),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+    })
+}
+
+fn percent_bytes(text: &str, form: bool) -> Option<Cow<'_, [u8]>> {
     if !text.bytes().any(|b| b == b'%' || form && b == b'+') {
-        return Some(Cow::Borrowed(text));
+        return Some(Cow::Borrowed(text.as_bytes()));
     }
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -59,7 +74,7 @@ pub(crate) fn percent_decode(text: &str, form: bool) -> Option<Cow<'_, str>> {
             other => other,
         });
     }
-    String::from_utf8(out).ok().map(Cow::Owned)
+    Some(Cow::Owned(out))
 }
 
 fn hex(digit: u8) -> Option<u8> {

@@ -1,6 +1,6 @@
 //! The query of a URL.
 
-use crate::path::percent_decode;
+use crate::path::percent_decode_lossy as decode;
 use freehold_machinery::Status;
 use std::num::{IntErrorKind, ParseIntError};
 
@@ -18,7 +18,7 @@ impl Query {
         let mut pairs = Vec::new();
         for pair in raw.unwrap_or("").split('&').filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decoded = percent_decode(key, true).zip(percent_decode(value, true));
+            let decoded = decode(key, true).zip(decode(value, true));
             let Some((key, value)) = decoded.filter(|_| !pair.contains(';')) else { continue };
             if pairs.len() == MOST {
                 return Err(Status::bad_request("the query has too many parameters"));

@@ -1,11 +1,15 @@
-//! JSON patch, with limits on what a small patch can make of an object.
+//! JSON patch (RFC 6902), with limits on what a small patch can make of an object.
+//!
+//! Applied as the library does it that kube-apiserver uses (evanphx/json-patch, version 4), and refused in its words: an
+//! operation without a value has the value null, a replacement adds the key that is not there, negative indices count from
+//! the end of a list, and whatever stands before the first slash of a path counts for nothing.
 
 use super::{json_kind, rejected};
 use crate::{
-    Value,
+    Map, Value,
     status::{Result, Status},
 };
-use json_patch::{PatchError, PatchErrorKind, PatchOperation, jsonptr::Pointer, patch_unsafe};
+use std::num::IntErrorKind;
 
 /// The most operations that a JSON patch can have, as in kube-apiserver.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -14,45 +18,136 @@ pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// The deepest object that a patch can make: what decoders here read back, with some to spare.
 pub const MAX_DEPTH: usize = 120;
 
-/// Applies a JSON patch (RFC 6902).
-///
-/// 400: not a patch; 413: more than [`MAX_OPERATIONS`]; 422: an operation can't be applied, a test fails, or the result
-/// would be larger than the limits allow.
-pub fn json(target: &Value, patch: &Value) -> Result<Value> {
-    json_where_tests_hold(target, patch)?.ok_or_else(rejected)
+/// Why a patch can't be applied.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Unapplied {
+    /// A `test` does not hold.
+    Test(String),
+    /// It is no patch, or an operation can't be done.
+    Operation(String),
 }
 
-/// [`json`], with `None` where a `test` does not hold.
-///
-/// # Errors
-/// See [`json`].
-pub fn json_where_tests_hold(target: &Value, patch: &Value) -> Result<Option<Value>> {
-    let operations = operations(patch)?;
-    let mut session = Session { result: target.clone(), copied: 0, depth_bound: depth(target) };
-    for operation in operations {
-        // An operation of an unknown kind, or without a path, fails when it is applied, not when it is read.
-        let operation = serde_json::from_value(operation.clone()).map_err(|_| rejected())?;
-        if !session.apply(operation)? {
-            return Ok(None);
+impl Unapplied {
+    /// The words.
+    pub fn why(self) -> String {
+        match self {
+            Self::Test(why) | Self::Operation(why) => why,
         }
     }
-    Ok(Some(session.result))
 }
 
-fn operations(patch: &Value) -> Result<&[Value]> {
-    let unreadable = |kind: &str, wanted: &str| {
-        Status::bad_request(format!("json: cannot unmarshal {kind} into Go value of type jsonpatch.{wanted}"))
-    };
-    let operations = patch.as_array().ok_or_else(|| unreadable(json_kind(patch), "Patch"))?;
-    if operations.len() > MAX_OPERATIONS {
-        let found = operations.len();
-        let limit =
-            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {found}");
-        return Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {limit}")));
+impl From<String> for Unapplied {
+    fn from(why: String) -> Self {
+        Self::Operation(why)
     }
-    match operations.iter().find(|operation| !operation.is_object()) {
-        Some(other) => Err(unreadable(json_kind(other), "Operation")),
+}
+
+/// Applies a JSON patch that a client sent.
+///
+/// 400: not a patch; 413: more than [`MAX_OPERATIONS`]; 422: an operation can't be applied, a test fails, or the result
+/// would be larger than the limits allow. kube-apiserver does not tell which.
+pub fn json(target: &Value, patch: &Value) -> Result<Value> {
+    if let Value::Array(operations) = patch
+        && operations.len() > MAX_OPERATIONS
+    {
+        let limit = format!("Request entity too large: {}", too_many(operations.len()));
+        return Err(Status::new(413, "RequestEntityTooLarge", limit));
+    }
+    operations(patch).map_err(Status::bad_request)?;
+    json_in_words(target, patch).map_err(|_| rejected())
+}
+
+/// [`json`], of a patch that the server got from somebody else than its client.
+///
+/// # Errors
+/// The reason, as the library tells it.
+pub fn json_in_words(target: &Value, patch: &Value) -> Result<Value, Unapplied> {
+    let operations = operations(patch)?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(too_many(operations.len()).into());
+    }
+    let mut session = Session { result: target.clone(), copied: 0, depth_bound: depth(target) };
+    operations.iter().try_for_each(|operation| session.apply(&Operation(operation.as_object())))?;
+    Ok(session.result)
+}
+
+/// What a strict reader of a patch finds in it: fields that operations don't have.
+///
+/// # Errors
+/// What of it is no text and should be.
+pub fn json_unknown(patch: &Value) -> Result<Vec<String>, String> {
+    let operations = patch.as_array().into_iter().flatten().filter_map(Value::as_object);
+    let mut unknown = Vec::new();
+    for (index, operation) in operations.enumerate() {
+        for (field, value) in operation {
+            match field.as_str() {
+                "op" | "path" | "from" if !value.is_string() && !value.is_null() => {
+                    let kind = json_kind(value);
+                    return Err(format!(
+                        "json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{field} of type string"
+                    ));
+                }
+                "op" | "path" | "from" | "value" => {}
+                _ => unknown.push(format!("unknown field \"[{index}].{field}\"")),
+            }
+        }
+    }
+    Ok(unknown)
+}
+
+fn too_many(found: usize) -> String {
+    format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {found}")
+}
+
+/// The operations of a patch; null is a patch without any.
+fn operations(patch: &Value) -> Result<&[Value], String> {
+    let unreadable = |value: &Value, wanted: &str| {
+        format!("json: cannot unmarshal {} into Go value of type jsonpatch.{wanted}", json_kind(value))
+    };
+    let operations = match patch {
+        Value::Null => &[][..],
+        Value::Array(operations) => operations,
+        other => return Err(unreadable(other, "Patch")),
+    };
+    match operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
+        Some(other) => Err(unreadable(other, "Operation")),
         None => Ok(operations),
+    }
+}
+
+/// One operation; null is one without any field.
+struct Operation<'a>(Option<&'a Map>);
+
+impl<'a> Operation<'a> {
+    fn field(&self, name: &str) -> Option<&'a Value> {
+        self.0?.get(name)
+    }
+
+    fn kind(&self) -> &'a str {
+        self.field("op").and_then(Value::as_str).unwrap_or("unknown")
+    }
+
+    /// What the operation does with its value; one that is left out is null.
+    fn value(&self) -> Value {
+        self.field("value").cloned().unwrap_or_default()
+    }
+
+    fn path(&self) -> Result<&'a str, String> {
+        self.text("path", "operation missing path field: missing value")
+    }
+
+    fn from(&self) -> Result<&'a str, String> {
+        self.text("from", "operation, missing from field: missing value")
+    }
+
+    fn text(&self, name: &str, missing: &str) -> Result<&'a str, String> {
+        match self.field(name) {
+            None | Some(Value::Null) => Err(missing.to_owned()),
+            Some(Value::String(text)) => Ok(text),
+            Some(other) => {
+                Err(format!("json: cannot unmarshal {} into Go value of type string", json_kind(other)))
+            }
+        }
     }
 }
 
@@ -64,62 +159,185 @@ struct Session {
 }
 
 impl Session {
-    /// Gives whether it is no test that does not hold.
-    fn apply(&mut self, operation: PatchOperation) -> Result<bool> {
-        self.count_copy(&operation)?;
-        let placed = match &operation {
-            PatchOperation::Add(op) => Some(depth(&op.value)),
-            PatchOperation::Replace(op) => Some(depth(&op.value)),
-            PatchOperation::Move(_) | PatchOperation::Copy(_) => Some(self.depth_bound),
-            PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Unapplied> {
+        let placed = match operation.kind() {
+            "add" => self.add(operation)?,
+            "remove" => self.remove(operation)?,
+            "replace" => self.replace(operation)?,
+            "move" => self.relocate(operation)?,
+            "copy" => self.copy(operation)?,
+            "test" => return self.test(operation),
+            other => return Err(format!("Unexpected kind: {other}").into()),
         };
-        if let PatchOperation::Test(test) = &operation
-            && test.value.is_null()
-            && is_missing(&self.result, &test.path)
-        {
-            return Ok(true);
-        }
-        let operation = added_where_absent(operation, &self.result);
-        let at = operation.path().count();
-        match patch_unsafe(&mut self.result, &[operation]) {
-            Ok(()) => {}
-            Err(PatchError { kind: PatchErrorKind::TestFailed, .. }) => return Ok(false),
-            Err(_) => return Err(rejected()),
-        }
-        let Some(placed) = placed else { return Ok(true) };
+        let at = operation.path()?.split('/').count() - 1;
         self.depth_bound = self.depth_bound.max(at + placed);
         if self.depth_bound > MAX_DEPTH {
             self.depth_bound = depth(&self.result);
         }
-        if self.depth_bound > MAX_DEPTH { Err(rejected()) } else { Ok(true) }
+        match self.depth_bound > MAX_DEPTH {
+            true => Err("the object would be nested too deeply".to_owned().into()),
+            false => Ok(()),
+        }
     }
 
-    fn count_copy(&mut self, operation: &PatchOperation) -> Result<()> {
-        let PatchOperation::Copy(copy) = operation else { return Ok(()) };
-        let from: &Pointer = &copy.from;
-        self.copied += self.result.pointer(from.as_str()).map_or(0, size);
-        if self.copied > MAX_COPIED_BYTES { Err(rejected()) } else { Ok(()) }
+    /// Gives the depth of what it has placed, as those that follow do.
+    fn add(&mut self, operation: &Operation<'_>) -> Result<usize, String> {
+        let path = operation.path().map_err(|_| "add operation failed to decode path: missing value")?;
+        let missing =
+            || format!("add operation does not apply: doc is missing path: \"{path}\": missing value");
+        let (parent, key) = find(&mut self.result, path).ok_or_else(missing)?;
+        let value = operation.value();
+        let placed = depth(&value);
+        insert(parent, key, value).map_err(|why| format!("error in add for path: '{path}': {why}"))?;
+        Ok(placed)
+    }
+
+    fn remove(&mut self, operation: &Operation<'_>) -> Result<usize, String> {
+        let path = operation.path().map_err(|_| "remove operation failed to decode path: missing value")?;
+        let missing =
+            || format!("remove operation does not apply: doc is missing path: \"{path}\": missing value");
+        let (parent, key) = find(&mut self.result, path).ok_or_else(missing)?;
+        take(parent, &key).map_err(|why| format!("error in remove for path: '{path}': {why}"))?;
+        Ok(0)
+    }
+
+    fn replace(&mut self, operation: &Operation<'_>) -> Result<usize, String> {
+        let path =
+            operation.path().map_err(|why| format!("replace operation failed to decode path: {why}"))?;
+        let (value, missing) = (operation.value(), "replace operation does not apply: doc is missing");
+        let placed = depth(&value);
+        if path.is_empty() {
+            if placed == 0 {
+                return Err("replace operation value must be object or array: %!w(<nil>)".to_owned());
+            }
+            self.result = value;
+            return Ok(placed);
+        }
+        let (parent, key) =
+            find(&mut self.result, path).ok_or_else(|| format!("{missing} path: {path}: missing value"))?;
+        match parent {
+            Value::Array(items) => {
+                let index = index(&key, items.len())
+                    .ok()
+                    .ok_or_else(|| format!("{missing} key: {path}: missing value"))?;
+                items[index] = value;
+            }
+            parent => parent[&key] = value,
+        }
+        Ok(placed)
+    }
+
+    fn relocate(&mut self, operation: &Operation<'_>) -> Result<usize, String> {
+        let from = operation.from().map_err(|why| format!("move operation failed to decode from: {why}"))?;
+        let missing = |what: &str, path: &str| {
+            format!("move operation does not apply: doc is missing {what} path: {path}: missing value")
+        };
+        let (parent, key) = find(&mut self.result, from).ok_or_else(|| missing("from", from))?;
+        let value = take(parent, &key).map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        let path = operation.path().map_err(|why| format!("move operation failed to decode path: {why}"))?;
+        let (parent, key) = find(&mut self.result, path).ok_or_else(|| missing("destination", path))?;
+        insert(parent, key, value).map_err(|why| format!("error in move for path: '{path}': {why}"))?;
+        Ok(self.depth_bound)
+    }
+
+    fn copy(&mut self, operation: &Operation<'_>) -> Result<usize, String> {
+        let from = operation.from().map_err(|why| format!("copy operation failed to decode from: {why}"))?;
+        let missing = |what: &str, path: &str| {
+            format!("copy operation does not apply: doc is missing {what} path: {path}: missing value")
+        };
+        let (parent, key) = find(&mut self.result, from).ok_or_else(|| missing("from", from))?;
+        let value = get(parent, &key).map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
+        let value = value.cloned().unwrap_or_default();
+        let path = operation.path().map_err(|_| "copy operation failed to decode path: missing value")?;
+        let (parent, key) = find(&mut self.result, path).ok_or_else(|| missing("destination", path))?;
+        self.copied += size(&value);
+        if self.copied > MAX_COPIED_BYTES {
+            return Err(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit \
+                 {MAX_COPIED_BYTES}",
+                self.copied
+            ));
+        }
+        insert(parent, key, value).map_err(|why| format!("error while adding value during copy: {why}"))?;
+        Ok(self.depth_bound)
+    }
+
+    /// Nothing and null are the same here, which is how clients say "nobody has set it".
+    fn test(&mut self, operation: &Operation<'_>) -> Result<(), Unapplied> {
+        let path = operation.path().map_err(|why| format!("test operation failed to decode path: {why}"))?;
+        let value = operation.value();
+        let holds = if path.is_empty() {
+            self.result == value
+        } else {
+            let missing = || format!("test operation does not apply: is missing path: {path}: missing value");
+            let (parent, key) = find(&mut self.result, path).ok_or_else(missing)?;
+            let found =
+                get(parent, &key).map_err(|why| format!("error in test for path: '{path}': {why}"))?;
+            found.unwrap_or(&Value::Null) == &value
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(Unapplied::Test(format!("testing value {path} failed: test failed"))),
+        }
     }
 }
 
-/// Whether a map has no such field: a test for `null` holds then, which is how clients say "nobody has set it".
-fn is_missing(value: &Value, path: &Pointer) -> bool {
-    let Some((parent, last)) = path.split_back() else { return false };
-    let parent = value.pointer(parent.as_str()).and_then(Value::as_object);
-    parent.is_some_and(|map| !map.contains_key(last.decoded().as_ref()))
+/// The map or list in which the end of a path stands, and under which key.
+fn find<'v>(value: &'v mut Value, path: &str) -> Option<(&'v mut Value, String)> {
+    let (parents, key) = path.rsplit_once('/')?;
+    let unescaped = |key: &str| key.replace("~1", "/").replace("~0", "~");
+    let parent = parents.split('/').skip(1).try_fold(value, |value, part| match value {
+        Value::Object(map) => map.get_mut(&unescaped(part)),
+        Value::Array(items) => index(&unescaped(part), items.len()).ok().map(|index| &mut items[index]),
+        _ => None,
+    })?;
+    (parent.is_object() || parent.is_array()).then(|| (parent, unescaped(key)))
 }
 
-/// A replacement of a key that is not there adds it, as in the library that Kubernetes uses.
-fn added_where_absent(operation: PatchOperation, target: &Value) -> PatchOperation {
-    let PatchOperation::Replace(replace) = &operation else { return operation };
-    let parent = replace.path.parent().and_then(|parent| target.pointer(parent.as_str()));
-    let absent = target.pointer(replace.path.as_str()).is_none();
-    match absent && parent.is_some_and(Value::is_object) {
-        true => PatchOperation::Add(json_patch::AddOperation {
-            path: replace.path.clone(),
-            value: replace.value.clone(),
-        }),
-        false => operation,
+/// Where in a list of this length a key points to; from its end where it is negative.
+fn index(key: &str, length: usize) -> Result<usize, String> {
+    let index: i64 = key.parse().map_err(|why: std::num::ParseIntError| {
+        let range = matches!(why.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
+        let what = if range { "value out of range" } else { "invalid syntax" };
+        format!("strconv.Atoi: parsing {key:?}: {what}")
+    })?;
+    let length = length as i64;
+    let found = if index < 0 { index.saturating_add(length) } else { index };
+    match (0..length).contains(&found) {
+        true => Ok(found as usize),
+        false => Err(format!("Unable to access invalid index: {index}: invalid index referenced")),
+    }
+}
+
+fn get<'v>(parent: &'v Value, key: &str) -> Result<Option<&'v Value>, String> {
+    match parent {
+        Value::Array(items) => index(key, items.len()).map(|index| items.get(index)),
+        parent => Ok(parent.get(key)),
+    }
+}
+
+fn insert(parent: &mut Value, key: String, value: Value) -> Result<(), String> {
+    match parent {
+        Value::Array(items) if key == "-" => items.push(value),
+        Value::Array(items) => {
+            let index = index(&key, items.len() + 1).map_err(|why| match why.starts_with("strconv") {
+                true => format!("value was not a proper array index: '{key}': {why}"),
+                false => why,
+            })?;
+            items.insert(index, value);
+        }
+        parent => parent[key] = value,
+    }
+    Ok(())
+}
+
+fn take(parent: &mut Value, key: &str) -> Result<Value, String> {
+    match parent {
+        Value::Array(items) => index(key, items.len()).map(|index| items.remove(index)),
+        parent => parent
+            .as_object_mut()
+            .and_then(|map| map.remove(key))
+            .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
     }
 }
 

@@ -9,7 +9,7 @@ mod list;
 mod merge;
 mod strategic;
 
-pub use json::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_OPERATIONS, json, json_where_tests_hold};
+pub use json::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_OPERATIONS, Unapplied, json, json_in_words, json_unknown};
 pub use merge::merge;
 pub use strategic::strategic;
 

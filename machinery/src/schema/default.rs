@@ -33,18 +33,23 @@ pub fn drop_nulls(value: &mut Value, schema: &Schema) {
 }
 
 /// What Kubernetes' typed objects make of themselves when they are read: a zero that no pointer tells from absence counts
-/// as absent, empty lists and maps do, and quantities are written in their canonical form (`500m` for `0.5`). For
-/// built-in kinds.
+/// as absent, empty lists and maps do, nulls in lists and maps are zeros, and quantities are written in their canonical
+/// form (`500m` for `0.5`). For built-in kinds.
 pub fn normalize(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => map.retain(|name, field| {
             let Some(child) = child(schema, name) else { return true };
+            if !schema.properties.contains_key(name.as_str()) {
+                zero_null(field, child);
+            }
             normalize(field, child);
             !is_absent(name, field, schema, child)
         }),
         Value::Array(list) => {
-            if let Some(items) = &schema.items {
-                list.iter_mut().for_each(|item| normalize(item, items));
+            let Some(items) = &schema.items else { return };
+            for item in list {
+                zero_null(item, items);
+                normalize(item, items);
             }
         }
         Value::String(_) | Value::Number(_) if schema.format.as_deref() == Some("quantity") => {
@@ -52,6 +57,23 @@ pub fn normalize(value: &mut Value, schema: &Schema) {
         }
         _ => {}
     }
+}
+
+/// Makes of a null in a list or a map what Go does: the zero of its elements. What has a null of its own keeps it.
+fn zero_null(value: &mut Value, schema: &Schema) {
+    use super::Kind::{Boolean, Integer, Object, String};
+    if !value.is_null() || schema.preserve_unknown {
+        return;
+    }
+    *value = match (schema.format.as_deref(), schema.kind) {
+        (Some("quantity"), _) => "0".into(),
+        (Some("date-time"), _) => return,
+        (_, Some(String)) => "".into(),
+        (_, Some(Integer)) => 0.into(),
+        (_, Some(Boolean)) => false.into(),
+        (_, Some(Object)) => Value::Object(Map::new()),
+        _ => return,
+    };
 }
 
 /// Where a value has empty lists and maps that [`normalize`] takes out: Kubernetes' rules still see them.

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{Attributes, Lookup};
 use freehold_machinery::{
-    Result, Status, Value, apply, patch,
+    Result, Status, Value, apply,
+    patch::{self, Unapplied},
     schema::{ListType, Schema},
 };
 use std::sync::Arc;
@@ -200,8 +201,11 @@ fn patched(
                     value.type_name()
                 )
             })?;
-            patch::json_where_tests_hold(object, &operations)
-                .map_err(|e| format!("JSON Patch: {}", e.message))
+            match patch::json_in_words(object, &operations) {
+                Ok(patched) => Ok(Some(patched)),
+                Err(Unapplied::Test(_)) => Ok(None),
+                Err(Unapplied::Operation(why)) => Err(format!("JSON Patch: {why}")),
+            }
         }
     }
 }

@@ -249,7 +249,7 @@ impl Backend for Memory {
     ) -> Result<Written, Status> {
         *self.last.lock().unwrap() = Some((options, Vec::new()));
         let (kind, value) = match patch {
-            Patch::Json(value) => ("json", value),
+            Patch::Json(body) => ("json", body.value),
             Patch::Merge(body) => ("merge", body.value),
             Patch::Strategic(body) => ("strategic", body.value),
             Patch::Apply(body) => ("apply", body.value),

@@ -116,8 +116,14 @@ async fn an_object_comes_in_the_shape_that_was_asked_for() {
     let pretty = admin.send("GET", &one, &[("user-agent", "curl/8")], "").await;
     assert!(pretty.text().starts_with("{\n  \"apiVersion\""), "{}", pretty.text());
     let head = admin.send("HEAD", &one, &[], "").await;
-    assert_eq!((head.code, head.body.len()), (200, 0));
-    assert_eq!(head.header("content-length"), admin.get(&one).await.body.len().to_string());
+    assert_eq!((head.code, head.body.len()), (405, 0));
+    for (document, code) in
+        [("/api", 405), ("/api/v1", 405), ("/apis/apps/v1", 405), ("/version", 405), ("/apis", 200)]
+    {
+        assert_eq!(admin.send("HEAD", document, &[], "").await.code, code, "{document}");
+    }
+    let head = admin.send("HEAD", "/apis", &[], "").await;
+    assert_eq!(head.header("content-length"), admin.get("/apis").await.body.len().to_string());
 }
 
 #[tokio::test]
