@@ -391,7 +391,9 @@ impl Hub {
         if self.marks.back().is_none_or(|(_, revision)| *revision < self.revision) {
             self.marks.push_back((now, self.revision));
         }
-        while let Some((_, old)) = self.marks.pop_front_if(|(at, _)| now.duration_since(*at) > KEPT) {
+        let past = |(at, _): &(Instant, u64)| now.duration_since(*at) > KEPT;
+        while let Some((_, old)) = self.marks.front().copied().filter(past) {
+            self.marks.pop_front();
             while self.recent.front().is_some_and(|event| event.revision <= old) {
                 self.forget();
             }
