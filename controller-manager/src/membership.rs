@@ -9,33 +9,58 @@ use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Queue, Reconciled, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::Value;
+use freehold_machinery::{Value, meta};
 use jiff::Timestamp;
 
-/// What is kept of a membership: there are more of them than of anything else, and each would take four times as much whole.
+/// Whether a membership counts, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Ready,
+    OrganizationNotFound,
+    WrongNamespace,
+}
+
+/// What is kept of a membership, of which there are more than of anything else: what it is judged by, and nothing that its
+/// key says already.
+#[derive(Debug)]
 struct Member {
-    organization: Box<str>,
-    generation: i64,
-    /// As JSON.
-    status: Box<str>,
+    /// Whether it names the organization whose namespace it is in.
+    at_home: bool,
+    /// What its status says; `None` where it has to be written, whatever the verdict.
+    told: Option<Verdict>,
+}
+
+fn organization(membership: &Value) -> &str {
+    text(membership, "/spec/organizationRef/name")
 }
 
 impl Member {
     fn of(membership: &Value) -> Self {
-        Self {
-            organization: text(membership, "/spec/organizationRef/name").into(),
-            generation: generation(membership),
-            status: membership["status"].to_string().into(),
-        }
+        let at_home = meta::namespace(membership) == organization_namespace(organization(membership));
+        let verdicts = match at_home {
+            true => [Verdict::Ready, Verdict::OrganizationNotFound].as_slice(),
+            false => &[Verdict::WrongNamespace],
+        };
+        let is_told = |verdict: &Verdict| status(*verdict, membership, Timestamp::UNIX_EPOCH).is_none();
+        Self { at_home, told: verdicts.iter().copied().find(is_told) }
+    }
+
+    /// What its status should say; `None` where it says that.
+    fn decide(&self, organization_exists: bool) -> Option<Verdict> {
+        let verdict = match (self.at_home, organization_exists) {
+            (false, _) => Verdict::WrongNamespace,
+            (true, false) => Verdict::OrganizationNotFound,
+            (true, true) => Verdict::Ready,
+        };
+        (self.told != Some(verdict)).then_some(verdict)
     }
 }
 
-/// The status that a membership in a namespace should have; `None` where it has it.
-fn decide(namespace: &str, member: &Member, organization_exists: bool, now: Timestamp) -> Option<Value> {
-    let organization = &*member.organization;
-    let in_its_namespace = namespace == organization_namespace(organization);
-    let (status, reason, message) = match (in_its_namespace, organization_exists) {
-        (false, _) => {
+/// The status with which a membership tells a verdict; `None` where it has it.
+fn status(verdict: Verdict, membership: &Value, now: Timestamp) -> Option<Value> {
+    let organization = organization(membership);
+    let (status, reason, message) = match verdict {
+        Verdict::WrongNamespace => {
             let home = organization_namespace(organization);
             (
                 "False",
@@ -43,21 +68,20 @@ fn decide(namespace: &str, member: &Member, organization_exists: bool, now: Time
                 format!("a membership of {organization:?} belongs into namespace {home}"),
             )
         }
-        (true, false) => {
+        Verdict::OrganizationNotFound => {
             ("False", "OrganizationNotFound", format!("there is no organization {organization:?}"))
         }
-        (true, true) => ("True", "Ready", String::new()),
+        Verdict::Ready => ("True", "Ready", String::new()),
     };
-    let generation = Some(member.generation);
-    let status_now: Value = serde_json::from_str(&member.status).unwrap_or_default();
-    let mut wanted = status_now.clone();
+    let generation = Some(generation(membership));
+    let mut wanted = membership["status"].clone();
     wanted["observedGeneration"] = generation.into();
     conditions::set(
         &mut wanted["conditions"],
         Set { type_: READY, status, reason, message: &message, generation },
         now,
     );
-    (wanted != status_now).then_some(wanted)
+    (wanted != membership["status"]).then_some(wanted)
 }
 
 struct Memberships {
@@ -69,15 +93,16 @@ struct Memberships {
 /// Starts the controller.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let by_organization = |_: &Key, member: &Member| vec![member.organization.to_string()];
     let interest = Interest::projected(MEMBERSHIPS, |membership| Some(Member::of(&membership)));
-    let mut informer = Informer::new(&context.core, interest.index(by_organization));
+    let mut informer = Informer::new(&context.core, interest);
     informer.enqueue_into(&queue);
     let memberships = context.run_informer(informer);
     let (on_organizations, members) = (queue.clone(), memberships.clone());
     context.organizations().on_change(move |change| {
         if change.old.is_none() || change.new.is_none() {
-            for (key, _) in members.by_index(&change.key.plane, &change.key.name) {
+            // Those in other namespaces do not count, whether the organization that they name is there or not.
+            let home = organization_namespace(&change.key.name);
+            for (key, _) in members.in_namespace(&change.key.plane, &home) {
                 on_organizations.add(key);
             }
         }
@@ -94,14 +119,22 @@ pub(crate) fn start(context: &mut Context) {
     );
 }
 
+impl Memberships {
+    /// Whether the organization is there whose namespace an object is in.
+    fn has_organization(&self, key: &Key) -> bool {
+        let name = key.namespace.strip_prefix(&organization_namespace("")).unwrap_or_default();
+        self.organizations.get(&Key::new(key.plane.clone(), "", name)).is_some()
+    }
+}
+
 impl Reconcile for Memberships {
     type Key = Key;
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         let Some(member) = self.memberships.get(&key) else { return Ok(Outcome::Done) };
-        let organization = Key::new(key.plane.clone(), "", &member.organization);
-        let exists = self.organizations.get(&organization).is_some();
-        if let Some(status) = decide(&key.namespace, &member, exists, Timestamp::now()) {
+        let Some(verdict) = member.decide(self.has_organization(&key)) else { return Ok(Outcome::Done) };
+        let found = self.client.get_opt(&MEMBERSHIPS, key.ns(), &key.name).await?;
+        if let Some(status) = found.and_then(|membership| status(verdict, &membership, Timestamp::now())) {
             let options = PatchOptions::status();
             self.client.patch(&MEMBERSHIPS, key.ns(), &key.name, &status_patch(&status), &options).await?;
         }
@@ -116,20 +149,24 @@ mod tests {
 
     #[test]
     fn a_membership_counts_in_its_organizations_namespace_alone() {
-        let member = Member::of(
-            &json!({"metadata": {"generation": 2}, "spec": {"organizationRef": {"name": "acme"}}}),
-        );
         let rows = [
             ("organization-acme", true, "Ready"),
             ("organization-acme", false, "OrganizationNotFound"),
             ("organization-other", true, "WrongNamespace"),
         ];
         for (namespace, exists, reason) in rows {
-            let status = decide(namespace, &member, exists, Timestamp::UNIX_EPOCH).unwrap();
-            assert_eq!(status["conditions"][0]["reason"], reason, "{namespace} {exists}");
-            let told = Member { status: status.to_string().into(), organization: "acme".into(), ..member };
-            assert!(decide(namespace, &told, exists, Timestamp::now()).is_none(), "it is told once");
+            let mut membership = json!({
+                "metadata": {"namespace": namespace, "generation": 2},
+                "spec": {"organizationRef": {"name": "acme"}},
+            });
+            let verdict = Member::of(&membership).decide(exists).unwrap();
+            let wanted = status(verdict, &membership, Timestamp::now()).unwrap();
+            assert_eq!(wanted["conditions"][0]["reason"], reason, "{namespace} {exists}");
+            membership["status"] = wanted;
+            assert_eq!(Member::of(&membership).decide(exists), None, "it is told once");
+            membership["metadata"]["generation"] = 3.into();
+            assert_eq!(Member::of(&membership).decide(exists), Some(verdict), "of each generation");
         }
-        assert!(decide("", &Member::of(&Value::Null), false, Timestamp::UNIX_EPOCH).is_some());
+        assert!(Member::of(&Value::Null).decide(false).is_some());
     }
 }

@@ -92,19 +92,18 @@ impl People {
 
     async fn read_all(&self, since: u64) -> Result<()> {
         let at = self.cache.catch_up().await?.max(since);
-        let mut found = Vec::new();
+        // One object after the other: all of them decoded at once would take several times what is kept.
+        let mut read = Iam::default();
         for (group, resource, kind) in FOLLOWED {
             let request = ListRequest { plane: &PlaneId::core(), group, resource, namespace: None };
-            self.cache.scan(request, at, |entry| found.push((kind, entry.value(), false))).await?;
+            self.cache.scan(request, at, |entry| read.put(kind, &entry.value(), false)).await?;
         }
         let mut waiting = self.waiting.lock();
-        let mut iam = self.iam.write();
-        *iam = Iam::default();
         // What was told meanwhile comes last, in its order: then all is as it is told.
-        for (kind, object, gone) in found.into_iter().chain(waiting.take().unwrap_or_default()) {
-            iam.put(kind, &object, gone);
+        for (kind, object, gone) in waiting.take().unwrap_or_default() {
+            read.put(kind, &object, gone);
         }
-        drop(iam);
+        *self.iam.write() = read;
         self.filled.send_replace(true);
         self.changed.send_modify(|count| *count += 1);
         Ok(())
