@@ -28,7 +28,7 @@ pub(crate) struct Call<'a> {
     pub(crate) prefix: String,
     pub(crate) target: Target,
     pub(crate) user: Arc<User>,
-    /// Ends when who asked may not be that user any more, where that is somebody else.
+    /// Ends what takes long besides the user's rights; see [`identity::Treated`].
     pub(crate) until: Option<Until>,
     pub(crate) info: &'a RequestInfo,
     pub(crate) known: &'a mut bool,

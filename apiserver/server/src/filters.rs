@@ -353,14 +353,16 @@ impl Ask<'_> {
         // What is suspended answers nobody, whatever they may do there.
         edge.backend.admit(&target, &user).await?;
         let user = identity::admit_from_host(edge, (&context, &prefix), &parts.method, user).await?;
+        let upgraded = of_upgrade(connection, parts);
         // The pair judges for itself, impersonation included: it has the rules. What the platform gives it is told.
         let is_pairs = matches!(target, Target::Dedicated(_)) && !reviews::is_about_access(info);
         if is_pairs && !edge.backend.asks_others() {
-            return to_pair(edge, (&target, &user, None), info, parts, taken(unread)?).await;
+            return to_pair(edge, (&target, &user, upgraded), info, parts, taken(unread)?).await;
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
         let asker = user.clone();
-        let (user, until) = match identity::impersonate(edge, &target, user, &parts.headers, info).await {
+        let treated = identity::impersonate(edge, &target, user, &parts.headers, (info, upgraded)).await;
+        let (user, until) = match treated {
             Ok(Treated { user, constraint, until }) => {
                 recording.impersonated(&asker, &user, constraint);
                 (user, until)
@@ -381,10 +383,9 @@ impl Ask<'_> {
         let turn = fair::enter(edge, (&target, &user), (info, size), query, flow).await?;
         drop(waits);
         let place = admit(edge, info)?;
-        let takes_long = turn.takes_long();
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let parts = &*parts;
-        let mut call = Call {
+        let call = Call {
             edge,
             parts,
             query,
@@ -399,17 +400,33 @@ impl Ask<'_> {
             place,
             recording,
         };
-        if let Err(status) = call.authorize().await {
-            if status.code != 403 {
-                return Err(status);
-            }
-            let reply = respond::forbidden(&call.parts.headers, query, &status);
-            recording.refused(&asked, &call.target, parts, &call.user);
-            return Ok(reply);
-        }
-        let reply = heavily(takes_long, dispatch::dispatch(&mut call, taken(unread)?, upgrade)).await?;
-        Ok(call.turn.into_inner().hold(reply))
+        serve(call, &asked, unread, upgrade).await
     }
+}
+
+/// Answers a call that has its turn, where its user may ask that.
+async fn serve(
+    mut call: Call<'_>,
+    asked: &Asked<'_>,
+    unread: &mut Option<Incoming>,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Status> {
+    if let Err(status) = call.authorize().await {
+        if status.code != 403 {
+            return Err(status);
+        }
+        let reply = respond::forbidden(&call.parts.headers, call.query, &status);
+        call.recording.refused(asked, &call.target, call.parts, &call.user);
+        return Ok(reply);
+    }
+    let takes_long = call.turn.get_mut().takes_long();
+    let reply = heavily(takes_long, dispatch::dispatch(&mut call, taken(unread)?, upgrade)).await?;
+    Ok(call.turn.into_inner().hold(reply))
+}
+
+/// What ends that which comes of an upgrade, where one is asked for: it outlives the serving of its connection.
+fn of_upgrade(connection: &Connection, parts: &Parts) -> Option<Until> {
+    parts.extensions.get::<OnUpgrade>().map(|_| connection.distrusted.clone())
 }
 
 /// What is wrong with a target, for those who are known; others are to say who they are.

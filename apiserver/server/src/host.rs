@@ -5,7 +5,7 @@
 //! of the connection. A proxy that keeps connections for several hosts can't mix projects up: what does not agree gets 421
 //! (RFC 9110, 15.5.20), and is asked again on a connection of its own.
 
-use crate::identity::Identity;
+use crate::identity::{Identity, Until};
 use freehold_machinery::Status;
 use http::{header, request::Parts};
 use std::net::SocketAddr;
@@ -18,6 +18,9 @@ pub(crate) struct Connection {
     pub(crate) remote: SocketAddr,
     /// The project whose host name was asked for.
     pub(crate) project: Option<String>,
+    /// Ends when nobody vouches for the certificate at its other end any more. The connection ends with it by itself, what it
+    /// was upgraded to does not.
+    pub(crate) distrusted: Until,
 }
 
 /// The project that a host name is that of: one label, in front of the domain. Ports and case do not matter.
@@ -48,6 +51,7 @@ pub(crate) fn agree(domain: Option<&str>, connection: &Connection, parts: &Parts
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::{FutureExt, future};
     use http::Request;
 
     #[test]
@@ -75,7 +79,9 @@ mod tests {
     fn a_host_of_another_project_than_the_connections_is_misdirected() {
         let code = |project: Option<&str>, uri: &str, host: &str| {
             let remote = SocketAddr::from(([127, 0, 0, 1], 1));
-            let connection = Connection { peer: Ok(None), remote, project: project.map(str::to_owned) };
+            let distrusted = future::pending().boxed().shared();
+            let project = project.map(str::to_owned);
+            let connection = Connection { peer: Ok(None), remote, project, distrusted };
             let (parts, ()) = Request::get(uri).header("host", host).body(()).unwrap().into_parts();
             agree(Some("example.com"), &connection, &parts).map_err(|status| status.code)
         };

@@ -133,7 +133,8 @@ pub(crate) struct Treated {
     pub(crate) user: Arc<User>,
     /// By which constraint somebody else; empty for none.
     pub(crate) constraint: &'static str,
-    /// Ends when who asked may not be that one any more; of what takes long and is asked as somebody else.
+    /// Ends what takes long besides its user's rights: when who asked may not be that one any more, where that is somebody
+    /// else, and what `upgraded` ends with.
     pub(crate) until: Option<Until>,
 }
 
@@ -141,8 +142,16 @@ pub(crate) struct Treated {
 pub(crate) type Until = Shared<BoxFuture<'static, ()>>;
 
 impl Treated {
-    fn as_oneself(user: Arc<User>) -> Self {
-        Self { user, constraint: "", until: None }
+    fn as_oneself(user: Arc<User>, until: Option<Until>) -> Self {
+        Self { user, constraint: "", until }
+    }
+}
+
+/// What ends with the first of those that are there.
+pub(crate) fn first_of(one: Option<Until>, other: Option<Until>) -> Option<Until> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(either(one.boxed(), Some(other)).shared()),
+        (one, other) => one.or(other),
     }
 }
 
@@ -155,25 +164,26 @@ pub(crate) fn either(one: BoxFuture<'static, ()>, other: Option<Until>) -> BoxFu
 }
 
 /// Who a request is to be treated as, and by which constraint. 403 unless its user may impersonate each part of that identity,
-/// in general or for what is asked for; the first refusal is told.
+/// in general or for what is asked for; the first refusal is told. `upgraded` is what else ends what an upgrade makes of it.
 pub(crate) async fn impersonate(
     edge: &Edge,
     target: &Target,
     user: Arc<User>,
     headers: &HeaderMap,
-    info: &RequestInfo,
+    (info, upgraded): (&RequestInfo, Option<Until>),
 ) -> Result<Treated, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        return Ok(Treated::as_oneself(user));
+        return Ok(Treated::as_oneself(user, upgraded));
     }
     let Some(wanted) = ImpersonationRequest::parse(&RequestHeaders(headers))? else {
-        return Ok(Treated::as_oneself(user));
+        return Ok(Treated::as_oneself(user, upgraded));
     };
     let mut refusal = None;
     for mode in wanted.modes(&user) {
         match may_impersonate(edge, target, &user, (&wanted, mode), info).await? {
             None => {
-                let until = info.is_long_running().then(|| {
+                let takes_long = info.is_long_running() || upgraded.is_some();
+                let until = takes_long.then(|| {
                     let asked = asked_to_impersonate(&user, (&wanted, mode));
                     let revoked = asked.iter().map(|asked| edge.backend.revoked(target, &user, asked));
                     future::select_all(revoked).map(drop).boxed().shared()
@@ -181,7 +191,8 @@ pub(crate) async fn impersonate(
                 let mut user = wanted.user(&user, &plane_of(Some(target)), mode);
                 // What the platform gives is given to who asked.
                 user.extra.remove(GRANTED);
-                return Ok(Treated { user: Arc::new(user), constraint: mode.constraint(), until });
+                let (user, until) = (Arc::new(user), first_of(until, upgraded));
+                return Ok(Treated { user, constraint: mode.constraint(), until });
             }
             Some(status) => refusal = refusal.or(Some(status)),
         }

@@ -194,9 +194,11 @@ impl Server {
                         let project = asked.and_then(|name| host::project(edge.domain.as_deref(), name));
                         let peer = identity::peer(session, &secure.roots);
                         let presented = identity::presented(session);
-                        let distrusted = distrusted(presented, peer.clone(), secure, current);
+                        let distrusted =
+                            distrusted(presented, peer.clone(), secure, current).boxed().shared();
+                        let about = Connection { peer, remote, project, distrusted: distrusted.clone() };
                         tokio::select! {
-                            () = serve(edge, limits, stream, Connection { peer, remote, project }) => {}
+                            () = serve(edge, limits, stream, about) => {}
                             () = distrusted => tracing::info!("a connection is cut off: its certificate does not count any more"),
                         }
                     }

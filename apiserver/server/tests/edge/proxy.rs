@@ -3,6 +3,7 @@ use crate::{
     origin,
 };
 use freehold_apiserver_planes::DedicatedTarget;
+use freehold_apiserver_server::Authorities;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
@@ -165,6 +166,29 @@ async fn an_upgraded_connection_passes_both_ways() {
     core.begin_stop();
     assert_eq!(timeout(PATIENCE, io.read(&mut answer)).await.unwrap().unwrap_or(0), 0, "a stop ends it");
     core.stopped().await;
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_ends_with_the_authority_that_vouched_for_its_client() {
+    let core = before_origin().await;
+    let path = "/projects/pair/api/v1/namespaces/a/pods/b/exec?command=sh";
+    let headers = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
+    let mut response = core.admin().open(request("POST", path, &headers, "")).await;
+    assert_eq!(response.status(), 101);
+    let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    let mut echo = async |text: &[u8; 4]| {
+        io.write_all(text).await.ok()?;
+        let mut answer = [0; 4];
+        timeout(PATIENCE, io.read_exact(&mut answer)).await.expect("an answer or an end").ok()?;
+        Some(answer)
+    };
+    assert_eq!(echo(b"ping").await, Some(*b"ping"));
+    let (own, next) = (core.pki.clients.cert_pem(), Pki::new());
+    let clients = |clients: String| Authorities { clients, front_proxies: Vec::new() };
+    core.reload.authorities(&clients(format!("{own}{}", next.clients.cert_pem()))).unwrap();
+    assert_eq!(echo(b"more").await, Some(*b"more"), "one authority more is no reason");
+    core.reload.authorities(&clients(next.clients.cert_pem().to_owned())).unwrap();
+    timeout(PATIENCE, async { while echo(b"gone").await.is_some() {} }).await.expect("it ends");
 }
 
 #[tokio::test]
