@@ -42,7 +42,7 @@ pub(crate) struct Authentication {
     lookup: Lookup,
     settings: Arc<Settings>,
     organizations: Organizations,
-    webhook: Option<TokenWebhook>,
+    webhook: Option<Arc<TokenWebhook>>,
     bootstrap: bool,
 }
 
@@ -61,10 +61,11 @@ impl Authentication {
         let own = Arc::new(Outbound::new(anywhere, services, Default::default()));
         let fetch = Arc::new(Documents::new(own, PlaneId::core()));
         let settings = Settings::start(config, fetch, tokens.base(), stop)?;
+        let webhook = |config| TokenWebhook::start(config, settings.teller(), stop);
         Ok(Self {
             lookup: Lookup::new(cache.clone()),
             organizations: Organizations::new(cache.clone(), outbound),
-            webhook: config.webhook.as_ref().map(TokenWebhook::open).transpose()?,
+            webhook: config.webhook.as_ref().map(webhook).transpose()?,
             bootstrap: config.bootstrap_tokens,
             tokens,
             cache,

@@ -6,8 +6,11 @@
 //! first that allows or denies decides. What has no say here is the group `system:masters`, which may do everything, and the
 //! cluster that the server extends, which judges its own users.
 
+mod again;
 mod settings;
 mod webhook;
+
+pub(crate) use again::Refused;
 
 use crate::backend::PlaceKeys;
 use anyhow::{Context, Result as AnyResult};
@@ -46,11 +49,13 @@ enum Authorizer {
 pub(crate) struct Authorization {
     current: ArcSwap<Vec<Authorizer>>,
     changes: watch::Sender<()>,
+    again: again::Again,
 }
 
 impl Authorization {
     fn of(chain: Vec<Authorizer>) -> Arc<Self> {
-        Arc::new(Self { current: ArcSwap::from_pointee(chain), changes: watch::Sender::new(()) })
+        let changes = watch::Sender::new(());
+        Arc::new(Self { current: ArcSwap::from_pointee(chain), changes, again: again::Again::default() })
     }
 
     /// Tells when others are asked, or in another order.
@@ -128,8 +133,16 @@ impl Authorization {
         if self.is_plain() {
             return own.await;
         }
+        self.decide_on(&spec(attributes, place), own).await
+    }
+
+    /// The same, of what is in the spec of a SubjectAccessReview.
+    async fn decide_on(
+        &self,
+        spec: &Value,
+        own: impl Future<Output = Result<Decision>> + Send,
+    ) -> Result<Decision> {
         let chain = self.current.load_full();
-        let spec = spec(attributes, place);
         let mut own = Some(own);
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());
         for authorizer in chain.iter() {
@@ -138,7 +151,7 @@ impl Authorization {
                     Some(own) => (Opinion::of(own.await?), None),
                     None => continue,
                 },
-                Authorizer::Webhook(webhook) => Box::pin(webhook.ask(&spec)).await,
+                Authorizer::Webhook(webhook) => Box::pin(webhook.ask(spec)).await,
             };
             match opinion {
                 Opinion::Allow(reason) => return Ok(Decision { allowed: true, denied: false, reason }),
@@ -185,7 +198,7 @@ impl Opinion {
 }
 
 /// What is asked, as the spec of a SubjectAccessReview. All its strings are there, empty ones too, for conditions.
-fn spec(asked: &Attributes<'_>, place: &[(&str, String)]) -> Value {
+pub(crate) fn spec(asked: &Attributes<'_>, place: &[(&str, String)]) -> Value {
     let user = asked.user;
     let mut extra = json!(user.extra);
     for (key, value) in place {

@@ -2,13 +2,13 @@
 
 use crate::{
     authentication::{Authentication, Place},
-    authorization::Authorization,
+    authorization::{self, Authorization, Refused},
     fairness::KnownFlows,
     host::Host,
     lookup::Lookup,
     organization,
     organization::UserView,
-    people, view,
+    people, rights, view,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,10 +16,7 @@ use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Trail, TrailError};
 use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
-use freehold_apiserver_authz::{
-    Access, Attributes, Decision, forbidden,
-    iam::{GRANTED, Scope},
-};
+use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
 use freehold_apiserver_planes::{OrganizationScope, Planes, Target, context::Context};
@@ -35,8 +32,8 @@ use freehold_apiserver_storage::{LayerId, ObjectPath, Store, StoreError};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{
-    StreamExt,
-    future::BoxFuture,
+    FutureExt, StreamExt,
+    future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
 use serde_json::json;
@@ -129,36 +126,6 @@ impl LocalBackend {
         UserView { name: name.into(), iam: self.planes.people().iam().await.clone() }
     }
 
-    /// What decides at a target.
-    async fn access(&self, target: &Target) -> Result<Access> {
-        match target {
-            Target::Local(plane) => self.planes.access(plane).await,
-            Target::Dedicated(pair) => self.planes.access(&pair.plane).await,
-            Target::Organization(scope) => self.planes.access_of(scope).await,
-            Target::User(_) | Target::AllPlanes => self.planes.access(&PlaneId::core()).await,
-        }
-    }
-
-    /// What the server itself allows at a target.
-    async fn own_rules(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
-        if let Target::User(name) = target
-            && *name == attributes.user.name
-            && organization::is_users_own(attributes)
-        {
-            return Ok(Decision::allow("it is the user's own view"));
-        }
-        let decision = self.access(target).await?.authorize(attributes);
-        match target {
-            Target::Organization(scope) if !decision.allowed && !attributes.is_resource() => {
-                let scope = Scope::Organization(scope.name.clone());
-                let known = self.planes.people().iam().await.read().is_known(&scope, attributes.user);
-                let document = known && attributes.verb == "get";
-                Ok(if document { Decision::allow("the user is known to the organization") } else { decision })
-            }
-            _ => Ok(decision),
-        }
-    }
-
     /// Where a webhook is told that it is asked.
     fn place(&self, target: &Target) -> PlaceKeys {
         let owner = self.owner(target);
@@ -169,6 +136,24 @@ impl LocalBackend {
             Target::Organization(_) | Target::User(_) | Target::AllPlanes => &core,
         };
         place(plane, owner.project, owner.organization)
+    }
+
+    /// Ends when webhooks, asked again, refuse what was allowed; `None` where they have no say.
+    fn refused(&self, target: &Target, user: &Arc<User>, asked: &Attributes<'_>) -> Option<Refused> {
+        if self.authorization.is_plain() || user.is_in(MASTERS) || user.from_host {
+            return None;
+        }
+        // A pair may have allowed it, or the core server that is asked before one.
+        let is_ours = !matches!(target, Target::Dedicated(_)) && !user.extra.contains_key(GRANTED);
+        let spec = authorization::spec(asked, &self.place(target));
+        let view = if let Target::User(name) = target { name } else { "" };
+        let (planes, target) = (self.planes.clone(), target.clone());
+        let asked = Arc::new(people::Asked::new(user, asked));
+        let own = move || {
+            let (planes, target, asked) = (planes.clone(), target.clone(), asked.clone());
+            async move { rights::decide(&planes, &target, &asked.attributes()).await }.boxed()
+        };
+        Some(self.authorization.refused((spec, view), is_ours, own))
     }
 
     /// In the view of a suspended organization its own objects are read, and the suspension is lifted: 403 for all else.
@@ -341,7 +326,7 @@ impl Backend for LocalBackend {
         if let Target::Organization(scope) = target {
             self.check_organization(scope, attributes).await?;
         }
-        let own = self.own_rules(target, attributes);
+        let own = rights::decide(&self.planes, target, attributes);
         self.authorization.decide(attributes, &self.place(target), own).await
     }
 
@@ -355,7 +340,7 @@ impl Backend for LocalBackend {
     }
 
     async fn explain(&self, target: &Target, attributes: &Attributes<'_>) -> Result<String> {
-        Ok(self.access(target).await?.explain(attributes))
+        Ok(rights::access(&self.planes, target).await?.explain(attributes))
     }
 
     async fn admit(&self, target: &Target, user: &User) -> Result<()> {
@@ -383,7 +368,7 @@ impl Backend for LocalBackend {
         let mut told = User { extra: user.extra.clone(), ..(*user).clone() };
         told.extra.remove(GRANTED);
         if !user.is_in(MASTERS) {
-            let access = self.access(target).await?;
+            let access = rights::access(&self.planes, target).await?;
             if !self.authorization.is_plain() {
                 let decision = self.authorize(target, attributes).await?;
                 if decision.denied {
@@ -422,11 +407,16 @@ impl Backend for LocalBackend {
             keys: self.tokens.changes(),
             authorization: self.authorization.changes(),
         };
-        people::revoked(&self.planes, target, user, attributes, (others, configured))
+        let revoked = people::revoked(&self.planes, target, user, attributes, (others, configured));
+        match self.refused(target, user, attributes) {
+            None => revoked,
+            Some(refused) => Box::pin(future::select(revoked, refused).map(drop)),
+        }
     }
 
     async fn rules_for(&self, target: &Target, user: &User, namespace: &str) -> Result<Value> {
-        let mut status = self.access(target).await?.rules(user, &json!({"namespace": namespace}))?;
+        let mut status =
+            rights::access(&self.planes, target).await?.rules(user, &json!({"namespace": namespace}))?;
         if !self.authorization.is_plain() {
             // What webhooks say depends on the request.
             status["incomplete"] = true.into();

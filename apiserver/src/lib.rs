@@ -25,6 +25,7 @@ mod metrics;
 mod organization;
 mod people;
 mod reload;
+mod rights;
 mod services;
 mod shared;
 mod tenancy;

@@ -106,7 +106,7 @@ pub(crate) async fn authenticate_key(planes: &Planes, token: &str) -> Result<Use
 }
 
 /// What a long request asked for, kept for as long as it goes on.
-struct Asked {
+pub(crate) struct Asked {
     user: Arc<User>,
     verb: Box<str>,
     group: Box<str>,
@@ -119,7 +119,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(user: &Arc<User>, asked: &Attributes<'_>) -> Self {
+    pub(crate) fn new(user: &Arc<User>, asked: &Attributes<'_>) -> Self {
         Self {
             user: user.clone(),
             verb: asked.verb.into(),
@@ -133,7 +133,7 @@ impl Asked {
         }
     }
 
-    fn attributes(&self) -> Attributes<'_> {
+    pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {
             user: &self.user,
             verb: &self.verb,

@@ -107,6 +107,11 @@ impl Settings {
         self.changes.subscribe()
     }
 
+    /// Tells those who are told when something else counts.
+    pub(super) fn teller(&self) -> watch::Sender<()> {
+        self.changes.clone()
+    }
+
     fn apply(&self, text: &str) -> Result<(), String> {
         let read = Configuration::parse(text, &[&self.own_issuer])?;
         let before = self.current.load_full();

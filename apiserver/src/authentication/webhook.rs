@@ -5,11 +5,21 @@ use super::settings::TokenWebhookConfig;
 use anyhow::{Context, Result};
 use freehold_apiserver_authn::remember::Remembered;
 use freehold_client::{Client, Config, RawRequest};
-use freehold_machinery::{User, Value, user::AUTHENTICATED};
+use freehold_machinery::{
+    User, Value,
+    user::{AUTHENTICATED, Basis, Voucher},
+};
+use futures_util::{StreamExt, stream};
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::json;
-use std::{collections::BTreeMap, time::Duration};
-use tokio::sync::Semaphore;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,31 +28,118 @@ const REMEMBERED: usize = 32 * 1024;
 /// Questions under way at a time: an authenticator that hangs takes no more of the server than these.
 const AT_ONCE: usize = 256;
 
+/// How many of them are about tokens that it was asked about before, of which what goes on depends.
+const AGAIN_AT_ONCE: usize = 16;
+/// How often it is looked at whether answers that something depends on count still: four times while they do, within this.
+const PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
 /// Who the token's bearer is and for which audiences, or that it is nobody.
 type Answer = Option<(User, Vec<String>)>;
+
+/// What it is asked: a token, and for whom it should be.
+type Question = (Box<str>, Vec<String>);
+
+/// Somebody whom it said a token to be of.
+struct Vouched {
+    user: User,
+    /// What they rest on, for as long as a request of theirs goes on.
+    basis: Weak<Basis>,
+}
+
+impl Vouched {
+    fn goes_on(&self) -> bool {
+        self.basis.strong_count() > 0
+    }
+
+    fn withdraw(&self) {
+        self.basis.upgrade().iter().filter_map(|basis| basis.voucher.as_ref()).for_each(Voucher::withdraw);
+    }
+}
 
 /// A server that is asked about tokens.
 pub(super) struct TokenWebhook {
     client: Client,
     answers: Remembered<Answer>,
     places: Semaphore,
+    vouched: Mutex<HashMap<Question, Vouched>>,
+    period: Duration,
+    changes: watch::Sender<()>,
 }
 
 impl TokenWebhook {
-    /// The server of a kubeconfig.
-    pub(super) fn open(config: &TokenWebhookConfig) -> Result<Self> {
+    /// The server of a kubeconfig. Until `stop` it is asked again about tokens of requests that go on, and `changes` is told
+    /// when their users are not believed any more.
+    pub(super) fn start(
+        config: &TokenWebhookConfig,
+        changes: watch::Sender<()>,
+        stop: &CancellationToken,
+    ) -> Result<Arc<Self>> {
         let named = || format!("--authentication-token-webhook-config-file {}", config.config.display());
         let reach =
             Config { timeout: PATIENCE, ..Config::from_kubeconfig(&config.config).with_context(named)? };
-        Ok(Self {
+        let webhook = Arc::new(Self {
             client: Client::new(&reach).with_context(named)?,
             answers: Remembered::new(config.ttl, REMEMBERED),
             places: Semaphore::new(AT_ONCE),
-        })
+            vouched: Mutex::default(),
+            period: (config.ttl / 4).clamp(PERIOD.0, PERIOD.1),
+            changes,
+        });
+        let following = webhook.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move { following.follow().await }));
+        Ok(webhook)
     }
 
-    /// Asks, unless the answer is known.
+    /// Asks, unless the answer is known. Its user ends when it is asked again and says otherwise.
     pub(super) async fn ask(&self, token: &str, audiences: &[String]) -> Result<Answer, String> {
+        let answer = self.answer(token, audiences).await?;
+        Ok(self.vouch((token.into(), audiences.to_vec()), answer))
+    }
+
+    /// Keeps who vouches for the user of an answer with it. What depended on another answer ends.
+    fn vouch(&self, question: Question, answer: Answer) -> Answer {
+        let mut vouched = self.vouched.lock();
+        let said = answer.as_ref().map(|(user, _)| user);
+        if vouched.get(&question).is_some_and(|before| Some(&before.user) != said)
+            && let Some(before) = vouched.remove(&question)
+        {
+            before.withdraw();
+            self.changes.send_replace(());
+        }
+        let (user, audiences) = answer?;
+        if vouched.len() >= REMEMBERED {
+            vouched.retain(|_, vouched| vouched.goes_on());
+        }
+        let basis = vouched.get(&question).and_then(|kept| kept.basis.upgrade()).unwrap_or_else(|| {
+            let basis = Arc::new(Basis { voucher: Some(Voucher::default()), ..Basis::default() });
+            vouched.insert(question, Vouched { user: user.clone(), basis: Arc::downgrade(&basis) });
+            basis
+        });
+        Some((User { basis: Some(basis), ..user }, audiences))
+    }
+
+    async fn follow(&self) {
+        loop {
+            tokio::time::sleep(self.period).await;
+            let depended_on: Vec<Question> = {
+                let mut vouched = self.vouched.lock();
+                vouched.retain(|_, vouched| vouched.goes_on());
+                vouched.keys().cloned().collect()
+            };
+            let again = stream::iter(depended_on).for_each_concurrent(
+                AGAIN_AT_ONCE,
+                |(token, audiences)| async move {
+                    // What can't be found out now is asked again.
+                    if let Err(error) = self.ask(&token, &audiences).await {
+                        tracing::debug!(error, "the token webhook did not say whether a token is good still");
+                    }
+                },
+            );
+            again.await;
+        }
+    }
+
+    async fn answer(&self, token: &str, audiences: &[String]) -> Result<Answer, String> {
         let key = format!("{}\n{token}", audiences.join("\0"));
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);

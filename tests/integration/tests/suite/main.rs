@@ -47,6 +47,7 @@ mod quota;
 mod quota_engines;
 mod readme;
 mod revocation;
+mod revocation_webhooks;
 mod semantics;
 mod servers;
 mod storm;
