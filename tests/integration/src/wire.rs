@@ -26,12 +26,22 @@ pub enum Frame {
     Data = 0,
     /// The head of a request.
     Headers = 1,
+    /// Which stream another one goes before.
+    Priority = 2,
     /// The end of a stream before its time.
     Reset = 3,
+    /// What a side wants.
+    Settings = 4,
+    /// A question whether the other side is there.
+    Ping = 6,
     /// The end of the connection.
     GoAway = 7,
+    /// Bytes that may be sent.
+    WindowUpdate = 8,
     /// More of a head.
     Continuation = 9,
+    /// One that nobody knows.
+    Unknown = 0xbe,
 }
 
 /// A TLS connection.

@@ -14,9 +14,11 @@ facts!(world:
     forged_extras_of_impersonation_stay_in_their_project,
     impersonating_an_admin_is_being_one_of_the_own_project,
     a_token_for_another_audience_is_refused,
+    a_token_that_says_itself_how_it_is_checked_is_refused,
     a_certificate_that_a_project_signed_for_a_mighty_group_is_of_that_project,
     expired_and_early_certificates_are_refused,
     a_continue_token_of_another_project_leads_nowhere,
+    a_made_up_continue_token_leads_into_no_other_namespace,
     a_resource_version_of_another_project_shows_nothing_of_it,
     an_owner_in_another_project_is_no_owner,
     a_finalizer_of_one_project_holds_nothing_in_another,
@@ -35,7 +37,7 @@ pub(crate) fn leaks(text: &str) -> bool {
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+pub(crate) const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 /// The attacker's project and the victim's, which has a Secret `treasure` and ConfigMaps `treasure-1` to `treasure-5`.
 pub(crate) fn parties(world: &World) -> (Kubectl, Kubectl) {
@@ -178,6 +180,55 @@ fn a_token_for_another_audience_is_refused(world: &World) {
     }
 }
 
+/// Heads that name a key, or a way to check the signature, of the attacker's own (RFC 8725, section 2).
+fn a_token_that_says_itself_how_it_is_checked_is_refused(world: &World) {
+    use jsonwebtoken::{Algorithm, EncodingKey, crypto::sign};
+    let (attacker, _) = parties(world);
+    let token = attacker.ok(&["create", "token", "default"]);
+    let parts: Vec<&str> = token.trim().split('.').collect();
+    let head = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, parts[0]).expect("a head");
+    let head: Value = serde_json::from_slice(&head).expect("a head in JSON");
+    let url = format!("{}/projects/attacker", world.server().url());
+    let with = |field: &str, value: Value| {
+        let mut head = head.clone();
+        head[field] = value;
+        format!("{}.{}", base64url(&head.to_string()), parts[1])
+    };
+    let mut forged = Vec::new();
+    // What everybody knows as a secret that is shared.
+    let public = Http::of(&attacker).get("/openid/v1/jwks").body["keys"][0].clone();
+    assert!(public.is_object(), "{public}");
+    let known = |field: &str| text(&public, field).to_owned();
+    for algorithm in ["HS256", "hs256", "none", "nOnE", "None", ""] {
+        let signed = with("alg", algorithm.into());
+        for secret in [public.to_string(), known("/n"), known("/x"), known("/kid"), String::new()] {
+            let key = EncodingKey::from_secret(secret.as_bytes());
+            let mac = sign(signed.as_bytes(), &key, Algorithm::HS256).expect("a signature");
+            forged.extend([format!("{signed}.{mac}"), format!("{signed}."), signed.clone()]);
+        }
+    }
+    let own = freehold_pki::PrivateKey::generate().expect("a key");
+    let key = EncodingKey::from_ec_pem(own.pem().as_bytes()).expect("a key");
+    for (field, value) in [
+        ("jwk", public.clone()),
+        ("jku", json!("https://127.0.0.1:1/jwks")),
+        ("x5u", json!("https://127.0.0.1:1/chain")),
+        ("kid", json!("../../../../dev/null")),
+        ("kid", json!(["a", "b"])),
+        ("alg", json!("ES256")),
+        ("crit", json!(["exp"])),
+    ] {
+        let signed = with(field, value);
+        let signature = sign(signed.as_bytes(), &key, Algorithm::ES256).expect("a signature");
+        forged.extend([format!("{signed}.{signature}"), format!("{signed}.{}", parts[2])]);
+    }
+    assert_eq!(Http::with_token(&attacker, &url, token.trim()).get("/api").code, 200, "as it is it counts");
+    // What is the token itself, written again, is not forged.
+    for token in forged.iter().filter(|forged| *forged != token.trim()) {
+        assert_eq!(Http::with_token(&attacker, &url, token).get("/api").code, 401, "{token}");
+    }
+}
+
 fn base64url(text: &str) -> String {
     base64::Engine::encode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, text)
 }
@@ -273,6 +324,56 @@ fn a_continue_token_of_another_project_leads_nowhere(world: &World) {
     {
         let answer = own.get(&format!("{MAPS}?limit=2&continue={token}"));
         assert!([400, 410].contains(&answer.code), "{token}: {} {}", answer.code, answer.body);
+    }
+}
+
+/// Anybody can write a continue token: it says where a list goes on, and not in which namespace.
+fn a_made_up_continue_token_leads_into_no_other_namespace(world: &World) {
+    let owner = world.project("paging");
+    for namespace in ["aaa", "mmm", "zzz"] {
+        owner.ok(&["create", "namespace", namespace]);
+        let literal = format!("--from-literal=key={}", if namespace == "mmm" { "own" } else { TREASURE });
+        owner.ok(&["-n", namespace, "create", "secret", "generic", "kept", &literal]);
+    }
+    owner.ok(&[
+        "-n",
+        "mmm",
+        "create",
+        "rolebinding",
+        "own",
+        "--clusterrole=admin",
+        "--serviceaccount=mmm:default",
+    ]);
+    let token = owner.ok(&["-n", "mmm", "create", "token", "default"]);
+    let url = format!("{}/projects/paging", world.server().url());
+    let http = Http::with_token(&owner, &url, token.trim());
+    let path = "/api/v1/namespaces/mmm/secrets?limit=5";
+    until("the binding counts", PATIENCE, || (http.get(path).code == 200).then_some(()));
+    let version = text(&http.get(path).body, "/metadata/resourceVersion").parse::<u64>().expect("a number");
+    let long = "m".repeat(4000);
+    for start in [
+        "",
+        "/",
+        "aaa",
+        "aaa/",
+        "aaa/kept",
+        "mmm",
+        "mmm/",
+        "mmm\0",
+        "mmm/kept",
+        "mmm0",
+        "n",
+        "zzz/kept",
+        "\u{10ffff}",
+        &long,
+    ] {
+        for revision in [0, version, version - 1, 1, u64::MAX] {
+            let made_up = base64url(&json!({"v": "freehold/v1", "rv": revision, "start": start}).to_string());
+            let answer = http.get(&format!("{path}&continue={made_up}"));
+            let said = format!("{start:?} at {revision}: {} {}", answer.code, answer.body);
+            assert!([200, 400, 410, 504].contains(&answer.code), "{said}");
+            assert!(!leaks(&answer.body.to_string()), "{said}");
+        }
     }
 }
 

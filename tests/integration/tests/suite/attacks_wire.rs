@@ -1,8 +1,9 @@
 //! Tricks of the wire that somebody of one project could play on another one: paths, heads, frames, floods and bodies that no
 //! client library would send.
 
+use crate::access::{becomes, member};
 use crate::aggregation::{GROUP, expose, reason, registration};
-use crate::attacks::{leaks, parties};
+use crate::attacks::{WHO_AM_I, leaks, parties};
 use crate::{PATIENCE, contains_all};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use freehold_tests_integration::{Frame, Kubectl, Rogue, Way, Wire, World, facts, fields, frame, until};
@@ -17,7 +18,11 @@ facts!(world:
     what_is_hidden_in_a_body_never_reaches_a_server_behind,
     heads_without_end_are_refused_and_others_are_served,
     continuations_without_end_are_cut_off,
+    a_compressed_head_that_unfolds_without_end_is_refused,
+    frames_without_end_stop_nobody,
     rapid_resets_stop_nobody,
+    answers_that_nobody_takes_hold_up_nobody,
+    what_comes_behind_a_body_makes_nobody_of_anybody,
     slow_bodies_and_heads_hold_up_nobody,
     thousands_of_watches_hold_up_nobody,
     deep_giant_and_compressed_bodies_are_refused,
@@ -324,6 +329,159 @@ fn continuations_without_end_are_cut_off(world: &World) {
     let sent = (0..10_000).take_while(|_| wire.frame(Frame::Continuation, 0, 1, &piece).is_ok()).count();
     assert!(sent < 10_000, "a head of {sent} frames was taken");
     assert_served(&victim);
+}
+
+fn a_compressed_head_that_unfolds_without_end_is_refused(world: &World) {
+    let (attacker, victim) = parties(world);
+    let mut wire = Wire::http2(&attacker);
+    let path = format!("/projects/attacker{SECRETS}");
+    let host = wire.authority.clone();
+    let head = fields(&[(":method", "GET"), (":scheme", "https"), (":authority", &host), (":path", &path)]);
+    // A field of 4 KB that the server is to remember (RFC 7541, section 6.2.1), and then again in each byte (section 6.1):
+    // 60 MB out of 16 KB.
+    let mut remembered = fields(&[("x", &"y".repeat(4000))]);
+    remembered[0] = 0x40;
+    let first = [&*head, &remembered].concat();
+    wire.frame(Frame::Headers, WHOLE, 1, &first).expect("the frame is sent");
+    let bomb = [&*head, &[0xbe; 15_000]].concat();
+    for nth in 1..100_u32 {
+        if wire.frame(Frame::Headers, WHOLE, 2 * nth + 1, &bomb).is_err() {
+            break;
+        }
+    }
+    let answers = std::iter::from_fn(|| wire.next_frame()).take_while(|(_, _, stream, _)| *stream < 199);
+    let answered: Vec<u32> =
+        answers.filter(|(kind, ..)| *kind == Frame::Data as u8).map(|(_, _, stream, _)| stream).collect();
+    assert!(answered.iter().all(|stream| *stream == 1), "heads of 60 MB are answered: {answered:?}");
+    assert_served(&victim);
+}
+
+fn frames_without_end_stop_nobody(world: &World) {
+    let (attacker, victim) = flood(world, "framing");
+    let nothing: &[u8] = &[];
+    // Stream 1 waits for the rest of its body.
+    for (what, kind, stream, payload) in [
+        ("pings", Frame::Ping, 0, &[0; 8][..]),
+        ("settings", Frame::Settings, 0, nothing),
+        ("settings that change", Frame::Settings, 0, &[0, 4, 0, 0, 1, 0]),
+        ("a stream that goes before itself", Frame::Priority, 1, &[0, 0, 0, 1, 255]),
+        ("a circle of streams", Frame::Priority, 3, &[0x80, 0, 0, 1, 255]),
+        ("bodies of nothing", Frame::Data, 1, nothing),
+        ("windows without end", Frame::WindowUpdate, 0, &[0x7f, 0xff, 0xff, 0xff]),
+        ("windows of nothing", Frame::WindowUpdate, 1, &[0; 4]),
+        ("frames that nobody knows", Frame::Unknown, 0, &[0; 64]),
+    ] {
+        let mut wire = Wire::http2(&attacker);
+        let host = wire.authority.clone();
+        let path = format!("/projects/framing{SECRETS}");
+        let head =
+            fields(&[(":method", "POST"), (":scheme", "https"), (":authority", &host), (":path", &path)]);
+        wire.frame(Frame::Headers, 4, 1, &head).expect("the frame is sent");
+        let many = frame(kind, 0, stream, payload).repeat(500);
+        // Answers to them are not read: a server that kept them all would grow by them.
+        for _ in 0..100 {
+            if wire.send(&many).is_err() {
+                break;
+            }
+        }
+        assert!(victim.run(&["get", "secret", "treasure"]).success, "{what}");
+    }
+    assert_eq!(code(&ask(&attacker, "GET", &format!("/projects/framing{SECRETS}"), "", "")), 200);
+}
+
+fn answers_that_nobody_takes_hold_up_nobody(world: &World) {
+    let owner = world.project("untaken");
+    let big = format!("--from-literal=key={}", "x".repeat(100_000));
+    owner.ok(&["create", "configmap", "big", &big]);
+    world.admin().apply(&(member("tests", "untaking", "viewer") + &member("tests", "waiting", "viewer")));
+    let [attacker, victim] = ["untaking", "waiting"].map(|user| world.person(user, "/projects/untaken"));
+    for user in [&attacker, &victim] {
+        becomes(user, &["get", "configmaps", "-o", "name"], true);
+    }
+    let path = "/projects/untaken/api/v1/configmaps";
+    let untaken: Vec<Wire> = (0..4)
+        .map(|_| {
+            let mut wire = Wire::http2(&attacker);
+            // What the server may send before it is told more: nothing.
+            wire.frame(Frame::Settings, 0, 0, &[0, 4, 0, 0, 0, 0]).expect("the frame is sent");
+            let host = wire.authority.clone();
+            let head = fields(&[
+                (":method", "GET"),
+                (":scheme", "https"),
+                (":authority", &host),
+                (":path", path),
+                ("accept", "application/yaml"),
+            ]);
+            for nth in 0..100_u32 {
+                wire.frame(Frame::Headers, WHOLE, 2 * nth + 1, &head).expect("the frame is sent");
+            }
+            // That one is answered tells that the server has begun with them.
+            let begun =
+                std::iter::from_fn(|| wire.next_frame()).any(|(kind, ..)| kind == Frame::Headers as u8);
+            assert!(begun, "the server answers");
+            wire
+        })
+        .collect();
+    until("another user of the project is served", PATIENCE, || {
+        victim.run(&["get", "configmap", "big", "-o", "name"]).success.then_some(())
+    });
+    assert_served(&parties(world).1);
+    drop(untaken);
+}
+
+/// Fields behind a body (RFC 9110, section 6.5) are never fields of the head.
+fn what_comes_behind_a_body_makes_nobody_of_anybody(world: &World) {
+    let (attacker, _) = parties(world);
+    expose(&attacker, "trailed", "localhost");
+    let rogue = Rogue::start("trailed.default.svc", |_| {
+        Way::Json(
+            json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/v8"), "resources": []}),
+        )
+    });
+    let service = json!({"namespace": "default", "name": "trailed", "port": rogue.port()});
+    let bundle = json!({"caBundle": BASE64_STANDARD.encode(rogue.ca_pem())});
+    attacker.apply(&registration("v8", &service, &bundle).to_string());
+    reason(&attacker, "v8", "Passed");
+    let forged = [
+        ("x-remote-user", "behind-the-body"),
+        ("x-remote-group", "system:masters"),
+        ("impersonate-user", "behind-the-body"),
+        ("authorization", "Bearer behind-the-body"),
+    ];
+    let names: Vec<&str> = forged.iter().map(|(name, _)| *name).collect();
+    let lines: String = forged.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let places = [
+        (WHO_AM_I, json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})),
+        ("/apis/aggregated.example.com/v8/things", json!({})),
+    ];
+    for (path, body) in places {
+        let (path, body) =
+            (format!("/projects/attacker{path}").replace("aggregated.example.com", GROUP), body.to_string());
+        let head = format!(
+            "content-type: application/json\r\ntransfer-encoding: chunked\r\ntrailer: {}\r\n",
+            names.join(", ")
+        );
+        let chunked = format!("{:x}\r\n{body}\r\n0\r\n{lines}\r\n", body.len());
+        let answer = ask(&attacker, "POST", &path, &head, &chunked);
+        assert!(matches!(code(&answer), 200..300) && !answer.contains("behind-the-body"), "{path}: {answer}");
+        let mut wire = Wire::http2(&attacker);
+        let host = wire.authority.clone();
+        let head = [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", &host),
+            (":path", &path),
+            ("content-type", "application/json"),
+        ];
+        wire.frame(Frame::Headers, 4, 1, &fields(&head)).expect("the frame is sent");
+        wire.frame(Frame::Data, 0, 1, body.as_bytes()).expect("the frame is sent");
+        wire.frame(Frame::Headers, WHOLE, 1, &fields(&forged)).expect("the frame is sent");
+        let answer = answer_of(&mut wire, 1);
+        assert!(!answer.contains("behind-the-body"), "{path}: {answer}");
+    }
+    for head in rogue.heads() {
+        assert!(!head.contains("behind-the-body"), "{head}");
+    }
 }
 
 fn rapid_resets_stop_nobody(world: &World) {
