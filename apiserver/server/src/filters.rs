@@ -24,6 +24,7 @@ use crate::{
     query::Query,
     respond::{self, Reply},
     reviews, streams,
+    untaken::Untaken,
     upstream::Upstream,
     websocket,
 };
@@ -60,6 +61,8 @@ use tracing::Instrument;
 
 /// The group of Freehold's own controllers, which work on planes by their identifiers.
 pub(crate) const CONTROLLERS: &str = "system:freehold:controllers";
+/// For how long a client may take nothing of an answer.
+const UNTAKEN: Duration = Duration::from_secs(60);
 /// Longest audit id that is taken from a client, in bytes.
 const LONGEST_AUDIT_ID: usize = 64;
 
@@ -81,6 +84,7 @@ pub(crate) struct Edge {
     etcd: Option<EtcdHandler>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) origins: Origins,
+    untaken: Untaken,
     pub(crate) strict_transport: Option<HeaderValue>,
     present: AtomicUsize,
     mutating: AtomicUsize,
@@ -111,6 +115,7 @@ impl Edge {
             etcd: config.etcd,
             auditor: config.audit,
             origins: config.origins,
+            untaken: Untaken::new(UNTAKEN),
             strict_transport: HeaderValue::from_str(&config.strict_transport).ok().filter(|v| !v.is_empty()),
             present: AtomicUsize::new(0),
             mutating: AtomicUsize::new(0),
@@ -176,7 +181,7 @@ pub(crate) async fn handle(
             "answered"
         )
     });
-    reply
+    reply.map(|body| edge.untaken.follow(body))
 }
 
 fn panicked(audit: &HeaderValue, path: &str) -> Status {

@@ -49,6 +49,7 @@ mod streams;
 mod tls;
 mod together;
 mod trail;
+mod untaken;
 mod upstream;
 mod watch;
 mod websocket;

@@ -3,7 +3,7 @@
 //! One type for all of them, so that a small answer costs no boxed stream: bytes, pieces that are joined as they go
 //! out, their compressed form, frames of a watch, or what comes from another server.
 
-use crate::{flow::Executing, pieces::Pieces};
+use crate::{flow::Executing, pieces::Pieces, untaken::Answer};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
 use freehold_apiserver_fairness::{Ticket, WatchTicket};
@@ -41,6 +41,8 @@ pub enum Payload {
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
     /// Any of these, with a place that is given back when all of it was sent.
     Held(Box<Held>),
+    /// Any of these that are here, given back when its client does not take it.
+    Followed(Answer),
 }
 
 /// A body and the place that it takes.
@@ -80,6 +82,7 @@ impl Payload {
             Self::Gzip(_) | Self::Stream(..) => None,
             Self::Held(held) => held.body.len(),
             Self::Boxed(body) => body.size_hint().exact().and_then(|n| usize::try_from(n).ok()),
+            Self::Followed(answer) => answer.size().exact().and_then(|n| usize::try_from(n).ok()),
         }
     }
 
@@ -232,6 +235,7 @@ impl Body for Payload {
                 }
                 return Poll::Ready(frame);
             }
+            Self::Followed(answer) => return answer.poll(cx),
         };
         Poll::Ready(data.map(|d| Ok(Frame::data(d))))
     }
@@ -240,6 +244,7 @@ impl Body for Payload {
         match self {
             Self::Boxed(body) => body.is_end_stream(),
             Self::Held(held) => held.body.is_end_stream(),
+            Self::Followed(answer) => answer.is_over(),
             other => other.is_empty(),
         }
     }
@@ -248,6 +253,7 @@ impl Body for Payload {
         match self {
             Self::Boxed(body) => body.size_hint(),
             Self::Held(held) => held.body.size_hint(),
+            Self::Followed(answer) => answer.size(),
             other => other.len().map_or_else(SizeHint::default, |n| SizeHint::with_exact(n as u64)),
         }
     }
