@@ -263,7 +263,7 @@ impl Status {
 
     /// 404: no such object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::about(404, "NotFound", format!("{resource} {name:?} not found"), resource, name)
+        Self::about(404, "NotFound", format!("{resource} {} not found", go::quote(name)), resource, name)
     }
 
     /// 404: no such path or resource type.
@@ -275,12 +275,18 @@ impl Status {
 
     /// 409: an object of that name is there.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::about(409, "AlreadyExists", format!("{resource} {name:?} already exists"), resource, name)
+        Self::about(
+            409,
+            "AlreadyExists",
+            format!("{resource} {} already exists", go::quote(name)),
+            resource,
+            name,
+        )
     }
 
     /// 409: the precondition does not hold any more.
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", go::quote(name));
         Self::about(409, "Conflict", message, resource, name)
     }
 
@@ -315,12 +321,14 @@ impl Status {
             many => format!("[{}]", many.join(", ")),
         };
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        Self::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {list}")).with_details(|d| {
-            d.name = name.to_owned();
-            d.group = group.to_owned();
-            d.kind = kind.to_owned();
-            d.causes = causes;
-        })
+        Self::new(422, "Invalid", format!("{qualified} {} is invalid: {list}", go::quote(name))).with_details(
+            |d| {
+                d.name = name.to_owned();
+                d.group = group.to_owned();
+                d.kind = kind.to_owned();
+                d.causes = causes;
+            },
+        )
     }
 
     /// 400: the request makes no sense.
@@ -338,7 +346,7 @@ impl Status {
         let message = match (resource.resource.is_empty(), name.is_empty()) {
             (true, _) => format!("forbidden: {why}"),
             (false, true) => format!("{resource} is forbidden: {why}"),
-            (false, false) => format!("{resource} {name:?} is forbidden: {why}"),
+            (false, false) => format!("{resource} {} is forbidden: {why}", go::quote(name)),
         };
         Self::about(403, "Forbidden", message, resource, name)
     }

@@ -50,6 +50,7 @@ pub(crate) fn is_remote(types: &TypeSet, (group, version): (&str, &str)) -> bool
 
 /// The group and version whose own document a path is.
 pub(crate) fn version_of(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_suffix('/').unwrap_or(path);
     let (group, version) = match path.strip_prefix("/apis/") {
         Some(rest) => rest.split_once('/')?,
         None => ("", path.strip_prefix("/api/")?),
@@ -79,7 +80,7 @@ pub(crate) async fn serve(
         false => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
     };
     let user = told(&call.user, &server);
-    let path = proxy::path_and_query(&call.info.path, call.parts.uri.query());
+    let path = proxy::path_and_query(call.info, call.parts.uri.query())?;
     let request = request(&server, (&call.parts.method, &path, headers), &user, payload, upgrade.is_some())?;
     let mut response = match server.outbound.send(&server.destination, request).await {
         Ok(response) => response,

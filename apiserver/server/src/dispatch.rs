@@ -3,7 +3,9 @@
 use crate::{
     aggregated,
     call::Call,
-    connect, documents, logs, negotiate,
+    connect, documents,
+    info::ResourcePath,
+    logs, negotiate,
     options::{self, Write},
     output::{self, Output},
     planes, read,
@@ -29,6 +31,10 @@ pub(crate) async fn dispatch(
     upgrade: Option<OnUpgrade>,
 ) -> Result<Reply, Status> {
     let info = call.info;
+    // What is authorized as a resource of the core group, and has no route.
+    if info.path.starts_with("//") || info.path.starts_with("/apis//") {
+        return Ok(respond::no_page());
+    }
     let Some(path) = &info.resource else {
         if let Some(at) = aggregated::version_of(&info.path)
             && aggregated::is_remote(&*call.types().await?, at)
@@ -82,17 +88,17 @@ pub(crate) async fn dispatch(
     Ok(reply)
 }
 
-fn find<'a>(types: &'a TypeSet, path: &crate::info::ResourcePath) -> Result<&'a Arc<ResourceType>, Status> {
+fn find<'a>(types: &'a TypeSet, path: &ResourcePath) -> Result<&'a Arc<ResourceType>, Status> {
     types.find(&path.group, &path.version, &path.resource).ok_or_else(Status::no_such_resource)
 }
 
 /// 404 for a path at which nothing is served, 405 for a verb that it does not have.
-fn check(op: &Operation, path: &crate::info::ResourcePath, verb: &str) -> Result<(), Status> {
+fn check(op: &Operation, path: &ResourcePath, verb: &str) -> Result<(), Status> {
     let ty = &op.ty;
     let own_name = ty.group.is_empty() && ty.plural == "namespaces";
-    let misplaced = match path.namespace {
-        Some(_) => !ty.namespaced && !own_name,
-        None => ty.namespaced && path.named,
+    let misplaced = match path.namespace.is_some() || path.nameless {
+        true => !ty.namespaced && !own_name,
+        false => ty.namespaced && path.named,
     };
     if path.deeper || misplaced {
         return Err(Status::no_such_resource());
@@ -109,10 +115,27 @@ fn check(op: &Operation, path: &crate::info::ResourcePath, verb: &str) -> Result
         && matches!(verb, "create" | "update" | "patch");
     // At the old paths of watches there is nothing else.
     let only_watched = path.watch_prefix && verb != "watch";
-    if needs_namespace || needs_name || only_watched || !verbs.contains(&verb) {
+    if needs_namespace && !path.nameless || needs_name || only_watched || !verbs.contains(&verb) {
         return Err(Status::no_such_method());
     }
-    Ok(())
+    check_names(op, path, needs_namespace)
+}
+
+/// 400 for names that no object has.
+fn check_names(op: &Operation, path: &ResourcePath, needs_namespace: bool) -> Result<(), Status> {
+    let name = path.name.as_deref().filter(|_| path.named);
+    let wrong = match name.unwrap_or_default() {
+        "" if path.named => return Err(Status::bad_request("name must be provided")),
+        _ if path.nameless && op.ty.namespaced && (path.named || needs_namespace) => {
+            return Err(Status::bad_request("Namespace parameter required."));
+        }
+        "." => "may not be '.'",
+        ".." => "may not be '..'",
+        name if name.contains('%') => "may not contain '%'",
+        _ => return Ok(()),
+    };
+    let name = go::quote(name.unwrap_or_default());
+    Err(Status::bad_request(format!("Name parameter invalid: {name}: {wrong}")))
 }
 
 async fn verb(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {

@@ -32,7 +32,8 @@ const PUBLIC: HeaderValue = HeaderValue::from_static("public");
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Serves a path. 404 where there is nothing, 405 for a method that it does not have: most have GET and HEAD.
+/// Serves a path. 404 where there is nothing. As in kube-apiserver, most of them take any method and answer as to GET; 405
+/// where there is GET alone.
 pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     let info = call.info;
     let path = info.path.as_str();
@@ -47,31 +48,32 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     if health::is_health(path) {
         return health::serve(call, path).await;
     }
-    let segments: Vec<&str> = path[1..].split('/').collect();
-    // kube-apiserver looks at no method where it tells of groups.
-    let of_groups = matches!(segments[..], ["apis"] | ["apis", _]);
-    let of_versions = matches!(segments[..], ["api", ..] | ["apis", _, _] | ["version"]);
-    let served = match call.parts.method {
-        Method::GET => true,
-        Method::HEAD => !of_versions,
-        _ => of_groups,
-    };
-    if !served {
-        return Err(Status::no_such_method());
-    }
+    let segments: Vec<&str> = untrailed(path)[1..].split('/').collect();
     match segments[..] {
+        // Who deletes a control plane by its path must not believe that it is gone.
+        [""] if call.parts.method == Method::DELETE => Err(Status::no_such_method()),
         [""] => paths(call).await,
-        ["version"] => document(call, &version(&call.edge.version)),
+        ["version"] => {
+            only_got(call)?;
+            document(call, &version(&call.edge.version))
+        }
+        // Nothing is reset here.
+        ["metrics"] if call.parts.method == Method::DELETE => Err(Status::no_such_method()),
         // They are the whole server's, so they are no business of those who may do anything in a project.
         ["metrics"] if call.context == Context::Platform => {
             Ok(respond::reply(200, OPEN_METRICS, Payload::Full(call.edge.metrics.text().into())))
         }
         ["metrics"] => own_metrics(call).await,
         ["encryption"] if call.context == Context::Platform => {
+            only_got(call)?;
             document(call, &call.edge.backend.encryption(false).await?)
         }
         ["backup"] if call.context == Context::Platform => backup(call).await,
-        ["api" | "apis"] => root(call, segments[0] == "api").await,
+        ["api"] => {
+            only_got(call)?;
+            root(call, true).await
+        }
+        ["apis"] => root(call, false).await,
         ["api", version] => resources(call, "", version).await,
         ["apis", group] => match discovery::group(&*call.types().await?, group) {
             Some(found) => plain_document(call, &found),
@@ -84,6 +86,20 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
         ["version", ..] => Err(Status::no_such_resource()),
         _ => Ok(respond::no_page()),
     }
+}
+
+/// The path without slashes at its end, where kube-apiserver has routes: these do without them.
+fn untrailed(path: &str) -> &str {
+    const ROUTED: [&str; 5] = ["/api/", "/apis/", "/version/", "/.well-known/", "/openid/"];
+    match ROUTED.iter().any(|route| path.starts_with(route)) {
+        true => path.trim_end_matches('/'),
+        false => path,
+    }
+}
+
+/// 405 for any method but GET.
+fn only_got(call: &Call<'_>) -> Result<(), Status> {
+    if call.parts.method == Method::GET { Ok(()) } else { Err(Status::no_such_method()) }
 }
 
 /// What a plane uses of the server, for its owner.
@@ -177,7 +193,10 @@ fn server_address(call: &Call<'_>) -> String {
 async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply, Status> {
     let types = call.types().await?;
     match discovery::resource_list(&types, group, version) {
-        Some(list) => document(call, &list),
+        Some(list) => {
+            only_got(call)?;
+            document(call, &list)
+        }
         None if types.group(group).is_none() => Ok(respond::no_page()),
         None => Err(Status::no_such_resource()),
     }
@@ -186,6 +205,7 @@ async fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply,
 /// The whole store, as a stream that ends with the server, or torn when the store fails: an archive tells both from one
 /// that is complete.
 async fn backup(call: &Call<'_>) -> Result<Reply, Status> {
+    only_got(call)?;
     let pieces = call.edge.backend.backup().await?.take_until(call.edge.stop.clone().cancelled_owned());
     let frames = pieces.map_ok(Frame::data).map_err(|status| BoxError::from(status.message));
     let body = Payload::Boxed(StreamBody::new(frames).boxed_unsync());
@@ -193,12 +213,14 @@ async fn backup(call: &Call<'_>) -> Result<Reply, Status> {
 }
 
 async fn openid(call: &Call<'_>, which: OpenIdDocument) -> Result<Reply, Status> {
-    let document = call.edge.backend.openid(&call.target, which).await?;
-    let mut reply = respond::json(200, Bytes::from(document.to_string()));
+    only_got(call)?;
     let media_type = match which {
         OpenIdDocument::Configuration => "application/json",
         OpenIdDocument::Keys => "application/jwk-set+json",
     };
+    negotiate::only(&call.parts.headers, media_type)?;
+    let document = call.edge.backend.openid(&call.target, which).await?;
+    let mut reply = respond::json(200, Bytes::from(document.to_string()));
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
     Ok(reply)

@@ -214,12 +214,7 @@ fn finish(parts: &Parts, reply: Reply, audit: HeaderValue) -> Reply {
 }
 
 fn record(edge: &Edge, parts: &Parts, query: &Query, trace: Trace, reply: &Reply, started: Instant) {
-    let info = trace.info.unwrap_or_else(|| RequestInfo {
-        verb: "other".to_owned(),
-        path: String::new(),
-        resource: None,
-        selectors: Default::default(),
-    });
+    let info = trace.info.unwrap_or_else(|| RequestInfo { verb: "other".to_owned(), ..Default::default() });
     let apply = info.verb == "patch" && negotiate::content_type(&parts.headers) == dispatch::APPLY;
     let labels = edge.metrics.labels(&info, trace.known, query.get("dryRun").is_some(), apply);
     let seconds = started.elapsed().as_secs_f64();
@@ -245,11 +240,18 @@ async fn chain(
     // At a project's own host there is nothing but the project.
     host::agree(edge.domain.as_deref(), connection, parts)?;
     let (context, rest) = match &connection.project {
-        Some(project) => (Context::Project(project.clone()), path.as_str()),
-        None => context::parse(&path).ok_or_else(Status::no_such_resource)?,
+        Some(project) => (Context::Project(project.clone()), path.text.as_str()),
+        None => context::parse(&path.text).ok_or_else(Status::no_such_resource)?,
     };
-    let prefix = path.strip_suffix(rest).unwrap_or(&path).to_owned();
-    let info = &*trace.info.insert(RequestInfo::read(&parts.method, rest, query)?);
+    if context != Context::Platform && connection.project.is_none() && !path.is_plain_before(rest, &parts.uri)
+    {
+        return Err(Status::bad_request("what names a control plane in a path has to be spelled plainly"));
+    }
+    let prefix = path.text.strip_suffix(rest).unwrap_or(&path.text).to_owned();
+    let Some(info) = RequestInfo::read(&parts.method, rest, query) else {
+        return Ok(undetermined(rest, parts.uri.query()));
+    };
+    let info = &*trace.info.insert(RequestInfo { odd: path.odd, ..info });
     // A server that stops says so at once, except to who asks whether it does.
     if edge.stop.is_cancelled() && !health::is_health(rest) {
         return Err(Status::too_many_requests("The apiserver is shutting down, please try again later.", 1));
@@ -279,6 +281,13 @@ async fn chain(
         read_out(unread).await;
     }
     answer
+}
+
+/// What kube-apiserver says of a path that ends where a resource should be named.
+fn undetermined(path: &str, query: Option<&str>) -> Reply {
+    let url = proxy::encoded(path, query).replace('&', "&amp;");
+    let why = "failed to create RequestInfo: unable to determine kind and namespace from url";
+    respond::text(500, format!("Internal Server Error: \"{url}\": {why}, {url}\n"))
 }
 
 /// How long a request may take: what it says itself (`timeout`, as Go writes durations), at most what all may. 400 for what is no
@@ -465,7 +474,8 @@ async fn to_pair(
     let revoked = identity::either(edge.backend.revoked(target, user, &attributes), until);
     let told = edge.backend.told_of(target, &attributes, user.clone()).await?;
     let _place = admit(edge, info)?;
-    proxy::forward(edge, pair, &told, &info.path, parts, body, (held, revoked)).await
+    let path = proxy::path_and_query(info, parts.uri.query())?;
+    proxy::forward(edge, pair, &told, &path, parts, body, (held, revoked)).await
 }
 
 /// 401 for an identity that belongs to another plane, 403 for who may not name planes by their identifiers.

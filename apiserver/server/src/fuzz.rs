@@ -75,9 +75,9 @@ fn no_url_breaks_the_reading_of_a_request() {
             let Ok(uri) = http::Uri::try_from(bytes.as_slice()) else { return "no path".to_owned() };
             let Ok(query) = crate::query::Query::parse(uri.query()) else { return "no query".to_owned() };
             match path::decode(&uri, http::Version::HTTP_2) {
-                Ok(path) => match crate::info::RequestInfo::read(&http::Method::GET, &path, &query) {
-                    Ok(info) => format!("{} {}", info.verb, info.resource.is_some()),
-                    Err(status) => status.message,
+                Ok(path) => match crate::info::RequestInfo::read(&http::Method::GET, &path.text, &query) {
+                    Some(info) => format!("{} {} {}", info.verb, info.resource.is_some(), path.odd),
+                    None => "nothing is asked for".to_owned(),
                 },
                 Err(status) => status.message,
             }

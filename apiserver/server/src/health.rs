@@ -20,16 +20,19 @@ pub(crate) fn is_health(path: &str) -> bool {
 /// Answers a health path.
 pub(crate) async fn serve(call: &Call<'_>, path: &str) -> Result<Reply, Status> {
     let (edge, query) = (call.edge, call.query);
-    let (root, single) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
+    let (root, single) = match path[1..].split_once('/') {
+        Some((root, single)) => (root, Some(single)),
+        None => (&path[1..], None),
+    };
     let mut checks: Checks = vec![("ping", Ok(()))];
     if root != "livez" {
         checks.extend(edge.backend.ready().await);
         let stopping = edge.stop.is_cancelled();
         checks.push(("shutdown", if stopping { Err("process is shutting down".into()) } else { Ok(()) }));
     }
-    if single.is_empty() {
+    let Some(single) = single else {
         return Ok(all(root, &checks, query));
-    }
+    };
     match checks.iter().find(|(name, _)| *name == single) {
         Some((_, Ok(()))) => {
             let mut reply = respond::text(200, "ok");

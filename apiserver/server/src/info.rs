@@ -4,16 +4,18 @@
 
 use crate::query::Query;
 use freehold_apiserver_authz::{Attributes, Selector, Selectors};
-use freehold_machinery::{Status, User};
+use freehold_machinery::User;
 use http::Method;
 
 /// A request, read. For paths that are no resource's, `resource` is `None` and the verb is the method's name.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or a method in lower case.
     pub(crate) verb: String,
     /// The path within the context.
     pub(crate) path: String,
+    /// Whether other servers could read that path differently, so that none is asked.
+    pub(crate) odd: bool,
     /// What it is about, where it is a resource.
     pub(crate) resource: Option<ResourcePath>,
     /// Its field selector and its label selector, where they narrow it.
@@ -30,8 +32,10 @@ pub(crate) struct ResourcePath {
     pub(crate) group: String,
     /// The version within the group.
     pub(crate) version: String,
-    /// The namespace in the path. For the `namespaces` resource itself it is the object's name too, as in Kubernetes.
+    /// The namespace in the path, where it has a name. For the `namespaces` resource itself it is the object's name too, as in Kubernetes.
     pub(crate) namespace: Option<String>,
+    /// Whether a namespace without a name stood in the path.
+    pub(crate) nameless: bool,
     /// The plural resource.
     pub(crate) resource: String,
     /// The name in the path, or that a list or watch is confined to by its field selector.
@@ -50,26 +54,18 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
 impl RequestInfo {
-    /// Reads a decoded path. 400 for a `/watch/` prefix with nothing behind it.
-    pub(crate) fn read(method: &Method, path: &str, query: &Query) -> Result<Self, Status> {
-        let mut info = Self {
-            verb: method.as_str().to_ascii_lowercase(),
-            path: path.to_owned(),
-            resource: None,
-            selectors: Default::default(),
-        };
+    /// Reads a decoded path. `None` for a `/watch/` or `/proxy/` prefix with nothing behind it.
+    pub(crate) fn read(method: &Method, path: &str, query: &Query) -> Option<Self> {
+        let mut info =
+            Self { verb: method.as_str().to_ascii_lowercase(), path: path.to_owned(), ..Self::default() };
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, parts) = match parts[..] {
             ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
             ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
-            _ => return Ok(info),
+            _ => return Some(info),
         };
         let (parts, watch_prefix) = match parts {
-            ["watch"] => {
-                return Err(Status::bad_request(format!(
-                    "unable to determine kind and namespace from url, {path}"
-                )));
-            }
+            ["watch" | "proxy"] => return None,
             ["watch", rest @ ..] => (rest, true),
             _ => (parts, false),
         };
@@ -86,7 +82,7 @@ impl RequestInfo {
             info.selectors = ["fieldSelector", "labelSelector"].map(|name| query.text(name).to_owned());
         }
         info.resource = Some(found);
-        Ok(info)
+        Some(info)
     }
 
     /// What authorization is asked about it.
@@ -133,7 +129,8 @@ fn resource_path(parts: &[&str]) -> ResourcePath {
     };
     let part = |index: usize| parts.get(index).map(|p| (*p).to_owned());
     ResourcePath {
-        namespace,
+        nameless: namespace.as_deref() == Some(""),
+        namespace: namespace.filter(|name| !name.is_empty()),
         resource: part(0).unwrap_or_default(),
         name: part(1),
         named: parts.len() > 1,
@@ -210,6 +207,12 @@ mod tests {
             ("GET", "/apis/apps/v1", "", "get /apis/apps/v1"),
             ("GET", "/api/v1", "", "get /api/v1"),
             ("GET", "/", "", "get /"),
+            ("GET", "//api/v1/pods", "", "list /v1 - pods - -"),
+            ("GET", "/api/v1/pods//", "", "list /v1 - pods - -"),
+            ("GET", "/api/v1/namespaces//pods/x", "", "get /v1 - pods x -"),
+            ("GET", "/api/v1/namespaces/a/pods//log", "", "get /v1 a pods  log"),
+            ("GET", "/api/v1/namespaces/../pods/.", "", "get /v1 .. pods . -"),
+            ("GET", "/apis//v1/pods", "", "list /v1 - pods - -"),
             ("POST", "/livez", "", "post /livez"),
         ];
         for (method, path, query, expected) in rows {
@@ -225,9 +228,8 @@ mod tests {
             };
             assert_eq!(text, expected, "{method} {path}?{query}");
         }
-        assert_eq!(
-            RequestInfo::read(&Method::GET, "/api/v1/watch", &Query::default()).unwrap_err().code,
-            400
-        );
+        for path in ["/api/v1/watch", "/apis/apps/v1/proxy/"] {
+            assert_eq!(RequestInfo::read(&Method::GET, path, &Query::default()), None, "{path}");
+        }
     }
 }

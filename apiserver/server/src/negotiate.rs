@@ -188,6 +188,15 @@ pub(crate) fn plain(headers: &HeaderMap, query: &Query) -> Result<Accepted, Stat
     choose(headers, query, Endpoint::Documents).ok_or_else(|| Status::not_acceptable(&all_formats()))
 }
 
+/// 406 for a client that does not take the one media type that a document has.
+pub(crate) fn only(headers: &HeaderMap, media_type: &str) -> Result<(), Status> {
+    let clauses = clauses(headers);
+    match clauses.is_empty() || clauses.iter().any(|clause| clause.covers(media_type)) {
+        true => Ok(()),
+        false => Err(Status::not_represented(media_type)),
+    }
+}
+
 /// How a client reads a failure: in the format of what it asked for.
 pub(crate) fn failure(headers: &HeaderMap, query: &Query) -> Option<Accepted> {
     choose(headers, query, Endpoint::Failures).map(|accepted| Accepted { shape: Shape::Whole, ..accepted })

@@ -4,7 +4,10 @@
 //! (Kubernetes' "authenticating proxy"). Such headers of the client's own never get through, nor do its credentials.
 //! Impersonation headers do: the pair holds the rules by which they are judged.
 
-use crate::{filters::Edge, metrics::Held, path::percent_encode, payload::Payload, respond::Reply, upstream};
+use crate::{
+    filters::Edge, info::RequestInfo, metrics::Held, path::percent_encode, payload::Payload, respond::Reply,
+    upstream,
+};
 use freehold_apiserver_authn::forwarded_headers;
 use freehold_apiserver_planes::DedicatedTarget;
 use freehold_machinery::{Status, User};
@@ -73,7 +76,6 @@ fn outgoing(
     body: Incoming,
     upgrade: bool,
 ) -> Result<Request<Payload>, Status> {
-    let text = path_and_query(path, parts.uri.query());
     let payload = match http_body::Body::is_end_stream(&body) {
         true => Payload::empty(),
         false => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
@@ -81,7 +83,7 @@ fn outgoing(
     let mut request = Request::new(payload);
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() =
-        upstream::address(&target.endpoint, &target.server_name, &text).map_err(Status::internal)?;
+        upstream::address(&target.endpoint, &target.server_name, path).map_err(Status::internal)?;
     let headers = request.headers_mut();
     *headers = parts.headers.clone();
     clean(headers, upgrade);
@@ -90,8 +92,19 @@ fn outgoing(
     Ok(request)
 }
 
+/// What another server is asked for: the path within the context, and a query as it came. 400 where it could read that path
+/// differently.
+pub(crate) fn path_and_query(info: &RequestInfo, query: Option<&str>) -> Result<String, Status> {
+    match info.odd {
+        true => {
+            Err(Status::bad_request("another server answers here, which could read this path differently"))
+        }
+        false => Ok(encoded(&info.path, query)),
+    }
+}
+
 /// A decoded path as a URL has it, with a query as it came.
-pub(crate) fn path_and_query(path: &str, query: Option<&str>) -> String {
+pub(crate) fn encoded(path: &str, query: Option<&str>) -> String {
     let mut text = percent_encode(path, PATH);
     if let Some(query) = query {
         text.push('?');

@@ -88,17 +88,17 @@ struct Asker {
 }
 
 impl Asker {
-    fn of(call: &Call<'_>, (group, version): (&str, &str)) -> Self {
-        Self {
+    fn of(call: &Call<'_>, (group, version): (&str, &str)) -> Result<Self, Status> {
+        Ok(Self {
             edge: call.edge.clone(),
             target: call.target.clone(),
             user: call.user.clone(),
             info: call.info.clone(),
             group: group.to_owned(),
             version: version.to_owned(),
-            path: path(call),
+            path: path(call)?,
             headers: headers(&call.parts.headers),
-        }
+        })
     }
 
     /// The servers of the projects in which the user may ask, and a warning of each other one.
@@ -221,7 +221,7 @@ fn left_out(server: &Aggregated, why: &str) -> String {
 }
 
 async fn list(call: &Call<'_>, at: (&str, &str)) -> Result<Reply, Status> {
-    let asker = Asker::of(call, at);
+    let asker = Asker::of(call, at)?;
     let (servers, mut warnings) = asker.permitted().await?;
     let mut asked = Vec::with_capacity(servers.len());
     for server in &servers {
@@ -262,7 +262,7 @@ async fn watch(call: &mut Call<'_>, at: (&str, &str)) -> Result<Reply, Status> {
     if !parameter(call, "sendInitialEvents").is_empty() {
         return Err(Status::bad_request("sendInitialEvents is not supported over several servers"));
     }
-    let asker = Asker::of(call, at);
+    let asker = Asker::of(call, at)?;
     let changes = call.edge.backend.aggregated_changes(&call.target);
     let (servers, mut warnings) = asker.permitted().await?;
     let answers = asker.begin_all(&servers).await;
@@ -347,12 +347,12 @@ fn event(line: &[u8], server: &Aggregated) -> Option<Bytes> {
 }
 
 /// The path that each server is asked for, with what selects and without what pages.
-fn path(call: &Call<'_>) -> String {
+fn path(call: &Call<'_>) -> Result<String, Status> {
     let query = call.parts.uri.query().unwrap_or_default().split('&');
     let kept: Vec<&str> =
         query.filter(|pair| !PAGING.contains(&pair.split('=').next().unwrap_or_default())).collect();
     let query = Some(kept.join("&")).filter(|query| !query.is_empty());
-    crate::proxy::path_and_query(&call.info.path, query.as_deref())
+    crate::proxy::path_and_query(call.info, query.as_deref())
 }
 
 /// What is accepted: JSON in the forms that the client takes, tables among them.

@@ -2,6 +2,7 @@
 
 use crate::{Normal, Request, Scenario};
 use anyhow::{Context, Result, bail};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use freehold_client::{Client, RawRequest, RawResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -93,6 +94,11 @@ fn built(request: &Request, known: &BTreeMap<String, String>) -> Result<RawReque
     if let Some(body) = &request.body {
         let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
         built.body = Bytes::from(filled(&text, known));
+    }
+    if let Some(bytes) = &request.base64 {
+        built.body = BASE64_STANDARD.decode(bytes)?.into();
+    }
+    if request.body.is_some() || request.base64.is_some() {
         headers.insert("content-type", HeaderValue::from_str(request.content_type())?);
     }
     for (name, value) in &request.headers {

@@ -35,6 +35,9 @@ pub struct Request {
     /// The body: an object, or text that is sent as it is.
     #[serde(default)]
     pub body: Option<Value>,
+    /// The body in base64, where it is no text.
+    #[serde(default)]
+    pub base64: Option<String>,
     /// What later requests use: name and JSON pointer into the answer.
     #[serde(default)]
     pub capture: BTreeMap<String, String>,

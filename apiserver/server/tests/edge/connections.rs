@@ -41,7 +41,7 @@ async fn a_head_that_is_too_large_or_strange_is_refused() {
     let several =
         format!("GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{}\r\n", "x: y\r\n".repeat(400));
     assert!(raw(&server, several.as_bytes()).await.starts_with("HTTP/1.1 200 "));
-    for target in ["http://other.example.com/api", "//api", "/api/%00"] {
+    for target in ["http://other.example.com/api", "/api/%zz"] {
         let head = format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         assert!(raw(&server, head.as_bytes()).await.starts_with("HTTP/1.1 400 "), "{target}");
     }
