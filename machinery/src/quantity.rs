@@ -73,6 +73,12 @@ impl Quantity {
         saturate(away_from_zero(self.nano, NANO / 1000))
     }
 
+    /// The same in whole thousandths, rounded up.
+    pub fn rounded_to_milli(&self) -> Self {
+        const STEP: i128 = NANO / 1000;
+        Self { nano: away_from_zero(self.nano, STEP) * STEP, format: self.format }
+    }
+
     /// The amount as a floating point number, near enough for people.
     pub fn as_f64(&self) -> f64 {
         self.nano as f64 / NANO as f64

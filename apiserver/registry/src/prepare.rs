@@ -182,7 +182,7 @@ const SYSTEM: [&str; 7] = [
 /// Fields of `metadata` that clients write.
 const METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
-/// Keeps from the live object what this request may not change, and counts its generation.
+/// Keeps from the live object what this request may not change.
 pub(crate) fn for_update(op: &Operation, object: &mut Value, live: &Value) {
     for field in SYSTEM {
         let metadata = meta::metadata_mut(object);
@@ -225,6 +225,10 @@ pub(crate) fn for_update(op: &Operation, object: &mut Value, live: &Value) {
         None => {}
     }
     drop_empty(meta::metadata_mut(object));
+}
+
+/// Counts changes of what is wanted, whoever made them: the client or admission.
+pub(crate) fn count_generation(op: &Operation, object: &mut Value, live: &Value) {
     // A binding is no change of the wanted state.
     let counts = op.ty.generation && op.subresource.as_deref() != Some("binding");
     if counts && changed_outside_metadata(object, live, op.ty.has_status()) {

@@ -149,7 +149,10 @@ impl Registry {
                 return self.answer(op, live.value, false, warnings);
             };
             let settled = self.settle(op, (draft, bytes), live.as_ref(), own, &path, options).await;
-            let (outcome, more) = settled.map_err(|status| status.warned(&warnings))?;
+            let (outcome, more) = settled.map_err(|status| {
+                warnings.extend(op.annotations.take_warnings());
+                status.warned(&warnings)
+            })?;
             match outcome {
                 Outcome::Done(value) => {
                     warnings.extend(more);
@@ -229,7 +232,12 @@ impl Registry {
                 let error = FieldError::invalid("metadata.resourceVersion", 0.into(), detail);
                 return Err(Status::invalid(&op.ty.group, &op.ty.plural, name, &[error]));
             }
-            Some(live) => check_precondition(op, &draft, &given, live)?,
+            Some(live) => {
+                if matches!(want, Want::Update(_)) {
+                    check_uid(op, &draft, live, options.dry_run)?;
+                }
+                check_version(op, &given, live)?;
+            }
             None => {}
         }
         let empties = validate::default(&op.ty, &mut draft);
@@ -440,7 +448,7 @@ impl Registry {
                 let error = FieldError::invalid("metadata.uid", uid.into(), "field is immutable");
                 return Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), &[error.clone(), error]));
             }
-            Some(live) => check_precondition(op, &config, &given, live)?,
+            Some(live) => check_version(op, &given, live)?,
             None if !meta::uid(&config).is_empty() => {
                 let uid = meta::uid(&config);
                 let why = format!(
@@ -487,8 +495,11 @@ impl Registry {
             Some(old) => meta::set(&mut draft, "resourceVersion", meta::resource_version(old)),
             None => meta::remove(&mut draft, "resourceVersion"),
         }
-        self.strategize(op, &mut draft, old, options.dry_run).await?;
         let mut warnings = self.admit(op, &mut draft, old, options).await?;
+        if let Some(old) = old {
+            prepare::count_generation(op, &mut draft, old);
+        }
+        self.strategize(op, &mut draft, old, options.dry_run).await?;
         warnings.extend(heavy(bytes, || {
             validate::prune(&op.ty, &mut draft);
             let told = validate::object(op, &validate::as_written(&draft, &empties), old)?;
@@ -637,16 +648,44 @@ fn misnamed(op: &Operation, given: &str) -> Status {
     })
 }
 
-fn check_precondition(op: &Operation, draft: &Value, given: &str, live: &Live) -> Result<()> {
-    let (resource, name) = (op.ty.group_resource(), op.name());
-    let uid = meta::uid(draft);
-    if !uid.is_empty() && uid != meta::uid(&live.value) {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta::uid(&live.value)
-        );
-        return Err(Status::conflict(&resource, name, &why));
+/// Where kube-apiserver keeps an object, which it tells who updates another one of its name.
+fn stored_at(op: &Operation, dry_run: bool) -> String {
+    const OLD: [(&str, &str, &str); 5] = [
+        ("", "endpoints", "services/endpoints"),
+        ("", "nodes", "minions"),
+        ("", "replicationcontrollers", "controllers"),
+        ("", "services", "services/specs"),
+        ("networking.k8s.io", "ingresses", "ingress"),
+    ];
+    const BY_GROUP: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+    let (group, plural) = (op.ty.group.as_str(), op.ty.plural.as_str());
+    let old = OLD.iter().find(|(g, p, _)| (*g, *p) == (group, plural)).map(|(.., old)| *old);
+    let resource = match old {
+        Some(old) => old.to_owned(),
+        None if op.ty.custom || BY_GROUP.contains(&group) => format!("{group}/{plural}"),
+        None => plural.to_owned(),
+    };
+    let namespace = op.namespace.as_ref().map(|namespace| format!("/{namespace}")).unwrap_or_default();
+    let root = if dry_run { "" } else { "/registry" };
+    format!("{root}/{resource}{namespace}/{}", op.name())
+}
+
+/// The uid that an update brings is a precondition.
+fn check_uid(op: &Operation, draft: &Value, live: &Live, dry_run: bool) -> Result<()> {
+    let (given, own) = (meta::uid(draft), meta::uid(&live.value));
+    if given.is_empty() || given == own {
+        return Ok(());
     }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
+         precondition: {given}, UID in object meta: {own}",
+        stored_at(op, dry_run)
+    );
+    Err(Status::conflict(&op.ty.group_resource(), op.name(), &why))
+}
+
+fn check_version(op: &Operation, given: &str, live: &Live) -> Result<()> {
+    let (resource, name) = (op.ty.group_resource(), op.name());
     if !given.is_empty() && given != "0" && given != live.modified.to_string() {
         if given.parse::<u64>().is_err() {
             return Err(Status::new(

@@ -41,6 +41,10 @@ pub fn normalize(value: &mut Value, schema: &Schema) {
             let Some(child) = child(schema, name) else { return true };
             if !schema.properties.contains_key(name.as_str()) {
                 zero_null(field, child);
+                if is_quantity(child) {
+                    // The quantities of a list of resources have no parts below thousandths.
+                    canonicalize(field, Quantity::rounded_to_milli);
+                }
             }
             normalize(field, child);
             !is_absent(name, field, schema, child)
@@ -52,9 +56,7 @@ pub fn normalize(value: &mut Value, schema: &Schema) {
                 normalize(item, items);
             }
         }
-        Value::String(_) | Value::Number(_) if schema.format.as_deref() == Some("quantity") => {
-            canonicalize(value)
-        }
+        Value::String(_) | Value::Number(_) if is_quantity(schema) => canonicalize(value, |same| *same),
         _ => {}
     }
 }
@@ -76,18 +78,18 @@ fn zero_null(value: &mut Value, schema: &Schema) {
     };
 }
 
-/// Where a value has empty lists and maps that [`normalize`] takes out: Kubernetes' rules still see them.
+/// Where a value has empty lists, maps and bytes that [`normalize`] takes out: Kubernetes' rules still see them.
 pub fn empties(value: &Value, schema: &Schema) -> Vec<Empty> {
     let mut found = Vec::new();
     note_empties(value, schema, &mut Vec::new(), &mut found);
     found
 }
 
-/// A list or map without anything in it, and where it stands.
+/// A list, map or bytes without anything in it, and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Empty {
     path: Vec<String>,
-    list: bool,
+    value: Value,
 }
 
 impl Empty {
@@ -103,9 +105,8 @@ impl Empty {
             Value::Array(list) => list.get_mut(step.parse::<usize>().ok()?),
             other => other.get_mut(step),
         });
-        let empty = if self.list { Value::Array(Vec::new()) } else { Value::Object(Map::new()) };
         if let Some(map) = parent.and_then(Value::as_object_mut) {
-            map.entry(last.as_str()).or_insert(empty);
+            map.entry(last.as_str()).or_insert_with(|| self.value.clone());
         }
     }
 }
@@ -121,12 +122,10 @@ fn note_empties<'a>(
             for (name, field) in map {
                 let Some(child) = child(schema, name) else { continue };
                 path.push(name.as_str().into());
-                let list = field.is_array();
-                if (list || field.is_object()) && is_absent(name, field, schema, child) {
-                    found.push(Empty {
-                        path: path.iter().map(|step| step.clone().into_owned()).collect(),
-                        list,
-                    });
+                let holds = field.is_array() || field.is_object() || child.format.as_deref() == Some("byte");
+                if holds && is_absent(name, field, schema, child) {
+                    let path = path.iter().map(|step| step.clone().into_owned()).collect();
+                    found.push(Empty { path, value: field.clone() });
                 } else {
                     note_empties(field, child, path, found);
                 }
@@ -194,14 +193,18 @@ pub fn complete(value: &mut Value, schema: &Schema) {
     }
 }
 
+fn is_quantity(schema: &Schema) -> bool {
+    schema.format.as_deref() == Some("quantity")
+}
+
 /// What is no quantity stays as it is, for the validation to find.
-fn canonicalize(value: &mut Value) {
+fn canonicalize(value: &mut Value, rounded: fn(&Quantity) -> Quantity) {
     let parsed = match &*value {
         Value::String(text) => text.parse::<Quantity>(),
         other => other.to_string().parse(),
     };
     if let Ok(quantity) = parsed {
-        *value = quantity.to_string().into();
+        *value = rounded(&quantity).to_string().into();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Namespaces, pods, secrets, config maps, volumes.
 
-use super::pod;
+use super::{pod, profiles};
 use crate::{Operation, prepare};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_machinery::{Map, Value, meta};
@@ -59,7 +59,7 @@ pub(crate) fn qos(pod: &Value) -> &'static str {
     }
 }
 
-pub(super) fn create_pod(_: &Operation, object: &mut Value) {
+pub(super) fn create_pod(op: &Operation, object: &mut Value) {
     // What was negative once is as short as can be.
     const GRACE: &str = "terminationGracePeriodSeconds";
     if object["spec"].get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
@@ -77,6 +77,7 @@ pub(super) fn create_pod(_: &Operation, object: &mut Value) {
         }]);
     }
     pod::merge_label_keys(object);
+    profiles::copy(op, object);
 }
 
 /// The class of a pod follows from what can't change: it stays where a status leaves it out.

@@ -10,6 +10,7 @@ mod devices;
 mod pod;
 mod pod_defaults;
 mod policy;
+mod profiles;
 mod project;
 mod service;
 mod status;

@@ -3,7 +3,7 @@
 
 use super::{
     field::{Errors, Field, same},
-    pods,
+    pods::{self, Whose},
 };
 use freehold_machinery::{GroupVersionKind, Value, meta};
 use serde_json::json;
@@ -14,10 +14,14 @@ fn difference(field: &str, old: &Value, new: &Value) -> String {
     freehold_apiserver_catalog::difference(&pod, field, old, new).unwrap_or_default()
 }
 
+fn whose<'a>(object: &Field<'a>, old: &'a Value) -> Whose<'a> {
+    Whose { name: meta::name(object.value), mirror: false, before: Some(&old["spec"]) }
+}
+
 /// An update of `ephemeralcontainers`: containers are added, and stay as they are.
 pub(super) fn ephemeral(object: &Field<'_>, old: &Value, errors: &mut Errors) {
     let spec = object.get("spec");
-    pods::pod_spec(&spec, meta::name(object.value), false, errors);
+    pods::pod_spec(&spec, &whose(object, old), errors);
     let list = spec.get("ephemeralContainers");
     for before in old["spec"]["ephemeralContainers"].as_array().into_iter().flatten() {
         let name = before["name"].as_str().unwrap_or_default();
@@ -37,7 +41,7 @@ pub(super) fn ephemeral(object: &Field<'_>, old: &Value, errors: &mut Errors) {
 /// An update of `resize`: amounts of CPU and memory change, and nothing that follows from them.
 pub(super) fn resize(object: &Field<'_>, old: &Value, errors: &mut Errors) {
     let spec = object.get("spec");
-    pods::pod_spec(&spec, meta::name(object.value), false, errors);
+    pods::pod_spec(&spec, &whose(object, old), errors);
     let class = crate::strategy::qos(object.value);
     if class != crate::strategy::qos(old) {
         let shown = object.get("status.qosClass").text();

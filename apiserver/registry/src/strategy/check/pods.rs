@@ -57,7 +57,9 @@ const GATES: &[Row] = &[
 pub(super) fn pod(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
     let spec = object.get("spec");
     annotations(object, &spec, errors);
-    pod_spec(&spec, meta::name(object.value), meta::annotation(object.value, MIRROR).is_some(), errors);
+    let mirror = meta::annotation(object.value, MIRROR).is_some();
+    let before = old.map(|old| &old["spec"]);
+    pod_spec(&spec, &Whose { name: meta::name(object.value), mirror, before }, errors);
     for list in ["containers", "initContainers"] {
         spec.get(list).items().for_each(|container| trimmed(&container, errors));
     }
@@ -78,7 +80,7 @@ pub(super) fn pod(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) 
 /// A template; `spec` of its pods and their labels.
 pub(super) fn template(template: &Field<'_>, errors: &mut Errors) {
     template_metadata(template, errors);
-    pod_spec(&template.get("spec"), "", false, errors);
+    pod_spec(&template.get("spec"), &Whose::default(), errors);
     security::profiles_match(&template.get("metadata.annotations"), &template.get("spec"), errors);
     let ephemeral = template.get("spec.ephemeralContainers");
     if !ephemeral.is_empty() {
@@ -127,15 +129,27 @@ fn special_annotations(noted: &Field<'_>, spec: &Field<'_>, errors: &mut Errors)
     }
 }
 
-/// The spec of a pod of that name (empty where it has none yet), or of a template's pods.
-pub(super) fn pod_spec(spec: &Field<'_>, name: &str, mirror: bool, errors: &mut Errors) {
+/// The pod that a spec is of, or will be.
+#[derive(Default)]
+pub(super) struct Whose<'a> {
+    /// Empty where it has none yet.
+    pub(super) name: &'a str,
+    /// Whether it stands for one that a node has made by itself.
+    pub(super) mirror: bool,
+    /// Its spec as it was.
+    pub(super) before: Option<&'a Value>,
+}
+
+/// The spec of a pod, or of a template's pods.
+pub(super) fn pod_spec(spec: &Field<'_>, whose: &Whose<'_>, errors: &mut Errors) {
+    let Whose { name, mirror, before } = *whose;
     let pod = volumes::volumes(&spec.get("volumes"), name, errors);
     claims(&spec.get("resourceClaims"), mirror, errors);
     containers(spec, &pod, errors);
     pod_resources(spec, errors);
     host_network(spec, !name.is_empty(), errors);
     check(spec, POLICIES, errors);
-    security::of_pod(spec, errors);
+    security::of_pod(spec, before, errors);
     check(spec, GATES, errors);
 }
 

@@ -6,7 +6,7 @@ use super::{
     rows::{Row, Rule, check},
     rules,
 };
-use freehold_machinery::names;
+use freehold_machinery::{Value, names};
 use std::collections::BTreeSet;
 
 const ID: Rule = Rule::Within(0, i32::MAX as i64);
@@ -24,12 +24,13 @@ const POD_PROFILES: &[Row] = &[
     ("windowsOptions", Rule::Also(windows_options)),
     ("appArmorProfile", Rule::Also(app_armor)),
     ("supplementalGroupsPolicy", Rule::OneOf(&["Merge", "Strict"])),
-    ("seLinuxChangePolicy", Rule::OneOf(&["Recursive"])),
 ];
+/// With the gate that they are behind, both are taken; without, the second where the pod has any already.
+const CHANGE_POLICIES: [&str; 2] = ["MountOption", "Recursive"];
 const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
-/// The security context of a pod spec.
-pub(super) fn of_pod(spec: &Field<'_>, errors: &mut Errors) {
+/// The security context of a pod spec, given what it was before.
+pub(super) fn of_pod(spec: &Field<'_>, before: Option<&Value>, errors: &mut Errors) {
     let context = spec.get("securityContext");
     check(&context, POD, errors);
     if spec.get("shareProcessNamespace").flag() && spec.get("hostPID").flag() {
@@ -38,6 +39,9 @@ pub(super) fn of_pod(spec: &Field<'_>, errors: &mut Errors) {
     }
     sysctls(spec, &context.get("sysctls"), errors);
     check(&context, POD_PROFILES, errors);
+    let had_any = before.is_some_and(|spec| !spec["securityContext"]["seLinuxChangePolicy"].is_null());
+    let known = if had_any { &CHANGE_POLICIES[..] } else { &CHANGE_POLICIES[1..] };
+    rules::optional_one_of(&context.get("seLinuxChangePolicy"), known, errors);
 }
 
 fn is_word(word: &str) -> bool {

@@ -108,6 +108,8 @@ fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
         let template = root.get(path);
         if before.is_none_or(|before| before != template.value) {
             pod(&template, &mut warnings);
+            let noted = super::super::profiles::of_template(template.value);
+            warnings.extend(noted.iter().map(|warning| format!("{}.metadata.{warning}", template.path())));
         }
     }
     warnings
