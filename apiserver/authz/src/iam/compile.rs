@@ -15,7 +15,7 @@ const DEEPEST: usize = 16;
 /// How many roles one binding may reach by inheritance.
 const MOST_ROLES: usize = 256;
 
-type Grants = HashMap<Box<str>, Vec<Grant>>;
+type Grants = HashMap<Arc<str>, Vec<Grant>>;
 
 /// What a namespace gives, by subject.
 #[derive(Debug, Default)]
@@ -31,17 +31,29 @@ pub(crate) struct Compiled {
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(super) source: Arc<Source>,
-    /// The subject, in words.
-    subject: Arc<str>,
+    to: To,
 }
 
-/// A binding or membership.
+/// Whom something is given to.
+#[derive(Clone, Debug)]
+enum To {
+    /// A subject of a binding, in words.
+    Subject(Arc<str>),
+    /// A member of an organization.
+    Member {
+        /// The name of the membership.
+        membership: Arc<str>,
+        user: Arc<str>,
+    },
+}
+
+/// A binding, or all memberships of a namespace with a role.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// `PolicyBinding "namespace/name"`.
-    pub(super) name: String,
+    /// `namespace/name` of a binding; the namespace of memberships.
+    name: String,
     /// `Role "namespace/name"`.
-    pub(super) role: String,
+    role: String,
     target: Target,
     resource: Option<Selector>,
     /// What the role and those that it inherits allow; `None` where there is no such role.
@@ -87,23 +99,24 @@ impl Compiled {
         let organization = namespace.strip_prefix("organization-").unwrap_or_default();
         let mut memberships: Vec<_> = own.memberships.iter().collect();
         memberships.sort_unstable_by_key(|(name, _)| *name);
-        let mut known: HashMap<&str, Vec<Arc<Rules>>> = HashMap::new();
-        for (name, member) in memberships {
-            if organization.is_empty() || &*member.organization != organization {
+        let mut known: HashMap<&str, Arc<Source>> = HashMap::new();
+        for (membership, member) in memberships {
+            if organization.is_empty() || !member.at_home {
                 continue;
             }
             for role in member.roles.iter().map(|role| &**role) {
-                let rules = known.entry(role).or_insert_with(|| roles.find(SYSTEM, role).unwrap_or_default());
-                let source = Source {
-                    name: format!("OrganizationMembership {:?}", format!("{namespace}/{name}")),
+                let source = || Source {
+                    name: namespace.to_owned(),
                     role: format!("Role {:?}", format!("{SYSTEM}/{role}")),
                     target: Target::Organization(organization.into()),
                     resource: None,
-                    rules: Some(rules.clone()),
+                    rules: Some(roles.find(SYSTEM, role).unwrap_or_default()),
                 };
-                let user = &member.user;
-                let grant = Grant { source: Arc::new(source), subject: format!("User {user:?}").into() };
-                compiled.users.entry(user.clone()).or_default().push(grant);
+                let source = known.entry(role).or_insert_with(|| Arc::new(source())).clone();
+                let (membership, user) = (membership.clone(), member.user.clone());
+                // Most have one role.
+                let grants = compiled.users.entry(user.clone()).or_insert_with(|| Vec::with_capacity(1));
+                grants.push(Grant { source, to: To::Member { membership, user } });
             }
         }
         compiled
@@ -125,10 +138,8 @@ impl Compiled {
                 "User" => format!("User {name:?}"),
                 _ => format!("{kind} {key:?}"),
             };
-            grants
-                .entry(key.into_boxed_str())
-                .or_default()
-                .push(Grant { source: source.clone(), subject: words.into() });
+            let to = To::Subject(words.into());
+            grants.entry(key.into()).or_default().push(Grant { source: source.clone(), to });
         }
     }
 }
@@ -237,7 +248,7 @@ impl Source {
         let (role, given) = (text(&spec["roleRef"], "name"), text(&spec["roleRef"], "namespace"));
         let home = if given.is_empty() { namespace } else { given };
         Some(Self {
-            name: format!("PolicyBinding {:?}", format!("{namespace}/{name}")),
+            name: format!("{namespace}/{name}"),
             role: format!("Role {:?}", format!("{home}/{role}")),
             target: target_kind,
             resource,
@@ -352,6 +363,13 @@ impl Source {
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Source { name, role, .. } = &*self.source;
-        write!(f, "{name} of {role} to {} at {}", self.subject, self.source.target())
+        match &self.to {
+            To::Subject(words) => write!(f, "PolicyBinding {name:?} of {role} to {words}")?,
+            To::Member { membership, user } => {
+                let name = format!("{name}/{membership}");
+                write!(f, "OrganizationMembership {name:?} of {role} to User {user:?}")?;
+            }
+        }
+        write!(f, " at {}", self.source.target())
     }
 }

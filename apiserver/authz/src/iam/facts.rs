@@ -4,7 +4,8 @@ use super::compile::Compiled;
 use freehold_machinery::{Value, meta};
 use parking_lot::Mutex;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::Hash,
     sync::Arc,
 };
 
@@ -84,24 +85,20 @@ impl Key {
     }
 }
 
+/// The roles of a membership.
+type RoleNames = Arc<[Box<str>]>;
+
 /// What a membership says. There are more of them than of anything else.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) organization: Box<str>,
-    pub(super) user: Box<str>,
-    pub(super) roles: Box<[Box<str>]>,
+    /// Whether it is of the organization whose namespace it is in.
+    pub(super) at_home: bool,
+    pub(super) user: Arc<str>,
+    pub(super) roles: RoleNames,
 }
 
-impl Member {
-    fn read(spec: &Value) -> Self {
-        let name = |field: &str| spec[field]["name"].as_str().unwrap_or_default().into();
-        let roles = spec["roles"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        Self {
-            organization: name("organizationRef"),
-            user: name("userRef"),
-            roles: roles.map(Box::from).collect(),
-        }
-    }
+fn named<'a>(spec: &'a Value, field: &str) -> &'a str {
+    spec[field]["name"].as_str().unwrap_or_default()
 }
 
 /// What the objects of one namespace say.
@@ -111,7 +108,9 @@ pub(super) struct Namespace {
     pub(super) roles: HashMap<Box<str>, Value>,
     /// The specs of bindings.
     pub(super) bindings: HashMap<Box<str>, Value>,
-    pub(super) memberships: HashMap<Box<str>, Member>,
+    pub(super) memberships: HashMap<Arc<str>, Member>,
+    /// The roles of memberships, each list once.
+    role_names: HashSet<RoleNames>,
     /// With the state of the roles that all namespaces use.
     pub(super) compiled: Mutex<Option<(u64, Arc<Compiled>)>>,
 }
@@ -122,9 +121,34 @@ impl Namespace {
         match kind {
             Kind::Role => keep(&mut self.roles, name, spec.cloned()),
             Kind::Binding => keep(&mut self.bindings, name, spec.cloned()),
-            _ => keep(&mut self.memberships, name, spec.map(Member::read)),
+            _ => {
+                let name: Arc<str> = name.into();
+                let member = spec
+                    .map(|spec| self.member(&name, meta::namespace(object.unwrap_or(&Value::Null)), spec));
+                keep(&mut self.memberships, name, member);
+            }
         }
         *self.compiled.get_mut() = None;
+    }
+
+    /// Reads a membership. What is the same in many is kept once.
+    fn member(&mut self, name: &Arc<str>, namespace: &str, spec: &Value) -> Member {
+        let roles = spec["roles"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let roles: RoleNames = roles.map(Box::from).collect();
+        if self.role_names.len() == self.role_names.capacity() {
+            self.role_names.retain(|roles| Arc::strong_count(roles) > 1);
+        }
+        let known = self.role_names.get(&roles).cloned();
+        let roles = known.unwrap_or_else(|| {
+            self.role_names.insert(roles.clone());
+            roles
+        });
+        let user = named(spec, "userRef");
+        Member {
+            at_home: super::organization_of(namespace) == Some(named(spec, "organizationRef")),
+            user: if user == &**name { name.clone() } else { user.into() },
+            roles,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -132,10 +156,10 @@ impl Namespace {
     }
 }
 
-fn keep<V>(map: &mut HashMap<Box<str>, V>, name: &str, value: Option<V>) {
+fn keep<K: Eq + Hash, V>(map: &mut HashMap<K, V>, name: impl Into<K>, value: Option<V>) {
     match value {
         Some(value) => drop(map.insert(name.into(), value)),
-        None => drop(map.remove(name)),
+        None => drop(map.remove(&name.into())),
     }
 }
 

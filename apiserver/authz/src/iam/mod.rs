@@ -217,7 +217,7 @@ impl Iam {
         let Some(compiled) = self.compiled(&organization_namespace(organization)) else { return false };
         let groups = self.groups.get(user).into_iter().flat_map(|groups| groups.values());
         compiled.users.contains_key(user)
-            || groups.into_iter().any(|group| compiled.groups.contains_key(group))
+            || groups.into_iter().any(|group| compiled.groups.contains_key(&**group))
     }
 
     /// Whether the user is given anything there.
@@ -265,7 +265,7 @@ impl Iam {
             let Some(compiled) = self.compiled(namespace) else { continue };
             let named = compiled.users.get(user.name.as_str());
             let grouped = groups.into_iter().flat_map(|groups| groups.values());
-            let grouped = grouped.filter_map(|group| compiled.groups.get(group));
+            let grouped = grouped.filter_map(|group| compiled.groups.get(&**group));
             let claimed = user.groups.iter().filter_map(|group| compiled.claims.get(group.as_str()));
             for grant in named.into_iter().chain(grouped).chain(claimed).flatten() {
                 if let Some(found) = see(grant) {
