@@ -17,13 +17,21 @@ const LIMIT: usize = 100;
 /// (`duplicate field "spec.x"`). Integers beyond 64 signed bits become floating point numbers, as Go decodes them.
 ///
 /// # Errors
-/// What is not JSON, is followed by something, or is nested more than 127 deep is refused, in Go's words where Go refuses it as well.
+/// Text that is no UTF-8, or half of a pair of surrogates, becomes U+FFFD. What is not JSON, is followed by something, or is nested
+/// more than 127 deep is refused, in Go's words where Go refuses it as well.
 pub fn decode_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    decode(bytes).or_else(|error| match go::syntax_error(bytes) {
+        Some(why) => Err(why),
+        // What is left are texts that can't be read as they are.
+        None => decode(&go::readable(bytes)).map_err(|_| error.to_string()),
+    })
+}
+
+fn decode(bytes: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
     let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let said = |error: serde_json::Error| go::syntax_error(bytes).unwrap_or_else(|| error.to_string());
-    let value = Node(&mut found).deserialize(&mut deserializer).map_err(said)?;
-    deserializer.end().map_err(said)?;
+    let value = Node(&mut found).deserialize(&mut deserializer)?;
+    deserializer.end()?;
     Ok((value, found.duplicates))
 }
 

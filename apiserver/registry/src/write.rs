@@ -347,7 +347,7 @@ impl Registry {
                 Err(Undecodable::Why(format!("strict decoding error: {}", problems.join(", "))))
             }
             _ => {
-                warnings.extend(problems);
+                warnings.extend(problems.iter().map(|problem| without_head(problem).to_owned()));
                 Ok(())
             }
         }
@@ -430,7 +430,7 @@ impl Registry {
                 (FieldValidation::Strict, found) => {
                     return Err(Status::bad_request(format!("error strict decoding YAML: {found}")));
                 }
-                (FieldValidation::Warn, found) => warnings.push(found),
+                (FieldValidation::Warn, found) => warnings.push(without_head(&found).to_owned()),
             }
         }
         match meta::name(&config) {
@@ -629,6 +629,11 @@ fn managers<'a>(
         schema: op.ty.schema.get().map(|schema: &Arc<schema::Schema>| &**schema),
         reset_fields: reset,
     }
+}
+
+/// What is told of a key that stands twice in YAML, without what it is told of all of them together.
+fn without_head(told: &str) -> &str {
+    told.rsplit_once("unmarshal errors:\n  ").map_or(told, |(_, told)| told)
 }
 
 /// The kind of the bodies of a request: the resource's own, or that of its scale.

@@ -210,12 +210,12 @@ pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming)
 
 async fn patch(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
     let output = Output::of(call, &op)?;
-    let media_type = negotiate::content_type(&call.parts.headers);
-    check_patch_type(&op, &media_type)?;
+    let media_type = negotiate::patch_type(&call.parts.headers);
+    check_patch_type(&op, media_type)?;
     let write = if media_type == APPLY { Write::Apply } else { Write::Patch };
     let options = options::write(write, call.query, &call.parts.headers)?;
     let bytes = read::whole(body, call.edge.limits.body).await?;
-    let patch = heavy(bytes.len(), || read_patch(&media_type, &bytes))?;
+    let patch = heavy(bytes.len(), || read_patch(media_type, &bytes))?;
     call.recording.patch(&patch, bytes.len());
     let written = call.edge.backend.patch(&call.target, op, patch, options).await?;
     output.written(written)
@@ -242,8 +242,7 @@ fn check_patch_type(op: &Operation, media_type: &str) -> Result<(), Status> {
 fn read_patch(media_type: &str, bytes: &[u8]) -> Result<Patch, Status> {
     if media_type == APPLY {
         let body = read::decode(bytes, negotiate::Format::Yaml);
-        let body = body
-            .map_err(|why| Status::bad_request(format!("error decoding YAML: {}", read::yaml_error(&why))))?;
+        let body = body.map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
         if !body.value.is_object() && !body.value.is_null() {
             return Err(Status::bad_request(format!(
                 "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go \

@@ -53,6 +53,7 @@ mod untaken;
 mod upstream;
 mod watch;
 mod websocket;
+mod yaml;
 
 #[cfg(test)]
 mod fuzz;

@@ -257,14 +257,65 @@ pub(crate) fn content_type(headers: &HeaderMap) -> String {
     raw.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
 }
 
-/// Which format a body has; none means JSON. 415 in Kubernetes' words for any other.
+/// A patch's media type, which is looked for as it is written.
+pub(crate) fn patch_type(headers: &HeaderMap) -> &str {
+    let raw = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    raw.split(';').next().unwrap_or("")
+}
+
+/// Which format a body has; none means JSON. 415 in Kubernetes' words for any other, and for parameters that are none.
 pub(crate) fn body_format(headers: &HeaderMap) -> Result<Format, Status> {
+    let raw = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     let given = content_type(headers);
-    if given.is_empty() {
+    if raw.is_empty() {
         return Ok(Format::Json);
     }
-    let found = FORMATS.iter().find(|(media_type, _)| *media_type == given);
+    let found = FORMATS.iter().find(|(media_type, _)| *media_type == given && has_parameters(raw));
     found.map(|(_, format)| *format).ok_or_else(|| Status::unsupported_media_type(&given, &all_formats()))
+}
+
+/// Whether what follows a media type are parameters (RFC 2045, section 5.1), each one once. A lone semicolon at the end is let
+/// pass, as in Go.
+fn has_parameters(raw: &str) -> bool {
+    let mut seen: Vec<String> = Vec::new();
+    let mut rest = raw.find(';').map_or("", |at| &raw[at..]).trim();
+    while !rest.is_empty() {
+        if rest == ";" {
+            return true;
+        }
+        let Some((name, after)) = parameter(rest) else { return false };
+        if seen.contains(&name) {
+            return false;
+        }
+        seen.push(name);
+        rest = after.trim_start();
+    }
+    true
+}
+
+/// `; name=value` at the beginning of a text: the name, and what follows.
+fn parameter(text: &str) -> Option<(String, &str)> {
+    let (name, text) = token(text.strip_prefix(';')?.trim_start())?;
+    let text = text.trim_start().strip_prefix('=')?.trim_start();
+    let after = match text.strip_prefix('"') {
+        None => token(text)?.1,
+        Some(mut quoted) => loop {
+            let mut chars = quoted.chars();
+            match chars.next()? {
+                '"' => break chars.as_str(),
+                '\\' => drop(chars.next()?),
+                _ => {}
+            }
+            quoted = chars.as_str();
+        },
+    };
+    Some((name.to_ascii_lowercase(), after))
+}
+
+fn token(text: &str) -> Option<(&str, &str)> {
+    let is_word = |c: char| c.is_ascii_graphic() && !"()<>@,;:\\\"/[]?=".contains(c);
+    let end = text.find(|c| !is_word(c)).unwrap_or(text.len());
+    (end > 0).then(|| text.split_at(end))
 }
 
 /// Whether the client takes gzip.
@@ -370,6 +421,13 @@ mod tests {
             ("application/json", Ok(Format::Json)),
             ("Application/JSON; charset=utf-8", Ok(Format::Json)),
             ("application/yaml", Ok(Format::Yaml)),
+            ("application/json;", Ok(Format::Json)),
+            ("application/json; a=\"x\\\";y\" ; b=c", Ok(Format::Json)),
+            ("application/json;;", Err(415)),
+            ("application/json; a=", Err(415)),
+            ("application/json; a b", Err(415)),
+            ("application/json; a=1; A=2", Err(415)),
+            ("application/json; a=\"x", Err(415)),
             ("application/vnd.kubernetes.protobuf", Ok(Format::Protobuf)),
             ("text/plain", Err(415)),
             ("application/cbor", Err(415)),

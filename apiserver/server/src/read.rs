@@ -1,16 +1,12 @@
 //! Request bodies: read within a limit and decoded.
 
-use crate::negotiate::Format;
+use crate::{negotiate::Format, yaml};
 use bytes::{Bytes, BytesMut};
 use freehold_apiserver_registry::Body;
 use freehold_machinery::{Map, Status, Value, go, strict};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_saphyr::{DuplicateKeyPolicy, Error};
-
-/// Levels of nesting in YAML: what the decoder takes on the stack for each is more than JSON's does.
-const YAML_DEPTH: usize = 64;
 
 /// How many times as much as is taken is read of a body that is too large, so that its client, which reads nothing before
 /// it has sent everything, sees the refusal and no broken connection.
@@ -64,37 +60,15 @@ pub(crate) fn decode(bytes: &[u8], format: Format) -> Result<Body, String> {
         let value = freehold_machinery_protobuf::decode(bytes).map_err(|error| error.to_string())?;
         return Ok(Body::from(value));
     }
-    let json = format == Format::Json || bytes.trim_ascii_start().starts_with(b"{");
-    let (value, duplicates) = if json { strict::decode_json(bytes)? } else { yaml(bytes)? };
-    Ok(Body { duplicates, bytes: bytes.len(), ..Body::from(value) })
-}
-
-/// Decodes one YAML document, with YAML 1.1's octal numbers and booleans as Kubernetes reads them. Aliases may be
-/// replayed up to 100,000 nodes. Of equal keys the last one wins, and the first that stands twice is told.
-fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
-    match parse_yaml(bytes, DuplicateKeyPolicy::Error) {
-        Ok(value) => Ok((value, Vec::new())),
-        Err(error) => match error.without_snippet() {
-            Error::DuplicateMappingKey { key, location } => {
-                let value = parse_yaml(bytes, DuplicateKeyPolicy::LastWins).map_err(|e| e.to_string())?;
-                let (line, key) = (location.line(), key.as_deref().unwrap_or_default());
-                let known = "error converting YAML to JSON: yaml: unmarshal errors:";
-                Ok((value, vec![format!("{known}\n  line {line}: key {key:?} already set in map")]))
-            }
-            other => Err(other.to_string()),
-        },
-    }
-}
-
-fn parse_yaml(bytes: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, Error> {
-    let options = serde_saphyr::options! {
-        legacy_octal_numbers: true,
-        budget: serde_saphyr::budget! { max_depth: YAML_DEPTH },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000, max_replay_stack_depth: 32 },
-        with_snippet: false,
-        duplicate_keys: duplicates,
+    let (value, duplicates) = match format {
+        Format::Json => strict::decode_json(bytes)?,
+        // What looks like JSON mostly is.
+        _ if bytes.trim_ascii_start().starts_with(b"{") => {
+            strict::decode_json(bytes).or_else(|_| yaml::decode(bytes))?
+        }
+        _ => yaml::decode(bytes)?,
     };
-    serde_saphyr::from_slice_with_options(bytes, options)
+    Ok(Body { duplicates, bytes: bytes.len(), ..Body::from(value) })
 }
 
 /// Decodes a body that should be an object, in Kubernetes' words where it says nothing of its version and kind. `null` is
@@ -104,7 +78,7 @@ pub(crate) fn object(bytes: &[u8], format: Format) -> Result<Body, String> {
     let unclear = |why: String| format!("couldn't get version/kind; json parse error: {why}");
     let mut body = decode(bytes, format).map_err(|why| match format {
         Format::Json => unclear(why),
-        Format::Yaml => yaml_error(&why).trim_start_matches("error converting YAML to JSON: ").to_owned(),
+        Format::Yaml => why.trim_start_matches("error converting YAML to JSON: ").to_owned(),
         Format::Protobuf => why,
     })?;
     if body.value.is_null() {
@@ -123,24 +97,6 @@ pub(crate) fn object(bytes: &[u8], format: Format) -> Result<Body, String> {
         }
     }
     Ok(body)
-}
-
-/// What is wrong with text that is no YAML, as Kubernetes begins to say it.
-pub(crate) fn yaml_error(why: &str) -> String {
-    if why.contains("alias replay limit") {
-        return "error converting YAML to JSON: yaml: document contains excessive aliasing".to_owned();
-    }
-    let words = why.rsplit_once(" at line ").and_then(|(what, place)| {
-        let line = place.split(',').next()?.trim();
-        let deep = what.starts_with("budget breached: Depth") || what.starts_with("recursion limit");
-        let what = match what {
-            _ if deep => format!("exceeded max depth of {YAML_DEPTH}"),
-            _ if what.starts_with("unclosed bracket") => "did not find expected node content".to_owned(),
-            what => what.to_owned(),
-        };
-        Some(format!("line {line}: {what}"))
-    });
-    format!("error converting YAML to JSON: yaml: {}", words.as_deref().unwrap_or(why))
 }
 
 /// Bytes of a body that a message shows.

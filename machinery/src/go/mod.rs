@@ -9,6 +9,7 @@ mod decode;
 mod print;
 mod restore;
 mod syntax;
+mod text;
 mod time;
 pub mod url;
 
@@ -16,6 +17,7 @@ pub use decode::{mismatch, object_meta_mismatch, word};
 pub use print::{Structs, unified_diff};
 pub use restore::unrestorable;
 pub use syntax::{MAX_DEPTH, syntax_error};
+pub use text::readable;
 
 use crate::Value;
 use std::fmt::Write;
