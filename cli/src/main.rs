@@ -68,8 +68,6 @@ enum Command {
     CanI(can_i::Args),
 }
 
-/// The least threads that serve requests. Each has a heap of its own.
-const WORKERS: usize = 4;
 /// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
 const BLOCKING_THREADS: usize = 8;
 /// The stack of each thread, of which only what is used takes memory: expressions of policies are walked recursively.
@@ -100,12 +98,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Threads as many as a small server needs, and on the smallest some more than processors: work that keeps one for some
-/// milliseconds leaves others to those who wait, and the system divides the processors among them.
+/// Threads as many as a small server needs.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(processors.max(WORKERS))
         .enable_all()
         .thread_stack_size(STACK)
         .max_blocking_threads(BLOCKING_THREADS)

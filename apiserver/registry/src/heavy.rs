@@ -4,10 +4,6 @@
 //! decode, check and encode a megabyte, in which all that wait for this thread wait. The thread that does such a piece is
 //! given up to it: another one serves the others meanwhile, and the system divides the processors among both.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task::block_in_place,
@@ -18,19 +14,9 @@ const HEAVY: usize = 128 * 1024;
 
 /// Does a piece of work on about so many bytes.
 pub fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    apart(bytes >= HEAVY, work)
-}
-
-/// Does a request that takes long: each of its pieces, from one await to the next, without keeping a thread from others.
-pub async fn heavily<F: Future>(takes_long: bool, request: F) -> F::Output {
-    let mut request = pin!(request);
-    poll_fn(|cx| apart(takes_long, || request.as_mut().poll(cx))).await
-}
-
-fn apart<T>(takes_long: bool, work: impl FnOnce() -> T) -> T {
     // A runtime of one thread has nobody to take over.
     let several = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
-    match takes_long && Handle::try_current().is_ok_and(several) {
+    match bytes >= HEAVY && Handle::try_current().is_ok_and(several) {
         true => block_in_place(work),
         false => work(),
     }
@@ -55,23 +41,9 @@ mod tests {
     }
 
     #[test]
-    fn others_are_served_while_a_request_that_takes_long_is() {
-        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (tell, told) = mpsc::channel();
-        let long = runtime.spawn(heavily(true, async move {
-            tokio::task::yield_now().await;
-            // The only thread of the runtime is busy here until somebody else was served.
-            tokio::spawn(async move { tell.send(()) });
-            told.recv_timeout(Duration::from_secs(60))
-        }));
-        assert_eq!(runtime.block_on(long).unwrap(), Ok(()));
-    }
-
-    #[test]
     fn small_work_and_a_runtime_of_one_thread_need_nobody_else() {
         assert_eq!(heavy(HEAVY, || 1), 1, "no runtime at all");
         let runtime = Builder::new_current_thread().build().unwrap();
         assert_eq!(runtime.block_on(async { (heavy(HEAVY, || 1), heavy(0, || 2)) }), (1, 2));
-        assert_eq!(runtime.block_on(heavily(true, async { 3 })), 3);
     }
 }

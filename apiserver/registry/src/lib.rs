@@ -44,7 +44,7 @@ pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
-pub use heavy::{heavily, heavy};
+pub use heavy::heavy;
 pub use ledger::{Ahead, Owner, PlaneLimits, Tenancy};
 pub use measure::AdmissionMetrics;
 pub use op::*;

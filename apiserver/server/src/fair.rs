@@ -14,8 +14,7 @@ use http::{HeaderName, HeaderValue};
 pub(crate) const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 pub(crate) const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// From how many microseconds of estimated work on a request is done beside those that others wait for: giving up a thread
-/// takes some ten of them.
+/// From how many microseconds of estimated work on a request is done aside: the way there and back takes some ten of them.
 const LONG: u64 = 1_000;
 
 /// The uids of a request's flow schema and priority level.
@@ -42,9 +41,9 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether its work is worth a thread.
+    /// Whether its work is to be done aside. That of a watch is done where it is sent.
     pub(crate) fn takes_long(&self) -> bool {
-        self.cost.micros >= LONG
+        self.cost.micros >= LONG && self.watch.is_none()
     }
 
     /// Keeps the place until the answer was sent; of a watch, until it has sent what there was before it, and then a place

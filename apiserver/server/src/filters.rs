@@ -3,6 +3,7 @@
 //! [`handle`] is the outermost; [`chain`] lists the rest with a reason for each place.
 
 use crate::{
+    aside,
     audit::{self, Asked, Recording},
     backend::Backend,
     browser::{self, Origins},
@@ -35,7 +36,6 @@ use freehold_apiserver_planes::{
     Target,
     context::{self, Context},
 };
-use freehold_apiserver_registry::heavily;
 use freehold_machinery::{
     Status, User, time,
     user::{ANONYMOUS, MASTERS},
@@ -433,8 +433,10 @@ async fn serve(
         call.recording.refused(asked, &call.target, call.parts, &call.user);
         return Ok(reply);
     }
-    let takes_long = call.turn.get_mut().takes_long();
-    let reply = heavily(takes_long, dispatch::dispatch(&mut call, taken(unread)?, upgrade)).await?;
+    if call.turn.get_mut().takes_long() {
+        aside::go().await;
+    }
+    let reply = dispatch::dispatch(&mut call, taken(unread)?, upgrade).await?;
     Ok(call.turn.into_inner().hold(reply))
 }
 

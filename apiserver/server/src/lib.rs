@@ -11,6 +11,7 @@
 //! This crate must not know: how objects are kept, what rules allow, which planes there are.
 
 mod aggregated;
+mod aside;
 mod audit;
 mod backend;
 mod browser;

@@ -1,6 +1,7 @@
 //! Connections: accepted, secured, served and drained.
 
 use crate::{
+    aside::Movable,
     backend::Backend,
     coalesce::{self, Turns},
     config::{Authorities, BindError, Config, Limits},
@@ -271,7 +272,8 @@ async fn serve(edge: Arc<Edge>, limits: Limits, stream: TlsStream<TcpStream>, ab
             asked.store(true, Relaxed);
             let (edge, about): (Arc<Edge>, Arc<Connection>) = (edge.clone(), about.clone());
             // Boxed, so that a connection without a request is small.
-            Box::pin(async move { Ok::<_, Infallible>(filters::handle(edge, about, request).await) })
+            let request = Box::pin(filters::handle(edge, about, request));
+            Movable::new(request).map(Ok::<_, Infallible>)
         })
     };
     let (io, turns) = coalesce::gather(stream);

@@ -31,6 +31,12 @@ pub(crate) fn hand_over() {
     let _ = HANDED_OVER.try_with(|handed_over| handed_over.set(true));
 }
 
+/// A request that is polled elsewhere, and whether it is to be handed over.
+pub(crate) async fn noting<T>(request: impl Future<Output = T>) -> (T, bool) {
+    let noted = async { (request.await, HANDED_OVER.with(Cell::get)) };
+    HANDED_OVER.scope(Cell::new(false), noted).await
+}
+
 /// Runs the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct Requests(Arc<Handed>);
