@@ -212,7 +212,10 @@ impl Body for Payload {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
         let data = match self.get_mut() {
-            Self::Full(bytes) => (!bytes.is_empty()).then(|| Data::Whole(std::mem::take(bytes))),
+            // What is handed over, the connection keeps: no more of it than its client takes.
+            Self::Full(bytes) => {
+                (!bytes.is_empty()).then(|| Data::Whole(bytes.split_to(bytes.len().min(FRAME))))
+            }
             Self::Pieces(pieces) => pieces.split(FRAME).map(Data::Pieces),
             Self::Gzip(gzip) => gzip.next_frame()?.map(Data::Whole),
             Self::Stream(stream, place) => match stream.as_mut().poll_next(cx) {

@@ -1,7 +1,9 @@
 //! Answers that their clients do not take: what is held for them is given back after a time, whatever their streams are told.
-//! Who opens thousands of streams and lets nothing through them would otherwise fill the memory with answers.
+//! Who opens thousands of streams and lets nothing through them would otherwise fill the memory with answers; and who lets little
+//! through would keep them, and their places among the requests, for as long as it likes.
 
 use crate::payload::{BoxError, Data, Payload};
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use std::{
@@ -14,6 +16,8 @@ use std::{
 
 /// Bytes of an answer that is not followed: it takes no more than its stream.
 const SMALL: usize = 4096;
+/// Bytes a second that the slowest line takes: an answer has its patience, and the time that its line needs for what was sent.
+const SLOW_LINE: u64 = 32 * 1024;
 
 /// An answer on its way.
 pub struct Answer(Arc<Mutex<Held>>);
@@ -22,7 +26,12 @@ pub struct Answer(Arc<Mutex<Held>>);
 struct Held {
     /// `None` once it was given back.
     body: Option<Payload>,
+    patience: Duration,
+    begun: Instant,
+    /// When its client took something last.
     taken: Instant,
+    /// How many bytes it was sent.
+    sent: u64,
 }
 
 /// The answers that are on their way, about in the order in which they began.
@@ -32,7 +41,7 @@ pub(crate) struct Untaken {
 }
 
 impl Untaken {
-    /// For clients that take something at least this often.
+    /// For clients that take something at least this often, and all of it about as fast as a slow line does.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, answers: Mutex::default() }
     }
@@ -40,12 +49,16 @@ impl Untaken {
     /// Follows an answer, and gives up those of which nothing was taken for too long: each time another one comes, so that there
     /// are never many.
     pub(crate) fn follow(&self, body: Payload) -> Payload {
+        self.follow_from(Instant::now(), body)
+    }
+
+    fn follow_from(&self, now: Instant, body: Payload) -> Payload {
         let small = body.len().is_some_and(|length| length <= SMALL);
         if small || body.is_stream() {
             return body;
         }
-        let now = Instant::now();
-        let answer = Arc::new(Mutex::new(Held { body: Some(body), taken: now }));
+        let held = Held { body: Some(body), patience: self.patience, begun: now, taken: now, sent: 0 };
+        let answer = Arc::new(Mutex::new(held));
         let late = self.begin(now, &answer);
         // Not while others wait for the list.
         late.iter().for_each(|answer| drop(answer.lock().body.take()));
@@ -65,10 +78,10 @@ impl Untaken {
                 break;
             }
             answers.pop_front();
-            let taken = held.lock().taken;
-            match now.duration_since(taken) < self.patience {
-                true => answers.push_back((now, Arc::downgrade(&held))),
-                false => late.push(held),
+            let is_late = held.lock().is_late(now);
+            match is_late {
+                true => late.push(held),
+                false => answers.push_back((now, Arc::downgrade(&held))),
             }
         }
         // One that is slow keeps those behind it in the list.
@@ -80,14 +93,36 @@ impl Untaken {
     }
 }
 
+impl Held {
+    /// Whether nothing was taken for too long, or all in all too little.
+    fn is_late(&self, now: Instant) -> bool {
+        now.duration_since(self.taken) >= self.patience || self.is_slow(now)
+    }
+
+    fn is_slow(&self, now: Instant) -> bool {
+        let needed = Duration::from_secs(self.sent / SLOW_LINE);
+        now.duration_since(self.begun) >= self.patience + needed
+    }
+
+    fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
+        if self.is_slow(now) {
+            self.body = None;
+        }
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(Some(Err("the answer was not taken for too long".into())));
+        };
+        self.taken = now;
+        let frame = Pin::new(body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.sent += frame.data_ref().map_or(0, Buf::remaining) as u64;
+        }
+        frame
+    }
+}
+
 impl Answer {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
-        let mut held = self.0.lock();
-        held.taken = Instant::now();
-        match &mut held.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(Some(Err("nobody took the answer for too long".into()))),
-        }
+        self.0.lock().poll(Instant::now(), cx)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -105,28 +140,77 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::BodyExt;
 
-    fn answer(untaken: &Untaken) -> Payload {
-        untaken.follow(Payload::Full(Bytes::from(vec![b'x'; 2 * SMALL])))
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn answer(untaken: &Untaken, from: Instant, length: usize) -> Payload {
+        untaken.follow_from(from, Payload::Full(Bytes::from(vec![b'x'; length])))
     }
 
     #[tokio::test]
     async fn what_nobody_takes_is_given_back_when_others_come() {
-        let impatient = Untaken::new(Duration::ZERO);
-        let (mut first, second) = (answer(&impatient), answer(&impatient));
+        let (untaken, now) = (Untaken::new(PATIENCE), Instant::now());
+        let mut first = answer(&untaken, now, 2 * SMALL);
+        let second = answer(&untaken, now + PATIENCE, 2 * SMALL);
         assert!(
             first.frame().await.is_some_and(|frame| frame.is_err()),
             "it is torn, and not as if it were whole"
         );
         assert_eq!(second.collect().await.map(|body| body.to_bytes().len()).ok(), Some(2 * SMALL));
-        assert!(matches!(impatient.follow(Payload::Full(Bytes::from_static(b"x"))), Payload::Full(_)));
+        assert!(matches!(untaken.follow(Payload::Full(Bytes::from_static(b"x"))), Payload::Full(_)));
+    }
+
+    /// Takes a frame each so many seconds, and gives how many bytes came before it was torn, if it was.
+    async fn take_every(seconds: u64, length: usize) -> (usize, bool) {
+        let (untaken, mut now) = (Untaken::new(PATIENCE), Instant::now());
+        let Payload::Followed(Answer(held)) = answer(&untaken, now, length) else { panic!("it is followed") };
+        let mut sent = 0;
+        loop {
+            let frame = std::future::poll_fn(|cx| held.lock().poll(now, cx)).await;
+            match frame {
+                None => return (sent, false),
+                Some(Ok(frame)) => sent += frame.data_ref().map_or(0, Buf::remaining),
+                Some(Err(_)) => return (sent, true),
+            }
+            now += Duration::from_secs(seconds);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_takes_little_now_and_then_gets_no_more_than_a_slow_line_would() {
+        const LENGTH: usize = 64 << 20;
+        // Frames are of 256 KiB: eight seconds each on a slow line.
+        for seconds in [0, 1, 8] {
+            assert_eq!(take_every(seconds, LENGTH).await, (LENGTH, false), "every {seconds} s");
+        }
+        for seconds in [12, 30, 59] {
+            let (sent, torn) = take_every(seconds, LENGTH).await;
+            assert!(torn && sent < LENGTH / 10, "every {seconds} s: {sent}");
+        }
+    }
+
+    #[test]
+    fn what_comes_too_slowly_is_given_back_when_others_come() {
+        let (untaken, begun) = (Untaken::new(PATIENCE), Instant::now());
+        let now = begun + 2 * PATIENCE;
+        for (taken, sent, late) in
+            [(now, 59 * SLOW_LINE, true), (now, 61 * SLOW_LINE, false), (begun, 61 * SLOW_LINE, true)]
+        {
+            let body = Some(Payload::empty());
+            let held = Arc::new(Mutex::new(Held { body, patience: PATIENCE, begun, taken, sent }));
+            untaken.begin(begun, &held);
+            let others = answer(&untaken, now, 2 * SMALL);
+            assert_eq!(held.lock().body.is_none(), late, "{sent}");
+            drop((held, others));
+        }
     }
 
     #[tokio::test]
     async fn what_is_taken_is_not_followed_any_more() {
         let patient = Untaken::new(Duration::from_secs(3600));
-        let mut slow = answer(&patient);
+        let now = Instant::now();
+        let mut slow = answer(&patient, now, 2 * SMALL);
         for _ in 0..1000 {
-            drop(answer(&patient));
+            drop(answer(&patient, now, 2 * SMALL));
         }
         assert!(patient.answers.lock().len() < 100);
         assert!(slow.frame().await.is_some_and(|frame| frame.is_ok()));
