@@ -33,6 +33,8 @@ const SEEK_AFTER: usize = 16;
 /// Memtables waiting to be written out. Beyond four the database would block a commit without end if writing fails.
 const MAX_SEALED: usize = 2;
 
+/// Bytes in memory that are worth sorted files when the database is opened, and when nothing is written any more.
+pub(crate) const WORTH: u64 = 1 << 20;
 /// How often it is looked whether a memtable was written out.
 const POLL: Duration = Duration::from_millis(2);
 /// How long writing memtables out may take: they have some megabytes.
@@ -154,7 +156,13 @@ impl Disk {
         } else {
             Self::create(dir, options, |_| Ok(()))?;
         }
-        Self::open_checked(dir, &path, options)
+        let disk = Self::open_checked(dir, &path, options)?;
+        if disk.buffered() >= WORTH
+            && let Err(error) = disk.empty_memory()
+        {
+            tracing::warn!(%error, dir = %dir.display(), "what the journal has stays in memory");
+        }
+        Ok(disk)
     }
 
     /// Opens it again after a write failed, in a process that checked its files when it began.
@@ -458,11 +466,22 @@ impl Disk {
         self.flush(&self.meta)
     }
 
+    /// Bytes of keys and values that are in memory and in no sorted file, and what it takes to keep them there, about.
+    pub(crate) fn buffered(&self) -> u64 {
+        self.db.write_buffer_size()
+    }
+
+    /// Has what the journal brought into memory written to sorted files, before others take memory between it.
+    pub(crate) fn empty_memory(&self) -> Result<(), StoreError> {
+        [&self.data, &self.log, &self.meta].into_iter().try_for_each(|keyspace| self.flush(keyspace))
+    }
+
     /// Has what is in memory written to sorted files, in the background.
     pub(crate) fn begin_flush(&self) -> Result<(), StoreError> {
-        let begin = |keyspace: &Keyspace| keyspace.rotate_memtable().map(drop).map_err(store_error);
-        begin(&self.data)?;
-        begin(&self.log)
+        let keyspaces = [&self.data, &self.log, &self.meta];
+        keyspaces
+            .into_iter()
+            .try_for_each(|keyspace| keyspace.rotate_memtable().map(drop).map_err(store_error))
     }
 
     /// Writes what a keyspace has in memory to sorted files.

@@ -224,23 +224,44 @@ mod tests {
         panic!("still {:?}", store.inner.with_disk(|disk| Ok(disk.stored_versions())).unwrap());
     }
 
+    /// Waits until what is in memory was written to sorted files.
+    async fn emptied(store: &Embedded) {
+        let mut poll = tokio::time::interval(Duration::from_millis(20));
+        while store
+            .inner
+            .with_disk(|disk| Ok(disk.files() == 0 || disk.buffered() >= crate::disk::WORTH))
+            .unwrap()
+        {
+            poll.tick().await;
+        }
+    }
+
     #[tokio::test]
     async fn what_was_written_leaves_memory_for_files_when_nobody_writes_any_more() {
         let dir = tempfile::tempdir().unwrap();
         let store = Embedded::open(dir.path()).unwrap();
-        let files = || store.inner.with_disk(|disk| Ok(disk.files())).unwrap();
         for name in ["a", "b"] {
             let changes = vec![Change::Put(Key::system(name), vec![7; 1 << 20].into())];
             store.commit(Commit { expect: vec![], changes }).await.unwrap();
         }
-        let mut poll = tokio::time::interval(Duration::from_millis(20));
-        while files() == 0 {
-            poll.tick().await;
-        }
+        emptied(&store).await;
         drop(store);
         let store = Embedded::open(dir.path()).unwrap();
         put(&store, "c").await;
         assert_eq!(store.inner.with_disk(|disk| Ok(disk.stored_versions())).unwrap(), (3, 3));
+    }
+
+    /// Keys and the places of small values take more than the values.
+    #[tokio::test]
+    async fn what_the_journal_has_leaves_memory_too_and_is_not_counted_by_its_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        for nth in 0..80 {
+            let put = |name| Change::Put(Key::system(&format!("{nth}-{name}")), "small".into());
+            store.commit(Commit { expect: vec![], changes: (0..100).map(put).collect() }).await.unwrap();
+        }
+        drop(store);
+        emptied(&Embedded::open(dir.path()).unwrap()).await;
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 //! what went wrong, and reopens it once a trial file can be written.
 
 use crate::{
-    disk::{Disk, io_error, store_error},
+    disk::{Disk, WORTH, io_error, store_error},
     evaluate::Group,
     inner::Inner,
     recent::Changes,
@@ -28,9 +28,7 @@ const MAX_GROUP_COMMITS: usize = 512;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Revisions that are compacted before it is time for that.
 const MUCH: u64 = 1_000;
-/// Bytes of new versions that are worth a sorted file when nothing is written any more, and when that is. What is in memory
-/// takes three times its bytes there.
-const WORTH: usize = 1 << 20;
+/// When nothing is written any more.
 const CALM: Duration = Duration::from_secs(1);
 /// The time between attempts to write again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -60,8 +58,8 @@ pub(crate) struct Writer {
     next_tick: Instant,
     /// When history that is too old is looked for, unless there is much of it.
     next_compaction: Instant,
-    /// Bytes that were written since memory was last emptied into files, about.
-    gathered: usize,
+    /// Whether there may be more in memory than when it was looked at last.
+    gathered: bool,
     last_commit: Instant,
     broken: Option<Broken>,
 }
@@ -78,7 +76,7 @@ impl Writer {
             samples,
             next_tick,
             next_compaction,
-            gathered: 0,
+            gathered: false,
             last_commit: Instant::now(),
             broken: None,
         }
@@ -120,7 +118,7 @@ impl Writer {
         }
         let until = |when: Instant| when.saturating_duration_since(Instant::now());
         let mut wait = until(self.next_tick);
-        if self.gathered >= WORTH {
+        if self.gathered {
             wait = wait.min(until(self.last_commit + CALM));
         }
         self.queue.recv_timeout(if self.broken.is_some() { wait.min(RETRY) } else { wait }).map(Some)
@@ -139,7 +137,7 @@ impl Writer {
         }
         if !group.is_empty() {
             self.commit(group);
-            self.gathered += bytes;
+            self.gathered = true;
             self.last_commit = Instant::now();
         }
         match next {
@@ -265,11 +263,12 @@ impl Writer {
     /// Has what is in memory written to sorted files once nobody has written for a while: a server that rests needs that
     /// memory for nothing.
     fn empty_memory(&mut self) {
-        if self.gathered < WORTH || self.broken.is_some() || self.last_commit.elapsed() < CALM {
+        if !self.gathered || self.broken.is_some() || self.last_commit.elapsed() < CALM {
             return;
         }
-        self.gathered = 0;
-        if let Err(error) = self.inner.with_disk(Disk::begin_flush) {
+        self.gathered = false;
+        let flush = |disk: &Disk| if disk.buffered() < WORTH { Ok(()) } else { disk.begin_flush() };
+        if let Err(error) = self.inner.with_disk(flush) {
             self.fail(error);
         }
     }
