@@ -154,6 +154,21 @@ impl Context {
         store
     }
 
+    /// The same, begun when another store is complete, which its projection reads.
+    pub(crate) fn run_informer_after<T: Send + Sync + 'static, U: Send + Sync + 'static>(
+        &self,
+        first: &Store<U>,
+        informer: Informer<T>,
+    ) -> Store<T> {
+        let (store, first, token) = (informer.store(), first.clone(), self.token.clone());
+        self.tasks.spawn(async move {
+            if first.synced(&token).await {
+                informer.run(token).await;
+            }
+        });
+        store
+    }
+
     /// Makes every controller that is started from now on wait for a store too.
     pub(crate) fn wait_for<T: Send + Sync + 'static>(&mut self, store: Store<T>) {
         self.first.push(Box::new(store));

@@ -1,15 +1,18 @@
 //! Memberships: one counts when it names the organization whose namespace it is in, and that organization is there.
+//!
+//! There are more of them than of anything else: nothing is kept of those that say what is so. Where an organization comes or
+//! goes, those of its namespace are asked for.
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::MEMBERSHIPS;
 use crate::object::{generation, status_patch, text};
 use freehold_api::keys::{READY, organization_namespace};
-use freehold_client::{Client, PatchOptions};
+use freehold_client::{Client, ListOptions, PatchOptions};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Queue, Reconciled, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{Value, meta};
+use freehold_machinery::{PlaneId, Value, meta};
 use jiff::Timestamp;
 
 /// Whether a membership counts, or why not.
@@ -20,39 +23,16 @@ enum Verdict {
     WrongNamespace,
 }
 
-/// What is kept of a membership, of which there are more than of anything else: what it is judged by, and nothing that its
-/// key says already.
-#[derive(Debug)]
-struct Member {
-    /// Whether it names the organization whose namespace it is in.
-    at_home: bool,
-    /// What its status says; `None` where it has to be written, whatever the verdict.
-    told: Option<Verdict>,
-}
-
 fn organization(membership: &Value) -> &str {
     text(membership, "/spec/organizationRef/name")
 }
 
-impl Member {
-    fn of(membership: &Value) -> Self {
-        let at_home = meta::namespace(membership) == organization_namespace(organization(membership));
-        let verdicts = match at_home {
-            true => [Verdict::Ready, Verdict::OrganizationNotFound].as_slice(),
-            false => &[Verdict::WrongNamespace],
-        };
-        let is_told = |verdict: &Verdict| status(*verdict, membership, Timestamp::UNIX_EPOCH).is_none();
-        Self { at_home, told: verdicts.iter().copied().find(is_told) }
-    }
-
-    /// What its status should say; `None` where it says that.
-    fn decide(&self, organization_exists: bool) -> Option<Verdict> {
-        let verdict = match (self.at_home, organization_exists) {
-            (false, _) => Verdict::WrongNamespace,
-            (true, false) => Verdict::OrganizationNotFound,
-            (true, true) => Verdict::Ready,
-        };
-        (self.told != Some(verdict)).then_some(verdict)
+fn decide(membership: &Value, organization_exists: bool) -> Verdict {
+    let at_home = meta::namespace(membership) == organization_namespace(organization(membership));
+    match (at_home, organization_exists) {
+        (false, _) => Verdict::WrongNamespace,
+        (true, false) => Verdict::OrganizationNotFound,
+        (true, true) => Verdict::Ready,
     }
 }
 
@@ -86,44 +66,47 @@ fn status(verdict: Verdict, membership: &Value, now: Timestamp) -> Option<Value>
 
 struct Memberships {
     client: Client,
-    memberships: Store<Member>,
     organizations: Store<Value>,
+}
+
+/// What a membership's status should say, where it says something else.
+fn untold(organizations: &Store<Value>, membership: &Value, now: Timestamp) -> Option<Value> {
+    let organization = Key::new(PlaneId::core(), "", organization(membership));
+    status(decide(membership, organizations.get(&organization).is_some()), membership, now)
 }
 
 /// Starts the controller.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let interest = Interest::projected(MEMBERSHIPS, |membership| Some(Member::of(&membership)));
+    let organizations = context.organizations().store();
+    let known = organizations.clone();
+    let interest = Interest::projected(MEMBERSHIPS, move |membership| {
+        untold(&known, &membership, Timestamp::UNIX_EPOCH).map(drop)
+    });
     let mut informer = Informer::new(&context.core, interest);
     informer.enqueue_into(&queue);
-    let memberships = context.run_informer(informer);
-    let (on_organizations, members) = (queue.clone(), memberships.clone());
+    let memberships = context.run_informer_after(&organizations, informer);
+    let (on_organizations, known) = (queue.clone(), organizations.clone());
     context.organizations().on_change(move |change| {
-        if change.old.is_none() || change.new.is_none() {
-            // Those in other namespaces do not count, whether the organization that they name is there or not.
+        // What was there at the start is known before the memberships are read. Those in other namespaces do not count,
+        // whether the organization that they name is there or not.
+        if known.is_synced() && change.old.is_some() != change.new.is_some() {
             let home = organization_namespace(&change.key.name);
-            for (key, _) in members.in_namespace(&change.key.plane, &home) {
-                on_organizations.add(key);
-            }
+            on_organizations.add(Key::new(change.key.plane.clone(), &home, ""));
         }
     });
     context.resync(&memberships, &queue);
-    let organizations = context.organizations().store();
-    let (client, waits, more) = (context.core.everywhere(), memberships.clone(), organizations.clone());
-    context.control(
-        "membership",
-        4,
-        &queue,
-        &[&waits, &more],
-        Memberships { client, memberships, organizations },
-    );
+    let client = context.core.everywhere();
+    context.control("membership", 4, &queue, &[&memberships], Memberships { client, organizations });
 }
 
 impl Memberships {
-    /// Whether the organization is there whose namespace an object is in.
-    fn has_organization(&self, key: &Key) -> bool {
-        let name = key.namespace.strip_prefix(&organization_namespace("")).unwrap_or_default();
-        self.organizations.get(&Key::new(key.plane.clone(), "", name)).is_some()
+    /// The membership of a key, or all of a namespace where it has no name.
+    async fn found(&self, key: &Key) -> Result<Vec<Value>, freehold_client::Error> {
+        match &*key.name {
+            "" => Ok(self.client.list_all(&MEMBERSHIPS, key.ns(), &ListOptions::default()).await?.items),
+            name => Ok(self.client.get_opt(&MEMBERSHIPS, key.ns(), name).await?.into_iter().collect()),
+        }
     }
 }
 
@@ -131,12 +114,11 @@ impl Reconcile for Memberships {
     type Key = Key;
 
     async fn reconcile(&self, key: Key) -> Reconciled {
-        let Some(member) = self.memberships.get(&key) else { return Ok(Outcome::Done) };
-        let Some(verdict) = member.decide(self.has_organization(&key)) else { return Ok(Outcome::Done) };
-        let found = self.client.get_opt(&MEMBERSHIPS, key.ns(), &key.name).await?;
-        if let Some(status) = found.and_then(|membership| status(verdict, &membership, Timestamp::now())) {
-            let options = PatchOptions::status();
-            self.client.patch(&MEMBERSHIPS, key.ns(), &key.name, &status_patch(&status), &options).await?;
+        for membership in self.found(&key).await? {
+            if let Some(status) = untold(&self.organizations, &membership, Timestamp::now()) {
+                let (name, options) = (meta::name(&membership), PatchOptions::status());
+                self.client.patch(&MEMBERSHIPS, key.ns(), name, &status_patch(&status), &options).await?;
+            }
         }
         Ok(Outcome::Done)
     }
@@ -159,14 +141,13 @@ mod tests {
                 "metadata": {"namespace": namespace, "generation": 2},
                 "spec": {"organizationRef": {"name": "acme"}},
             });
-            let verdict = Member::of(&membership).decide(exists).unwrap();
+            let verdict = decide(&membership, exists);
             let wanted = status(verdict, &membership, Timestamp::now()).unwrap();
             assert_eq!(wanted["conditions"][0]["reason"], reason, "{namespace} {exists}");
             membership["status"] = wanted;
-            assert_eq!(Member::of(&membership).decide(exists), None, "it is told once");
+            assert_eq!(status(verdict, &membership, Timestamp::UNIX_EPOCH), None, "it is told once");
             membership["metadata"]["generation"] = 3.into();
-            assert_eq!(Member::of(&membership).decide(exists), Some(verdict), "of each generation");
+            assert!(status(verdict, &membership, Timestamp::now()).is_some(), "of each generation");
         }
-        assert!(Member::of(&Value::Null).decide(false).is_some());
     }
 }
