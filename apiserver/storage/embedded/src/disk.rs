@@ -11,9 +11,10 @@ use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot};
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, Revision, StoreError};
 use std::{
-    fs::File,
+    fs::{File, Permissions},
     io::ErrorKind,
     ops::{ControlFlow, RangeInclusive},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     time::{Duration, Instant},
@@ -24,6 +25,8 @@ pub(crate) const FORMAT: &str = "freehold-embedded 1";
 /// The revision of a store in which nothing was committed yet, as in etcd: 0 stays free to mean "before all".
 pub(crate) const FIRST: Revision = 1;
 
+/// The mode of the database's directory: other users of the machine read nothing below it.
+const OWNERS: u32 = 0o700;
 const FORMAT_KEY: &str = "format";
 const COMPACTED_KEY: &str = "compacted";
 /// A mark that is written after room was reclaimed.
@@ -149,6 +152,9 @@ impl Disk {
     pub(crate) fn open(dir: &Path, options: &Options) -> Result<Self, OpenError> {
         let path = dir.join("db");
         if path.exists() {
+            if let Err(error) = std::fs::set_permissions(&path, Permissions::from_mode(OWNERS)) {
+                tracing::warn!(%error, dir = %dir.display(), "the store can't be kept from other users of the machine");
+            }
             check::database(&path).map_err(|error| match error {
                 check::Error::Damaged(reason) => OpenError::Damaged { dir: dir.to_owned(), reason },
                 check::Error::Io(source) => OpenError::Io { dir: dir.to_owned(), source },
@@ -188,6 +194,7 @@ impl Disk {
         if aside.exists() {
             std::fs::remove_dir_all(&aside).map_err(failed)?;
         }
+        std::fs::DirBuilder::new().recursive(true).mode(OWNERS).create(&aside).map_err(failed)?;
         let made = Self::open_keyspaces(&aside, options).and_then(|disk| {
             let mut batch = disk.batch();
             batch.insert(&disk.meta, FORMAT_KEY, FORMAT);

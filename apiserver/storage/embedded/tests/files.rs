@@ -6,6 +6,7 @@ use freehold_apiserver_storage::{Change, Commit, Committed, Key, KeyRange, Range
 use freehold_apiserver_storage_embedded::{Embedded, OpenError, Options};
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -78,6 +79,20 @@ fn flip(path: &Path, place: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[place] ^= 0x20;
     fs::write(path, bytes).unwrap();
+}
+
+/// Secrets are in it, and who runs the server has a umask of its own.
+#[tokio::test]
+async fn other_users_of_the_machine_read_nothing_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    for others_could in [false, true] {
+        if others_could {
+            fs::set_permissions(&db, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        drop(Embedded::open(dir.path()).unwrap());
+        assert_eq!(fs::metadata(&db).unwrap().permissions().mode() & 0o777, 0o700, "{others_could}");
+    }
 }
 
 #[tokio::test]
