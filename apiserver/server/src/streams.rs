@@ -14,8 +14,14 @@ use std::{
     future::{Future, poll_fn},
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU8,
+            Ordering::{AcqRel, Acquire},
+        },
+    },
+    task::{Context, Poll, Wake, Waker},
 };
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -45,6 +51,50 @@ pub(crate) struct Requests(Arc<Handed>);
 pub(crate) struct Driven {
     handed: Arc<Handed>,
     all: FuturesUnordered<Sending>,
+    round: Arc<Round>,
+}
+
+/// Says whether somebody was woken while all were polled. HTTP/2 wakes a stream each time that it gives it room, in the
+/// midst of its own poll, and the set stops at the second one that is woken so. The others were to wait for the
+/// connection's next turn, and what is said would go out two at a time.
+#[derive(Default)]
+struct Round {
+    state: AtomicU8,
+    connection: AtomicWaker,
+}
+
+const AT_REST: u8 = 0;
+const POLLED: u8 = 1;
+const WOKEN: u8 = 2;
+
+impl Wake for Round {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.swap(WOKEN, AcqRel) == AT_REST {
+            self.connection.wake();
+        }
+    }
+}
+
+impl Round {
+    /// Polls as long as somebody is woken by it, but not without end.
+    fn poll(self: &Arc<Self>, cx: &mut Context<'_>, most: usize, mut all: impl FnMut(&mut Context<'_>)) {
+        self.connection.register(cx.waker());
+        let waker = Waker::from(self.clone());
+        for _ in 0..most {
+            // Exchanged and not stored: what was done before a wake that went unheard has to be seen now.
+            self.state.swap(POLLED, AcqRel);
+            all(&mut Context::from_waker(&waker));
+            if self.state.compare_exchange(POLLED, AT_REST, AcqRel, Acquire).is_ok() {
+                return;
+            }
+        }
+        self.state.swap(AT_REST, AcqRel);
+        cx.waker().wake_by_ref();
+    }
 }
 
 /// What was handed over and is not driven yet.
@@ -63,7 +113,7 @@ struct Request {
 /// Both sides of one connection.
 pub(crate) fn of_connection() -> (Requests, Driven) {
     let handed = Arc::<Handed>::default();
-    (Requests(handed.clone()), Driven { handed, all: FuturesUnordered::new() })
+    (Requests(handed.clone()), Driven { handed, all: FuturesUnordered::new(), round: Arc::default() })
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
@@ -104,8 +154,14 @@ impl Driven {
             return;
         }
         // One task's share of polls would be used up by some of them, and the others woken again for nothing.
+        let (all, round) = (&mut self.all, &self.round);
+        // Each is polled twice: to say what there is, and since it was given room for it.
+        let most = 2 * all.len() + 1;
+        let mut poll = |cx: &mut Context<'_>| {
+            while let Poll::Ready(Some(())) = all.poll_next_unpin(cx) {}
+        };
         let all = poll_fn(|cx| {
-            while let Poll::Ready(Some(())) = self.all.poll_next_unpin(cx) {}
+            round.poll(cx, most, &mut poll);
             Poll::Ready(())
         });
         let _ = pin!(tokio::task::unconstrained(all)).poll(cx);
@@ -169,5 +225,36 @@ mod tests {
             Poll::Pending
         });
         drive.await;
+    }
+
+    #[tokio::test]
+    async fn all_that_are_woken_in_the_midst_of_their_poll_have_their_say_in_one_turn() {
+        const ALL: usize = 50;
+        let (requests, mut driven) = of_connection();
+        let said = Arc::new(AtomicUsize::new(0));
+        for _ in 0..ALL {
+            let said = said.clone();
+            let mut polls = 0;
+            requests.execute(poll_fn(move |cx| {
+                polls += 1;
+                // The first is in a task of its own.
+                if polls == 1 {
+                    hand_over();
+                } else if polls == 2 {
+                    said.fetch_add(1, Ordering::Relaxed);
+                    cx.waker().wake_by_ref();
+                }
+                if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+            }));
+        }
+        while driven.handed.requests.lock().len() < ALL {
+            tokio::task::yield_now().await;
+        }
+        let turn = poll_fn(|cx| {
+            driven.poll(cx);
+            Poll::Ready(())
+        });
+        turn.await;
+        assert_eq!((said.load(Ordering::Relaxed), driven.all.len()), (ALL, 0));
     }
 }
