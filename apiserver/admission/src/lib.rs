@@ -151,6 +151,11 @@ pub trait Lookup {
     ) -> Option<Arc<Value>>;
     /// All objects of a resource in a namespace, or of a cluster-scoped one.
     fn list(&self, plane: &PlaneId, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>>;
+    /// Whether a namespace is on its way out; `None` where it is not there.
+    fn is_terminating(&self, plane: &PlaneId, namespace: &str) -> Option<bool> {
+        let found = self.get(plane, "", "namespaces", "", namespace)?;
+        Some(found["status"]["phase"] == "Terminating" || meta::is_deleting(&found))
+    }
     /// Whether a user has a permission in the plane.
     fn allows(&self, plane: &PlaneId, user: &User, permission: &Permission<'_>) -> bool;
     /// The plural resource of a kind, and whether it is namespaced; `None` where the plane does not serve it.

@@ -66,6 +66,12 @@ impl Lookup for View<'_> {
         found.into_iter().map(|entry| Arc::new(entry.value())).collect()
     }
 
+    fn is_terminating(&self, plane: &PlaneId, namespace: &str) -> Option<bool> {
+        // Asked for each object that is made: it is not decoded for it.
+        let found = self.cache.peek(plane, &path("", "namespaces", "", namespace))?;
+        Some(found.is_deleting() || found.field("status.phase") == "Terminating")
+    }
+
     fn allows(&self, _: &PlaneId, user: &User, permission: &Permission<'_>) -> bool {
         let Permission { verb, group, version, resource, subresource, namespace, name } = *permission;
         let path = "";

@@ -1,7 +1,7 @@
 //! Namespaces: nothing new in one that is not there or is going away, and some never go.
 
 use crate::{Attributes, Lookup, Plugin, Verb};
-use freehold_machinery::{GroupResource, Result, Status, Value, meta, status::Cause};
+use freehold_machinery::{GroupResource, Result, Status, status::Cause};
 
 /// Namespaces that can't be deleted.
 pub const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -27,9 +27,11 @@ impl Plugin for NamespaceLifecycle {
         if attributes.verb != Verb::Create || attributes.namespace.is_empty() || review {
             return Ok(());
         }
-        let found = lookup.get(attributes.plane, "", "namespaces", "", attributes.namespace);
-        let namespace = found.ok_or_else(|| Status::not_found(&namespaces, attributes.namespace))?;
-        if is_terminating(&namespace) { Err(terminating(attributes)) } else { Ok(()) }
+        match lookup.is_terminating(attributes.plane, attributes.namespace) {
+            Some(false) => Ok(()),
+            Some(true) => Err(terminating(attributes)),
+            None => Err(Status::not_found(&namespaces, attributes.namespace)),
+        }
     }
 }
 
@@ -47,13 +49,9 @@ impl Plugin for NamespaceExists {
         if ignored || namespace.is_empty() {
             return Ok(());
         }
-        let found = lookup.get(attributes.plane, "", "namespaces", "", namespace);
+        let found = lookup.is_terminating(attributes.plane, namespace);
         found.map(drop).ok_or_else(|| Status::not_found(&namespaces, namespace))
     }
-}
-
-fn is_terminating(namespace: &Value) -> bool {
-    namespace["status"]["phase"] == "Terminating" || meta::is_deleting(namespace)
 }
 
 fn terminating(attributes: &Attributes<'_>) -> Status {
