@@ -176,10 +176,19 @@ impl Entry {
         self.part(span.start as usize..span.end as usize)
     }
 
+    fn place_span(&self) -> Range<usize> {
+        let start = self.json as usize + 1;
+        start..start + usize::from(self.place)
+    }
+
     /// The place of the object in the order of its collection: `namespace/name` or `name`.
     pub fn place(&self) -> &str {
-        let start = self.json as usize + 1;
-        self.part(start..start + usize::from(self.place))
+        self.part(self.place_span())
+    }
+
+    /// Its bytes, whose order is that of the text.
+    pub(crate) fn place_bytes(&self) -> &[u8] {
+        &self.text[self.place_span()]
     }
 
     /// `metadata.name`.

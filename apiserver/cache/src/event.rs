@@ -217,6 +217,12 @@ impl CacheEvent {
         text(&self.key, self.collection.start.into()..self.collection.end.into())
     }
 
+    /// Whether that is its collection.
+    pub(crate) fn is_of(&self, collection: &str) -> bool {
+        let own = usize::from(self.collection.start)..usize::from(self.collection.end);
+        self.key.as_bytes()[own] == *collection.as_bytes()
+    }
+
     /// The object's name in its collection: `namespace/name` or `name`.
     pub fn name(&self) -> &str {
         names(&self.key, self.collection.start.into()..self.collection.end.into()).1

@@ -41,7 +41,7 @@ pub(crate) struct Interest {
 
 impl Interest {
     fn wants(&self, event: &CacheEvent) -> bool {
-        event.collection() == &*self.collection
+        event.is_of(&self.collection)
             && self.plane.as_ref().is_none_or(|p| *p == event.plane)
             && self.namespace.as_deref().is_none_or(|namespace| event.namespace() == Some(namespace))
     }

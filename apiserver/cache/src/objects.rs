@@ -10,15 +10,15 @@ pub(crate) struct Objects(BTreeSet<Placed>);
 #[derive(Debug)]
 struct Placed(Arc<Entry>);
 
-impl Borrow<str> for Placed {
-    fn borrow(&self) -> &str {
-        self.0.place()
+impl Borrow<[u8]> for Placed {
+    fn borrow(&self) -> &[u8] {
+        self.0.place_bytes()
     }
 }
 
 impl PartialEq for Placed {
     fn eq(&self, other: &Self) -> bool {
-        self.0.place() == other.0.place()
+        self.0.place_bytes() == other.0.place_bytes()
     }
 }
 
@@ -32,13 +32,13 @@ impl PartialOrd for Placed {
 
 impl Ord for Placed {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0.place().cmp(other.0.place())
+        self.0.place_bytes().cmp(other.0.place_bytes())
     }
 }
 
 impl Objects {
     pub(crate) fn get(&self, place: &str) -> Option<&Arc<Entry>> {
-        self.0.get(place).map(|placed| &placed.0)
+        self.0.get(place.as_bytes()).map(|placed| &placed.0)
     }
 
     /// Puts an object to its place, and gives the one that was there.
@@ -47,7 +47,7 @@ impl Objects {
     }
 
     pub(crate) fn remove(&mut self, place: &str) -> Option<Arc<Entry>> {
-        self.0.take(place).map(|before| before.0)
+        self.0.take(place.as_bytes()).map(|before| before.0)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,8 +65,8 @@ impl Objects {
         after: &str,
     ) -> impl Iterator<Item = &Arc<Entry>> + use<'_> {
         let (from, to) = bounds(namespace, after);
-        let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
-        self.0.range::<str, _>(bounds).map(|placed| &placed.0)
+        let bounds = (from.as_ref().map(|place| place.as_bytes()), to.as_ref().map(|place| place.as_bytes()));
+        self.0.range::<[u8], _>(bounds).map(|placed| &placed.0)
     }
 }
 
