@@ -9,10 +9,7 @@
 
 use bytes::Bytes;
 use freehold_machinery::{Map, Value};
-use serde::{
-    Serialize,
-    ser::{SerializeMap, Serializer},
-};
+use serde::{Serialize, ser::Serializer};
 
 const WHITEOUT: u8 = 0;
 const JSON: u8 = 1;
@@ -30,33 +27,64 @@ pub enum Stored {
 
 /// Writes an object. Its `metadata.resourceVersion` is left out whatever it is.
 pub fn encode(object: &Value) -> Bytes {
-    let mut bytes = Vec::with_capacity(SOME);
-    bytes.push(JSON);
-    serde_json::to_writer(&mut bytes, &Versionless(object)).expect("a Value is always JSON");
-    Bytes::from(bytes)
+    Encoded::new(object).stored
 }
 
-/// An object without its resource version.
-struct Versionless<'a>(&'a Value);
+/// An object as it is stored, from which it can be sent without being written again.
+pub struct Encoded {
+    /// What [`encode`] gives.
+    pub stored: Bytes,
+    /// Just behind the `{` of `metadata`; `None` where that is not there or has nothing but the version.
+    metadata: Option<usize>,
+}
 
-/// Its metadata.
-struct Metadata<'a>(&'a Map);
-
-impl Serialize for Versionless<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Value::Object(object) = self.0 else { return self.0.serialize(serializer) };
-        let mut fields = serializer.serialize_map(Some(object.len()))?;
-        for (key, value) in object {
-            match value {
-                Value::Object(metadata) if key == "metadata" => {
-                    fields.serialize_entry(key, &Metadata(metadata))?;
+impl Encoded {
+    /// Writes an object.
+    pub fn new(object: &Value) -> Self {
+        let mut bytes = Vec::with_capacity(SOME);
+        bytes.push(JSON);
+        let mut behind = None;
+        match object {
+            Value::Object(fields) => {
+                bytes.push(b'{');
+                for (key, value) in fields {
+                    put(&mut bytes, key);
+                    bytes.push(b':');
+                    match value {
+                        Value::Object(metadata) if key == "metadata" => {
+                            let start = bytes.len() + 1;
+                            put(&mut bytes, &Metadata(metadata));
+                            behind = Some(start).filter(|start| bytes[*start] != b'}');
+                        }
+                        value => put(&mut bytes, value),
+                    }
+                    bytes.push(b',');
                 }
-                value => fields.serialize_entry(key, value)?,
+                // The last comma.
+                if !fields.is_empty() {
+                    bytes.pop();
+                }
+                bytes.push(b'}');
             }
+            other => put(&mut bytes, other),
         }
-        fields.end()
+        Self { stored: Bytes::from(bytes), metadata: behind }
+    }
+
+    /// The object's JSON with a resource version, as entries of the cache have it; `None` where it has no metadata.
+    pub fn json(&self, revision: u64) -> Option<Bytes> {
+        let (before, behind) = self.stored.split_at(self.metadata?);
+        let version = format!("\"resourceVersion\":\"{revision}\",");
+        Some([&before[1..], version.as_bytes(), behind].concat().into())
     }
 }
+
+fn put(bytes: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(bytes, value).expect("a Value is always JSON");
+}
+
+/// Metadata without the resource version.
+struct Metadata<'a>(&'a Map);
 
 impl Serialize for Metadata<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -91,5 +119,23 @@ mod tests {
         freehold_machinery::meta::remove(&mut object, "resourceVersion");
         assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), object);
         assert_eq!(json, object.to_string());
+    }
+
+    #[test]
+    fn what_is_written_is_sent_with_another_version() {
+        let object = json!({"a": {"metadata": {"x": 1}}, "metadata": {"name": "a", "resourceVersion": "7"}});
+        let sent = Encoded::new(&object).json(9).unwrap();
+        let expected =
+            json!({"a": {"metadata": {"x": 1}}, "metadata": {"name": "a", "resourceVersion": "9"}});
+        assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), expected);
+        for bare in
+            [json!({}), json!({"metadata": {"resourceVersion": "7"}}), json!({"metadata": []}), json!("x")]
+        {
+            assert_eq!(Encoded::new(&bare).json(9), None);
+            assert_eq!(
+                encode(&bare)[1..],
+                *bare.to_string().replace("\"resourceVersion\":\"7\"", "").as_bytes()
+            );
+        }
     }
 }

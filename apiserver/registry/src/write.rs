@@ -146,7 +146,7 @@ impl Registry {
             let draft = heavy(bytes, || self.draft(op, &want, live.as_ref(), options, &mut warnings));
             let Some(draft) = draft.map_err(|status| status.warned(&warnings))? else {
                 let live = live.ok_or_else(|| op.not_found())?;
-                return self.answer(op, live.value, false, warnings);
+                return self.answer(op, made(live.value), false, warnings);
             };
             let settled = self.settle(op, (draft, bytes), live.as_ref(), own, &path, options).await;
             let (outcome, more) = settled.map_err(|status| {
@@ -154,13 +154,14 @@ impl Registry {
                 status.warned(&warnings)
             })?;
             match outcome {
-                Outcome::Done(value) => {
+                Outcome::Done(object) => {
                     warnings.extend(more);
-                    if op.ty.terminating && is_released(&value) && !options.dry_run {
+                    let value = (op.ty.terminating && !options.dry_run).then(|| object.value());
+                    if let Some(value) = value.filter(|value| is_released(value)) {
                         let revision = meta::resource_version(&value).parse().unwrap_or(0);
                         self.object_gone(op, revision).await?;
                     }
-                    return self.answer(op, value, live.is_none(), warnings);
+                    return self.answer(op, object, live.is_none(), warnings);
                 }
                 Outcome::Raced(revision) => seen = revision,
             }
@@ -168,12 +169,18 @@ impl Registry {
         Err(Status::modified(&op.ty.group_resource(), op.name()))
     }
 
-    fn answer(&self, op: &Operation, value: Value, created: bool, warnings: Vec<String>) -> Result<Written> {
-        let value = match op.subresource.as_deref() {
-            Some("scale") => scale::read(op, &value)?,
-            _ => value,
+    fn answer(
+        &self,
+        op: &Operation,
+        object: Object,
+        created: bool,
+        warnings: Vec<String>,
+    ) -> Result<Written> {
+        let object = match op.subresource.as_deref() {
+            Some("scale") => made(scale::read(op, &object.value())?),
+            _ => object,
         };
-        Ok(Written { object: Object::Value(Arc::new(value)), created, pending: false, warnings })
+        Ok(Written { object, created, pending: false, warnings })
     }
 
     /// The object as the client wants it; `None` where nothing changes.
@@ -514,7 +521,7 @@ impl Registry {
         draft = convert::through_stored(&op.ty, draft)?;
         if let Some(live) = live {
             if unchanged(&draft, &live.value) {
-                return Ok((Outcome::Done(live.value.clone()), warnings));
+                return Ok((Outcome::Done(made(live.value.clone())), warnings));
             }
             if is_released(&draft) {
                 return Ok((self.remove(op, path, own, (draft, live), options.dry_run).await?, warnings));
@@ -525,23 +532,24 @@ impl Registry {
             meta::remove(&mut draft, "resourceVersion");
             draft
         };
-        let stored = match convert::is_stored(&op.ty) {
-            true => heavy(bytes, || codec::encode(&draft)),
-            false => codec::encode(&self.to_stored(op, versionless(&draft)).await?),
+        let is_stored = convert::is_stored(&op.ty);
+        let encoded = match is_stored {
+            true => heavy(bytes, || codec::Encoded::new(&draft)),
+            false => codec::Encoded::new(&self.to_stored(op, versionless(&draft)).await?),
         };
         let entry = live.map(|live| &*live.entry);
-        let posting = Posting { new: Some(&draft), old, entry, stored: &stored };
+        let posting = Posting { new: Some(&draft), old, entry, stored: &encoded.stored };
         if options.dry_run {
             self.check_posted(op, own, posting).await?;
-            return Ok((Outcome::Done(draft), warnings));
+            return Ok((Outcome::Done(made(draft)), warnings));
         }
         let also = self.companions(op, Some(&draft), old).await?;
-        let change = vec![Change::Put(Key::object(&op.plane, path), stored.clone())];
+        let change = vec![Change::Put(Key::object(&op.plane, path), encoded.stored.clone())];
         let outcome = match self.commit_posted(op, (path, own), change, also, posting).await? {
-            Committed::Done(revision) => {
-                meta::set(&mut draft, "resourceVersion", revision.to_string());
-                Outcome::Done(draft)
-            }
+            Committed::Done(revision) => Outcome::Done(match encoded.json(revision).filter(|_| is_stored) {
+                Some(json) => Object::Bytes(json),
+                None => versioned(draft, revision),
+            }),
             Committed::Refused(now) => Outcome::raced(&now),
         };
         Ok((outcome, warnings))
@@ -573,20 +581,17 @@ impl Registry {
         op: &Operation,
         path: &ObjectPath,
         own: Seen,
-        (mut last, live): (Value, &Live),
+        (last, live): (Value, &Live),
         dry_run: bool,
     ) -> Result<Outcome> {
         if dry_run {
-            return Ok(Outcome::Done(last));
+            return Ok(Outcome::Done(made(last)));
         }
         let also = self.companions(op, None, Some(&last)).await?;
         let change = self.removal(op, path, &last, own.below).await?;
         let posting = Posting { new: None, old: Some(&live.value), entry: Some(&live.entry), stored: &[] };
         match self.commit_posted(op, (path, own), change, also, posting).await? {
-            Committed::Done(revision) => {
-                meta::set(&mut last, "resourceVersion", revision.to_string());
-                Ok(Outcome::Done(last))
-            }
+            Committed::Done(revision) => Ok(Outcome::Done(versioned(last, revision))),
             Committed::Refused(now) => Ok(Outcome::raced(&now)),
         }
     }
@@ -597,7 +602,7 @@ pub(crate) type Also = (Expect, Option<Change>);
 
 /// How an attempt to commit ended.
 enum Outcome {
-    Done(Value),
+    Done(Object),
     /// Somebody else wrote first; the revision to wait for.
     Raced(u64),
 }
@@ -606,6 +611,17 @@ impl Outcome {
     fn raced(now: &[Option<KeyValue>]) -> Self {
         Self::Raced(delete::newest(now))
     }
+}
+
+/// An object that was made for its request.
+fn made(value: Value) -> Object {
+    Object::Value(Arc::new(value))
+}
+
+/// The same, as of the revision that wrote it.
+fn versioned(mut value: Value, revision: u64) -> Object {
+    meta::set(&mut value, "resourceVersion", revision.to_string());
+    made(value)
 }
 
 fn managers<'a>(
