@@ -4,7 +4,7 @@ use crate::{
     CacheEvent, Entry, LayerSource, Stack,
     event::{self, Own},
     merge::{Found, Slot, Span, bounds, over},
-    objects::Objects,
+    objects::{Objects, Run},
 };
 use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, KeyValue, Range, Store, StoreError};
@@ -75,7 +75,7 @@ struct Collection {
 pub(crate) struct Snapshot<'a> {
     plane: &'a PlaneCache,
     span: Span<'a>,
-    objects: Vec<Arc<Entry>>,
+    objects: Run,
     whiteouts: Vec<Box<str>>,
     /// How many objects lie behind those, where it was asked for some alone.
     pub(crate) rest: usize,
@@ -106,7 +106,7 @@ impl<'a> Snapshot<'a> {
         let below = self.plane.stack.get().is_some_and(|stack| stack.has_collection(self.span.collection));
         match below {
             true => self.found().map(|found| self.show(found)).collect(),
-            false => self.objects,
+            false => self.objects.to_vec(),
         }
     }
 }
@@ -204,10 +204,9 @@ impl PlaneCache {
         }
         // What was deleted before it was loaded is not known here.
         let changed = own.map_or(0, |c| c.changed).max(state.stack).max(state.loaded);
-        let mut all = own.iter().flat_map(|own| own.objects.range(span.namespace, span.after));
-        let objects = all.by_ref().take(most).cloned().collect();
-        // Counting does not touch the objects themselves.
-        let rest = all.count();
+        let objects = own.map(|own| own.objects.run(span.namespace, span.after, most)).unwrap_or_default();
+        let all = own.map_or(0, |own| own.objects.count(span.namespace, span.after));
+        let rest = all - objects.len();
         let (from, to) = bounds(span.namespace, span.after);
         let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
         let whiteouts = own.iter().flat_map(|own| own.whiteouts.range::<str, _>(bounds));
@@ -229,7 +228,7 @@ impl PlaneCache {
         let Some(own) = state.collections.get(collection) else { return Some(0) };
         (!own.large).then(|| match namespace {
             None => own.objects.len(),
-            Some(_) => own.objects.range(namespace, "").count(),
+            Some(_) => own.objects.count(namespace, ""),
         })
     }
 
