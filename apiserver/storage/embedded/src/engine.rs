@@ -190,7 +190,8 @@ mod tests {
     use super::*;
     use crate::options::Retention;
     use bytes::Bytes;
-    use freehold_apiserver_storage::Change;
+    use freehold_apiserver_storage::{Change, WatchItem};
+    use futures_util::StreamExt as _;
     use std::time::Duration;
 
     async fn put(store: &Embedded, name: &str) -> Revision {
@@ -233,6 +234,22 @@ mod tests {
             .unwrap()
         {
             poll.tick().await;
+        }
+    }
+
+    /// Who waits for the store's revision need not ask for progress, whatever keys it is about.
+    #[tokio::test]
+    async fn a_watch_tells_of_revisions_that_are_about_other_keys() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        let first = put(&store, "watched/a").await;
+        let mut watch = store.watch(KeyRange::system("watched"), first, false).await.unwrap();
+        let other = put(&store, "other").await;
+        assert_eq!(watch.next().await.unwrap().unwrap(), WatchItem::Progress(other));
+        let second = put(&store, "watched/b").await;
+        match watch.next().await.unwrap().unwrap() {
+            WatchItem::Events(events) => assert_eq!(events[0].revision, second),
+            progress => panic!("{progress:?}"),
         }
     }
 

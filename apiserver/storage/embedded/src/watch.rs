@@ -44,6 +44,10 @@ impl Watch {
                 if !events.is_empty() {
                     return Ok(WatchItem::Events(events));
                 }
+                // Whoever waits for a revision that is about other keys alone would wait until it asks.
+                if self.next > head.revision {
+                    return Ok(WatchItem::Progress(head.revision));
+                }
             } else if self.progress != head.progress {
                 self.progress = head.progress;
                 return Ok(WatchItem::Progress(head.revision));
