@@ -56,12 +56,18 @@ impl Cost {
         Self { micros: 50, units: 10, seats: 1 }
     }
 
-    /// A list that looks at so many objects.
-    pub fn list(objects: usize) -> Self {
+    /// Reading what is made anew for who asks, and has so many bytes.
+    pub fn made(bytes: usize) -> Self {
+        let bytes = bytes as u64;
+        Self { micros: 50 + bytes / 32, units: (10 + bytes / 10_000).min(UNITS_PER_PROCESSOR), seats: 1 }
+    }
+
+    /// A list that looks at so many objects, each of which is so many times the work of one that is sent as it is stored.
+    pub fn list(objects: usize, work: u64) -> Self {
         let objects = objects as u64;
         Self {
-            micros: 60 + 3 * objects,
-            units: (10 + objects / 20).min(UNITS_PER_PROCESSOR),
+            micros: 60 + 3 * objects * work,
+            units: (10 + objects * work / 20).min(UNITS_PER_PROCESSOR),
             seats: (objects / 100).clamp(1, 10) as u32,
         }
     }

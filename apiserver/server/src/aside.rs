@@ -122,6 +122,14 @@ fn send<T: Send + 'static>(
     answered
 }
 
+/// Begins a task that takes long.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    match THREADS.as_ref() {
+        Some(threads) => threads.spawn_ok(OfRuntime { runtime: Handle::current(), request: Box::pin(task) }),
+        None => drop(tokio::spawn(task)),
+    }
+}
+
 /// A request that is polled elsewhere, for which the runtime is still its own.
 struct OfRuntime {
     runtime: Handle,

@@ -2,13 +2,13 @@
 //! the server.
 
 use crate::{
-    backend::Footing, filters::Edge, flow::Executing, health, info::RequestInfo, payload::Place,
+    backend::Footing, filters::Edge, flow::Executing, health, info::RequestInfo, negotiate, payload::Place,
     query::Query, respond::Reply,
 };
 use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
 use freehold_apiserver_planes::Target;
 use freehold_machinery::{Status, User, user::MASTERS};
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Which flow schema and priority level a request was given, by their uids (KEP-1040).
 pub(crate) const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -16,6 +16,8 @@ pub(crate) const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-pr
 
 /// From how many microseconds of estimated work on a request is done aside: the way there and back takes some ten of them.
 const LONG: u64 = 1_000;
+/// Bytes of an OpenAPI document, about.
+const DOCUMENT: usize = 100_000;
 
 /// The uids of a request's flow schema and priority level.
 #[derive(Default)]
@@ -41,9 +43,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether its work is to be done aside. That of a watch is done where it is sent.
+    /// Whether its work is to be done aside; of a watch, how it begins.
     pub(crate) fn takes_long(&self) -> bool {
-        self.cost.micros >= LONG && self.watch.is_none()
+        self.cost.micros >= LONG
+    }
+
+    /// Whether it is of a watch.
+    pub(crate) fn is_watch(&self) -> bool {
+        self.watch.is_some()
     }
 
     /// Keeps the place until the answer was sent; of a watch, until it has sent what there was before it, and then a place
@@ -85,7 +92,7 @@ fn refused(Refused { message, retry_after }: Refused) -> Status {
 pub(crate) async fn enter(
     edge: &Edge,
     (target, user): (&Target, &User),
-    (info, body): (&RequestInfo, usize),
+    (info, headers, body): (&RequestInfo, &HeaderMap, usize),
     query: &Query,
     flow: &mut Flow,
 ) -> Result<Turn, Status> {
@@ -115,7 +122,7 @@ pub(crate) async fn enter(
     let exempt = user.plane.is_none() && (user.is_in(MASTERS) || user.is_in(crate::filters::CONTROLLERS));
     let unlimited = Limits::default();
     let limits = if exempt { &unlimited } else { limits };
-    let cost = cost(edge, target, &footing, (info, body), query);
+    let cost = cost(edge, target, &footing, (info, headers, body), query);
     let visitor = Visitor { plane, organization, limits, flows, matched, cost, exempt };
     let waiting = edge.flows.waits(matched, cost.seats);
     let entered = edge.fairness.enter(visitor).await;
@@ -135,39 +142,58 @@ pub(crate) async fn enter(
     Ok(Turn { cost, ticket: Some(ticket), watch: None, executing })
 }
 
+/// How much more an object is to make into a Table, YAML or protobuf than to send as it is stored, and to compress: 1 is 3 µs.
+const MADE: u64 = 9;
+const COMPRESSED: u64 = 6;
+
 /// What a request will read and write.
 fn cost(
     edge: &Edge,
     target: &Target,
     footing: &Footing,
-    (info, body): (&RequestInfo, usize),
+    (info, headers, body): (&RequestInfo, &HeaderMap, usize),
     query: &Query,
 ) -> Cost {
     let Some(path) = &info.resource else {
-        return Cost::get();
+        return match info.path.starts_with("/openapi") {
+            true => Cost::made(DOCUMENT),
+            false => Cost::get(),
+        };
     };
     let count = || edge.backend.count(target, &path.group, &path.resource, path.namespace.as_deref());
-    match info.verb.as_str() {
-        "list" if path.name.is_some() => Cost::get(),
-        "list" => {
+    let size = |name: &str| {
+        let at = (path.namespace.as_deref(), name);
+        edge.backend.size(target, (&path.group, &path.resource), at)
+    };
+    let list = |objects: usize, compresses: bool| {
+        let made = if negotiate::is_as_stored(headers, query) { 0 } else { MADE };
+        let compressed = if compresses && negotiate::takes_gzip(headers) { COMPRESSED } else { 0 };
+        Cost::list(objects, 1 + made + compressed)
+    };
+    match (info.verb.as_str(), path.name.as_deref()) {
+        ("list", Some(_)) => Cost::get(),
+        ("list", None) => {
             let limit = query.number("limit").ok().flatten().filter(|limit| *limit > 0);
             let objects = count();
             // A selector looks at all of them for the few that it gives.
             let selects = !query.text("labelSelector").is_empty() || !query.text("fieldSelector").is_empty();
             match limit.and_then(|limit| usize::try_from(limit).ok()).filter(|_| !selects) {
-                Some(limit) => Cost::list(objects.min(limit)),
-                None => Cost::list(objects),
+                Some(limit) => list(objects.min(limit), true),
+                // Of what a selector gives, nothing is known.
+                None => list(objects, !selects),
             }
         }
-        "watch" if matches!(query.text("resourceVersion"), "" | "0") => Cost::list(count()),
-        "create" | "update" | "patch" | "delete" => {
-            let there = path.name.as_deref().map_or(0, |name| {
-                let at = (path.namespace.as_deref(), name);
-                edge.backend.size(target, (&path.group, &path.resource), at)
-            });
-            Cost::write(body + there, edge.fairness.watches(&footing.plane))
+        ("watch", _) if begins_with_a_list(query) => list(count(), false),
+        ("create" | "update" | "patch" | "delete", name) => {
+            Cost::write(body + name.map_or(0, size), edge.fairness.watches(&footing.plane))
         }
-        "deletecollection" => Cost::delete_all(count()),
+        ("deletecollection", _) => Cost::delete_all(count()),
+        ("get", Some(name)) if !negotiate::is_as_stored(headers, query) => Cost::made(size(name)),
         _ => Cost::get(),
     }
+}
+
+/// Whether a watch tells all that there is first.
+fn begins_with_a_list(query: &Query) -> bool {
+    matches!(query.text("resourceVersion"), "" | "0") || query.text("sendInitialEvents") == "true"
 }

@@ -394,7 +394,7 @@ impl Ask<'_> {
         // Who asks for more than a share waits here, and takes no place that others could have.
         let waits = Held::new(edge.metrics.in_queue(info.is_read_only()));
         let size = size_of(unread.as_ref(), edge.limits.body);
-        let turn = fair::enter(edge, (&target, &user), (info, size), query, flow).await?;
+        let turn = fair::enter(edge, (&target, &user), (info, &parts.headers, size), query, flow).await?;
         drop(waits);
         let place = admit(edge, info)?;
         let upgrade = parts.extensions.remove::<OnUpgrade>();
@@ -433,7 +433,7 @@ async fn serve(
         call.recording.refused(asked, &call.target, call.parts, &call.user);
         return Ok(reply);
     }
-    if call.turn.get_mut().takes_long() {
+    if call.turn.get_mut().takes_long() && !call.turn.get_mut().is_watch() {
         aside::go().await;
     }
     let reply = dispatch::dispatch(&mut call, taken(unread)?, upgrade).await?;

@@ -65,7 +65,7 @@ pub use browser::{Origins, OriginsError};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits, MoreMetrics};
 pub use identity::RequestHeaders;
 pub use listen::{Reload, Server};
-pub use payload::{BoxError, Data, Gzip, Payload};
+pub use payload::{Beginning, BoxError, Data, Payload};
 pub use pieces::Pieces;
 pub use tls::{Certificate, ClientMaterial, ClientTls, TlsError};
 pub use trail::AuditPage;

@@ -240,6 +240,12 @@ fn choose(headers: &HeaderMap, query: &Query, endpoint: Endpoint) -> Option<Acce
     })
 }
 
+/// Whether objects go out in the form in which they are stored: JSON, whole, for no person.
+pub(crate) fn is_as_stored(headers: &HeaderMap, query: &Query) -> bool {
+    const STORED: Accepted = Accepted { format: Format::Json, shape: Shape::Whole, pretty: false };
+    choose(headers, query, Endpoint::Objects { custom: false }).is_none_or(|accepted| accepted == STORED)
+}
+
 /// Whether a person reads it: `pretty`, or a browser or command-line client that did not say.
 pub(crate) fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.get("pretty").filter(|p| !p.is_empty()) {
@@ -450,6 +456,28 @@ mod tests {
             let query = Query::parse(Some(query)).unwrap();
             assert_eq!(is_pretty(&headers(header::USER_AGENT, agent), &query), expected, "{agent} {query:?}");
         }
+    }
+
+    #[test]
+    fn what_is_stored_goes_out_as_it_is_to_those_who_take_json() {
+        let rows = [
+            ("", true),
+            ("*/*", true),
+            ("application/json, */*", true),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", false),
+            ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", false),
+            ("application/vnd.kubernetes.protobuf,application/json", false),
+            ("application/yaml", false),
+            ("application/json;pretty=1", false),
+        ];
+        for (accept, expected) in rows {
+            let headers = headers(header::ACCEPT, accept);
+            assert_eq!(is_as_stored(&headers, &Query::default()), expected, "{accept}");
+        }
+        assert!(
+            !is_as_stored(&headers(header::USER_AGENT, "curl/8"), &Query::default()),
+            "a person reads it"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! One type for all of them, so that a small answer costs no boxed stream: bytes, pieces that are joined as they go
 //! out, their compressed form, frames of a watch, or what comes from another server.
 
-use crate::{flow::Executing, pieces::Pieces, untaken::Answer};
+use crate::{aside, flow::Executing, pieces::Pieces, untaken::Answer};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
 use freehold_apiserver_fairness::{Ticket, WatchTicket};
@@ -15,6 +15,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll, ready},
 };
+use tokio::sync::mpsc;
 
 /// Any error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -24,6 +25,8 @@ const FRAME: usize = 256 * 1024;
 /// Bytes that are compressed at a time, and compressed bytes that go out together.
 const PLAIN: usize = 64 * 1024;
 const PACKED: usize = 16 * 1024;
+/// Compressed frames that wait to be sent.
+const READY: usize = 4;
 /// Compression level of gzip, as kube-apiserver has it.
 pub(crate) const LEVEL: u32 = 4;
 
@@ -33,16 +36,47 @@ pub enum Payload {
     Full(Bytes),
     /// Many small pieces, sent from where they lie.
     Pieces(Pieces),
-    /// Pieces, compressed as they are sent.
-    Gzip(Box<Gzip>),
+    /// Pieces, compressed aside.
+    Gzip(mpsc::Receiver<Result<Bytes, BoxError>>),
     /// Frames as they come, and a watch's place among its plane's: as few pointers to follow as can be, for each event.
-    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>, Option<WatchTicket>),
+    Stream(Frames, Option<WatchTicket>),
+    /// The same of a watch that begins elsewhere.
+    Beginning(Beginning, Option<WatchTicket>),
     /// What another server or an injected handler gives, with trailers.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
     /// Any of these, with a place that is given back when all of it was sent.
     Held(Box<Held>),
     /// Any of these that are here, given back when its client does not take it.
     Followed(Answer),
+}
+
+/// Frames as they come.
+pub(crate) type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+
+/// What a watch says at its beginning, or what is left of it once it has to wait.
+pub(crate) enum Step {
+    Frame(Bytes),
+    Rest(Frames),
+}
+
+/// How a watch begins, and what lives as long.
+pub struct Beginning {
+    steps: mpsc::Receiver<Step>,
+    guards: Vec<Box<dyn Send>>,
+}
+
+impl Beginning {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Step>> {
+        let step = ready!(self.steps.poll_recv(cx));
+        Poll::Ready(step.map(|step| match step {
+            Step::Rest(frames) => Step::Rest(self.guards.drain(..).fold(frames, keeping)),
+            frame => frame,
+        }))
+    }
+}
+
+fn keeping(inner: Frames, guard: Box<dyn Send>) -> Frames {
+    Box::pin(Keeping { inner, _guard: guard })
 }
 
 /// A body and the place that it takes.
@@ -74,12 +108,17 @@ impl Payload {
         Self::Stream(Box::pin(stream), None)
     }
 
+    /// What a watch says at its beginning, step by step.
+    pub(crate) fn beginning(steps: mpsc::Receiver<Step>) -> Self {
+        Self::Beginning(Beginning { steps, guards: Vec::new() }, None)
+    }
+
     /// How many bytes it will be, where that is known.
     pub fn len(&self) -> Option<usize> {
         match self {
             Self::Full(bytes) => Some(bytes.len()),
             Self::Pieces(pieces) => Some(pieces.len()),
-            Self::Gzip(_) | Self::Stream(..) => None,
+            Self::Gzip(_) | Self::Stream(..) | Self::Beginning(..) => None,
             Self::Held(held) => held.body.len(),
             Self::Boxed(body) => body.size_hint().exact().and_then(|n| usize::try_from(n).ok()),
             Self::Followed(answer) => answer.size().exact().and_then(|n| usize::try_from(n).ok()),
@@ -109,7 +148,7 @@ impl Payload {
     pub(crate) fn is_stream(&self) -> bool {
         match self {
             Self::Held(held) => held.body.is_stream(),
-            other => matches!(other, Self::Stream(..) | Self::Boxed(_)),
+            other => matches!(other, Self::Stream(..) | Self::Beginning(..) | Self::Boxed(_)),
         }
     }
 
@@ -125,8 +164,10 @@ impl Payload {
     /// The same, which keeps something until it has ended or is given up.
     pub(crate) fn keeping(self, guard: impl Send + 'static) -> Self {
         match self {
-            Self::Stream(inner, place) => {
-                Self::Stream(Box::pin(Keeping { inner, _guard: Box::new(guard) }), place)
+            Self::Stream(inner, place) => Self::Stream(keeping(inner, Box::new(guard)), place),
+            Self::Beginning(mut beginning, place) => {
+                beginning.guards.push(Box::new(guard));
+                Self::Beginning(beginning, place)
             }
             Self::Boxed(inner) => Self::Boxed(Keeping { inner, _guard: Box::new(guard) }.boxed_unsync()),
             Self::Held(held) => {
@@ -141,6 +182,7 @@ impl Payload {
     pub(crate) fn held(self, place: Place) -> Self {
         match (self, place) {
             (Self::Stream(frames, _), Place::Watch(ticket)) => Self::Stream(frames, Some(ticket)),
+            (Self::Beginning(beginning, _), Place::Watch(ticket)) => Self::Beginning(beginning, Some(ticket)),
             (body, place) => Self::Held(Box::new(Held { body, place })),
         }
     }
@@ -161,8 +203,8 @@ impl Payload {
     /// The same, compressed; streams and foreign bodies stay as they are.
     pub(crate) fn gzip(self) -> Self {
         match self {
-            Self::Full(bytes) => Self::Gzip(Box::new(Gzip::new(Pieces::new(vec![bytes])))),
-            Self::Pieces(pieces) => Self::Gzip(Box::new(Gzip::new(pieces))),
+            Self::Full(bytes) => Self::Gzip(gzip(Pieces::new(vec![bytes]))),
+            Self::Pieces(pieces) => Self::Gzip(gzip(pieces)),
             Self::Held(held) => {
                 let Held { body, place } = *held;
                 Self::Held(Box::new(Held { body: body.gzip(), place }))
@@ -178,7 +220,7 @@ struct Keeping<T> {
     _guard: Box<dyn Send>,
 }
 
-impl Stream for Keeping<Pin<Box<dyn Stream<Item = Bytes> + Send>>> {
+impl Stream for Keeping<Frames> {
     type Item = Bytes;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -211,13 +253,22 @@ impl Body for Payload {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
-        let data = match self.get_mut() {
+        let this = self.get_mut();
+        if let Self::Beginning(beginning, place) = this {
+            match ready!(beginning.poll(cx)) {
+                Some(Step::Frame(frame)) => return Poll::Ready(Some(Ok(Frame::data(Data::Whole(frame))))),
+                Some(Step::Rest(frames)) => *this = Self::Stream(frames, place.take()),
+                None => return Poll::Ready(None),
+            }
+        }
+        let data = match this {
+            Self::Beginning(..) => None,
             // What is handed over, the connection keeps: no more of it than its client takes.
             Self::Full(bytes) => {
                 (!bytes.is_empty()).then(|| Data::Whole(bytes.split_to(bytes.len().min(FRAME))))
             }
             Self::Pieces(pieces) => pieces.split(FRAME).map(Data::Pieces),
-            Self::Gzip(gzip) => gzip.next_frame()?.map(Data::Whole),
+            Self::Gzip(frames) => ready!(frames.poll_recv(cx)).transpose()?.map(Data::Whole),
             Self::Stream(stream, place) => match stream.as_mut().poll_next(cx) {
                 Poll::Ready(frame) => frame.map(Data::Whole),
                 Poll::Pending => {
@@ -310,34 +361,25 @@ impl Buf for Data {
     }
 }
 
-/// Pieces on their way through gzip.
-pub struct Gzip {
-    input: Pieces,
-    encoder: Option<GzEncoder<Vec<u8>>>,
-}
-
-impl Gzip {
-    fn new(input: Pieces) -> Self {
-        Self { input, encoder: Some(GzEncoder::new(Vec::new(), Compression::new(LEVEL))) }
-    }
-
-    /// The next compressed frame. One call compresses at most a few frames of input, so that a large list does not hold
-    /// the thread.
-    fn next_frame(&mut self) -> Result<Option<Bytes>, BoxError> {
-        loop {
-            let Some(encoder) = &mut self.encoder else { return Ok(None) };
-            match self.input.split(PLAIN) {
-                Some(frame) => frame.all().try_for_each(|piece| encoder.write_all(piece))?,
-                None => {
-                    let rest = self.encoder.take().map(GzEncoder::finish).transpose()?.unwrap_or_default();
-                    return Ok((!rest.is_empty()).then(|| rest.into()));
-                }
+/// Compresses pieces aside, as they are taken: a large list takes a second.
+fn gzip(mut input: Pieces) -> mpsc::Receiver<Result<Bytes, BoxError>> {
+    let (send, frames) = mpsc::channel(READY);
+    aside::spawn(async move {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
+        while let Some(frame) = input.split(PLAIN) {
+            if let Err(error) = frame.all().try_for_each(|piece| encoder.write_all(piece)) {
+                return drop(send.send(Err(error.into())).await);
             }
-            if encoder.get_ref().len() >= PACKED {
-                return Ok(Some(std::mem::take(encoder.get_mut()).into()));
+            if encoder.get_ref().len() >= PACKED
+                && send.send(Ok(std::mem::take(encoder.get_mut()).into())).await.is_err()
+            {
+                return;
             }
         }
-    }
+        let rest = encoder.finish().map(Bytes::from).map_err(BoxError::from);
+        drop(send.send(rest).await);
+    });
+    frames
 }
 
 #[cfg(test)]
@@ -387,5 +429,25 @@ mod tests {
         let mut unpacked = Vec::new();
         flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
         assert_eq!(unpacked, all);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_begins_elsewhere_goes_on_as_any_other_and_keeps_what_it_is_to_keep() {
+        let (send, steps) = mpsc::channel(READY);
+        let kept = std::sync::Arc::new(());
+        let body = Payload::beginning(steps).keeping(kept.clone());
+        assert!(body.is_stream() && body.len().is_none());
+        let rest = futures_util::stream::iter(["c", "d"].map(Bytes::from));
+        for step in [Step::Frame("a".into()), Step::Frame("b".into()), Step::Rest(Box::pin(rest))] {
+            assert!(send.send(step).await.is_ok());
+        }
+        let mut body = body;
+        for expected in ["a", "b", "c"] {
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(Bytes::from(frame), expected);
+        }
+        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "d");
+        assert_eq!(std::sync::Arc::strong_count(&kept), 1);
     }
 }

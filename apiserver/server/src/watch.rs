@@ -4,12 +4,13 @@
 //! are ready together go out together.
 
 use crate::{
+    aside,
     call::Call,
     events::Encoder,
     metrics::Held,
     options,
     output::Output,
-    payload::Payload,
+    payload::{Payload, Step},
     respond::{self, Reply},
     streams, websocket,
 };
@@ -29,11 +30,13 @@ use std::{
     task::{Context, Poll, ready},
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::{sync::mpsc, time::sleep};
 use tracing::Instrument;
 
 /// Events are collected to frames of about this size, in bytes.
 const FRAME: usize = 64 * 1024;
+/// Frames of a watch's beginning that wait to be sent.
+const READY: usize = 2;
 
 /// Starts a watch. Who asks for a WebSocket gets a message for each event.
 pub(crate) async fn serve(
@@ -71,7 +74,11 @@ pub(crate) async fn serve(
         return Ok(upgraded(call, upgrade, frames));
     }
     streams::hand_over();
-    Ok(respond::reply(200, content_type, Payload::stream(frames)))
+    let body = match call.turn.lock().takes_long() {
+        true => begin(frames),
+        false => Payload::stream(frames),
+    };
+    Ok(respond::reply(200, content_type, body))
 }
 
 /// Goes on over a WebSocket, once the client has seen the answer.
@@ -80,7 +87,9 @@ fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
     if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
         return reply;
     }
-    let mut place = call.turn.lock().of_watch();
+    let mut turn = call.turn.lock();
+    let (mut place, long) = (turn.of_watch(), turn.takes_long());
+    drop(turn);
     let (stop, drain) = (call.edge.stop.clone(), call.edge.limits.drain);
     // What is said to a client that does not listen ends with the server at the latest.
     let cut = async move {
@@ -109,7 +118,11 @@ fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
             () = cut => {}
         }
     };
-    tokio::spawn(talk.instrument(tracing::debug_span!("watch over a WebSocket")));
+    let talk = talk.instrument(tracing::debug_span!("watch over a WebSocket"));
+    match long {
+        true => aside::spawn(talk),
+        false => drop(tokio::spawn(talk)),
+    }
     reply
 }
 
@@ -178,6 +191,30 @@ impl Stream for Frames {
         let over = this.done || this.poll_over(cx).is_ready();
         if over { Poll::Ready(None) } else { Poll::Pending }
     }
+}
+
+/// Has a watch that tells much at first do that aside. The rest of it is nobody's work but its connection's.
+fn begin(mut frames: Frames) -> Payload {
+    let (send, steps) = mpsc::channel(READY);
+    aside::spawn(async move {
+        loop {
+            let said = std::future::poll_fn(|cx| {
+                Poll::Ready(match Pin::new(&mut frames).poll_next(cx) {
+                    Poll::Ready(frame) => Some(frame),
+                    Poll::Pending => None,
+                })
+            });
+            let sent = match said.await {
+                Some(Some(frame)) => send.send(Step::Frame(frame)).await,
+                Some(None) => return,
+                None => return drop(send.send(Step::Rest(Box::pin(frames))).await),
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    });
+    Payload::beginning(steps)
 }
 
 /// Frames that go out together. One alone is passed on without a copy.

@@ -2,9 +2,14 @@
 
 use crate::PATIENCE;
 use crate::storm::{MAPS, map, runtime, version};
-use freehold_client::{Client, ListOptions, WatchEvent, WatchOptions, WatchStream};
+use freehold_client::{Client, ListOptions, RawRequest, WatchEvent, WatchOptions, WatchStream};
 use freehold_tests_integration::{Server, World, facts};
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::pin::pin;
 use tokio::sync::watch::{Sender, channel};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const PROJECT: &str = "watchers";
@@ -16,7 +21,15 @@ const SIZE: usize = 512 << 10;
 /// By how many updates the reader may be behind the writer: much less than what a server keeps for it.
 const BEHIND: usize = 4;
 
-facts!(world: a_watcher_that_does_not_read_is_cut_off_and_the_others_are_told_all);
+/// Objects of which so many are listed where nobody else waits for it.
+const MANY: usize = 400;
+const OF_MANY: &str = "many";
+const OTHER_PROJECT: &str = "watchers-of-many";
+
+facts!(world:
+    a_watcher_that_does_not_read_is_cut_off_and_the_others_are_told_all,
+    a_watch_that_tells_much_at_first_goes_on_with_what_happens,
+);
 
 /// A client with a connection of its own, and its watch.
 async fn watching(world: &World, from: &str) -> (Client, WatchStream) {
@@ -78,4 +91,63 @@ fn a_watcher_that_does_not_read_is_cut_off_and_the_others_are_told_all(world: &W
         assert!(!goes_on && seen.len() < UPDATES, "{} events came after all", seen.len());
         assert_eq!(seen, written[..seen.len()]);
     });
+}
+
+/// Names of the objects that a watch says were added in a line: as they are, or in a Table.
+fn added(line: &[u8]) -> Vec<String> {
+    let event: Value = serde_json::from_slice(line).expect("an event is JSON");
+    let object = &event["object"];
+    let named = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    match object["rows"].as_array() {
+        _ if event["type"] != "ADDED" => Vec::new(),
+        Some(rows) => rows.iter().map(|row| named(&row["object"])).collect(),
+        None => vec![named(object)],
+    }
+}
+
+fn a_watch_that_tells_much_at_first_goes_on_with_what_happens(world: &World) {
+    let kubectl = world.project(OTHER_PROJECT);
+    runtime().block_on(async {
+        let client = Server::client_of(&kubectl);
+        let mut created = JoinSet::new();
+        for nth in 0..MANY {
+            let (client, map) = (client.clone(), map(&format!("{OF_MANY}-{nth:03}"), &"x".repeat(1024)));
+            created.spawn(async move { client.create(&MAPS, &map).await });
+        }
+        created.join_all().await.into_iter().for_each(|made| drop(made.expect("an object is made")));
+        const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=300";
+        for (query, accept, after) in [
+            ("", "application/json", "plain"),
+            ("&resourceVersion=0", "application/json;as=Table;v=v1;g=meta.k8s.io", "table"),
+            (
+                "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+                "metadata",
+            ),
+        ] {
+            let request = RawRequest { accept, ..RawRequest::get(format!("{WATCH}{query}")) };
+            let mut pieces = pin!(client.download(&request).await.expect("it is watched").into_stream());
+            let (mut seen, mut line, mut all) = (Vec::new(), Vec::new(), false);
+            let last = format!("after-{after}");
+            while !seen.contains(&last) {
+                let piece = timeout(PATIENCE, pieces.next()).await.expect("it tells").expect("it goes on");
+                for byte in piece.expect("bytes") {
+                    match byte {
+                        b'\n' => seen.extend(added(&std::mem::take(&mut line))),
+                        byte => line.push(byte),
+                    }
+                }
+                let told = seen.iter().filter(|name| name.starts_with(OF_MANY)).count();
+                if told == MANY && !std::mem::replace(&mut all, true) {
+                    client.create(&MAPS, &map(&last, "")).await.expect("it is made");
+                }
+            }
+            let many: Vec<&String> = seen.iter().filter(|name| name.starts_with(OF_MANY)).collect();
+            let once: BTreeSet<&String> = many.iter().copied().collect();
+            assert_eq!((many.len(), once.len()), (MANY, MANY), "each once, as {accept}");
+        }
+    });
+    // kubectl takes lists compressed.
+    let listed = kubectl.ok(&["get", "configmaps", "-o", "name"]);
+    assert_eq!(listed.lines().filter(|name| name.contains(OF_MANY)).count(), MANY);
 }
