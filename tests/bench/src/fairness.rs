@@ -1,11 +1,11 @@
 //! What one plane that asks for far more than its share does to the others.
 //!
 //! Four planes send a request each now and then, alone and beside a fifth that sends twenty times as much, of the most
-//! expensive requests that there are: lists of all of its objects, whole and with selectors that give nothing, as a Table and
+//! expensive requests that there are: lists of all of its objects, whole, compressed and with selectors that give nothing, as a Table and
 //! as YAML, deletions of all that a selector gives, applies and changes of objects, of a few hundred KiB too and checked by a
 //! policy, watches that begin with a list, documents of discovery and OpenAPI. Alone and beside it take turns,
 //! several times in one run and each time the other first, so that what else the machine does meets both alike. The flood's
-//! client is a process of its own at the lowest priority, since it would be another machine's.
+//! client is a process of its own that runs when nothing else does, since it would be another machine's.
 
 use crate::Options;
 use crate::goals;
@@ -172,6 +172,12 @@ fn client(kubeconfig: &Path) -> Result<Client> {
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
+/// A request whose answer is to be compressed.
+fn compressed(mut request: RawRequest) -> RawRequest {
+    request.headers.insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("gzip"));
+    request
+}
+
 fn accepting(request: RawRequest, accept: &'static str) -> RawRequest {
     RawRequest { accept, ..request }
 }
@@ -255,7 +261,7 @@ impl Flood {
     fn start(kubeconfig: &Path) -> Result<Self> {
         let program = std::env::current_exe()?;
         let child =
-            Command::new("nice").args(["-n", "19"]).arg(program).arg("--flood").arg(kubeconfig).spawn();
+            Command::new("chrt").args(["--idle", "0"]).arg(program).arg("--flood").arg(kubeconfig).spawn();
         Ok(Self(child.context("the flooding process")?))
     }
 }
@@ -273,12 +279,13 @@ pub(crate) async fn flood(kubeconfig: &Path) -> Result<()> {
     let requests = (0usize..).map(|round| {
         let name = format!("object-{}", round % OBJECTS);
         match round % 16 {
-            0 | 1 => CONFIG_MAPS.list(NAMESPACE, ""),
+            0 => CONFIG_MAPS.list(NAMESPACE, ""),
+            1 => compressed(CONFIG_MAPS.list(NAMESPACE, "?limit=1000")),
             2 => CONFIG_MAPS.list(NAMESPACE, "?labelSelector=nobody%3Dhas"),
             3 => CONFIG_MAPS
                 .list(NAMESPACE, "?fieldSelector=metadata.name%3D%3Dnobody%2Cmetadata.namespace%21%3Dhas"),
             4 => CONFIG_MAPS.delete_selected(NAMESPACE, "nobody%3Dhas"),
-            5 => CONFIG_MAPS.list(NAMESPACE, "?watch=true&timeoutSeconds=1"),
+            5 => accepting(CONFIG_MAPS.list(NAMESPACE, "?watch=true&timeoutSeconds=1"), TABLE),
             6 => CONFIG_MAPS.apply(NAMESPACE, &name, round),
             7 => CONFIG_MAPS.patch(MERGE, NAMESPACE, &name, round),
             8 => accepting(CONFIG_MAPS.list(NAMESPACE, "?limit=500"), TABLE),
