@@ -42,6 +42,8 @@ pub struct CacheEvent {
     pub(crate) cost: usize,
     /// What the store told, until it is decoded.
     raw: Mutex<Option<storage::Event>>,
+    /// The object before, where it is known: then it need not be decoded again.
+    before: OnceLock<Arc<Entry>>,
     decoded: OnceLock<Decoded>,
     /// The event as [`Change::kind`] says it.
     plain: Frames,
@@ -191,6 +193,7 @@ impl CacheEvent {
             cost: 3 * bytes(raw.value.as_ref()) + 2 * previous + 512,
             key: raw.key.clone(),
             raw: Mutex::new(Some(raw)),
+            before: OnceLock::new(),
             decoded: OnceLock::new(),
             plain: Frames::default(),
             turned: Frames::default(),
@@ -254,6 +257,15 @@ impl CacheEvent {
         self.decoded().change.as_ref()
     }
 
+    /// Notes an object of this key that is known, which may be the one before.
+    pub(crate) fn follows(&self, known: &Arc<Entry>) {
+        let raw = self.raw.lock();
+        let previous = raw.as_ref().and_then(|raw| raw.previous.as_ref());
+        if previous.is_some_and(|previous| previous.modified == known.modified) {
+            drop(self.before.set(known.clone()));
+        }
+    }
+
     /// What the store told is let go of here: entries have copies of their own.
     fn decoded(&self) -> &Decoded {
         self.decoded.get_or_init(|| {
@@ -261,7 +273,12 @@ impl CacheEvent {
             let own = |value: Option<&Bytes>, created| read(&self.key, value, created, self.revision);
             let after = raw.as_ref().map_or(Own::Absent, |raw| own(raw.value.as_ref(), raw.created));
             let previous = raw.as_ref().and_then(|raw| raw.previous.as_ref());
-            let before = previous.map_or(Own::Absent, |p| read_own(p, self.layer.record()));
+            let before = match (previous, self.before.get()) {
+                (Some(previous), Some(_)) if previous.modified < self.layer.record() => Own::Buried,
+                (Some(_), Some(known)) => Own::Object(known.clone()),
+                (Some(previous), None) => read_own(previous, self.layer.record()),
+                (None, _) => Own::Absent,
+            };
             Decoded { change: self.between(before, after.clone()), own: after }
         })
     }

@@ -157,6 +157,12 @@ impl PlaneCache {
         Ok(())
     }
 
+    /// The plane's own object that an event is about, as it is here.
+    pub(crate) fn own(&self, event: &CacheEvent) -> Option<Arc<Entry>> {
+        let state = self.state.read();
+        state.collections.get(event.collection())?.objects.get(event.name()).cloned()
+    }
+
     /// Takes in an event.
     pub(crate) fn apply(&self, event: &Arc<CacheEvent>) {
         let mut state = self.state.write();

@@ -82,6 +82,7 @@ impl Cache {
         let event = Arc::new(event);
         let slot = self.planes.read().get(&event.plane).cloned();
         if let Some(slot) = slot {
+            slot.0.own(&event).iter().for_each(|known| event.follows(known));
             slot.0.apply(&event);
         }
         self.census.lock().apply(&event);
