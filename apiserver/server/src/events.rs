@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// Bytes of the length before a frame of protobuf.
 const LENGTH: usize = 4;
+/// Bytes of an object that takes a millisecond to be made into something else.
+const LARGE: usize = 32 * 1024;
 
 /// Makes the frames of one watch.
 pub(crate) struct Encoder {
@@ -60,6 +62,17 @@ impl Encoder {
     /// A frame as a message: without the length that stands before one of protobuf.
     pub(crate) fn message_of(&self, frame: Bytes) -> Bytes {
         if self.message.is_some() { frame.slice(LENGTH.min(frame.len())..) } else { frame }
+    }
+
+    /// Whether an event takes long to be made into a frame: a large object that does not go out as it is stored.
+    pub(crate) fn takes_long(&self, event: &WatchEvent) -> bool {
+        let as_stored = self.message.is_none() && self.output.accepted.shape == Shape::Whole;
+        match event {
+            WatchEvent::Changed(Changed { object: Object::Cached(entry), .. }) if !as_stored => {
+                entry.item().len() > LARGE
+            }
+            _ => false,
+        }
     }
 
     /// An event's frame, and whether it is the last.

@@ -68,6 +68,8 @@ pub(crate) async fn serve(
         encoder,
         over: [over, call.revoked()].into_iter().collect(),
         done: false,
+        long: None,
+        aside: false,
         _held: call.edge.metrics.long_running(&labels),
     };
     if let Some(upgrade) = upgrade.filter(|_| websocket::is_asked(&call.parts.headers)) {
@@ -75,8 +77,8 @@ pub(crate) async fn serve(
     }
     streams::hand_over();
     let body = match call.turn.lock().takes_long() {
-        true => begin(frames),
-        false => Payload::stream(frames),
+        true => Payload::beginning(aside(frames, step)),
+        false => Payload::stream(Watching::Here(frames)),
     };
     Ok(respond::reply(200, content_type, body))
 }
@@ -87,6 +89,8 @@ fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
     if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
         return reply;
     }
+    // What takes long holds nobody up but its own socket.
+    frames.aside = true;
     let mut turn = call.turn.lock();
     let (mut place, long) = (turn.of_watch(), turn.takes_long());
     drop(turn);
@@ -142,19 +146,31 @@ struct Frames {
     /// The end of its time, of the server, or of its author's rights. It is looked at when it woke this watch, not for each event.
     over: FuturesUnordered<BoxFuture<'static, ()>>,
     done: bool,
+    /// What takes long to say, which is left to be said aside.
+    long: Option<WatchEvent>,
+    /// Whether it is aside, where everything may take as long as it does.
+    aside: bool,
     _held: Held,
 }
 
 impl Frames {
     /// The next event's frame; `None` behind the last.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.done {
-            return Poll::Ready(None);
+        if self.done || self.long.is_some() && !self.aside {
+            return if self.done { Poll::Ready(None) } else { Poll::Pending };
         }
-        let Some(event) = ready!(self.events.as_mut().poll_next(cx)) else {
+        let next = match self.long.take() {
+            Some(event) => Some(event),
+            None => ready!(self.events.as_mut().poll_next(cx)),
+        };
+        let Some(event) = next else {
             self.done = true;
             return Poll::Ready(None);
         };
+        if !self.aside && self.encoder.takes_long(&event) {
+            self.long = Some(event);
+            return Poll::Pending;
+        }
         let (frame, last) = self.encoder.frame(event);
         self.done = last;
         Poll::Ready(Some(frame))
@@ -193,9 +209,47 @@ impl Stream for Frames {
     }
 }
 
-/// Has a watch that tells much at first do that aside. The rest of it is nobody's work but its connection's.
-fn begin(mut frames: Frames) -> Payload {
+/// A watch, which is its connection's work, but for what takes long to say.
+#[expect(clippy::large_enum_variant, reason = "another pointer would have to be followed for each event")]
+enum Watching {
+    Here(Frames),
+    Aside(mpsc::Receiver<Said>),
+    Over,
+}
+
+/// What a watch says aside, or the watch, once it has to wait.
+type Said = Result<Bytes, Box<Frames>>;
+
+impl Stream for Watching {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let rest = match &mut *self {
+                Self::Here(frames) => match Pin::new(&mut *frames).poll_next(cx) {
+                    Poll::Pending if frames.long.is_some() => None,
+                    polled => return polled,
+                },
+                Self::Aside(said) => match ready!(said.poll_recv(cx)) {
+                    Some(Ok(frame)) => return Poll::Ready(Some(frame)),
+                    Some(Err(rest)) => Some(rest),
+                    None => return Poll::Ready(None),
+                },
+                Self::Over => return Poll::Ready(None),
+            };
+            *self = match (rest, std::mem::replace(&mut *self, Self::Over)) {
+                (Some(rest), _) => Self::Here(*rest),
+                (None, Self::Here(frames)) => Self::Aside(aside(frames, |said| said)),
+                (None, other) => other,
+            };
+        }
+    }
+}
+
+/// Has a watch say aside what it has to say, until it has to wait.
+fn aside<T: Send + 'static>(mut frames: Frames, step: fn(Said) -> T) -> mpsc::Receiver<T> {
     let (send, steps) = mpsc::channel(READY);
+    frames.aside = true;
     aside::spawn(async move {
         loop {
             let said = std::future::poll_fn(|cx| {
@@ -205,16 +259,27 @@ fn begin(mut frames: Frames) -> Payload {
                 })
             });
             let sent = match said.await {
-                Some(Some(frame)) => send.send(Step::Frame(frame)).await,
+                Some(Some(frame)) => send.send(step(Ok(frame))).await,
                 Some(None) => return,
-                None => return drop(send.send(Step::Rest(Box::pin(frames))).await),
+                None => {
+                    frames.aside = false;
+                    return drop(send.send(step(Err(Box::new(frames)))).await);
+                }
             };
             if sent.is_err() {
                 return;
             }
         }
     });
-    Payload::beginning(steps)
+    steps
+}
+
+/// What a watch says at its beginning, for a body.
+fn step(said: Said) -> Step {
+    match said {
+        Ok(frame) => Step::Frame(frame),
+        Err(rest) => Step::Rest(Box::pin(Watching::Here(*rest))),
+    }
 }
 
 /// Frames that go out together. One alone is passed on without a copy.

@@ -139,12 +139,17 @@ fn a_watch_that_tells_much_at_first_goes_on_with_what_happens(world: &World) {
                 }
                 let told = seen.iter().filter(|name| name.starts_with(OF_MANY)).count();
                 if told == MANY && !std::mem::replace(&mut all, true) {
+                    // What is large, and takes long where it is made into something else, before what is not.
+                    let large = map(&format!("large-{after}"), &"x".repeat(SIZE));
+                    client.create(&MAPS, &large).await.expect("it is made");
                     client.create(&MAPS, &map(&last, "")).await.expect("it is made");
                 }
             }
             let many: Vec<&String> = seen.iter().filter(|name| name.starts_with(OF_MANY)).collect();
             let once: BTreeSet<&String> = many.iter().copied().collect();
             assert_eq!((many.len(), once.len()), (MANY, MANY), "each once, as {accept}");
+            let behind: Vec<&String> = seen.iter().filter(|name| name.ends_with(after)).collect();
+            assert_eq!(behind, [&format!("large-{after}"), &last], "in order");
         }
     });
     // kubectl takes lists compressed.
