@@ -19,9 +19,9 @@ use std::{
 };
 use tokio::{runtime::Handle, sync::oneshot};
 
-/// How nice these threads are, of 19 at most: one of them gets a quarter of a processor that another thread wants for itself.
+/// How nice these threads are, of 19 at most: one of them gets a tenth of a processor that another thread wants for itself.
 /// At 19 it would get a seventieth, and who waits for a lock that it holds would wait for that.
-const NICE: i32 = 5;
+const NICE: i32 = 10;
 /// The stack of each, as of the runtime's threads.
 const STACK: usize = 8 << 20;
 
