@@ -2,7 +2,7 @@
 //!
 //! A thread of the runtime serves many requests in turns, and a request keeps it from one await to the next: some 30 ms to
 //! decode, check and encode a megabyte, in which all that wait for this thread wait. So a request that is estimated to take
-//! long goes on aside, on threads of its own: as many as there are processors, at a lower priority, so
+//! long goes on aside, on threads of its own: one less than there are processors, at a lower priority, so
 //! that the others are run at once when they have something to do. Only its polls are done there. Its timers, the tasks that it begins and
 //! the sending of its answer are the runtime's, as everybody's.
 
@@ -34,10 +34,14 @@ tokio::task_local! {
 static THREADS: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = ThreadPool::builder();
-    builder.pool_size(processors).stack_size(STACK).name_prefix("aside-").after_start(|_| {
-        // Without it they are but threads of their own.
-        let _ = rustix::process::setpriority_process(None, NICE);
-    });
+    builder
+        .pool_size(processors.saturating_sub(1).max(1))
+        .stack_size(STACK)
+        .name_prefix("aside-")
+        .after_start(|_| {
+            // Without it they are but threads of their own.
+            let _ = rustix::process::setpriority_process(None, NICE);
+        });
     let threads = builder.create();
     threads.inspect_err(|error| tracing::warn!(%error, "no threads for requests that take long")).ok()
 });
