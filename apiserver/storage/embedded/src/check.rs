@@ -40,13 +40,26 @@ fn damaged<T>(what: String) -> Result<T, Error> {
 
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
+/// The keyspaces of a database: the three of ours, and the one in which the database has their names.
+const KEYSPACES: usize = 4;
 
 /// Checks all files of a database. The end of a journal that was cut off by a crash is removed.
+///
+/// A database is made aside, so that all of it is there from the first moment. What is missing would be made anew, empty,
+/// by the database.
 pub(crate) fn database(path: &Path) -> Result<(), Error> {
-    for keyspace in numbered(&path.join("keyspaces"), "")? {
+    let folder = path.join("keyspaces");
+    let keyspaces = numbered(&folder, "")?;
+    if keyspaces.len() < KEYSPACES {
+        return damaged(format!("of the folders in {} one is missing", folder.display()));
+    }
+    for keyspace in keyspaces {
         tables(&keyspace)?;
     }
     let journals = numbered(path, ".jnl")?;
+    if journals.is_empty() {
+        return damaged(format!("the journal in {} is missing", path.display()));
+    }
     for (nth, journal) in journals.iter().enumerate() {
         journal::check(journal, nth + 1 == journals.len())?;
     }
@@ -70,12 +83,7 @@ fn numbered(folder: &Path, suffix: &str) -> Result<Vec<PathBuf>, Error> {
 
 /// Checks the sorted files of a keyspace.
 fn tables(keyspace: &Path) -> Result<(), Error> {
-    let mut current = match File::open(keyspace.join("current")) {
-        Ok(file) => file,
-        // Made a moment before the crash; the database makes it anew.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
+    let mut current = open(&keyspace.join("current"))?;
     let (id, expected, kind) = (u64_of(&mut current)?, u128_of(&mut current)?, u8_of(&mut current)?);
     if kind != 0 {
         return damaged(format!("{} has a checksum of kind {kind}", keyspace.join("current").display()));
@@ -110,14 +118,15 @@ fn listed(manifest: &Path) -> Result<Vec<(u64, u128)>, Error> {
     Ok(tables)
 }
 
+fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::Damaged(format!("{} is missing", path.display())),
+        _ => error.into(),
+    })
+}
+
 fn compare(path: &Path, expected: u128) -> Result<(), Error> {
-    let mut file = match File::open(path) {
-        Ok(file) => BufReader::with_capacity(PIECE, file),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return damaged(format!("{} is missing", path.display()));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let mut file = BufReader::with_capacity(PIECE, open(path)?);
     let mut hasher = Xxh3Default::new();
     io::copy(&mut file, &mut Hashing(&mut hasher))?;
     if hasher.digest128() != expected {

@@ -128,6 +128,30 @@ async fn a_changed_byte_in_any_file_is_found_when_it_is_opened_and_the_file_is_n
     assert!(seen.iter().any(|name| name.ends_with(".jnl")), "{seen:?}");
 }
 
+/// The database would make some of them anew, empty.
+#[tokio::test]
+async fn a_file_or_folder_that_is_missing_is_found_when_it_is_opened() {
+    let good = tempfile::tempdir().unwrap();
+    fill(good.path(), 3000).await.close();
+    let db = good.path().join("db");
+    let keyspaces: Vec<_> =
+        fs::read_dir(db.join("keyspaces")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let current = keyspaces.iter().map(|keyspace| keyspace.join("current"));
+    let tables = files(&db).into_iter().filter(|file| file.to_string_lossy().contains("/tables/"));
+    let all: Vec<_> =
+        current.chain(tables).chain([journal(good.path()).0]).chain(keyspaces.clone()).collect();
+    assert!(all.len() > 2 * keyspaces.len() + 1, "{all:?}");
+    for missing in all {
+        let dir = tempfile::tempdir().unwrap();
+        copy(good.path(), dir.path());
+        let place = dir.path().join(missing.strip_prefix(good.path()).unwrap());
+        if missing.is_dir() { fs::remove_dir_all(&place) } else { fs::remove_file(&place) }.unwrap();
+        let Err(error) = Embedded::open(dir.path()) else { panic!("without {}", missing.display()) };
+        assert!(matches!(error, OpenError::Damaged { .. }), "without {}: {error}", missing.display());
+        assert!(error.to_string().contains("missing"), "without {}: {error}", missing.display());
+    }
+}
+
 #[tokio::test]
 async fn what_a_crash_cut_off_is_no_damage_and_takes_nothing_along() {
     let good = tempfile::tempdir().unwrap();
