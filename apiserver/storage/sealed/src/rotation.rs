@@ -20,7 +20,7 @@ use std::{
 };
 
 /// Keys that are read at a time.
-const PAGE: usize = 128;
+pub(crate) const PAGE: usize = 128;
 /// Values that are written at a time, and their bytes.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 512 << 10;
@@ -55,7 +55,7 @@ pub struct Rotation {
     pub cursor: String,
     /// Until when one server has the work, in seconds since 1970.
     #[serde(default)]
-    until: i64,
+    pub(crate) until: i64,
     /// The store's revision when it was done: what is read as of an earlier one may need older data keys.
     #[serde(default)]
     pub(crate) revision: u64,
@@ -64,7 +64,7 @@ pub struct Rotation {
     pub(crate) cleared: bool,
     /// Values that were passed over in the last pass and will be gone before the next.
     #[serde(skip)]
-    passed: u64,
+    pub(crate) passed: u64,
 }
 
 /// Why a rotation can't begin.
@@ -81,13 +81,13 @@ pub enum RotateError {
     Store(#[from] StoreError),
 }
 
-/// What is sealed, in the order of the work.
-fn ranges() -> [KeyRange; 4] {
+/// What is sealed, in the order of the work: that of the keys, for a place in it is told by one.
+pub(crate) fn ranges() -> [KeyRange; 4] {
     [
-        KeyRange::system("dictionaries"),
-        KeyRange::system("secrets"),
         KeyRange::all_layers(),
         KeyRange::all_planes(),
+        KeyRange::system("dictionaries"),
+        KeyRange::system("secrets"),
     ]
 }
 

@@ -5,11 +5,13 @@
 //! was on its way.
 
 use crate::{
-    rotation::Rotation,
+    format,
+    kinds::area,
+    rotation::{PAGE, Rotation, ranges},
     store::{Core, OpenError},
     vault,
 };
-use freehold_apiserver_storage::{Key, KeyRange, Range, StoreError};
+use freehold_apiserver_storage::{Key, KeyRange, KeyValue, Range, StoreError};
 use std::time::{Duration, Instant};
 
 /// After so long without having asked, a server asks for rotations before it seals.
@@ -42,12 +44,47 @@ impl Core {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
+        if self.needs_older(rotation.from_data_key).await? {
+            return self.begin_again(rotation).await;
+        }
         let removed = vault::remove_before(&*self.inner, rotation.from_data_key).await?;
         tracing::info!(removed, "data keys that nothing needs any more are gone");
         let plain = vault::state(&*self.inner).await?.0.plain;
         let mut cleared = rotation.clone();
         cleared.cleared = true;
         self.note(&cleared, plain).await?;
+        Ok(())
+    }
+
+    /// Whether a value is sealed by a data key from before `first`. It costs a look at each, once for a rotation: without
+    /// its data key it would be lost.
+    async fn needs_older(&self, first: u32) -> Result<bool, StoreError> {
+        for keys in ranges() {
+            let mut from = keys.start.clone();
+            loop {
+                let began = Instant::now();
+                let found =
+                    self.inner.range(Range { limit: PAGE, ..Range::all(keys.from_key(from)) }).await?;
+                let older = |item: &KeyValue| {
+                    area(&item.key).is_some() && format::data_key(&item.value).is_some_and(|key| key < first)
+                };
+                if found.items.iter().any(older) {
+                    return Ok(true);
+                }
+                let Some(last) = found.items.last().filter(|_| found.more) else { break };
+                from = KeyRange::one(&last.key).end;
+                tokio::time::sleep(began.elapsed()).await;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Has a rotation that left something behind go on.
+    async fn begin_again(&self, rotation: &Rotation) -> Result<(), OpenError> {
+        tracing::warn!(number = rotation.number, "values need older data keys still: the rotation goes on");
+        let unfinished = Rotation { finished: None, revision: 0, until: 0, ..rotation.clone() };
+        self.note(&unfinished, false).await?;
+        self.work.notify_one();
         Ok(())
     }
 }

@@ -264,6 +264,12 @@ async fn a_dictionary_is_trained_and_other_servers_find_it() {
     }
     put(&late, &key(2), &text(2)).await;
     assert!(value(&*inner, &key(2)).await.len() * 10 < first * 9);
+    let from = late.rotate().await.unwrap().from_data_key;
+    until(|| async { late.status().await.unwrap().rotation?.finished }).await;
+    for nth in 0..450 {
+        let sealed_by = data_key(&value(&*inner, &key(nth)).await).map(u32::from);
+        assert!(sealed_by >= Some(from), "{nth}: {sealed_by:?} < {from}, with dictionaries to seal as well");
+    }
 }
 
 #[tokio::test]
@@ -342,6 +348,24 @@ async fn data_keys_go_when_no_value_needs_them_not_even_one_of_the_past() {
     assert_eq!(value(&store, &key).await, object("ConfigMap", 4));
     let other = sealed(inner.clone(), Some(keys(&["one"]))).await;
     assert_eq!(value(&other, &key).await, object("ConfigMap", 4));
+}
+
+#[tokio::test]
+async fn a_data_key_stays_while_a_value_needs_it_and_the_rotation_goes_on() {
+    let (inner, _dir) = engine();
+    let key = object_key("blue", "configmaps", "a");
+    put(&sealed(inner.clone(), Some(keys(&["one"]))).await, &key, &object("ConfigMap", 1)).await;
+    let older = value(&*inner, &key).await;
+    let store = sealed(inner.clone(), Some(keys(&["one"]))).await;
+    rotated(&store).await;
+    let from = store.status().await.unwrap().rotation.unwrap().from_data_key;
+    // As though it had been passed by.
+    let left = put(&*inner, &key, &older).await;
+    inner.compact(left).await.unwrap();
+    let is_new = |raw: Bytes| data_key(&raw).is_some_and(|id| u32::from(id) >= from);
+    until(|| async { is_new(value(&*inner, &key).await).then_some(()) }).await;
+    until(|| async { store.status().await.unwrap().rotation?.finished }).await;
+    assert_eq!(value(&store, &key).await, object("ConfigMap", 1));
 }
 
 #[tokio::test]
