@@ -1,9 +1,10 @@
 //! Reading parts of objects that are JSON values, whatever is wrong with them.
 
 use freehold_client::{Client, Error, Resource};
-use freehold_controller_manager_runtime::Key;
+use freehold_controller_manager_runtime::{Informer, Key, Queue, Seen};
 use freehold_machinery::{Map, Value, meta, selector::Labels};
 use serde_json::json;
+use std::sync::Arc;
 
 /// What is kept of a namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,19 @@ impl NamespaceView {
 /// Whether a namespace is there to stay.
 pub(crate) fn stays(namespace: Option<&NamespaceView>) -> bool {
     namespace.is_some_and(|namespace| !namespace.deleting)
+}
+
+/// Adds the namespace of what is deleted to a queue: also where it is of the planes' base, and no list over all planes had it.
+pub(crate) fn enqueue_namespaces_of_deleted<T: Send + Sync + 'static>(
+    informer: &mut Informer<T>,
+    queue: &Arc<Queue<Key>>,
+) {
+    let queue = queue.clone();
+    informer.on_object(move |key, _, seen| {
+        if seen == Seen::Gone {
+            queue.add(Key::new(key.plane.clone(), "", &key.namespace));
+        }
+    });
 }
 
 /// A number at a JSON pointer.

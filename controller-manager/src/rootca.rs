@@ -2,7 +2,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::CONFIG_MAPS;
-use crate::object::{NamespaceView, stays, text};
+use crate::object::{NamespaceView, enqueue_namespaces_of_deleted, stays, text};
 use freehold_client::{Patch, PatchOptions};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
@@ -55,6 +55,7 @@ pub(crate) fn start(context: &mut Context) {
             on_config_maps.add(Key::new(change.key.plane.clone(), "", &change.key.namespace));
         }
     });
+    enqueue_namespaces_of_deleted(&mut informer, &queue);
     let config_maps = context.run_informer(informer);
     let namespaces = context.namespaces().store();
     context.resync(&namespaces, &queue);

@@ -2,7 +2,7 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::SERVICE_ACCOUNTS;
-use crate::object::{NamespaceView, stays};
+use crate::object::{NamespaceView, enqueue_namespaces_of_deleted, stays};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
 };
@@ -34,6 +34,7 @@ pub(crate) fn start(context: &mut Context) {
             on_accounts.add(Key::new(change.key.plane.clone(), "", &change.key.namespace));
         }
     });
+    enqueue_namespaces_of_deleted(&mut informer, &queue);
     let accounts = context.run_informer(informer);
     let namespaces = context.namespaces().store();
     context.resync(&namespaces, &queue);

@@ -9,6 +9,7 @@ facts!(world:
     a_shared_project_is_ready_within_a_second,
     the_kubeconfig_is_in_the_organizations_namespace_and_printed_by_freehold,
     the_kubeconfig_leads_to_a_plane_with_the_namespaces_of_any_cluster,
+    what_each_namespace_has_comes_back_in_those_that_a_plane_begins_with,
     two_projects_hold_the_same_names_without_meeting,
     a_project_without_its_organization_waits_for_it,
 );
@@ -103,6 +104,20 @@ fn the_kubeconfig_leads_to_a_plane_with_the_namespaces_of_any_cluster(world: &Wo
     );
     kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"]);
     kubectl.ok(&["wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=120s"]);
+}
+
+fn what_each_namespace_has_comes_back_in_those_that_a_plane_begins_with(world: &World) {
+    let kubectl = world.project("begun");
+    for what in ["serviceaccount/default", "configmap/kube-root-ca.crt"] {
+        let uid = || {
+            let found =
+                kubectl.run(&["get", what, "--namespace=kube-public", "-o", "jsonpath={.metadata.uid}"]);
+            found.success.then(|| found.stdout.clone()).filter(|uid| !uid.is_empty())
+        };
+        let before = until("it is there", PATIENCE, uid);
+        kubectl.ok(&["delete", what, "--namespace=kube-public"]);
+        until("it is made anew", PATIENCE, || uid().filter(|now| *now != before));
+    }
 }
 
 fn two_projects_hold_the_same_names_without_meeting(world: &World) {
