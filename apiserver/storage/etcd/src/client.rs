@@ -110,6 +110,11 @@ impl Client {
         })
     }
 
+    /// How long a call may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Calls a method, on another endpoint if the current one can't be reached.
     pub(crate) async fn call<Q, R>(&self, method: Method, message: Q) -> Result<R, Status>
     where
@@ -276,7 +281,8 @@ impl Failed {
     }
 }
 
-fn no_answer() -> Status {
+/// What is said where the time was up.
+pub(crate) fn no_answer() -> Status {
     Status::deadline_exceeded("etcd does not answer in time")
 }
 

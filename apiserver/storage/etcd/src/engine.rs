@@ -1,7 +1,7 @@
 //! The engine: the port's operations as etcd's.
 
 use crate::{
-    client::{Client, EtcdOptions, Method},
+    client::{Client, EtcdOptions, Method, no_answer},
     error::{Meaning, in_words, meaning, store_error},
     prefix::Prefix,
     proto::{
@@ -19,7 +19,7 @@ use freehold_apiserver_storage::{
     Usage, Watched,
 };
 use std::sync::Arc;
-use tokio::sync::watch::Sender;
+use tokio::{sync::watch::Sender, time::timeout};
 use tonic::Status;
 
 const READ: Method = Method { path: RANGE, repeatable: true };
@@ -60,7 +60,9 @@ impl Etcd {
 
 impl Shared {
     pub(crate) async fn revision(&self) -> Result<Revision, StoreError> {
-        self.revisions.ask(|| self.ask_revision()).await
+        // A question of others that is on its way may take all the time there is.
+        let asked = timeout(self.client.timeout(), self.revisions.ask(|| self.ask_revision()));
+        asked.await.unwrap_or_else(|_| Err(plain_error(&no_answer())))
     }
 
     async fn ask_revision(&self) -> Result<Revision, StoreError> {
