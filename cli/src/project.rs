@@ -16,6 +16,7 @@ use http::Method;
 use std::{
     fs::File,
     io::{BufReader, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -224,8 +225,12 @@ impl Session {
                 (
                     _,
                     Some(
-                        "ForkFailed" | "QuotaExceeded" | "SnapshotFailed" | "SnapshotNotFound"
-                        | "ProjectNotFound",
+                        "ForkFailed"
+                        | "QuotaExceeded"
+                        | "SnapshotFailed"
+                        | "SnapshotNotFound"
+                        | "ProjectNotFound"
+                        | "OrganizationNotFound",
                     ),
                 ) => Some(Err(anyhow::anyhow!("{}; project {name:?} can be deleted", explain(object)))),
                 _ => None,
@@ -258,8 +263,9 @@ impl Session {
     }
 
     async fn export(&self, project: &str, file: &Path) -> Result<()> {
-        let mut out =
-            File::create_new(file).with_context(|| format!("{} can't be written", file.display()))?;
+        // Secrets are in it as they are.
+        let made = File::options().write(true).create_new(true).mode(0o600).open(file);
+        let mut out = made.with_context(|| format!("{} can't be written", file.display()))?;
         let answer = self.inside(project).await?.request(&RawRequest::get("/archive")).await;
         let written = answer.map_err(anyhow::Error::from).and_then(|answer| {
             let (header, objects) = archive::verify(&answer.body[..], archive::Kind::Plane)?;

@@ -4,6 +4,7 @@ use crate::{PATIENCE, Scratch, contains_all, items, names, text};
 use freehold_tests_integration::{Engine, Http, Kubectl, Server, World, facts, until};
 use http::Method;
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 facts!(world:
@@ -275,6 +276,13 @@ fn a_project_is_exported_and_imported(world: &World) {
     contains_all(&refused.expect_failure(), &["can't be written"]);
     std::fs::remove_file(file.path()).expect("it is there");
     contains_all(&freehold(world, &["export", "archived", file.path()]), &["3 objects of archived"]);
+    let mode = std::fs::metadata(file.path()).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "Secrets are in it");
+    let nobodys = ["project", "import", file.path(), "--to", "nobodys", "--organization", "nobody"];
+    contains_all(
+        &world.server().freehold(&nobodys).expect_failure(),
+        &["there is no organization", "can be deleted"],
+    );
     let organization = ["--organization", "archived"];
     freehold(world, &[&["import", file.path(), "--to", "archived-2"][..], &organization].concat());
     let copy = world.server().project("archived-2");
