@@ -27,7 +27,8 @@ use tokio::sync::{OnceCell, watch};
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(10);
 /// How long a read waits for a resource version that its client names.
 const ASKED: Duration = Duration::from_secs(3);
-/// How long the store may be silent before it is asked for its progress.
+/// How long a reader waits for the store before it asks for its progress, and how long from then on before it asks again.
+const FIRST_NUDGE: Duration = Duration::from_millis(3);
 pub(crate) const NUDGE: Duration = Duration::from_millis(20);
 /// Planes of so many bytes are freed on a thread of their own.
 const LARGE: usize = 1 << 20;
@@ -207,12 +208,13 @@ impl Cache {
         }
         let mut applied = self.applied.subscribe();
         let wait = async {
+            let mut patience = FIRST_NUDGE;
             loop {
-                let seen =
-                    tokio::time::timeout(NUDGE, applied.wait_for(|seen| *seen >= revision)).await.is_ok();
-                if seen {
+                let seen = applied.wait_for(|seen| *seen >= revision);
+                if tokio::time::timeout(patience, seen).await.is_ok() {
                     return;
                 }
+                patience = NUDGE;
                 drop(self.stores.system().request_progress().await);
             }
         };
