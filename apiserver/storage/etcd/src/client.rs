@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Meaning, meaning, was_not_sent},
+    gathered::Connector,
     proto::{AUTHENTICATE, AuthenticateRequest, WATCH, WatchRequest, WatchResponse},
     session::Session,
 };
@@ -297,12 +298,10 @@ fn channel(url: &str, options: &EtcdOptions) -> Result<Channel, StoreError> {
     };
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(bad)?
-        .connect_timeout(options.timeout / 2)
         .http2_keep_alive_interval(PING)
         .keep_alive_timeout(PONG)
         .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(8 << 20)
-        .tcp_nodelay(true);
+        .initial_connection_window_size(8 << 20);
     if url.starts_with("https://") {
         let mut tls = ClientTlsConfig::new();
         if let Some(ca) = &options.ca {
@@ -313,5 +312,5 @@ fn channel(url: &str, options: &EtcdOptions) -> Result<Channel, StoreError> {
         }
         endpoint = endpoint.tls_config(tls).map_err(bad)?;
     }
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint.connect_with_connector_lazy(Connector::new(options.timeout / 2)))
 }

@@ -25,6 +25,7 @@ mod client;
 mod engine;
 mod error;
 mod facade;
+mod gathered;
 mod prefix;
 mod proto;
 mod rounds;
