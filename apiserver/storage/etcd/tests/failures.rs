@@ -84,7 +84,8 @@ async fn an_etcd_without_space_is_full_and_can_be_read() {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
-        assert!(written < 20, "the quota has no effect");
+        // etcd looks at its size ten times a second.
+        assert!(written < 500, "the quota has no effect");
     };
     assert!(matches!(error, StoreError::Full(_)), "{error}");
     assert!(store.range(Range::all(KeyRange::everything())).await.unwrap().items.len() >= written);
