@@ -9,7 +9,7 @@ use freehold_apiserver_outbound::Identity;
 use freehold_apiserver_planes::Directory;
 use freehold_apiserver_registry::{Body, Operation, Registry, WriteOptions};
 use freehold_machinery::{
-    PlaneId, Result, Status, User,
+    PlaneId, PlaneMap, Result, Status, User,
     api_service::{self, GROUP, RESOURCE},
     meta,
     user::MASTERS,
@@ -17,7 +17,6 @@ use freehold_machinery::{
 use freehold_pki::{Authority, ClientName, Pair};
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,7 +41,7 @@ pub enum AggregatorIdentity {
 /// Certificates by plane, made when they are first needed.
 pub(crate) struct Certificates {
     source: AggregatorIdentity,
-    made: Mutex<HashMap<PlaneId, (Instant, Arc<Identity>)>>,
+    made: Mutex<PlaneMap<(Instant, Arc<Identity>)>>,
 }
 
 fn identity(pair: &Pair) -> Arc<Identity> {

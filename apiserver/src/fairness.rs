@@ -5,7 +5,7 @@ use freehold_apiserver_cache::{Cache, ListRequest};
 use freehold_apiserver_fairness::{Flows, Limits};
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_server::Footing;
-use freehold_machinery::{PlaneId, Result, Value};
+use freehold_machinery::{PlaneId, PlaneMap, Result, Value};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,7 +23,7 @@ type AsOf = [u64; 2];
 #[derive(Default)]
 pub(crate) struct KnownFlows {
     shared: Mutex<HashMap<u64, Arc<Flows>>>,
-    own: Mutex<HashMap<PlaneId, (AsOf, Arc<Flows>)>>,
+    own: Mutex<PlaneMap<(AsOf, Arc<Flows>)>>,
 }
 
 impl KnownFlows {

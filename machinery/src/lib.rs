@@ -29,7 +29,7 @@ pub mod time;
 pub mod user;
 
 pub use gvk::{GroupResource, GroupVersion, GroupVersionKind};
-pub use plane::PlaneId;
+pub use plane::{PlaneId, PlaneMap};
 pub use resource::ResourceType;
 pub use status::{Result, Status};
 pub use user::User;

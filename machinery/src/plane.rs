@@ -2,8 +2,9 @@
 
 use parking_lot::Mutex;
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
+    hash::{BuildHasherDefault, Hasher},
     str::FromStr,
     sync::{Arc, LazyLock},
 };
@@ -15,6 +16,29 @@ use std::{
 /// again under the same name never meets the keys of its predecessor.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlaneId(Arc<str>);
+
+/// What is known of each plane. Each request looks into a dozen of them.
+pub type PlaneMap<V> = HashMap<PlaneId, V, BuildHasherDefault<PlaneHasher>>;
+
+/// Hashes identifiers of planes, a fifth of the work of what guards against keys that somebody chose: nobody chooses these,
+/// they are the server's own uids.
+#[derive(Default)]
+pub struct PlaneHasher(u64);
+
+impl Hasher for PlaneHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        // A table looks at the highest and at the lowest bits.
+        self.0 ^ (self.0 >> 32)
+    }
+}
 
 /// A string that can't name a plane.
 #[derive(Debug, thiserror::Error)]

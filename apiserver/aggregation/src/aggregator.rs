@@ -7,12 +7,11 @@ use freehold_apiserver_catalog::Remote;
 use freehold_apiserver_outbound::{Identity, Outbound};
 use freehold_apiserver_planes::{RemoteSource, Remotes};
 use freehold_machinery::{
-    PlaneId, Result,
+    PlaneId, PlaneMap, Result,
     api_service::{GROUP, RESOURCE},
 };
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
     sync::{Arc, LazyLock, Weak},
     time::{Duration, Instant},
 };
@@ -64,7 +63,7 @@ pub struct Aggregator {
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) identities: Arc<dyn Identities>,
     pub(crate) statuses: Arc<dyn Statuses>,
-    planes: Mutex<HashMap<PlaneId, Plane>>,
+    planes: Mutex<PlaneMap<Plane>>,
     wake: Notify,
     checks: Arc<Semaphore>,
 }

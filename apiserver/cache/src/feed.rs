@@ -10,11 +10,10 @@ use crate::{
     plane::PlaneCache,
 };
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Placement, StoreError, WatchItem};
-use freehold_machinery::{PlaneId, Result, Status};
+use freehold_machinery::{PlaneId, PlaneMap, Result, Status};
 use futures_util::StreamExt;
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -69,7 +68,7 @@ pub struct Cache {
     keys: KeyRange,
     pub(crate) layers: Arc<dyn LayerSource>,
     options: CacheOptions,
-    pub(crate) planes: RwLock<HashMap<PlaneId, Slot>>,
+    pub(crate) planes: RwLock<PlaneMap<Slot>>,
     pub(crate) hub: Mutex<Hub>,
     pub(crate) applied: watch::Sender<u64>,
     started: Instant,

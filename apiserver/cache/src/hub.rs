@@ -9,7 +9,7 @@ use crate::{
     CacheEvent,
     telling::{Events, Moved},
 };
-use freehold_machinery::PlaneId;
+use freehold_machinery::{PlaneId, PlaneMap};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use std::{
@@ -73,7 +73,7 @@ pub(crate) struct Hub {
     everywhere: Topics,
     /// Watches over all planes can't begin before this: what a switch changed is told once and not kept.
     everywhere_since: u64,
-    planes: HashMap<PlaneId, Topics>,
+    planes: PlaneMap<Topics>,
     /// Those who are told of events before any reader can see them.
     observers: Vec<(Interest, Observer)>,
     /// Bytes that unread events of all topics take; an event of two topics counts twice.
@@ -302,7 +302,7 @@ impl Hub {
             marks: VecDeque::new(),
             everywhere: Topics::new(),
             everywhere_since: revision,
-            planes: HashMap::new(),
+            planes: PlaneMap::default(),
             observers: Vec::new(),
             unread: Arc::default(),
         }

@@ -4,7 +4,7 @@
 use crate::changes::Changes;
 use freehold_api::keys;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
-use freehold_machinery::{PlaneId, Result};
+use freehold_machinery::{PlaneId, PlaneMap, Result};
 use parking_lot::RwLock;
 use serde::{Deserialize, de::IgnoredAny};
 use std::{
@@ -124,7 +124,7 @@ impl ProjectInfo {
 #[derive(Default)]
 struct Index {
     by_name: HashMap<Arc<str>, Arc<ProjectInfo>>,
-    by_plane: HashMap<PlaneId, Arc<ProjectInfo>>,
+    by_plane: PlaneMap<Arc<ProjectInfo>>,
     by_organization: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 

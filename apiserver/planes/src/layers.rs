@@ -10,7 +10,7 @@ use crate::{
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, LayerId, Placement, Range, StoreError};
-use freehold_machinery::PlaneId;
+use freehold_machinery::{PlaneId, PlaneMap};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -66,7 +66,7 @@ pub struct Layers {
     ca_pem: String,
     directory: OnceLock<Weak<Directory>>,
     /// Planes that have a record.
-    planes: RwLock<HashMap<PlaneId, Named>>,
+    planes: RwLock<PlaneMap<Named>>,
     classes: RwLock<HashMap<String, Named>>,
     loaded: Mutex<HashMap<LayerId, Weak<Layer>>>,
     loading: Mutex<HashMap<LayerId, Loading>>,
@@ -279,7 +279,7 @@ impl LayerSource for Layers {
     }
 
     async fn refresh(&self) -> Result<(), StoreError> {
-        let mut planes = HashMap::new();
+        let mut planes = PlaneMap::default();
         let mut classes = HashMap::new();
         let stacks = match self.root.is_core() {
             true => self.stores.system().range(Range::all(KeyRange::system("stacks"))).await?.items,

@@ -37,9 +37,9 @@ use freehold_apiserver_authz::{
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{ObjectPath, Placement};
-use freehold_machinery::{GroupResource, PlaneId, Result, Status, user::Footing};
+use freehold_machinery::{GroupResource, PlaneId, PlaneMap, Result, Status, user::Footing};
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Where a request goes.
@@ -92,7 +92,7 @@ pub struct Planes {
     rbac_changes: Arc<changes::Changes>,
     footing_changes: Arc<changes::Changes>,
     /// Endpoints of dedicated pairs, by plane, with the revision of the object that they were read from.
-    endpoints: Mutex<HashMap<PlaneId, (u64, Option<DedicatedTarget>)>>,
+    endpoints: Mutex<PlaneMap<(u64, Option<DedicatedTarget>)>>,
     /// Wakes the task that tidies up.
     upkeep: Arc<Notify>,
 }

@@ -2,7 +2,7 @@
 
 use freehold_apiserver_authz::{Policy, RuleCache};
 use freehold_apiserver_cache::{Cache, ListRequest};
-use freehold_machinery::{PlaneId, Result, Value};
+use freehold_machinery::{PlaneId, PlaneMap, Result, Value};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,7 +21,7 @@ pub(crate) struct Policies {
     /// Rules, once for all planes that have the same.
     rules: RuleCache,
     /// Policies of planes, with the revisions of the four resources that they were compiled from.
-    known: Mutex<HashMap<PlaneId, (Revisions, Arc<Policy>)>>,
+    known: Mutex<PlaneMap<(Revisions, Arc<Policy>)>>,
     /// The policy of planes that have no RBAC objects of their own, by the content of their stack.
     base: Mutex<HashMap<u64, Arc<Policy>>>,
 }

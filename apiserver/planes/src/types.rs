@@ -4,7 +4,7 @@ use crate::Planes;
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest};
 use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
-use freehold_machinery::{PlaneId, ResourceType, Result, Value, api_service};
+use freehold_machinery::{PlaneId, PlaneMap, ResourceType, Result, Value, api_service};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
@@ -44,7 +44,7 @@ type Seen = (u64, Vec<Weak<ResourceType>>);
 /// The types of planes that have CRDs and were asked for.
 #[derive(Default)]
 pub(crate) struct Types {
-    known: Mutex<HashMap<PlaneId, Known>>,
+    known: Mutex<PlaneMap<Known>>,
     /// What each CRD of any plane gave when all of them were asked for last, and at which revision.
     all: Mutex<HashMap<(PlaneId, Box<str>), Seen>>,
     source: OnceLock<Arc<dyn RemoteSource>>,
