@@ -17,11 +17,11 @@ mod room;
 pub use flows::{Asked, Flows, Matched};
 pub use plane::{Limits, PlaneUsage, WatchTicket};
 
-use freehold_machinery::PlaneId;
+use freehold_machinery::{PlaneId, PlaneMap};
 use parking_lot::Mutex;
 use plane::PlaneState;
 use room::{Entered, Place, Room};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Longest wait for a turn.
@@ -44,6 +44,8 @@ const FORGET: Duration = Duration::from_secs(600);
 pub struct Cost {
     /// Processor time, in microseconds.
     pub micros: u64,
+    /// What of it others spend who are told of a write.
+    pub told: u64,
     /// What part of a processor it keeps busy while it is served, in hundredths.
     pub units: u64,
     /// Seats of its priority level.
@@ -53,13 +55,13 @@ pub struct Cost {
 impl Cost {
     /// Reading one object, or a document.
     pub fn get() -> Self {
-        Self { micros: 50, units: 10, seats: 1 }
+        Self { micros: 50, told: 0, units: 10, seats: 1 }
     }
 
     /// Reading what is made anew for who asks, and has so many bytes.
     pub fn made(bytes: usize) -> Self {
         let bytes = bytes as u64;
-        Self { micros: 50 + bytes / 32, units: (10 + bytes / 10_000).min(UNITS_PER_PROCESSOR), seats: 1 }
+        Self { micros: 50 + bytes / 32, units: (10 + bytes / 10_000).min(UNITS_PER_PROCESSOR), ..Self::get() }
     }
 
     /// A list that looks at so many objects, each of which is so many times the work of one that is sent as it is stored.
@@ -67,6 +69,7 @@ impl Cost {
         let objects = objects as u64;
         Self {
             micros: 60 + 3 * objects * work,
+            told: 0,
             units: (10 + objects * work / 20).min(UNITS_PER_PROCESSOR),
             seats: (objects / 100).clamp(1, 10) as u32,
         }
@@ -75,9 +78,11 @@ impl Cost {
     /// A write of so many bytes, those of what is written over among them, that so many watchers are told of.
     pub fn write(bytes: usize, watchers: usize) -> Self {
         let (bytes, watchers) = (bytes as u64, watchers as u64);
+        let told = 10 * watchers;
         Self {
             // Decoded, checked, compared and encoded: some 30 ms for a megabyte.
-            micros: 250 + bytes / 32 + 10 * watchers,
+            micros: 250 + bytes / 32 + told,
+            told,
             units: (5 + bytes / 10_000).min(UNITS_PER_PROCESSOR),
             seats: (watchers / 100).clamp(1, 10) as u32,
         }
@@ -85,7 +90,13 @@ impl Cost {
 
     /// A delete of so many objects.
     pub fn delete_all(objects: usize) -> Self {
-        Self { micros: 250 * (1 + objects as u64), units: 20, seats: 10.min(1 + objects as u32 / 100) }
+        let seats = 10.min(1 + objects as u32 / 100);
+        Self { micros: 250 * (1 + objects as u64), told: 0, units: 20, seats }
+    }
+
+    /// What of it the request itself does, in microseconds.
+    pub fn own(&self) -> u64 {
+        self.micros - self.told
     }
 }
 
@@ -129,7 +140,7 @@ pub struct Fairness {
     units: u64,
     /// Seats that the priority levels of a plane divide.
     seats: u32,
-    planes: Mutex<HashMap<PlaneId, Arc<PlaneState>>>,
+    planes: Mutex<PlaneMap<Arc<PlaneState>>>,
 }
 
 impl Fairness {

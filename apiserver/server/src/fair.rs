@@ -45,7 +45,7 @@ pub(crate) struct Turn {
 impl Turn {
     /// Whether its work is to be done aside; of a watch, how it begins.
     pub(crate) fn takes_long(&self) -> bool {
-        self.cost.micros >= LONG
+        self.cost.own() >= LONG
     }
 
     /// Whether it is of a watch.
@@ -196,4 +196,16 @@ fn cost(
 /// Whether a watch tells all that there is first.
 fn begins_with_a_list(query: &Query) -> bool {
     matches!(query.text("resourceVersion"), "" | "0") || query.text("sendInitialEvents") == "true"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_are_told_of_a_write_does_not_make_it_long() {
+        let takes_long = |cost| Turn { cost, ..Turn::default() }.takes_long();
+        assert!(!takes_long(Cost::write(1_024, 10_000)));
+        assert!(takes_long(Cost::write(100_000, 0)));
+    }
 }
