@@ -148,7 +148,8 @@ fn a_fork_can_be_made_of_an_earlier_revision(world: &World) {
         "--revision",
         "999999999",
     ]);
-    contains_all(&refused.expect_failure(), &["999999999 is yet to come"]);
+    // Word for word: what changes each time would be noted each time, which is a change to be looked at anew.
+    contains_all(&refused.expect_failure(), &["revision 999999999 is yet to come (BadRequest)"]);
     let url = format!("{}/projects/earlier-3", world.server().url());
     assert_eq!(
         Http::of_elsewhere(&world.admin(), &url).get(MAPS).code,
