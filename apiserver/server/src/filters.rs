@@ -50,6 +50,7 @@ use hyper::{
 use parking_lot::Mutex;
 use std::{
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -157,9 +158,12 @@ pub(crate) async fn handle(
         _ if browser::is_preflight(&edge.origins, &parts) => Ok(browser::preflight()),
         Some(status) => Err(status),
         None => {
-            let chain = chain(&edge, &connection, &mut parts, body, &query, &mut trace);
             // Rescue is outermost: a bug in one request is a 500 for its client and nothing to anyone else.
-            let rescued = AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await;
+            let rescued = {
+                // Pinned where it is made, here and below: each adapter would copy the whole of it otherwise.
+                let chain = pin!(chain(&edge, &connection, &mut parts, body, &query, &mut trace));
+                AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await
+            };
             rescued.unwrap_or_else(|_| {
                 has_panicked = true;
                 Err(panicked(&audit, parts.uri.path()))
@@ -199,9 +203,11 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-fn finish(parts: &Parts, reply: Reply, audit: HeaderValue) -> Reply {
+fn finish(parts: &Parts, reply: Reply, mut audit: HeaderValue) -> Reply {
     let mut reply = respond::compressed(&parts.headers, reply);
     let headers = reply.headers_mut();
+    // It never comes again: HTTP/2 need not keep it in place of what does (RFC 7541, section 6.2.3).
+    audit.set_sensitive(true);
     headers.insert(respond::AUDIT_ID, audit);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if parts.method == Method::HEAD {
@@ -271,11 +277,14 @@ async fn chain(
     };
     // All that follows has a deadline, unless the client is meant to stay.
     let mut body = Some(body);
-    let answer = match info.is_long_running() {
-        true => ask.answer(parts, &mut body).await,
-        false => tokio::time::timeout(time_of(edge, query)?, ask.answer(parts, &mut body))
-            .await
-            .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout"))),
+    let answer = {
+        let answer = pin!(ask.answer(parts, &mut body));
+        match info.is_long_running() {
+            true => answer.await,
+            false => tokio::time::timeout(time_of(edge, query)?, answer).await.unwrap_or_else(|_| {
+                Err(Status::timeout("request did not complete within the allotted timeout"))
+            }),
+        }
     };
     if let Some(unread) = body {
         read_out(unread).await;

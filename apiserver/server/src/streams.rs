@@ -5,6 +5,10 @@
 //! a watch is handed over to its connection: an event wakes one task there, which takes what its watches have to say and
 //! writes all of it. So is one whose answer is a large list: what is left to be done is to write it, which the
 //! connection does, and the two would wake each other for each frame.
+//!
+//! Most requests wait for nothing: what is asked for is in memory. So a request is polled once where it is read, and has
+//! a task only if it waits; its answer goes out with those of the requests that came with it. A connection does that for
+//! a moment in each of its turns, as others wait for its thread: what it reads after that has tasks at once.
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered, task::AtomicWaker};
 use hyper::rt::Executor;
@@ -22,7 +26,11 @@ use std::{
         },
     },
     task::{Context, Poll, Wake, Waker},
+    time::{Duration, Instant},
 };
+
+/// For how long a connection does what its requests ask for within one of its turns.
+const MOMENT: Duration = Duration::from_micros(300);
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -102,6 +110,16 @@ impl Round {
 struct Handed {
     requests: Mutex<Vec<Sending>>,
     connection: AtomicWaker,
+    /// Until when requests are polled where they are read, in this turn of the connection.
+    moment: Mutex<Option<Instant>>,
+}
+
+impl Handed {
+    /// Takes a request that is to be driven by the connection.
+    fn take(&self, stream: Sending) {
+        self.requests.lock().push(stream);
+        self.connection.wake();
+    }
 }
 
 /// A request with a task of its own, until it is handed over.
@@ -120,7 +138,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
     fn execute(&self, stream: F) {
         // What panics ends alone, as it would in its own task.
         let alone = AssertUnwindSafe(stream).catch_unwind().map(drop);
-        tokio::spawn(Request { stream: Some(Box::pin(alone)), to: self.0.clone() });
+        let mut request = Request { stream: Some(Box::pin(alone)), to: self.0.clone() };
+        let here = self.0.moment.lock().is_some_and(|end| Instant::now() < end);
+        // Whoever would wake it has nobody to wake yet: its task polls it again.
+        if !here || request.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(request);
+        }
     }
 }
 
@@ -138,8 +161,7 @@ impl Future for Request {
             return Poll::Pending;
         }
         if let Some(stream) = this.stream.take().filter(|_| polled.is_pending()) {
-            this.to.requests.lock().push(stream);
-            this.to.connection.wake();
+            this.to.take(stream);
         }
         Poll::Ready(())
     }
@@ -148,6 +170,7 @@ impl Future for Request {
 impl Driven {
     /// Has all that were woken say what they have to, within a turn of the connection's task.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
+        *self.handed.moment.lock() = Some(Instant::now() + MOMENT);
         self.handed.connection.register(cx.waker());
         self.all.extend(std::mem::take(&mut *self.handed.requests.lock()));
         if self.all.is_empty() {
@@ -199,6 +222,31 @@ mod tests {
         });
         assert_eq!(poll_fn(|cx| ended.as_mut().poll(cx)).await.unwrap(), task.id());
         task.abort();
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_for_nothing_is_done_where_it_is_read_and_others_have_tasks() {
+        let (requests, mut driven) = of_connection();
+        let turn = poll_fn(|cx| {
+            driven.poll(cx);
+            Poll::Ready(())
+        });
+        turn.await;
+        let (done, mut answered) = oneshot::channel();
+        requests.execute(async move { done.send(tokio::task::try_id()).unwrap() });
+        assert_eq!(answered.try_recv(), Ok(tokio::task::try_id()), "by its connection, and at once");
+        let (go, wait) = oneshot::channel::<()>();
+        let (done, answered) = oneshot::channel();
+        requests.execute(async move {
+            wait.await.unwrap();
+            done.send(tokio::task::try_id()).unwrap();
+        });
+        go.send(()).unwrap();
+        assert_ne!(answered.await.unwrap(), tokio::task::try_id());
+        let (kept, mut ended) = oneshot::channel::<()>();
+        *driven.handed.moment.lock() = Some(Instant::now());
+        requests.execute(async move { drop(kept) });
+        assert_eq!(ended.try_recv(), Err(oneshot::error::TryRecvError::Empty), "its moment is over");
     }
 
     #[tokio::test]
