@@ -4,7 +4,7 @@ use bytes::Bytes;
 use freehold_machinery::Value;
 use serde::{
     Deserialize,
-    de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor},
+    de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Range, sync::OnceLock};
@@ -51,28 +51,66 @@ struct Field {
 #[derive(Deserialize)]
 struct Outer<'a> {
     #[serde(borrow)]
-    metadata: &'a RawValue,
+    metadata: Header<'a>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A text of JSON, where it lies unless it has escapes.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// What is read of an object's metadata, on one way through all of its JSON.
+#[derive(Default)]
 struct Header<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
+    /// The first of its fields: what is behind its `{`.
+    first: &'a str,
+    name: Option<Text<'a>>,
     namespace: Option<&'a str>,
-    #[serde(borrow, default)]
     uid: Option<&'a str>,
-    #[serde(borrow, default)]
-    labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
-    #[serde(borrow, default)]
+    labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
     annotations: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    deletion_timestamp: Option<&'a str>,
-    #[serde(borrow, default)]
+    deletion_timestamp: Option<Text<'a>>,
     finalizers: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     owner_references: Option<&'a RawValue>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Header<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Header<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut header = Header::default();
+        while let Some(Text(key)) = map.next_key()? {
+            match &*key {
+                "name" => header.name = map.next_value()?,
+                "namespace" => header.namespace = map.next_value()?,
+                "uid" => header.uid = map.next_value()?,
+                "labels" => header.labels = map.next_value()?,
+                "annotations" => header.annotations = map.next_value()?,
+                "deletionTimestamp" => header.deletion_timestamp = map.next_value()?,
+                "finalizers" => header.finalizers = map.next_value()?,
+                "ownerReferences" => header.owner_references = map.next_value()?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+            if header.first.is_empty() {
+                let Cow::Borrowed(key) = key else {
+                    return Err(A::Error::custom("its metadata begins with an escape"));
+                };
+                header.first = key;
+            }
+        }
+        Ok(header)
+    }
 }
 
 /// What can't be an entry.
@@ -89,20 +127,20 @@ impl From<serde_json::Error> for Unreadable {
 impl Entry {
     /// An entry from an object's JSON without a resource version.
     pub fn new(json: &[u8], created: u64, modified: u64) -> Result<Self, Unreadable> {
-        let outer: Outer<'_> = serde_json::from_slice(json)?;
-        let header: Header<'_> = serde_json::from_str(outer.metadata.get())?;
+        let Outer { metadata: header } = serde_json::from_slice(json)?;
         let at = |s: &str| (s.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
-        let Cow::Borrowed(name) = header.name else {
-            return Err(Unreadable("its name has an escape".into()));
+        let Some(Text(Cow::Borrowed(name))) = header.name else {
+            return Err(Unreadable("it has no name, or one with an escape".into()));
         };
         let namespace = header.namespace.unwrap_or_default();
-        let metadata = at(outer.metadata.get()) + 1;
+        // Before the quote of the first field.
+        let metadata = at(header.first) - 1;
         let version = format!("\"resourceVersion\":\"{modified}\",");
         let shift = version.len();
         let span = |s: &str| (at(s) + shift) as u32..(at(s) + shift + s.len()) as u32;
         let place = namespace.len() + usize::from(!namespace.is_empty()) + name.len();
         let labels = header.labels.unwrap_or_default();
-        let escaped = labels.iter().flat_map(|(key, value)| [key, value]);
+        let escaped = labels.iter().flat_map(|(key, value)| [&key.0, &value.0]);
         let escaped = escaped.map(|part| if let Cow::Owned(part) = part { part.len() } else { 0 });
         let mut text = Vec::with_capacity(json.len() + shift + 1 + place + escaped.sum::<usize>());
         text.extend_from_slice(&json[..metadata]);
@@ -120,7 +158,7 @@ impl Entry {
                 (text.len() - part.len()) as u32..text.len() as u32
             }
         };
-        let labels = labels.iter().map(|(key, value)| (keep(key), keep(value))).collect();
+        let labels = labels.iter().map(|(key, value)| (keep(&key.0), keep(&value.0))).collect();
         let short =
             |length: usize| u16::try_from(length).map_err(|_| Unreadable("its name is too long".into()));
         Ok(Self {
@@ -344,7 +382,7 @@ impl<'de> Visitor<'de> for Pick<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+        while let Some(Text(key)) = map.next_key()? {
             if key == self.0 {
                 found = Some(map.next_value()?);
             } else {

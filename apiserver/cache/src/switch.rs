@@ -82,7 +82,9 @@ impl Cache {
         let event = Arc::new(event);
         let slot = self.planes.read().get(&event.plane).cloned();
         if let Some(slot) = slot {
-            slot.0.own(&event).iter().for_each(|known| event.follows(known));
+            // Before what is new there was nothing.
+            let known = if event.growth < 1 { slot.0.own(&event) } else { None };
+            known.iter().for_each(|known| event.follows(known));
             slot.0.apply(&event);
         }
         self.census.lock().apply(&event);

@@ -204,7 +204,7 @@ fn adopt(managed: &mut Managed, live: Option<&Value>, options: &Options<'_>) {
     let changes = typed::differences(&Value::Object(Map::new()), &live, Shape::Root(options.schema));
     own_changes(
         managed,
-        exclude(changes, options),
+        exclude(changes, options).difference(never_owned()),
         options.named("before-first-apply", Operation::Update),
         options,
     );
@@ -305,10 +305,10 @@ fn is_reset(managed: &Value) -> bool {
     }
 }
 
-/// Gives changed fields to `manager` and takes them from all others.
+/// Gives changed fields, of which none is nobody's, to `manager` and takes them from all others.
 fn own_changes(managed: &mut Managed, changes: Comparison, manager: Manager, options: &Options<'_>) {
     managed.yield_to(None, &changes);
-    let fields = changes.modified.union(changes.added).difference(never_owned());
+    let fields = changes.modified.union(changes.added);
     if !fields.is_empty() {
         managed.put_or_join(Entry { manager, time: Some(options.now.to_owned()), fields });
     }

@@ -33,7 +33,7 @@ fn collect(shape: Shape<'_>, value: &Value, into: &mut FieldSet) -> bool {
                     || value.is_null()
                     || value.as_object().is_some_and(Map::is_empty)
                     || map.field(name).is_none();
-                add(into, PathElement::field(name), own, below);
+                add(into, &PathElement::field(name), own, below);
             }
             false
         }
@@ -51,15 +51,17 @@ fn collect_items(list: ListForm<'_>, value: &Value, into: &mut FieldSet) {
         if let [item] = items[..] {
             collect(list.items, item, &mut below);
         }
-        add(into, element, true, below);
+        add(into, &element, true, below);
     }
 }
 
-fn add(into: &mut FieldSet, element: PathElement, own: bool, below: FieldSet) {
+fn add(into: &mut FieldSet, element: &PathElement, own: bool, below: FieldSet) {
     if own {
         into.add_member(element.clone());
     }
-    into.add_child(element, below);
+    if !below.is_empty() {
+        into.add_child(element.clone(), below);
+    }
 }
 
 /// The items of an associative list with their names; what can't be named is left out.
@@ -111,9 +113,9 @@ impl Comparison {
             return;
         }
         let element = element();
-        add(&mut self.removed, element.clone(), marks.removed, below.removed);
-        add(&mut self.modified, element.clone(), marks.modified, below.modified);
-        add(&mut self.added, element, marks.added, below.added);
+        add(&mut self.removed, &element, marks.removed, below.removed);
+        add(&mut self.modified, &element, marks.modified, below.modified);
+        add(&mut self.added, &element, marks.added, below.added);
     }
 }
 

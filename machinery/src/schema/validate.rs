@@ -114,9 +114,16 @@ impl Walk {
         result
     }
 
+    /// Not by [`Walk::below`]: each field of each object comes by here, and formatting takes longer than most checks.
     fn field<T>(&mut self, name: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
-        let dot = if self.path.is_empty() { "" } else { "." };
-        self.below(format_args!("{dot}{name}"), inner)
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        let result = inner(self);
+        self.path.truncate(length);
+        result
     }
 
     fn invalid(&self, value: Value, what: impl std::fmt::Display) -> FieldError {
