@@ -2,7 +2,7 @@
 //!
 //! Whoever asks for the latest revision wants it as of then or later. So one question is on its way, and all who come
 //! meanwhile wait for the next one together. That one waits in turn for those who just got their answer, as they mostly ask
-//! again: sixteen readers cost etcd one question for sixteen reads. Who asks alone never waits for others.
+//! again. Who asks alone never waits for others.
 
 use freehold_apiserver_storage::{Revision, StoreError};
 use parking_lot::Mutex;
