@@ -13,7 +13,7 @@ use tokio::{
 };
 
 /// How long after an answer the next question waits for as many as there were.
-const GATHERING: Duration = Duration::from_millis(2);
+const GATHERING: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 struct Round {
