@@ -25,13 +25,25 @@ pub type PlaneMap<V> = HashMap<PlaneId, V, BuildHasherDefault<PlaneHasher>>;
 #[derive(Default)]
 pub struct PlaneHasher(u64);
 
+impl PlaneHasher {
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 impl Hasher for PlaneHasher {
     fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
+        let (words, rest) = bytes.as_chunks();
+        words.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
             let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            word[..rest.len()].copy_from_slice(rest);
+            self.add(u64::from_le_bytes(word));
         }
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.add(byte.into());
     }
 
     fn finish(&self) -> u64 {

@@ -26,8 +26,9 @@ use tokio::sync::{OnceCell, watch};
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(10);
 /// How long a read waits for a resource version that its client names.
 const ASKED: Duration = Duration::from_secs(3);
-/// How long a reader waits for the store before it asks for its progress, and how long from then on before it asks again.
+/// How long a reader waits for the store before it asks for its progress.
 const FIRST_NUDGE: Duration = Duration::from_millis(3);
+/// How long from then on before it asks again.
 pub(crate) const NUDGE: Duration = Duration::from_millis(20);
 /// Planes of so many bytes are freed on a thread of their own.
 const LARGE: usize = 1 << 20;
