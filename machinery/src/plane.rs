@@ -137,6 +137,7 @@ impl fmt::Debug for PlaneId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::BuildHasher;
 
     #[test]
     fn equal_identifiers_share_their_text_and_those_not_used_go() {
@@ -146,6 +147,13 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&kept.0, &"kept".parse::<PlaneId>().unwrap().0));
         assert!(TEXTS.lock().known.len() <= 2 * FEW);
+    }
+
+    #[test]
+    fn identifiers_that_differ_little_hash_apart() {
+        let hash = |nth| BuildHasherDefault::<PlaneHasher>::default().hash_one(PlaneId(Arc::from(nth)));
+        let hashes = (0..10_000).map(|nth| hash(format!("0d3c9a62-5b0c-4d65-9f3f-{nth:012x}")));
+        assert_eq!(hashes.collect::<HashSet<u64>>().len(), 10_000);
     }
 
     #[test]
