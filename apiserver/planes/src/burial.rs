@@ -43,7 +43,7 @@ pub(crate) async fn finish(store: &dyn Store, cache: &Cache, plane: &PlaneId) ->
         let record = store.get(&Key::stack(plane)).await?.map_or(0, |record| record.modified);
         remove_before(store, cache, plane, record).await?;
         let expect = vec![Expect { key: note(plane), modified: noted.modified }];
-        store.commit(Commit { expect, changes: vec![Change::Delete(note(plane))] }).await?;
+        drop(store.commit(Commit { expect, changes: vec![Change::Delete(note(plane))] }).await?);
     }
     Ok(())
 }

@@ -235,7 +235,7 @@ impl Planes {
             self.delete_keys(plane).await?;
             self.release(&fork).await?;
             let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(Key::usage(plane))] };
-            self.stores.of(plane).commit(commit).await?;
+            drop(self.stores.of(plane).commit(commit).await?);
         }
         self.cache.forget(plane);
         self.types.forget(plane);

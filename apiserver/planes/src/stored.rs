@@ -192,7 +192,7 @@ pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<R
             let expect = vec![Expect { key: Key::layer(layer), modified }];
             let note = Change::Put(released_key(layer), Bytes::from_static(b"{}"));
             let changes = vec![put_record(layer, &found), note];
-            store.commit(Commit { expect, changes }).await?;
+            drop(store.commit(Commit { expect, changes }).await?);
             continue;
         }
         let range = Range { limit: NAMED, keys_only: true, ..Range::all(KeyRange::layer_planes(layer)) };

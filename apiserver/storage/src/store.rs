@@ -140,6 +140,7 @@ impl Change {
 
 /// How a [`Commit`] ended.
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "a commit that was refused changed nothing"]
 pub enum Committed {
     /// It is durable, at this revision. If no key was changed, the revision is the current one.
     Done(Revision),

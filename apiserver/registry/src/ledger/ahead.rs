@@ -9,9 +9,9 @@
 use super::{
     Plan, Posting,
     allowances::{Sums, add_claim, namespace_of, put, take_away},
-    path,
+    path, too_many,
 };
-use crate::{Annotations, Operation, Registry, delete, prepare, registry::path_of};
+use crate::{Annotations, Operation, Registry, prepare, registry::path_of};
 use freehold_apiserver_cache::{Layer, ListRequest};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_quota::{
@@ -203,7 +203,7 @@ impl Registry {
             ahead.made.extend(claims.into_iter().map(|claim| Written { seen: revision, ..claim }));
             return Ok(());
         }
-        Err(Status::too_many_requests("what it is charged to is being changed by too many at once", 1))
+        Err(too_many())
     }
 
     /// The claims of objects that are to come, each no smaller than it was, and marked.
@@ -258,10 +258,7 @@ impl Registry {
             }
             Committed::Refused(now) => {
                 drop(turn);
-                match delete::newest(&now) {
-                    0 => drop(self.cache.catch_up().await?),
-                    revision => self.cache.wait_for(revision).await?,
-                }
+                self.see(&now).await?;
                 Ok(None)
             }
         }
@@ -339,18 +336,29 @@ impl Registry {
                 subresource: None,
                 annotations: Annotations::default(),
             };
-            let (entry, own) = self.cache.get_for_update(plane, path).await?;
-            let Some(entry) = entry else { continue };
+            self.settle_object(&op, path).await?;
+        }
+        Ok(())
+    }
+
+    /// Again where its key was changed meanwhile: what is buried below the switch is taken away at the same time.
+    async fn settle_object(&self, op: &Operation, path: &ObjectPath) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let (entry, own) = self.cache.get_for_update(&op.plane, path).await?;
+            let Some(entry) = entry else { return Ok(()) };
             let value = entry.value();
             let posting = Posting { new: Some(&value), old: Some(&value), entry: Some(&entry), stored: &[] };
             let mut plan = Plan::default();
-            self.plan_allowances(&op, own, posting, &mut plan).await?;
+            self.plan_allowances(op, own, posting, &mut plan).await?;
             if plan.also.is_empty() && plan.demands.is_empty() {
-                continue;
+                return Ok(());
             }
-            self.commit_planned(&op, (path, own), Vec::new(), Vec::new(), (posting, plan)).await?;
+            match self.commit_planned(op, (path, own), Vec::new(), Vec::new(), (posting, plan)).await? {
+                Committed::Done(_) => return Ok(()),
+                Committed::Refused(now) => self.see(&now).await?,
+            }
         }
-        Ok(())
+        Err(too_many())
     }
 }
 

@@ -24,7 +24,7 @@ use freehold_apiserver_admission::{
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_quota::{Demand, Rules};
-use freehold_apiserver_storage::{Change, Committed, Expect, Key, ObjectPath};
+use freehold_apiserver_storage::{Change, Committed, Expect, Key, KeyValue, ObjectPath};
 use freehold_machinery::{PlaneId, Result, Status, Value, meta};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -142,6 +142,11 @@ pub(crate) fn path(group: &str, resource: &str, namespace: &str, name: &str) -> 
 }
 
 /// What changes on a condition, for a commit.
+/// The answer to who lost every turn.
+fn too_many() -> Status {
+    Status::too_many_requests("what it is charged to is being changed by too many at once", 1)
+}
+
 fn changing((expect, change): (Expect, Change)) -> Also {
     (expect, Some(change))
 }
@@ -201,14 +206,19 @@ impl Registry {
                         return Ok(Committed::Refused(now));
                     }
                     drop(turn);
-                    match delete::newest(&now) {
-                        0 => drop(self.cache.catch_up().await?),
-                        revision => self.cache.wait_for(revision).await?,
-                    }
+                    self.see(&now).await?;
                 }
             }
         }
-        Err(Status::too_many_requests("what it is charged to is being changed by too many at once", 1))
+        Err(too_many())
+    }
+
+    /// Waits until the cache has what a commit was refused for.
+    async fn see(&self, now: &[Option<KeyValue>]) -> Result<()> {
+        match delete::newest(now) {
+            0 => self.cache.catch_up().await.map(drop),
+            revision => self.cache.wait_for(revision).await,
+        }
     }
 
     /// Whether a write could be charged, as of now: a dry run.

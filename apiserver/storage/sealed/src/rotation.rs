@@ -324,7 +324,7 @@ impl Core {
             let stack = key.split_plane().map(|(plane, _)| Key::stack(&plane));
             let concerns = |expect: &&Expect| expect.key == *key || Some(&expect.key) == stack.as_ref();
             let expect = commit.expect.iter().filter(concerns).cloned().collect();
-            self.inner.commit(Commit { expect, changes: vec![change] }).await?;
+            drop(self.inner.commit(Commit { expect, changes: vec![change] }).await?);
         }
         // Those that were refused are not told apart: another pass follows in any case.
         Ok(count)

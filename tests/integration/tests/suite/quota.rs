@@ -16,6 +16,7 @@ facts!(world:
     claims_of_what_went_without_them_are_given_back,
     what_a_fork_or_an_import_begins_with_is_claimed_before_it_is_there,
     what_a_restore_brings_back_is_claimed_before_and_what_becomes_less_is_given_back,
+    all_that_becomes_less_with_a_restore_is_given_back,
     quotas_of_a_namespace_are_given_back_with_the_delete,
     devices_are_limited_under_the_extended_names_of_their_classes,
 );
@@ -454,6 +455,40 @@ fn what_a_restore_brings_back_is_claimed_before_and_what_becomes_less_is_given_b
     assert_eq!(text(&project.json(&["get", "configmap", "paid-1"]), "/data/size"), "1");
     project.ok(&["delete", "configmap", "paid-1", "paid-2", "paid-4"]);
     assert!(is(0, 0));
+}
+
+/// Keys from before the switch are taken away meanwhile.
+fn all_that_becomes_less_with_a_restore_is_given_back(world: &World) {
+    const COUNT: u32 = 60;
+    world.organization("lessening", &["lessening-a"]);
+    let admin = world.admin();
+    admin.apply(&registration("lessened", "Organization", MAP_KIND));
+    admin.apply(&grant("lessening", &organization("lessening"), "lessened", 3 * COUNT));
+    let request = "{resourceType: lessened, amountExpression: \"int(trigger.data.size)\"}";
+    admin.apply(&policy("lessened", "lessening", request));
+    let project = world.server().project("lessening-a");
+    let sized = |size: u32| {
+        let map = |nth| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": format!("paid-{nth}")}, "data": {"size": size.to_string()},
+            })
+        };
+        let maps: Vec<_> = (0..COUNT).map(map).collect();
+        project.apply(&json!({"apiVersion": "v1", "kind": "List", "items": maps}).to_string());
+    };
+    let is = |allocated: u32| {
+        let expected = Some([3 * COUNT, allocated, 3 * COUNT - allocated, COUNT].map(i64::from));
+        assert_eq!(bucket(&admin, "lessening", "lessened"), expected);
+    };
+    let freehold = |args: &[&str]| world.server().freehold(&[&["project"], args].concat()).expect_ok();
+    sized(1);
+    is(COUNT);
+    freehold(&["snapshot", "lessening-a", "--name", "lesser"]);
+    sized(3);
+    is(3 * COUNT);
+    freehold(&["restore", "lessening-a", "--snapshot", "lesser"]);
+    is(COUNT);
 }
 
 fn quotas_of_a_namespace_are_given_back_with_the_delete(world: &World) {
