@@ -219,7 +219,7 @@ mod tests {
             expect: vec![Expect { key: key.clone(), modified: 0 }],
             changes: vec![Change::Put(key.clone(), "x".into())],
         };
-        store.commit(commit).await.unwrap();
+        drop(store.commit(commit).await.unwrap());
         assert!(store.get(&key).await.unwrap().is_some());
         let mut registry = Registry::default();
         metrics.register(&mut registry);

@@ -74,7 +74,7 @@ fn put(key: Key) -> Commit {
 async fn confined() -> (Arc<Etcd>, Served) {
     let served = serve(Scope::Plane(plane("mine"))).await;
     for name in ["mine", "mine-2", "mine0", "other"] {
-        served.store.commit(put(key(name))).await.unwrap();
+        drop(served.store.commit(put(key(name))).await.unwrap());
     }
     let mut options = EtcdOptions::new([&served.url]);
     options.home = KeyRange::plane(&plane("mine"));
@@ -110,7 +110,7 @@ async fn within_its_plane_a_confined_client_can_do_everything_but_compact() {
         }
     }
     let delete = Commit { expect: vec![], changes: vec![Change::DeleteRange(mine.clone())] };
-    engine.commit(delete).await.unwrap();
+    drop(engine.commit(delete).await.unwrap());
     assert_eq!(engine.usage(mine).await.unwrap().keys, 0);
     assert_eq!(served.store.usage(KeyRange::everything()).await.unwrap().keys, 3);
     assert_denied(engine.compact(revision).await, "compaction");

@@ -384,10 +384,8 @@ async fn a_rotation_writes_nothing_of_what_a_restore_has_buried_and_waits_until_
     assert_eq!(inner.get(&old).await.unwrap().unwrap().modified, written);
     assert!(store.status().await.unwrap().rotation.unwrap().finished.is_none());
     let gone = freehold_apiserver_storage::Change::Delete(old.clone());
-    inner
-        .commit(freehold_apiserver_storage::Commit { expect: Vec::new(), changes: vec![gone] })
-        .await
-        .unwrap();
+    let commit = freehold_apiserver_storage::Commit { expect: Vec::new(), changes: vec![gone] };
+    drop(inner.commit(commit).await.unwrap());
     until(|| async { store.status().await.unwrap().rotation?.finished }).await;
     assert_eq!(value(&store, &new).await, object("ConfigMap", 2));
 }
