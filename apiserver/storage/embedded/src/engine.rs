@@ -247,10 +247,16 @@ mod tests {
         let other = put(&store, "other").await;
         assert_eq!(watch.next().await.unwrap().unwrap(), WatchItem::Progress(other));
         let second = put(&store, "watched/b").await;
+        let behind = put(&store, "other").await;
         match watch.next().await.unwrap().unwrap() {
             WatchItem::Events(events) => assert_eq!(events[0].revision, second),
             progress => panic!("{progress:?}"),
         }
+        assert_eq!(
+            watch.next().await.unwrap().unwrap(),
+            WatchItem::Progress(behind),
+            "it came with the event"
+        );
     }
 
     #[tokio::test]
@@ -259,7 +265,7 @@ mod tests {
         let store = Embedded::open(dir.path()).unwrap();
         for name in ["a", "b"] {
             let changes = vec![Change::Put(Key::system(name), vec![7; 1 << 20].into())];
-            store.commit(Commit { expect: vec![], changes }).await.unwrap();
+            drop(store.commit(Commit { expect: vec![], changes }).await.unwrap());
         }
         emptied(&store).await;
         drop(store);
@@ -275,7 +281,9 @@ mod tests {
         let store = Embedded::open(dir.path()).unwrap();
         for nth in 0..80 {
             let put = |name| Change::Put(Key::system(&format!("{nth}-{name}")), "small".into());
-            store.commit(Commit { expect: vec![], changes: (0..100).map(put).collect() }).await.unwrap();
+            drop(
+                store.commit(Commit { expect: vec![], changes: (0..100).map(put).collect() }).await.unwrap(),
+            );
         }
         drop(store);
         emptied(&Embedded::open(dir.path()).unwrap()).await;
@@ -351,10 +359,10 @@ mod tests {
         for first in (0..2000).step_by(100) {
             let put = |nth| Change::Put(Key::system(&format!("test/{nth}")), Bytes::from_static(b"x"));
             let changes = (first..first + 100).map(put).collect();
-            store.commit(Commit { expect: vec![], changes }).await.unwrap();
+            drop(store.commit(Commit { expect: vec![], changes }).await.unwrap());
         }
         let changes = vec![Change::DeleteRange(KeyRange::system("test"))];
-        store.commit(Commit { expect: vec![], changes }).await.unwrap();
+        drop(store.commit(Commit { expect: vec![], changes }).await.unwrap());
         let last = put(&store, "kept").await;
         store.compact(last).await.unwrap();
         wait_for_stored(&store, (1, 1)).await;

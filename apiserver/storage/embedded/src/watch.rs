@@ -21,6 +21,8 @@ struct Watch {
     previous: bool,
     /// The first revision that was not looked at yet.
     next: Revision,
+    /// The last revision that was told of: by an event, or as progress.
+    told: Revision,
     /// The last request for progress that was answered.
     progress: u64,
     head: Receiver<Head>,
@@ -31,7 +33,7 @@ pub(crate) fn watch(inner: Arc<Inner>, keys: KeyRange, after: Revision, previous
     inner.check_watch(after)?;
     let head = inner.head.subscribe();
     let progress = head.borrow().progress;
-    let watch = Watch { inner, keys, previous, next: after + 1, progress, head };
+    let watch = Watch { inner, keys, previous, next: after + 1, told: after, progress, head };
     Ok(stepwise(watch, |mut watch| async move { Some((watch.step().await, watch)) }))
 }
 
@@ -41,15 +43,13 @@ impl Watch {
             let head = *self.head.borrow_and_update();
             if self.next <= head.revision {
                 let events = self.read_on(head.revision).await?;
-                if !events.is_empty() {
+                if let Some(last) = events.last() {
+                    self.told = last.revision;
                     return Ok(WatchItem::Events(events));
                 }
+            } else if self.told < head.revision || self.progress != head.progress {
                 // Whoever waits for a revision that is about other keys alone would wait until it asks.
-                if self.next > head.revision {
-                    return Ok(WatchItem::Progress(head.revision));
-                }
-            } else if self.progress != head.progress {
-                self.progress = head.progress;
+                (self.told, self.progress) = (head.revision, head.progress);
                 return Ok(WatchItem::Progress(head.revision));
             } else if head.closed || self.head.changed().await.is_err() {
                 return Err(closed());
