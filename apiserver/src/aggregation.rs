@@ -113,6 +113,7 @@ impl Statuses for Conditions {
             namespace: None,
             name: Some(name.to_owned()),
             subresource: Some("status".to_owned()),
+            seen: 0,
             annotations: freehold_apiserver_registry::Annotations::default(),
         };
         let mut object = (*self.registry.get(&op, "").await?.value()).clone();

@@ -19,7 +19,7 @@ use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
 use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{OrganizationScope, Planes, Target, context::Context};
+use freehold_apiserver_planes::{OrganizationScope, Planes, Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
     Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
     Registry, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
@@ -258,6 +258,7 @@ impl LocalBackend {
             namespace: None,
             name: None,
             subresource: None,
+            seen: 0,
             annotations: Annotations::default(),
         };
         self.registry.release_claims(&op, plane).await
@@ -266,7 +267,7 @@ impl LocalBackend {
 
 #[async_trait]
 impl Backend for LocalBackend {
-    async fn resolve(&self, context: &Context) -> Result<Target> {
+    async fn resolve(&self, context: &Context) -> Result<Resolved> {
         self.planes.resolve(context).await
     }
 

@@ -22,7 +22,8 @@ impl Tenancy for Projects {
     }
 
     async fn organization_of(&self, project: &str) -> Result<Option<Arc<str>>> {
-        Ok(self.0.directory().by_name(project).await?.map(|info| info.organization.clone()))
+        self.0.directory().current().await?;
+        Ok(self.0.directory().named(project).map(|info| info.organization.clone()))
     }
 
     async fn projects_of(&self, organization: &str) -> Result<(usize, Option<Arc<str>>)> {

@@ -192,20 +192,14 @@ impl Directory {
         directory
     }
 
-    /// Waits until everything is known that was there before this call.
-    pub async fn current(&self) -> Result<()> {
-        self.cache.catch_up().await?;
+    /// Waits until everything is known that was there before this call; the revision up to which that is.
+    pub async fn current(&self) -> Result<u64> {
+        let revision = self.cache.catch_up().await?;
         if !*self.filled.borrow() {
             // The sender lives as long as this.
             let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
         }
-        Ok(())
-    }
-
-    /// A project by name, as of now.
-    pub async fn by_name(&self, name: &str) -> Result<Option<Arc<ProjectInfo>>> {
-        self.current().await?;
-        Ok(self.index.read().by_name.get(name).cloned())
+        Ok(revision)
     }
 
     /// A project by name, as far as it is known.

@@ -34,7 +34,7 @@ use freehold_apiserver_authz::{
     access::Place,
     iam::{Scope, Suspension},
 };
-use freehold_apiserver_cache::Cache;
+use freehold_apiserver_cache::{Cache, Entry};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{GroupResource, PlaneId, PlaneMap, Result, Status, user::Footing};
@@ -55,6 +55,15 @@ pub enum Target {
     AllPlanes,
     /// A dedicated pair.
     Dedicated(DedicatedTarget),
+}
+
+/// Where a context leads, and as of when.
+pub struct Resolved {
+    /// Where it leads.
+    pub target: Target,
+    /// Everything up to this revision is visible here, and what was committed before the question is among it: who goes on
+    /// with this needs not ask the store again. 0: it was not asked.
+    pub seen: u64,
 }
 
 /// An organization that a request is confined to.
@@ -161,38 +170,33 @@ impl Planes {
     }
 
     /// Where a context leads. 404 for what is not there, 503 for a pair that is not ready.
-    pub async fn resolve(&self, context: &Context) -> Result<Target> {
-        if !self.root.is_core() {
-            return match context {
-                Context::Platform => Ok(Target::Local(self.root.clone())),
-                Context::Plane(plane) if *plane == self.root => Ok(Target::Local(plane.clone())),
-                _ => Err(Status::no_such_resource()),
-            };
-        }
-        match context {
-            Context::Platform => Ok(Target::Local(PlaneId::core())),
+    pub async fn resolve(&self, context: &Context) -> Result<Resolved> {
+        let mut seen = 0;
+        let target = match context {
+            Context::Platform => Target::Local(self.root.clone()),
+            Context::Plane(plane) if *plane == self.root => Target::Local(plane.clone()),
+            _ if !self.root.is_core() => return Err(Status::no_such_resource()),
             Context::Project(name) => {
-                let found = self.directory.by_name(name).await?;
+                seen = self.directory.current().await?;
+                let found = self.directory.named(name);
                 let info = found.ok_or_else(|| Status::not_found(&resource("projects"), name))?;
                 Self::check_forked(&info)?;
-                if info.dedicated {
-                    self.dedicated(&info).await
-                } else {
-                    Ok(Target::Local(info.plane.clone()))
-                }
+                if info.dedicated { self.dedicated(&info).await? } else { Target::Local(info.plane.clone()) }
             }
             Context::Organization(name) => {
-                self.core_object("organizations", name).await?;
+                seen = self.directory.current().await?;
+                self.known_object("organizations", name).await?;
                 let namespace = format!("organization-{name}").into();
-                Ok(Target::Organization(OrganizationScope { name: name.as_str().into(), namespace }))
+                Target::Organization(OrganizationScope { name: name.as_str().into(), namespace })
             }
-            Context::User(name) => Ok(Target::User(name.clone())),
-            Context::Plane(plane) if self.exists(plane).await? => Ok(Target::Local(plane.clone())),
+            Context::User(name) => Target::User(name.clone()),
+            Context::Plane(plane) if self.exists(plane).await? => Target::Local(plane.clone()),
             Context::Plane(plane) => {
-                Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()))
+                return Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()));
             }
-            Context::AllPlanes => Ok(Target::AllPlanes),
-        }
+            Context::AllPlanes => Target::AllPlanes,
+        };
+        Ok(Resolved { target, seen })
     }
 
     /// Whether there is such a plane: core, infra, or that of a project.
@@ -211,10 +215,17 @@ impl Planes {
         }
     }
 
-    async fn core_object(&self, plural: &str, name: &str) -> Result<Arc<freehold_apiserver_cache::Entry>> {
+    /// An object of the core plane, as of now.
+    async fn core_object(&self, plural: &str, name: &str) -> Result<Arc<Entry>> {
+        self.cache.catch_up().await?;
+        self.known_object(plural, name).await
+    }
+
+    /// An object of the core plane, as far as it is known.
+    async fn known_object(&self, plural: &str, name: &str) -> Result<Arc<Entry>> {
         let (group, name) = (directory::GROUP.to_owned(), name.to_owned());
         let path = ObjectPath { group, resource: plural.into(), namespace: None, name: name.clone() };
-        let found = self.cache.get(&PlaneId::core(), &path).await?;
+        let found = self.cache.get_cached(&PlaneId::core(), &path).await?;
         found.ok_or_else(|| Status::not_found(&resource(plural), &name))
     }
 
@@ -296,9 +307,7 @@ impl Planes {
             namespace: Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
             name: name.clone(),
         };
-        let counts = |entry: Arc<freehold_apiserver_cache::Entry>| {
-            entry.uid() == uid && (!entry.is_deleting() || *resource == "pods")
-        };
+        let counts = |entry: Arc<Entry>| entry.uid() == uid && (!entry.is_deleting() || *resource == "pods");
         self.cache.peek(plane, &path).is_some_and(counts)
     }
 

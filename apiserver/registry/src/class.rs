@@ -87,6 +87,7 @@ fn one(types: &Arc<TypeSet>, object: &Value) -> Result<(ObjectPath, Value), Stri
         namespace: Some(namespace.to_owned()).filter(|_| ty.namespaced),
         name: Some(name.to_owned()),
         subresource: None,
+        seen: 0,
         annotations: Annotations::default(),
     };
     let mut draft = object.clone();

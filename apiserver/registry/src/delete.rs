@@ -41,12 +41,9 @@ impl Registry {
     async fn delete_one(&self, op: &Operation, options: &DeleteOptions, asks: bool) -> Result<Written> {
         check_options(options)?;
         let path = op.path();
-        let mut seen = 0;
+        let mut refused = None;
         for _ in 0..ATTEMPTS {
-            match seen {
-                0 => drop(self.cache.catch_up().await?),
-                revision => self.cache.wait_for(revision).await?,
-            }
+            self.see_for(op, refused).await?;
             let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let entry = entry.ok_or_else(|| op.not_found())?;
             let live = self.converter.to_served(&op.plane, &op.ty, entry.value()).await?;
@@ -60,7 +57,7 @@ impl Registry {
             if definitions::is_definition(&op.ty) {
                 match self.delete_definition(op, &path, own, &live, options).await? {
                     Ok(written) => return Ok(Written { warnings, ..written }),
-                    Err(revision) => seen = revision,
+                    Err(revision) => refused = Some(revision),
                 }
                 continue;
             }
@@ -72,13 +69,13 @@ impl Registry {
                         self.object_gone(op, revision).await?;
                         return Ok(Written { warnings, ..deleted(op, marked, revision, options) });
                     }
-                    Err(revision) => seen = revision,
+                    Err(revision) => refused = Some(revision),
                 }
                 continue;
             }
             match self.begin(op, &path, own, &live, marked, options).await? {
                 Ok(written) => return Ok(Written { warnings, ..written }),
-                Err(revision) => seen = revision,
+                Err(revision) => refused = Some(revision),
             }
         }
         Err(Status::modified(&op.ty.group_resource(), op.name()))

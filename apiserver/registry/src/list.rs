@@ -175,7 +175,7 @@ impl Registry {
                     self.present(op, &selection, "", limit).await?
                 }
                 At::Latest => {
-                    self.cache.catch_up().await?;
+                    self.catch_up(op).await?;
                     self.present(op, &selection, "", limit).await?
                 }
             }
@@ -201,7 +201,7 @@ impl Registry {
     ) -> Result<Entries> {
         let token = Token::decode(text)?;
         if token.rv == 0 {
-            self.cache.catch_up().await?;
+            self.catch_up(op).await?;
             return self.present(op, selection, &token.start, limit).await;
         }
         let page = self.past(op, selection, token.rv, &token.start, limit).await;

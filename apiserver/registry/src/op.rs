@@ -25,6 +25,9 @@ pub struct Operation {
     pub name: Option<String>,
     /// The subresource in the URL.
     pub subresource: Option<String>,
+    /// The revision up to which everything is visible here, when that was asked for after the operation came: reads are as of
+    /// this or later. 0: it was not asked for yet.
+    pub seen: u64,
     /// What admission says of it to the audit log.
     pub annotations: Annotations,
 }

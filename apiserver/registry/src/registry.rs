@@ -110,7 +110,7 @@ impl Registry {
     /// answer may be as old as that; without one it is the latest.
     pub async fn get(&self, op: &Operation, resource_version: &str) -> Result<Object> {
         match parse_version(resource_version)? {
-            None => drop(self.cache.catch_up().await?),
+            None => drop(self.catch_up(op).await?),
             Some(revision) => self.cache.wait_for_asked(revision).await?,
         }
         let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
@@ -124,6 +124,30 @@ impl Registry {
 }
 
 impl Registry {
+    /// Waits until everything that was committed before an operation came is visible here; up to which revision it is.
+    pub(crate) async fn catch_up(&self, op: &Operation) -> Result<u64> {
+        match op.seen {
+            0 => self.cache.catch_up().await,
+            seen => Ok(seen),
+        }
+    }
+
+    /// Waits until the cache has what a commit was refused for: the revision of that, or 0 where something was deleted.
+    pub(crate) async fn see(&self, refused: u64) -> Result<()> {
+        match refused {
+            0 => self.cache.catch_up().await.map(drop),
+            revision => self.cache.wait_for(revision).await,
+        }
+    }
+
+    /// Waits until the cache has what an attempt at an operation needs, after one that was refused or before all.
+    pub(crate) async fn see_for(&self, op: &Operation, refused: Option<u64>) -> Result<()> {
+        match refused {
+            None => self.catch_up(op).await.map(drop),
+            Some(refused) => self.see(refused).await,
+        }
+    }
+
     /// An object as it is stored, from the version that was asked for: pruned and defaulted like what a client sends in
     /// that version.
     pub(crate) async fn to_stored(&self, op: &Operation, object: Value) -> Result<Value> {

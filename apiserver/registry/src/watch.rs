@@ -152,7 +152,7 @@ impl Registry {
                 let at_least = parse_version(&options.list.resource_version)?;
                 match at_least {
                     Some(revision) => self.cache.wait_for_asked(revision).await?,
-                    None => drop(self.cache.catch_up().await?),
+                    None => drop(self.catch_up(op).await?),
                 }
                 WatchStart::Now
             }

@@ -113,12 +113,9 @@ impl Registry {
 
     async fn write(&self, op: &Operation, want: Want<'_>, options: &WriteOptions) -> Result<Written> {
         let path = op.path();
-        let mut seen = 0;
+        let mut refused = None;
         for _ in 0..ATTEMPTS {
-            match seen {
-                0 => drop(self.cache.catch_up().await?),
-                revision => self.cache.wait_for(revision).await?,
-            }
+            self.see_for(op, refused).await?;
             let (entry, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let live = match entry {
                 Some(entry) => {
@@ -163,7 +160,7 @@ impl Registry {
                     }
                     return self.answer(op, object, live.is_none(), warnings);
                 }
-                Outcome::Raced(revision) => seen = revision,
+                Outcome::Raced(revision) => refused = Some(revision),
             }
         }
         Err(Status::modified(&op.ty.group_resource(), op.name()))

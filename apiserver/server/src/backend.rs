@@ -12,7 +12,7 @@ use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_fairness::{Flows, Limits};
-use freehold_apiserver_planes::{Target, context::Context};
+use freehold_apiserver_planes::{Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
     Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
     Written,
@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub trait Backend: Send + Sync + 'static {
     /// Where a context leads. 404 for a project, organization, user or plane that is not there, 503 with
     /// `Retry-After` for one that is not ready.
-    async fn resolve(&self, context: &Context) -> Result<Target, Status>;
+    async fn resolve(&self, context: &Context) -> Result<Resolved, Status>;
 
     /// What is served there, for discovery, OpenAPI and finding the type of a request.
     async fn types(&self, target: &Target) -> Result<Arc<TypeSet>, Status>;

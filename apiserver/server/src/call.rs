@@ -27,6 +27,8 @@ pub(crate) struct Call<'a> {
     /// What stands before the context's own paths in the URL; empty for the platform.
     pub(crate) prefix: String,
     pub(crate) target: Target,
+    /// See [`Operation::seen`].
+    pub(crate) seen: u64,
     pub(crate) user: Arc<User>,
     /// Ends what takes long besides the user's rights; see [`identity::Treated`].
     pub(crate) until: Option<Until>,
@@ -88,6 +90,7 @@ impl Call<'_> {
             namespace: path.namespace.clone().filter(|_| ty.namespaced),
             name: path.name.clone().filter(|_| path.named),
             subresource: path.subresource.clone(),
+            seen: self.seen,
             annotations: self.recording.annotations.clone(),
         }
     }

@@ -33,7 +33,7 @@ use bytes::Bytes;
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_fairness::Fairness;
 use freehold_apiserver_planes::{
-    Target,
+    Resolved, Target,
     context::{self, Context},
 };
 use freehold_machinery::{
@@ -360,7 +360,7 @@ impl Ask<'_> {
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
         websocket::take_token(&mut parts.headers)?;
-        let believed = resolved.as_ref().unwrap_or(&Target::AllPlanes);
+        let believed = resolved.as_ref().map_or(&Target::AllPlanes, |resolved| &resolved.target);
         let peer = &connection.peer;
         let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers, &info.path).await
         {
@@ -371,7 +371,7 @@ impl Ask<'_> {
             }
         };
         recording.begin(&asked, believed, parts, &user).await?;
-        let target = resolved.map_err(|status| to_the_known_alone(&user, status))?;
+        let Resolved { target, seen } = resolved.map_err(|status| to_the_known_alone(&user, status))?;
         confine(&user, &context, &target)?;
         // What is suspended answers nobody, whatever they may do there.
         edge.backend.admit(&target, &user).await?;
@@ -415,6 +415,7 @@ impl Ask<'_> {
             context,
             prefix,
             target,
+            seen,
             user,
             until,
             info,

@@ -11,7 +11,7 @@ use super::{
     allowances::{Sums, add_claim, namespace_of, put, take_away},
     path, too_many,
 };
-use crate::{Annotations, Operation, Registry, prepare, registry::path_of};
+use crate::{Annotations, Operation, Registry, delete, prepare, registry::path_of};
 use freehold_apiserver_cache::{Layer, ListRequest};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_quota::{
@@ -258,7 +258,7 @@ impl Registry {
             }
             Committed::Refused(now) => {
                 drop(turn);
-                self.see(&now).await?;
+                self.see(delete::newest(&now)).await?;
                 Ok(None)
             }
         }
@@ -334,6 +334,7 @@ impl Registry {
                 namespace: path.namespace.clone(),
                 name: Some(path.name.clone()),
                 subresource: None,
+                seen: 0,
                 annotations: Annotations::default(),
             };
             self.settle_object(&op, path).await?;
@@ -355,7 +356,7 @@ impl Registry {
             }
             match self.commit_planned(op, (path, own), Vec::new(), Vec::new(), (posting, plan)).await? {
                 Committed::Done(_) => return Ok(()),
-                Committed::Refused(now) => self.see(&now).await?,
+                Committed::Refused(now) => self.see(delete::newest(&now)).await?,
             }
         }
         Err(too_many())

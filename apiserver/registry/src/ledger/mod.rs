@@ -24,7 +24,7 @@ use freehold_apiserver_admission::{
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_quota::{Demand, Rules};
-use freehold_apiserver_storage::{Change, Committed, Expect, Key, KeyValue, ObjectPath};
+use freehold_apiserver_storage::{Change, Committed, Expect, Key, ObjectPath};
 use freehold_machinery::{PlaneId, Result, Status, Value, meta};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -206,19 +206,11 @@ impl Registry {
                         return Ok(Committed::Refused(now));
                     }
                     drop(turn);
-                    self.see(&now).await?;
+                    self.see(delete::newest(&now)).await?;
                 }
             }
         }
         Err(too_many())
-    }
-
-    /// Waits until the cache has what a commit was refused for.
-    async fn see(&self, now: &[Option<KeyValue>]) -> Result<()> {
-        match delete::newest(now) {
-            0 => self.cache.catch_up().await.map(drop),
-            revision => self.cache.wait_for(revision).await,
-        }
     }
 
     /// Whether a write could be charged, as of now: a dry run.

@@ -7,7 +7,7 @@ use freehold_apiserver_authn::{
 };
 use freehold_apiserver_authz::{Attributes, Decision, Policy, RuleCache, bootstrap_objects};
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_planes::{DedicatedTarget, OrganizationScope, Target, context::Context};
+use freehold_apiserver_planes::{DedicatedTarget, OrganizationScope, Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
     Body, DeleteOptions, EventKind, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions,
     WriteOptions, Written,
@@ -125,9 +125,9 @@ fn written(object: Object, created: bool) -> Result<Written, Status> {
 
 #[async_trait]
 impl Backend for Memory {
-    async fn resolve(&self, context: &Context) -> Result<Target, Status> {
+    async fn resolve(&self, context: &Context) -> Result<Resolved, Status> {
         let plane = |name: &str| name.parse::<PlaneId>().map_err(Status::internal);
-        Ok(match context {
+        let target = match context {
             Context::Platform => Target::Local(PlaneId::core()),
             Context::Organization(name) => {
                 Target::Organization(OrganizationScope { name: name.as_str().into(), namespace: "o".into() })
@@ -146,7 +146,8 @@ impl Backend for Memory {
             Context::User(name) => Target::User(name.clone()),
             Context::Plane(id) => Target::Local(id.clone()),
             Context::AllPlanes => Target::AllPlanes,
-        })
+        };
+        Ok(Resolved { target, seen: 0 })
     }
 
     async fn types(&self, _: &Target) -> Result<Arc<TypeSet>, Status> {
