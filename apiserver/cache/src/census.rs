@@ -6,8 +6,9 @@
 use crate::{Cache, CacheEvent, event, layer::collection};
 use freehold_apiserver_storage::{Key, Range};
 use freehold_machinery::{PlaneId, Result};
+use parking_lot::Mutex;
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     time::{Duration, Instant},
 };
 
@@ -16,18 +17,22 @@ const CHUNK: usize = 2_000;
 /// How long a plane that has become empty is remembered, for lists as of a revision at which it was not.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
+/// Of which plane, in which collection, by how many its keys grew, and at which revision.
+type Told = (PlaneId, Box<str>, i32, u64);
+
 /// How many keys each plane has of each collection.
 #[derive(Default)]
 pub(crate) struct Census {
     /// The revision as of which it was counted; `None` while it was not. Older revisions are not known here.
     counted: Option<u64>,
-    /// What happened while it is being counted.
-    pending: Vec<(PlaneId, Box<str>, i32, u64)>,
+    /// What happened while it is being counted; `None` while nobody counts.
+    pending: Option<Vec<Told>>,
     names: HashMap<Box<str>, u32>,
     /// How many keys there are of each collection, by its number.
     totals: Vec<i64>,
     planes: BTreeMap<PlaneId, Box<[(u32, u32)]>>,
-    emptied: VecDeque<(Instant, PlaneId)>,
+    /// Planes that became empty, and when they did last.
+    emptied: BTreeMap<PlaneId, Instant>,
 }
 
 impl Census {
@@ -53,7 +58,7 @@ impl Census {
             None => *counts = counts.iter().copied().chain([(number, growth.max(0) as u32)]).collect(),
         }
         if growth < 0 && counts.iter().all(|(_, count)| *count == 0) {
-            self.emptied.push_back((Instant::now(), plane.clone()));
+            self.emptied.insert(plane.clone(), Instant::now());
         }
     }
 
@@ -65,8 +70,8 @@ impl Census {
                 self.add(&event.plane, event.collection(), growth);
             }
             (growth, None) => {
-                let (plane, collection) = (event.plane.clone(), event.collection().into());
-                self.pending.push((plane, collection, growth, event.revision));
+                let told = || (event.plane.clone(), event.collection().into(), growth, event.revision);
+                self.pending.iter_mut().for_each(|pending| pending.push(told()));
             }
             _ => {}
         }
@@ -74,14 +79,15 @@ impl Census {
 
     /// Forgets planes that have been empty for long.
     pub(crate) fn sweep(&mut self) {
-        while let Some((since, plane)) = self.emptied.front()
-            && since.elapsed() > REMEMBERED
-        {
-            if self.planes.get(plane).is_some_and(|counts| counts.iter().all(|(_, count)| *count == 0)) {
-                self.planes.remove(plane);
+        let planes = &mut self.planes;
+        self.emptied.retain(|plane, since| {
+            let is_old = since.elapsed() > REMEMBERED;
+            let is_empty = |counts: &[(u32, u32)]| counts.iter().all(|(_, count)| *count == 0);
+            if is_old && planes.get(plane).is_some_and(|counts| is_empty(counts)) {
+                planes.remove(plane);
             }
-            self.emptied.pop_front();
-        }
+            !is_old
+        });
     }
 
     fn count(&mut self, key: &Key) {
@@ -93,7 +99,7 @@ impl Census {
     fn finish(&mut self, counted: Self) {
         let pending = std::mem::take(&mut self.pending);
         *self = counted;
-        for (plane, collection, growth, revision) in pending {
+        for (plane, collection, growth, revision) in pending.unwrap_or_default() {
             if self.counted.is_some_and(|counted| revision > counted) {
                 self.add(&plane, &collection, growth);
             }
@@ -109,12 +115,34 @@ impl Census {
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         let counts: usize = self.planes.values().map(|counts| size_of_val(&**counts)).sum();
-        counts + self.planes.len() * PLANE + self.names.keys().map(|name| name.len() + 64).sum::<usize>()
+        let pending = self.pending.as_ref().map_or(0, |pending| pending.len() * PENDING);
+        counts
+            + pending
+            + self.planes.len() * PLANE
+            + self.names.keys().map(|name| name.len() + 64).sum::<usize>()
     }
 }
 
 /// What a plane takes beside its counts: its identifier and its place in the tree.
 const PLANE: usize = 112;
+/// What an event takes that came while it is being counted.
+const PENDING: usize = 112;
+
+/// Has what happens noted, for as long as somebody counts.
+struct Counting<'a>(&'a Mutex<Census>);
+
+impl<'a> Counting<'a> {
+    fn begin(census: &'a Mutex<Census>) -> Self {
+        census.lock().pending = Some(Vec::new());
+        Self(census)
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().pending = None;
+    }
+}
 
 impl Cache {
     /// The planes that have own objects of a collection (`group/resource`) as of a revision, in order, and perhaps some
@@ -122,6 +150,7 @@ impl Cache {
     pub(crate) async fn planes_with(&self, collection: &str, at: u64) -> Result<Vec<PlaneId>> {
         let counting = self.counting.lock().await;
         if self.census.lock().counted.is_none() {
+            let _noted = Counting::begin(&self.census);
             let counted = self.scan_keys(None).await?;
             // Each event of the feed is in the scan, pending, or yet to come.
             self.census.lock().finish(counted);
@@ -171,5 +200,22 @@ impl Cache {
                 None => return Ok(census),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plane_that_becomes_empty_again_and_again_is_noted_once() {
+        let (mut census, plane) = (Census::default(), "a".parse().unwrap());
+        for _ in 0..100 {
+            census.add(&plane, "core/configmaps", 1);
+            census.add(&plane, "core/configmaps", -1);
+        }
+        assert_eq!(census.emptied.len(), 1);
+        census.sweep();
+        assert_eq!(census.with("core/configmaps"), [plane], "lists of the past look at it");
     }
 }

@@ -167,6 +167,8 @@ impl Cache {
             });
             let (plane, loaded) = &*slot;
             plane.touch(self.now());
+            // Nothing is in it before it is loaded, however long that takes.
+            let _pin = plane.pin();
             let load = || async {
                 // The feed must be past the point from which it sends this plane its events.
                 self.counts.loads.fetch_add(1, Ordering::Relaxed);

@@ -33,8 +33,8 @@ pub(crate) struct PlaneCache {
     state: RwLock<State>,
     /// When it was asked for last, in seconds of the cache's clock.
     pub(crate) used: AtomicU64,
-    /// Open watches on it.
-    pub(crate) pins: AtomicUsize,
+    /// Open watches on it, and requests that load it.
+    pins: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -68,6 +68,15 @@ struct Collection {
     bytes: usize,
     /// It is too large to be kept in memory: nothing of it is here, and readers ask the store.
     large: bool,
+}
+
+/// Keeps a plane in memory while there is room, and nothing of one that was dropped.
+pub(crate) struct Pin(Arc<AtomicUsize>);
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// What a plane has of its own in a collection as of one revision. What lies below never changes, so it need not be looked
@@ -116,7 +125,7 @@ impl PlaneCache {
     /// Collections of more than `most` bytes are left to the store.
     pub(crate) fn loading(id: PlaneId, most: usize) -> Self {
         let state = RwLock::new(State { pending: Some(Vec::new()), most, ..State::default() });
-        Self { id, stack: OnceLock::new(), state, used: AtomicU64::new(0), pins: AtomicUsize::new(0) }
+        Self { id, stack: OnceLock::new(), state, used: AtomicU64::new(0), pins: Arc::default() }
     }
 
     /// What lies below its own objects; `None` until it is loaded.
@@ -158,17 +167,24 @@ impl PlaneCache {
     }
 
     /// The plane's own object that an event is about, as it is here.
-    pub(crate) fn own(&self, event: &CacheEvent) -> Option<Arc<Entry>> {
+    fn own(&self, event: &CacheEvent) -> Option<Arc<Entry>> {
         let state = self.state.read();
         state.collections.get(event.collection())?.objects.get(event.name()).cloned()
     }
 
-    /// Takes in an event.
-    pub(crate) fn apply(&self, event: &Arc<CacheEvent>) {
+    /// Takes in the events of one revision: a reader sees all of them or none.
+    pub(crate) fn apply(&self, events: &[Arc<CacheEvent>]) {
+        for event in events {
+            // Before what is new there was nothing.
+            let known = if event.growth < 1 { self.own(event) } else { None };
+            known.iter().for_each(|known| event.follows(known));
+            // Decoded here, so that no reader waits for that.
+            drop(event.own());
+        }
         let mut state = self.state.write();
         match &mut state.pending {
-            Some(pending) => pending.push(event.clone()),
-            None => state.apply(event),
+            Some(pending) => pending.extend_from_slice(events),
+            None => events.iter().for_each(|event| state.apply(event)),
         }
     }
 
@@ -238,10 +254,18 @@ impl PlaneCache {
         })
     }
 
-    /// The last revision that changed a collection; the stack's where the plane has nothing of it.
+    /// A revision that is another one after each change of a collection; the stack's where the plane has nothing of it.
     pub(crate) fn changed(&self, collection: &str) -> u64 {
         let state = self.state.read();
-        state.collections.get(collection).map_or(0, |c| c.changed).max(state.stack)
+        // What was deleted before it was loaded is not known here.
+        let changed = |c: &Collection| c.changed.max(state.loaded);
+        state.collections.get(collection).map_or(0, changed).max(state.stack)
+    }
+
+    /// Whether the plane has something of its own in a collection, if only what hides others.
+    pub(crate) fn has_own(&self, collection: &str) -> bool {
+        let state = self.state.read();
+        state.collections.get(collection).is_some_and(Collection::has_own)
     }
 
     /// Bytes that it takes, about.
@@ -262,11 +286,16 @@ impl PlaneCache {
     /// Whether nothing of the plane's own is left.
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state.read();
-        let empty = |c: &Collection| c.objects.is_empty() && c.whiteouts.is_empty() && c.buried.is_empty();
-        state.collections.values().all(|c| empty(c) && !c.large)
+        state.collections.values().all(|c| !c.has_own() && c.buried.is_empty())
     }
 
-    /// Whether it stays although nobody asks for it: somebody watches it, or it is the core plane.
+    /// Keeps it in memory while there is room.
+    pub(crate) fn pin(&self) -> Pin {
+        self.pins.fetch_add(1, Ordering::AcqRel);
+        Pin(self.pins.clone())
+    }
+
+    /// Whether it stays although nobody asks for it: somebody watches or loads it, or it is the core plane.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) > 0 || self.id.is_core()
     }
@@ -332,6 +361,11 @@ impl State {
 }
 
 impl Collection {
+    /// Whether a reader sees something of it.
+    fn has_own(&self) -> bool {
+        self.large || !self.objects.is_empty() || !self.whiteouts.is_empty()
+    }
+
     fn put(&mut self, name: &str, own: Own, revision: u64) {
         self.changed = self.changed.max(revision);
         if self.large {

@@ -69,26 +69,35 @@ impl Cache {
     ) -> bool {
         let (mut revision, mut taken) = (0, 0);
         let mut hub = self.hub.lock();
-        while let Some(raw) = events.next_if(|raw| taken < AT_ONCE || raw.revision == revision) {
-            (revision, taken) = (raw.revision, taken + 1);
-            self.publish(&mut hub, raw, &mut stack);
+        while let Some(first) = events.next_if(|_| taken < AT_ONCE) {
+            revision = first.revision;
+            let more = std::iter::from_fn(|| events.next_if(|raw| raw.revision == revision));
+            taken += self.publish(&mut hub, std::iter::once(first).chain(more), &mut stack);
         }
         self.advance(&mut hub, revision);
         events.peek().is_some()
     }
 
-    fn publish(&self, hub: &mut Hub, raw: Event, stack: impl FnOnce(&PlaneId) -> Option<Arc<Stack>>) {
-        let Some(event) = CacheEvent::new(raw, stack) else { return };
-        let event = Arc::new(event);
-        let slot = self.planes.read().get(&event.plane).cloned();
-        if let Some(slot) = slot {
-            // Before what is new there was nothing.
-            let known = if event.growth < 1 { slot.0.own(&event) } else { None };
-            known.iter().for_each(|known| event.follows(known));
-            slot.0.apply(&event);
+    /// Takes in the events of one revision; gives how many they are.
+    fn publish(
+        &self,
+        hub: &mut Hub,
+        events: impl Iterator<Item = Event>,
+        mut stack: impl FnMut(&PlaneId) -> Option<Arc<Stack>>,
+    ) -> usize {
+        let events = events.filter_map(|raw| CacheEvent::new(raw, &mut stack));
+        let mut events: Vec<_> = events.map(Arc::new).collect();
+        events.sort_by(|a, b| a.plane.cmp(&b.plane));
+        for of_plane in events.chunk_by(|a, b| a.plane == b.plane) {
+            let slot = of_plane.first().and_then(|event| self.planes.read().get(&event.plane).cloned());
+            slot.iter().for_each(|slot| slot.0.apply(of_plane));
         }
-        self.census.lock().apply(&event);
-        hub.publish(event);
+        let taken = events.len();
+        for event in events {
+            self.census.lock().apply(&event);
+            hub.publish(event);
+        }
+        taken
     }
 
     /// Takes in the events of one revision, records among them.
@@ -140,9 +149,7 @@ impl Cache {
                 left.push(slot);
             }
         }
-        for raw in others {
-            self.publish(&mut hub, raw, |plane| self.layers.known(plane));
-        }
+        self.publish(&mut hub, others.into_iter(), |plane| self.layers.known(plane));
         self.advance(&mut hub, revision);
         drop(hub);
         let_go(left);

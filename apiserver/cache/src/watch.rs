@@ -6,14 +6,14 @@ use crate::{
     hub::{Interest, Reader},
     layer::collection,
     merge::Span,
-    plane::PlaneCache,
+    plane::{Pin, PlaneCache},
 };
 use freehold_apiserver_storage::{KeyRange, StoreError, WatchItem};
 use freehold_machinery::{PlaneId, Result, Status};
 use futures_util::StreamExt;
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Instant,
 };
@@ -56,21 +56,6 @@ struct Opened {
     subscription: Subscription,
     /// Up to which revision what it begins with is to be read from the store.
     missed: Option<u64>,
-}
-
-struct Pin(Arc<PlaneCache>);
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.0.pins.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Pin {
-    fn new(plane: Arc<PlaneCache>) -> Self {
-        plane.pins.fetch_add(1, Ordering::AcqRel);
-        Self(plane)
-    }
 }
 
 fn too_old(asked: u64, oldest: u64) -> Status {
@@ -171,7 +156,7 @@ impl Cache {
 
     /// Subscribes to a plane; `None` where it is not the one any more that takes in events.
     fn subscribe(&self, plane: &Arc<PlaneCache>, of: &Interest, start: WatchStart) -> Option<Result<Opened>> {
-        let pin = Pin::new(plane.clone());
+        let pin = plane.pin();
         let mut hub = self.hub.lock();
         if !self.is_current(plane) {
             return None;

@@ -7,14 +7,15 @@ use freehold_apiserver_cache::{
     WatchStart, codec,
 };
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Event, Key, KeyRange, KeyValue, MAX_OPERATIONS, ObjectPath, Revision, Store,
-    StoreError,
+    Change, Commit, Committed, Event, Key, KeyRange, KeyValue, MAX_OPERATIONS, ObjectPath, Range,
+    RangeResult, Revision, Store, StoreError, Usage, Watched,
 };
 use freehold_apiserver_storage_embedded::Embedded;
 use freehold_machinery::{PlaneId, Value};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 /// No layers below any plane.
 struct Bare;
@@ -55,6 +56,46 @@ impl LayerSource for Bare {
 
     fn bytes(&self) -> usize {
         0
+    }
+}
+
+/// A store whose reads wait until they are let through.
+struct Gate {
+    inner: Arc<dyn Store>,
+    waiting: Semaphore,
+    open: Semaphore,
+}
+
+#[async_trait]
+impl Store for Gate {
+    async fn range(&self, range: Range) -> Result<RangeResult, StoreError> {
+        self.waiting.add_permits(1);
+        drop(self.open.acquire().await);
+        self.inner.range(range).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.inner.commit(commit).await
+    }
+
+    async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched {
+        self.inner.watch(keys, after, previous).await
+    }
+
+    async fn request_progress(&self) -> Result<(), StoreError> {
+        self.inner.request_progress().await
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.inner.revision().await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.inner.compact(revision).await
+    }
+
+    async fn usage(&self, keys: KeyRange) -> Result<Usage, StoreError> {
+        self.inner.usage(keys).await
     }
 }
 
@@ -312,6 +353,102 @@ async fn a_plane_that_nobody_uses_takes_less_than_three_hundred_bytes() {
     let state = world.cache.state();
     assert_eq!((state.planes, state.bytes), (0, 0), "a list over planes loads none");
     assert!(state.census / PLANES < 300, "{} bytes a plane", state.census / PLANES);
+}
+
+#[tokio::test]
+async fn what_went_while_a_plane_was_not_in_memory_is_a_change() {
+    let world = world(CacheOptions::default()).await;
+    let p = plane("p");
+    world.put(&p, "configmaps", &numbered(2), 10).await;
+    world.names(&p, "configmaps").await;
+    let before = world.cache.changed(&p, "", "configmaps").await.unwrap();
+    world.cache.forget(&p);
+    world.commit(vec![Change::Delete(Key::object(&p, &path("configmaps", "a-00000")))]).await;
+    assert_eq!(world.names(&p, "configmaps").await, ["a-00001"]);
+    assert_ne!(world.cache.changed(&p, "", "configmaps").await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_watch_keeps_nothing_of_a_plane_that_was_dropped() {
+    let world = world(CacheOptions { recent_bytes: 0, ..CacheOptions::default() }).await;
+    let p = plane("p");
+    world.put(&p, "configmaps", &numbered(2), 10).await;
+    world.cache.catch_up().await.unwrap();
+    let now = Scope::Plane(p.clone());
+    let mut watch = world.cache.watch(now, "", "configmaps", None, WatchStart::Now).await.unwrap();
+    watch.initial = None;
+    let entry = world.cache.peek(&p, &path("configmaps", "a-00000")).unwrap();
+    assert_eq!(Arc::strong_count(&entry), 2, "the plane has it");
+    world.cache.forget(&p);
+    assert_eq!(Arc::strong_count(&entry), 1);
+    world.put(&p, "configmaps", &["more".to_owned()], 10).await;
+    assert_eq!(watch.next().await.unwrap().name(), "default/more");
+}
+
+#[tokio::test]
+async fn a_plane_that_loads_slowly_is_loaded_once_however_idle_it_looks() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner: Arc<dyn Store> = Embedded::open(dir.path()).unwrap();
+    let gate = Arc::new(Gate { inner, waiting: Semaphore::new(0), open: Semaphore::new(1) });
+    let store: Arc<dyn Store> = gate.clone();
+    let idle = CacheOptions { idle: Duration::ZERO, ..CacheOptions::default() };
+    let world = World { cache: start(&store, idle).await, store, _dir: dir };
+    let (p, q) = (plane("p"), plane("q"));
+    for of in [&p, &q] {
+        world.put(of, "configmaps", &numbered(3), 10).await;
+    }
+    world.cache.load(&q).await.unwrap();
+    let shut = gate.open.acquire().await.unwrap();
+    gate.waiting.forget_permits(usize::MAX);
+    let (cache, of) = (world.cache.clone(), p.clone());
+    let loading = tokio::spawn(async move { cache.load(&of).await });
+    gate.waiting.acquire().await.unwrap().forget();
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while world.cache.state().evictions == 0 {
+        assert!(tokio::time::Instant::now() < until, "nobody looks for idle planes");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(shut);
+    loading.await.unwrap().unwrap();
+    assert_eq!(world.cache.state().loads, 2, "each of the planes");
+}
+
+#[tokio::test]
+async fn what_nobody_counts_takes_no_memory() {
+    let world = world(CacheOptions::default()).await;
+    let p = plane("p");
+    for _ in 0..3 {
+        world.put(&p, "configmaps", &numbered(1_000), 10).await;
+        world.commit(vec![Change::DeleteRange(KeyRange::plane(&p))]).await;
+    }
+    let now = world.cache.catch_up().await.unwrap();
+    assert_eq!(world.cache.state().census, 0);
+    assert!(across(&world.cache, now, 10).await.is_empty());
+    world.put(&p, "configmaps", &numbered(3), 10).await;
+    let now = world.cache.catch_up().await.unwrap();
+    assert_eq!(across(&world.cache, now, 10).await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_list_has_all_of_a_revision_or_nothing() {
+    const ROUNDS: usize = 300;
+    let world = Arc::new(world(CacheOptions::default()).await);
+    let p = plane("p");
+    let names = numbered(MAX_OPERATIONS / 2);
+    world.put(&p, "configmaps", &names, 1).await;
+    let (writer, of) = (world.clone(), p.clone());
+    let writing = tokio::spawn(async move {
+        for round in 0..ROUNDS {
+            writer.put(&of, "configmaps", &names, 1 + round).await;
+        }
+    });
+    while !writing.is_finished() {
+        let request = ListRequest { plane: &p, group: "", resource: "configmaps", namespace: None };
+        let listed = world.cache.list_cached(request).await.unwrap().unwrap();
+        let (first, last) = (listed.objects.first().unwrap(), listed.objects.last().unwrap());
+        assert_eq!(first.modified, last.modified, "as of {}", listed.revision);
+    }
+    writing.await.unwrap();
 }
 
 #[test]
