@@ -1,7 +1,7 @@
 //! Where requests are counted: the plane's owner, what its class allows, its flow schemas.
 
 use crate::backend::LocalBackend;
-use freehold_apiserver_cache::{Cache, ListRequest};
+use freehold_apiserver_cache::{Cache, Entry, ListRequest};
 use freehold_apiserver_fairness::{Flows, Limits};
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_server::Footing;
@@ -29,43 +29,47 @@ pub(crate) struct KnownFlows {
 impl KnownFlows {
     async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<Flows>> {
         let (at, stack) = cache.changes(plane, GROUP, RESOURCES).await?;
-        let untouched = at.iter().all(|at| *at == stack.revision());
-        let known = match untouched {
-            true => self.shared.lock().get(&stack.content()).cloned(),
-            false => {
+        let known = match at {
+            None => self.shared.lock().get(&stack.content()).cloned(),
+            Some(at) => {
                 self.own.lock().get(plane).filter(|(known, _)| *known == at).map(|(_, flows)| flows.clone())
             }
         };
         if let Some(flows) = known {
             return Ok(flows);
         }
-        let flows = Arc::new(Box::pin(read(cache, plane)).await?);
-        if untouched {
+        let Some(at) = at else {
+            let flows = compile(RESOURCES.map(|resource| stack.objects(plane, GROUP, resource)));
             let mut shared = self.shared.lock();
             if shared.len() >= MOST {
                 shared.clear();
             }
             shared.insert(stack.content(), flows.clone());
-        } else {
-            let mut own = self.own.lock();
-            if own.len() >= MOST {
-                own.clear();
-            }
-            own.insert(plane.clone(), (at, flows.clone()));
+            return Ok(flows);
+        };
+        let flows = compile(Box::pin(read(cache, plane)).await?);
+        let mut own = self.own.lock();
+        if own.len() >= MOST {
+            own.clear();
         }
+        own.insert(plane.clone(), (at, flows.clone()));
         Ok(flows)
     }
 }
 
-/// Compiles what a plane has.
-async fn read(cache: &Cache, plane: &PlaneId) -> Result<Flows> {
-    let mut objects: [Vec<Value>; 2] = Default::default();
+/// What a plane has.
+async fn read(cache: &Cache, plane: &PlaneId) -> Result<[Vec<Arc<Entry>>; 2]> {
+    let mut objects: [Vec<Arc<Entry>>; 2] = Default::default();
     for (objects, resource) in objects.iter_mut().zip(RESOURCES) {
         let request = ListRequest { plane, group: GROUP, resource, namespace: None };
-        *objects = cache.list(request).await?.objects.iter().map(|entry| entry.value()).collect();
+        *objects = cache.list(request).await?.objects;
     }
-    let [schemas, levels] = &objects;
-    Ok(Flows::of(schemas, levels))
+    Ok(objects)
+}
+
+fn compile(objects: [Vec<Arc<Entry>>; 2]) -> Arc<Flows> {
+    let [schemas, levels] = objects.map(|of| of.iter().map(|entry| entry.value()).collect::<Vec<Value>>());
+    Arc::new(Flows::of(&schemas, &levels))
 }
 
 impl LocalBackend {

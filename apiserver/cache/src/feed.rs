@@ -317,21 +317,24 @@ impl Cache {
         Ok((entry, Seen { own, record, below }))
     }
 
-    /// The last revision that changed a resource in a plane.
+    /// A revision that is another one after each change of a resource in a plane.
     pub async fn changed(&self, plane: &PlaneId, group: &str, resource: &str) -> Result<u64> {
         Ok(self.plane(plane).await?.changed(&collection(group, resource)))
     }
 
-    /// The last revisions that changed some resources of a group in a plane, and the layers below it.
+    /// The same of some resources of a group, and the layers below the plane; `None` where it has nothing of its own of
+    /// any of them, and shows what every plane above the same layers does.
     pub async fn changes<const N: usize>(
         &self,
         plane: &PlaneId,
         group: &str,
         resources: [&str; N],
-    ) -> Result<([u64; N], Arc<Stack>)> {
+    ) -> Result<(Option<[u64; N]>, Arc<Stack>)> {
         let plane = self.plane(plane).await?;
-        let changed = resources.map(|resource| plane.changed(&collection(group, resource)));
-        Ok((changed, above(&plane)?))
+        let collections = resources.map(|resource| collection(group, resource));
+        let touched = collections.iter().any(|collection| plane.has_own(collection));
+        let changed = collections.map(|collection| plane.changed(&collection));
+        Ok((touched.then_some(changed), above(&plane)?))
     }
 
     /// The layers below a plane.

@@ -205,6 +205,13 @@ impl Stack {
         self.get(plane, &collection(&path.group, &path.resource), &name)
     }
 
+    /// The objects of a resource, as a plane shows them that has nothing of its own of it.
+    pub fn objects(&self, plane: &PlaneId, group: &str, resource: &str) -> Vec<Arc<Entry>> {
+        let collection = &*collection(group, resource);
+        let found = self.slots(Span { collection, namespace: None, after: "" }, true);
+        found.filter_map(|(_, found)| found).map(|found| self.show(plane, collection, found)).collect()
+    }
+
     /// Whether a layer has something of a resource.
     pub fn has(&self, group: &str, resource: &str) -> bool {
         self.has_collection(&collection(group, resource))

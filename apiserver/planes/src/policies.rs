@@ -1,7 +1,7 @@
 //! RBAC of each plane, compiled when it is asked for and kept until one of its objects changes.
 
 use freehold_apiserver_authz::{Policy, RuleCache};
-use freehold_apiserver_cache::{Cache, ListRequest};
+use freehold_apiserver_cache::{Cache, Entry, ListRequest};
 use freehold_machinery::{PlaneId, PlaneMap, Result, Value};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
@@ -29,40 +29,38 @@ pub(crate) struct Policies {
 impl Policies {
     pub(crate) async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<Policy>> {
         let (revisions, stack) = cache.changes(plane, GROUP, RESOURCES).await?;
-        let layer = stack.content();
-        let untouched = revisions.iter().all(|revision| *revision == stack.revision());
-        let found = if untouched {
-            self.base.lock().get(&layer).cloned()
-        } else {
-            self.known
-                .lock()
-                .get(plane)
-                .filter(|(known, _)| *known == revisions)
-                .map(|(_, policy)| policy.clone())
+        let known = match revisions {
+            None => self.base.lock().get(&stack.content()).cloned(),
+            Some(revisions) => {
+                let known = self.known.lock();
+                known.get(plane).filter(|(at, _)| *at == revisions).map(|(_, policy)| policy.clone())
+            }
         };
-        if let Some(policy) = found {
+        if let Some(policy) = known {
             return Ok(policy);
         }
-        let objects = Box::pin(read(cache, plane)).await?;
-        let policy = Arc::new(Policy::compile(&self.rules, &objects));
-        self.keep(plane, layer, untouched, revisions, &policy);
-        Ok(policy)
-    }
-
-    fn keep(&self, plane: &PlaneId, layer: u64, untouched: bool, revisions: Revisions, policy: &Arc<Policy>) {
-        if untouched {
+        let Some(revisions) = revisions else {
+            let objects = RESOURCES.map(|resource| stack.objects(plane, GROUP, resource));
+            let policy = self.compile(objects.iter().flatten());
             let mut base = self.base.lock();
             if base.len() >= MAX_STACKS {
                 base.clear();
             }
-            base.insert(layer, policy.clone());
-            return;
-        }
+            base.insert(stack.content(), policy.clone());
+            return Ok(policy);
+        };
+        let policy = self.compile(Box::pin(read(cache, plane)).await?.iter());
         let mut known = self.known.lock();
         if known.len() >= MAX_PLANES {
             known.clear();
         }
         known.insert(plane.clone(), (revisions, policy.clone()));
+        Ok(policy)
+    }
+
+    fn compile<'a>(&self, objects: impl Iterator<Item = &'a Arc<Entry>>) -> Arc<Policy> {
+        let objects: Vec<Value> = objects.map(|entry| entry.value()).collect();
+        Arc::new(Policy::compile(&self.rules, &objects))
     }
 
     /// Forgets a plane.
@@ -72,11 +70,11 @@ impl Policies {
 }
 
 /// All that a plane has of RBAC.
-async fn read(cache: &Cache, plane: &PlaneId) -> Result<Vec<Value>> {
+async fn read(cache: &Cache, plane: &PlaneId) -> Result<Vec<Arc<Entry>>> {
     let mut objects = Vec::new();
     for resource in RESOURCES {
         let request = ListRequest { plane, group: GROUP, resource, namespace: None };
-        objects.extend(cache.list(request).await?.objects.iter().map(|entry| entry.value()));
+        objects.extend(cache.list(request).await?.objects);
     }
     Ok(objects)
 }

@@ -57,7 +57,8 @@ impl Types {
             Some(source) => source.remotes(plane).await?,
             None => Remotes::default(),
         };
-        let ([changed], stack) = cache.changes(plane, GROUP, [RESOURCE]).await?;
+        let (changed, stack) = cache.changes(plane, GROUP, [RESOURCE]).await?;
+        let changed = changed.map_or(stack.revision(), |[changed]| changed);
         // Most planes have no definitions, and need not list them for each request.
         let none = cache.count(plane, GROUP, RESOURCE, None) == Some(0) && !stack.has(GROUP, RESOURCE);
         if none && remotes.is_empty() {

@@ -72,7 +72,8 @@ impl Registry {
         let resources = [REGISTRATIONS, CLAIM_POLICIES, GRANT_POLICIES];
         let (changed, _) = self.cache.changes(&core, GROUP, resources).await?;
         let count = |resource| self.cache.count(&core, GROUP, resource, None).unwrap_or(usize::MAX >> 2);
-        let at = (changed.into_iter().max().unwrap_or_default(), resources.map(count).iter().sum());
+        let changed = changed.into_iter().flatten().max().unwrap_or_default();
+        let at = (changed, resources.map(count).iter().sum());
         if let Some((known, rules)) = &*self.books.rules.read()
             && *known == at
         {
