@@ -6,6 +6,8 @@ use freehold_machinery::{Result, Value, meta};
 use std::sync::Arc;
 
 const GROUP: &str = "scheduling.k8s.io";
+/// The classes of the system itself, which stay.
+const SYSTEM: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
 const PREEMPTS: &str = "PreemptLowerPriority";
 
 /// The plugin.
@@ -18,7 +20,12 @@ impl Plugin for Priority {
 
     fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
         if !attributes.is("", "pods") {
-            return Ok(());
+            let kept = attributes.is(GROUP, "priorityclasses") && SYSTEM.contains(&attributes.name);
+            let why = "this is a system priority class and cannot be deleted";
+            return match attributes.verb {
+                Verb::Delete if kept => Err(attributes.forbidden(why)),
+                _ => Ok(()),
+            };
         }
         match attributes.verb {
             Verb::Create => resolve(attributes, lookup),

@@ -336,6 +336,8 @@ fn priorities_come_from_classes() {
         old: named("base", json!({})),
         ..create("scheduling.k8s.io/priorityclasses", named("base", json!({"globalDefault": true})))
     };
+    let deleted = |name: &str| Write { verb: Verb::Delete, old: named(name, json!({})), ..second() };
+    let system = "priorityclasses.scheduling.k8s.io \"system-node-critical\" is forbidden: this is a system priority class and cannot be deleted";
     let forgetful =
         Write { verb: Verb::Update, old: in_ns("p", json!({"spec": {"priority": 7}})), ..with(json!({})) };
     check(
@@ -343,6 +345,8 @@ fn priorities_come_from_classes() {
         &World::new(vec![high.clone(), base]),
         vec![
             (with(json!({"priorityClassName": "high"})), resolved(json!("high"), 1000, "Never")),
+            (deleted("base"), Ok(vec![])),
+            (deleted("system-node-critical"), Err(system)),
             (
                 with(json!({"priorityClassName": "high", "priority": 1000})),
                 resolved(json!("high"), 1000, "Never"),
