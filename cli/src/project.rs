@@ -241,6 +241,7 @@ impl Session {
 
     async fn restore(&self, project: &str, snapshot: &str) -> Result<()> {
         let namespace = keys::organization_namespace(&self.organization(project).await?);
+        self.client.get(&SNAPSHOTS, Some(&namespace), snapshot).await?;
         let spec = ProjectRestoreSpec { project_ref: reference(project), snapshot_ref: reference(snapshot) };
         let mut restore = wire(&ProjectRestore::new("", spec))?;
         meta::set(&mut restore, "generateName", format!("{project}-"));

@@ -7,11 +7,15 @@ use crate::plane::{Actions, Refusal, plane_in, refusal, set_phase};
 use crate::snapshot::is_settled;
 use freehold_client::{Client, Error, PatchOptions};
 use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
-use freehold_machinery::{PlaneId, Value, meta};
+use freehold_machinery::{PlaneId, Value, meta, time};
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 /// When a restore that can't be done yet is looked at again.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// How long a restore waits for a snapshot that is not there.
+const SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
 
 struct Restores {
     client: Client,
@@ -53,6 +57,14 @@ fn layer<'a>(snapshot: &'a Value, project: &str, plane: &PlaneId) -> Result<&'a 
         "Failed" => Err(Refusal::failed("SnapshotFailed", format!("snapshot {name:?} has failed"))),
         _ => Err(Refusal::waiting("SnapshotNotReady", format!("snapshot {name:?} is not ready yet"))),
     }
+}
+
+/// A snapshot that is not there may be made by the same hand, in whatever order; but who made a mistake must not have it
+/// come true on another day.
+fn missing(snapshot: &str, made: Option<Timestamp>, now: Timestamp) -> Refusal {
+    let message = format!("there is no snapshot {snapshot:?} in this organization");
+    let is_final = made.is_none_or(|made| now.duration_since(made) > SNAPSHOT);
+    Refusal { reason: "SnapshotNotFound", message, is_final }
 }
 
 impl Reconcile for Restores {
@@ -98,8 +110,8 @@ impl Restores {
         };
         let from = text(restore, "/spec/snapshotRef/name");
         let Some(snapshot) = self.client.get_opt(&SNAPSHOTS, key.ns(), from).await? else {
-            let message = format!("there is no snapshot {from:?} in this organization");
-            return Ok(Some(Refusal::failed("SnapshotNotFound", message)));
+            let made = time::parse(meta::text(restore, "creationTimestamp"));
+            return Ok(Some(missing(from, made, Timestamp::now())));
         };
         let layer = match layer(&snapshot, name, &plane) {
             Ok(layer) => layer,
@@ -138,6 +150,16 @@ mod tests {
         ];
         for (snapshot, expected) in rows {
             assert_eq!(layer(&snapshot, "web", &plane).map_err(|why| why.reason), expected, "{snapshot}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_is_not_there_is_waited_for_for_a_minute() {
+        let made = "2026-01-01T00:00:00Z".parse().ok();
+        let rows = [("2026-01-01T00:01:00Z", false), ("2026-01-01T00:01:01Z", true)];
+        for (now, is_final) in rows {
+            let why = missing("s1", made, now.parse().unwrap());
+            assert_eq!((why.reason, why.is_final), ("SnapshotNotFound", is_final), "{now}");
         }
     }
 }

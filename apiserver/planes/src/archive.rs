@@ -68,7 +68,7 @@ impl Planes {
         if is_own(plane) {
             return Err(Status::no_such_resource());
         }
-        let hold = self.stores.of(plane).hold().await?;
+        let hold = self.hold(plane).await?;
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let mut header = Header::new(Kind::Plane, hold.revision, now);
         if let Some(info) = self.directory.by_plane(plane) {

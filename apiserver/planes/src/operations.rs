@@ -4,13 +4,15 @@
 //! it was, and a plane is put above other layers, and rid of its own objects, in one small commit.
 
 use crate::{
-    Planes, burial, directory, is_own,
+    Planes, burial,
+    directory::{self, ProjectInfo},
+    is_own,
     layers::{StackRecord, read_stack},
     stored::{self, LayerRecord, Merged, Released, Writer},
 };
 use freehold_apiserver_cache::Layer;
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, LayerId, Range, StoreError,
+    Change, Commit, Committed, Expect, Hold, Key, KeyRange, KeyValue, LayerId, Range, StoreError,
 };
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
 use futures_util::{
@@ -106,8 +108,36 @@ impl Planes {
         running.await
     }
 
-    async fn make_snapshot(&self, plane: &PlaneId, layer: &LayerId, at: Option<u64>) -> Result<LayerRecord> {
+    /// Whether a project is being deleted, as of now.
+    async fn is_deleting(&self, info: &ProjectInfo) -> Result<bool> {
+        // What is being deleted stays so.
+        Ok(info.deleting || meta::is_deleting(&self.core_object("projects", &info.name).await?.value()))
+    }
+
+    /// Holds what a plane has now. 409 where its project is being deleted, and with it what it has, little by little.
+    pub(crate) async fn hold(&self, plane: &PlaneId) -> Result<Hold> {
         let hold = self.stores.of(plane).hold().await?;
+        if !is_own(plane) && self.root.is_core() {
+            // Asked after the hold: what is not being deleted by now was whole then.
+            match self.directory.find_plane(plane).await? {
+                Some(info) if self.is_deleting(&info).await? => {
+                    return Err(Status::conflict(
+                        &crate::resource("projects"),
+                        &info.name,
+                        "it is being deleted",
+                    ));
+                }
+                None if self.is_empty(plane).await? => {
+                    return Err(Status::not_found(&planes(), plane.as_str()));
+                }
+                _ => {}
+            }
+        }
+        Ok(hold)
+    }
+
+    async fn make_snapshot(&self, plane: &PlaneId, layer: &LayerId, at: Option<u64>) -> Result<LayerRecord> {
+        let hold = self.hold(plane).await?;
         let revision = at.unwrap_or(hold.revision);
         if revision > hold.revision {
             // Without the latest one, which is another each time: who notes this in an object makes the next.
@@ -215,9 +245,7 @@ impl Planes {
         let reserved = is_own(plane);
         let project = self.directory.find_plane(plane).await?;
         let wanted = match &project {
-            // What is being deleted stays so.
-            Some(info) if info.deleting => false,
-            Some(info) => !meta::is_deleting(&self.core_object("projects", &info.name).await?.value()),
+            Some(info) => !self.is_deleting(info).await?,
             None => false,
         };
         if reserved || wanted {

@@ -16,6 +16,7 @@ facts!(world:
     snapshots_and_restores_are_objects_of_the_organization,
     nothing_of_another_organization_can_be_forked,
     a_project_is_exported_and_imported,
+    what_is_being_deleted_is_not_taken_for_whole,
     what_hangs_together_in_a_fork_is_deleted_together,
     a_class_brings_objects_that_can_be_kept,
 );
@@ -222,9 +223,14 @@ fn snapshots_and_restores_are_objects_of_the_organization(world: &World) {
         r#"{"spec":{"projectRef":{"name":"x"}}}"#,
     ]);
     contains_all(&changed.expect_failure(), &["immutable"]);
-    let spec = json!({"projectRef": {"name": "gitops"}, "snapshotRef": {"name": "none"}});
-    view.apply(&object("ProjectRestore", "gitops", "wrong", &spec));
-    view.ok(&["wait", "--for=jsonpath={.status.phase}=Failed", "projectrestore/wrong", "--timeout=120s"]);
+    // Whoever applies a folder does not say in which order.
+    let spec = json!({"projectRef": {"name": "gitops"}, "snapshotRef": {"name": "later"}});
+    view.apply(&object("ProjectRestore", "gitops", "first", &spec));
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Pending", "projectrestore/first", "--timeout=120s"]);
+    view.apply(&object("ProjectSnapshot", "gitops", "later", &json!({"projectRef": {"name": "gitops"}})));
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Completed", "projectrestore/first", "--timeout=120s"]);
+    let nowhere = world.server().freehold(&["project", "restore", "gitops", "--snapshot", "none"]);
+    contains_all(&nowhere.expect_failure(), &["none", "not found"]);
 }
 
 fn nothing_of_another_organization_can_be_forked(world: &World) {
@@ -299,6 +305,20 @@ fn a_project_is_exported_and_imported(world: &World) {
         .freehold(&[&["project", "import", file.path(), "--to", "archived-3"][..], &organization].concat());
     contains_all(&broken.expect_failure(), &["can't be imported"]);
     world.admin().fails(&["get", "project", "archived-3"]);
+}
+
+fn what_is_being_deleted_is_not_taken_for_whole(world: &World) {
+    let kubectl = source(world, "ending");
+    let held = r#"{"metadata":{"finalizers":["example.com/wait"]}}"#;
+    kubectl.ok(&["patch", "configmap", "a", "--type=merge", "-p", held]);
+    world.admin().ok(&["delete", "project", "ending", "--wait=false"]);
+    let file = Scratch::new(world, "ending.fha", "");
+    std::fs::remove_file(file.path()).expect("it is there");
+    let export = world.server().freehold(&["project", "export", "ending", file.path()]);
+    contains_all(&export.expect_failure(), &["it is being deleted"]);
+    assert!(!std::path::Path::new(file.path()).exists(), "half an export looks like a whole one");
+    kubectl.ok(&["patch", "configmap", "a", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
+    World::gone(&world.admin(), &["project", "ending"]);
 }
 
 fn what_hangs_together_in_a_fork_is_deleted_together(world: &World) {
