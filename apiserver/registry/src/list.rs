@@ -9,7 +9,10 @@ use crate::{
     registry::{parse_version, schema_since},
     select::Selection,
 };
-use base64::{DecodeError, Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use base64::{
+    DecodeError, Engine, alphabet,
+    engine::{GeneralPurpose, general_purpose::NO_PAD},
+};
 use freehold_apiserver_cache::{Entry, ListRequest, ListedPart};
 use freehold_machinery::{PlaneId, Result, Status};
 use serde::{Deserialize, Serialize};
@@ -17,6 +20,10 @@ use std::sync::Arc;
 
 /// The longest continue token that is read, in bytes.
 const MAX_TOKEN: usize = 4_096;
+
+/// As Go reads it, which takes no notice of the last bits.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// What a continue token says.
 #[derive(Serialize, Deserialize)]
@@ -36,7 +43,7 @@ const FORMAT: &str = "freehold/v1";
 
 impl Token {
     pub(crate) fn text(&self) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+        BASE64.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
     pub(crate) fn encode(rv: u64, start: &str) -> String {
@@ -65,7 +72,7 @@ impl Token {
         if text.len() > MAX_TOKEN {
             return Err(bad("it is too long"));
         }
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| bad(&illegal(text, error)))?;
+        let bytes = BASE64.decode(text).map_err(|error| bad(&illegal(text, error)))?;
         let said = |error: serde_json::Error| {
             bad(&freehold_machinery::go::syntax_error(&bytes).unwrap_or_else(|| error.to_string()))
         };
@@ -104,21 +111,20 @@ impl ListOptions {
     pub(crate) fn at(&self) -> Result<At> {
         let unreadable =
             |error: Status| Status::bad_request(format!("invalid resource version: {}", error.message));
-        let version = parse_version(&self.resource_version).map_err(unreadable)?;
         let matching = self.resource_version_match.as_str();
         if !self.continue_token.is_empty() {
             Token::decode(&self.continue_token)?;
             if !matching.is_empty() {
                 return Err(forbidden_match("resourceVersionMatch is forbidden when continue is provided"));
             }
-            return match version {
-                None | Some(0) => Ok(At::Latest),
-                Some(_) => {
+            return match self.resource_version.as_str() {
+                "" | "0" => Ok(At::Latest),
+                _ => {
                     Err(Status::bad_request("specifying resource version is not allowed when using continue"))
                 }
             };
         }
-        match (version, matching) {
+        match (parse_version(&self.resource_version).map_err(unreadable)?, matching) {
             (None, "") => Ok(At::Latest),
             (None, _) => {
                 Err(forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided"))
@@ -169,7 +175,10 @@ impl Registry {
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         let found = if options.continue_token.is_empty() {
             match at {
-                At::Exact(revision) => self.past(op, &selection, revision, "", limit).await?,
+                At::Exact(revision) => {
+                    let page = self.past(op, &selection, revision, "", limit).await;
+                    page.map_err(|status| expired(status, ""))?
+                }
                 At::NotOlderThan(revision) => {
                     self.cache.wait_for_asked(revision).await?;
                     self.present(op, &selection, "", limit).await?
@@ -299,9 +308,15 @@ impl Registry {
     }
 }
 
-/// A token that is too old is answered with another one, for those who take an inconsistent rest.
+/// What a list says that is as of a time too long ago. A token is answered with another one, for those who take an
+/// inconsistent rest.
 pub(crate) fn expired(status: Status, text: &str) -> Status {
-    let Some(token) = Token::decode(text).ok().filter(|_| status.code == 410) else { return status };
+    if status.code != 410 {
+        return status;
+    }
+    let Ok(token) = Token::decode(text) else {
+        return Status::expired("The resourceVersion for the provided list is too old.");
+    };
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                    list without the continue parameter, or use the continue token in this response to retrieve the \
                    remainder of the results. Continuing with the provided token results in an inconsistent list - \

@@ -109,7 +109,7 @@ impl WatchOptions {
             }
             Some(true) => Ok((WatchStart::Now, self.bookmarks)),
             Some(false) | None => Ok(match version {
-                None | Some(0) if self.send_initial_events.is_none() => (WatchStart::Now, false),
+                None | Some(0) if self.send_initial_events.is_none() => (WatchStart::Now, self.bookmarks),
                 None | Some(0) => (WatchStart::After(u64::MAX), false),
                 Some(version) => (WatchStart::After(version), false),
             }),

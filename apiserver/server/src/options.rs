@@ -110,6 +110,7 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, Status> {
 
 /// Options of a watch.
 pub(crate) fn watch(query: &Query) -> Result<WatchOptions, Status> {
+    query.number("limit")?;
     let list = ListOptions {
         label_selector: query.text("labelSelector").to_owned(),
         field_selector: query.text("fieldSelector").to_owned(),

@@ -135,7 +135,7 @@ fn upgraded(call: &Call<'_>, upgrade: OnUpgrade, mut frames: Frames) -> Reply {
 fn time_of(call: &Call<'_>) -> Result<Duration, Status> {
     let least = call.edge.limits.watch;
     Ok(match call.query.number("timeoutSeconds")? {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs().min(7 * 24 * 3600)),
+        Some(seconds) if seconds != 0 => Duration::from_secs(seconds.clamp(0, 7 * 24 * 3600).unsigned_abs()),
         _ => least + least * (uuid::Uuid::new_v4().as_u128() as u8).into() / 256,
     })
 }

@@ -197,8 +197,17 @@ fn a_watch_begins_with_what_there_is_or_after_what_it_names(world: &World) {
     for version in [String::new(), "&resourceVersion=0".to_owned(), format!("&resourceVersion={first}")] {
         assert_eq!(place.watch(&format!("{initial}&allowWatchBookmarks=true{version}")), ended);
     }
+    for version in ["", "&resourceVersion=0"] {
+        assert_eq!(
+            place.watch(&format!("allowWatchBookmarks=true{version}")),
+            ended,
+            "as if it were asked for"
+        );
+    }
     let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     assert_eq!(place.watch(&format!("{none}&resourceVersion={first}")), all[1..]);
+    let over = format!("{}?watch=true&timeoutSeconds=-1&resourceVersion={last}", place.maps);
+    assert_eq!(place.http.get(&over).code, 200, "its time is over as it begins");
     assert!(place.watch("resourceVersion=1")[0].contains("too old resource version: 1"));
 }
 
@@ -237,6 +246,7 @@ fn what_contradicts_itself_is_refused_in_the_words_of_kubernetes(world: &World) 
     let unsupported = |value: &str, known: &str| {
         format!(r#"resourceVersionMatch: Unsupported value: "{value}": supported values: {known}"#)
     };
+    let continued_version = "specifying resource version is not allowed when using continue".to_owned();
     let other = unsupported("Other", r#""Exact", "NotOlderThan", """#);
     let rows = [
         ("resourceVersionMatch=Exact".to_owned(), 422, field(&unset)),
@@ -257,7 +267,20 @@ fn what_contradicts_itself_is_refused_in_the_words_of_kubernetes(world: &World) 
         (
             format!("continue={token}&resourceVersion={last}"),
             400,
-            "specifying resource version is not allowed when using continue".to_owned(),
+            continued_version.clone(),
+        ),
+        (format!("continue={token}&resourceVersion=x"), 400, continued_version.clone()),
+        (format!("continue={token}&resourceVersion=00"), 400, continued_version),
+        (
+            "continue=garbage".to_owned(),
+            400,
+            r"invalid continue token: continue key is not valid: invalid character '\u0081' looking for beginning of value"
+                .to_owned(),
+        ),
+        (
+            "watch=true&limit=x".to_owned(),
+            400,
+            r#"strconv.ParseInt: parsing "x": invalid syntax"#.to_owned(),
         ),
         (
             "resourceVersion=x".to_owned(),
@@ -322,6 +345,12 @@ fn tokens_and_revisions_outlive_a_restart_and_expire_by_age(engine: Engine) {
         Some(rest(&format!("limit=1&continue={token}"))).filter(|answer| answer.code == 410)
     });
     assert_eq!(text(&expired.body, "/reason"), "Expired");
+    let past = rest(&format!("resourceVersion={old}&resourceVersionMatch=Exact"));
+    let words = "The resourceVersion for the provided list is too old.";
+    assert_eq!(
+        (past.code, text(&past.body, "/reason"), text(&past.body, "/message")),
+        (410, "Expired", words)
+    );
     let inconsistent = text(&expired.body, "/metadata/continue");
     assert!(!inconsistent.is_empty() && inconsistent != token, "{expired:?}");
     let page = rest(&format!("limit=1&continue={inconsistent}")).body;
