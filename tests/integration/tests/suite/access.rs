@@ -127,7 +127,7 @@ fn a_binding_reaches_what_its_target_says(world: &World) {
         "policybinding",
         "--all",
         "--namespace=organization-targets",
-        "--timeout=60s",
+        "--timeout=120s",
     ]);
     let (a, b) = ("/projects/targets-a", "/projects/targets-b");
     let make = ["create", "deployment", "d", "--image=x", "--dry-run=server"];

@@ -49,5 +49,5 @@ spec: {ownerRef: {kind: Organization, name: paired}, controlPlane: {mode: Dedica
     admin.ok(&["patch", "project", "paired-a", "--type=merge", "--patch", suspension]);
     last.wait_for_end();
     contains_all(&olga.fails(&["get", "configmaps"]), &["suspended: unpaid"]);
-    admin.ok(&["delete", "project", "paired-a", "--timeout=60s"]);
+    admin.ok(&["delete", "project", "paired-a", "--timeout=120s"]);
 }

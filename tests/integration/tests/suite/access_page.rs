@@ -21,7 +21,9 @@ fn the_commands_of_the_page_on_access_work_as_they_are_printed(world: &World) {
     let script = script.replace("{name: ann}", "{name: page-ann}").replace("/users/ann", "/users/page-ann");
     let script = script
         .replace("userinvitation ann", "userinvitation page-ann")
-        .replace("organizationmembership ann", "organizationmembership page-ann");
+        .replace("organizationmembership ann", "organizationmembership page-ann")
+        // What is waited for has as long as a busy machine needs.
+        .replace(" wait --for", " wait --timeout=120s --for");
     world.organization("pages", &["pages-web"]);
     world.admin().apply(&member("pages", "page-owner", "owner"));
     let owner = world.person("page-owner", "/organizations/pages");
@@ -35,7 +37,7 @@ fn the_commands_of_the_page_on_access_work_as_they_are_printed(world: &World) {
     }
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     let run = Command::new("timeout")
-        .args(["150", "bash", "-euxo", "pipefail", "-c", &script])
+        .args(["400", "bash", "-euxo", "pipefail", "-c", &script])
         .current_dir(&folder)
         .env("HOME", &folder)
         .env("PATH", path)

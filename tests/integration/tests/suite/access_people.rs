@@ -62,7 +62,7 @@ fn the_last_owner_stays_also_when_two_leave_at_once(world: &World) {
         &["last owner"],
     );
     // With the organization they go.
-    admin.ok(&["delete", "organization", "last", "--timeout=60s"]);
+    admin.ok(&["delete", "organization", "last", "--timeout=120s"]);
 }
 
 fn invitation(organization: &str, name: &str, who: &str, expires: &str) -> String {
@@ -176,7 +176,7 @@ fn an_invitation_is_for_an_address_and_ends(world: &World) {
     let users: Vec<&str> = items(&members).map(|m| text(m, "/spec/userRef/name")).collect();
     assert_eq!(users, ["mail@idp"]);
     let expired = "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=Expired";
-    admin.ok(&["wait", expired, "userinvitation/late", "-n", "organization-mailing", "--timeout=60s"]);
+    admin.ok(&["wait", expired, "userinvitation/late", "-n", "organization-mailing", "--timeout=120s"]);
 }
 
 fn a_service_account_is_known_by_its_keys(world: &World) {

@@ -71,7 +71,7 @@ impl Asking {
         manifests.extend(members.iter().map(|(user, role)| member(name, user, role)));
         let admin = self.server.kubectl();
         admin.apply(&manifests);
-        admin.ok(&["wait", "--for=condition=Ready", &format!("project/{project}"), "--timeout=60s"]);
+        admin.ok(&["wait", "--for=condition=Ready", &format!("project/{project}"), "--timeout=120s"]);
     }
 
     /// Asks as a person, in a project.

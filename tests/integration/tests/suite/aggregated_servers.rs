@@ -29,7 +29,7 @@ fn server_reaching(engine: Engine, networks: &str) -> (Server, Kubectl) {
         spec: {type: Standard}\n---\napiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\n\
         metadata: {name: web}\nspec: {ownerRef: {kind: Organization, name: acme}}\n";
     server.kubectl().apply(manifests);
-    server.kubectl().ok(&["wait", "--for=condition=Ready", "project/web", "--timeout=60s"]);
+    server.kubectl().ok(&["wait", "--for=condition=Ready", "project/web", "--timeout=120s"]);
     let kubectl = server.project("web");
     (server, kubectl)
 }

@@ -418,7 +418,7 @@ fn a_finalizer_of_one_project_holds_nothing_in_another(world: &World) {
     let patch = r#"{"metadata":{"finalizers":["example.com/for-ever","kubernetes"]}}"#;
     attacker.ok(&["patch", "configmap", "held", "--type=merge", "-p", patch]);
     attacker.ok(&["delete", "configmap", "held", "--wait=false"]);
-    victim.ok(&["delete", "configmap", "held", "--timeout=60s"]);
+    victim.ok(&["delete", "configmap", "held", "--timeout=120s"]);
     attacker.ok(&["patch", "configmap", "held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
     World::gone(&attacker, &["configmap", "held"]);
 }

@@ -152,7 +152,7 @@ fn a_type_of_many_fields_is_served_like_any_other(world: &World) {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let (status, body) = post(&attacker, path, &definition);
     assert_eq!(status, 201, "{body:.300}");
-    attacker.ok(&["wait", "--for=condition=Established", "crd/bigs.example.com", "--timeout=60s"]);
+    attacker.ok(&["wait", "--for=condition=Established", "crd/bigs.example.com", "--timeout=120s"]);
     let object = |value: Value| -> Value {
         let fields: Value = (0..count).map(|n| (format!("p{n}"), value.clone())).collect();
         json!({"apiVersion": "example.com/v1", "kind": "Big", "metadata": {"name": "b"}, "spec": fields})

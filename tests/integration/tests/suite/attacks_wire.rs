@@ -503,8 +503,8 @@ fn rapid_resets_stop_nobody(world: &World) {
 }
 
 fn slow_bodies_and_heads_hold_up_nobody(world: &World) {
-    let (attacker, victim) = flood(world, "slow");
-    let path = format!("/projects/slow{SECRETS}");
+    let (attacker, victim) = flood(world, "dawdling");
+    let path = format!("/projects/dawdling{SECRETS}");
     let slow: Vec<Wire> = (0..300)
         .map(|nth| {
             let mut wire = Wire::http1(&attacker);

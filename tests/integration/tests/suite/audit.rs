@@ -45,7 +45,7 @@ const PROJECT: &str = "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: 
 
 fn project(server: &Server) -> freehold_tests_integration::Kubectl {
     server.kubectl().apply(PROJECT);
-    server.kubectl().ok(&["wait", "--for=condition=Ready", "project/web", "--timeout=60s"]);
+    server.kubectl().ok(&["wait", "--for=condition=Ready", "project/web", "--timeout=120s"]);
     server.project("web")
 }
 

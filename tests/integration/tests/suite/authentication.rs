@@ -203,7 +203,7 @@ const PROJECTS: &str = "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind:
 fn organization(server: &Server, name: &str) {
     let kubectl = server.kubectl();
     kubectl.apply(&PROJECTS.replace("NAME", name));
-    kubectl.ok(&["wait", "--for=condition=Ready", &format!("project/{name}-web"), "--timeout=60s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", &format!("project/{name}-web"), "--timeout=120s"]);
 }
 
 fn a_token_of_an_organizations_issuer_is_nothing_elsewhere(engine: Engine) {

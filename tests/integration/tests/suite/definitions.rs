@@ -24,6 +24,8 @@ fn a_definition_goes_to_its_end_after_a_kill(engine: Engine) {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]},
     });
     assert_eq!(http.json(Method::POST, CRDS, &definition).code, 201);
+    // In the core plane a type is served as soon as the server has been told of it, which may be behind its answer.
+    until("it is served", PATIENCE, || (http.get(THINGS).code == 200).then_some(()));
     for index in 0..OBJECTS {
         let thing = json!({"apiVersion": "ends.example.com/v1", "kind": "Thing",
             "metadata": {"name": format!("t{index}"), "finalizers": ["example.com/held"]}});

@@ -146,7 +146,7 @@ fn projects_are_made_and_deleted_in_the_organizations_view(world: &World) {
         )
     };
     view.apply(&project("making-a", "making"));
-    view.ok(&["wait", "--for=condition=Ready", "project/making-a", "--timeout=60s"]);
+    view.ok(&["wait", "--for=condition=Ready", "project/making-a", "--timeout=120s"]);
     assert_eq!(row(&view.ok(&["get", "projects"]), "making-a")[1], "making");
     let refused = view.run_with_input(&["create", "-f", "-"], &project("making-b", "tests")).expect_failure();
     contains_all(&refused, &["Forbidden"]);

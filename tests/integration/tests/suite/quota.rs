@@ -193,7 +193,7 @@ fn a_grant_comes_and_goes_with_what_it_is_for(world: &World) {
     assert_eq!(bucket(&admin, "granting", "rooms"), Some([7, 0, 7, 0]));
     let grants = admin.json(&["get", "resourcegrants", "-n", "organization-granting", "-l", "of=granting-a"]);
     assert_eq!(items(&grants).count(), 1);
-    admin.ok(&["delete", "project", "granting-a", "--timeout=60s"]);
+    admin.ok(&["delete", "project", "granting-a", "--timeout=120s"]);
     assert_eq!(bucket(&admin, "granting", "rooms"), None);
     admin.ok(&["delete", "grantcreationpolicy", "rooms"]);
 }
@@ -266,7 +266,7 @@ fn a_project_that_goes_gives_back_what_it_claimed(world: &World) {
         .to_string(),
     );
     assert_eq!(bucket(&admin, "going", "gone"), Some([9, 9, 0, 3]));
-    admin.ok(&["delete", "project", "going-a", "--timeout=60s"]);
+    admin.ok(&["delete", "project", "going-a", "--timeout=120s"]);
     until("all is given back", PATIENCE, || {
         (bucket(&admin, "going", "gone") == Some([9, 0, 9, 0])).then_some(())
     });
@@ -302,14 +302,14 @@ fn claims_of_what_went_without_them_are_given_back(world: &World) {
         },
     });
     project.apply(&crd.to_string());
-    project.ok(&["wait", "--for=condition=Established", "crd/widgets.stale.example", "--timeout=60s"]);
+    project.ok(&["wait", "--for=condition=Established", "crd/widgets.stale.example", "--timeout=120s"]);
     for name in ["a", "b"] {
         let widget = json!({"apiVersion": "stale.example/v1", "kind": "Widget", "metadata": {"name": name}});
         project.apply(&widget.to_string());
     }
     project.ok(&["create", "configmap", "paid-0"]);
     assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 3, 6, 3]));
-    project.ok(&["delete", "crd", "widgets.stale.example", "--timeout=60s"]);
+    project.ok(&["delete", "crd", "widgets.stale.example", "--timeout=120s"]);
     let allocated = |count: i64| {
         until(&format!("{count} are claimed"), PATIENCE, || {
             (bucket(&admin, "stale", "stale") == Some([9, count, 9 - count, count])).then_some(())
@@ -324,7 +324,7 @@ fn claims_of_what_went_without_them_are_given_back(world: &World) {
         }).to_string());
     };
     restore("ProjectSnapshot", "before", json!({"projectRef": {"name": "stale-a"}}));
-    view.ok(&["wait", "--for=jsonpath={.status.phase}=Ready", "projectsnapshot/before", "--timeout=60s"]);
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Ready", "projectsnapshot/before", "--timeout=120s"]);
     project.ok(&["create", "configmap", "paid-1"]);
     project.ok(&["create", "configmap", "paid-2"]);
     assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 3, 6, 3]));
@@ -333,7 +333,7 @@ fn claims_of_what_went_without_them_are_given_back(world: &World) {
         "back",
         json!({"projectRef": {"name": "stale-a"}, "snapshotRef": {"name": "before"}}),
     );
-    view.ok(&["wait", "--for=jsonpath={.status.phase}=Completed", "projectrestore/back", "--timeout=60s"]);
+    view.ok(&["wait", "--for=jsonpath={.status.phase}=Completed", "projectrestore/back", "--timeout=120s"]);
     allocated(1);
     project.ok(&["delete", "configmap", "paid-0"]);
     assert_eq!(bucket(&admin, "stale", "stale"), Some([9, 0, 9, 0]));

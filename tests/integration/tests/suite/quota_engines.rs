@@ -35,7 +35,7 @@ fn grant_a_hundred(admin: &Kubectl) {
         "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {name: web}\n\
          spec: {ownerRef: {kind: Organization, name: acme}}\n",
     );
-    admin.ok(&["wait", "--for=condition=Ready", "project/web", "organization/acme", "--timeout=60s"]);
+    admin.ok(&["wait", "--for=condition=Ready", "project/web", "organization/acme", "--timeout=120s"]);
     admin.apply(&registration("units", "Organization", MAP_KIND));
     admin.apply(&grant("acme", &organization("acme"), "units", 100));
     admin.apply(&policy("units", "acme", "{resourceType: units, amount: 1}"));

@@ -20,9 +20,11 @@ fn the_commands_of_the_readme_work_as_they_are_printed(engine: Engine) {
     symlink(top.join("examples"), folder.join("examples")).expect("a link to the examples");
     symlink(server.data_dir(), folder.join("data")).expect("a link to the data directory");
     let readme = fs::read_to_string(top.join("README.md")).expect("the README");
-    let script = script(&readme).replace(URL, server.url());
+    // What is waited for has as long as a busy machine needs.
+    let script = script(&readme).replace(URL, server.url()).replace(" --timeout=60s", "");
+    let script = script.replace(" wait --for", " wait --timeout=120s --for");
     let run = Command::new("timeout")
-        .args(["150", "bash", "-euxo", "pipefail", "-c", &script])
+        .args(["400", "bash", "-euxo", "pipefail", "-c", &script])
         .current_dir(&folder)
         .env("HOME", &folder)
         .env_remove("KUBECONFIG")

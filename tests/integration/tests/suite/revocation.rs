@@ -32,7 +32,7 @@ fn start(engine: Engine) -> Server {
          apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {name: ends-web}\n\
          spec: {ownerRef: {kind: Organization, name: ends}}\n",
     );
-    kubectl.ok(&["wait", "--for=condition=Ready", "project/ends-web", "--timeout=60s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/ends-web", "--timeout=120s"]);
     server
 }
 

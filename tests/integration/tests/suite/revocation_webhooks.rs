@@ -93,7 +93,7 @@ impl Asking {
              apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {name: asked-web}\n\
              spec: {ownerRef: {kind: Organization, name: asked}}\n",
         );
-        server.kubectl().ok(&["wait", "--for=condition=Ready", "project/asked-web", "--timeout=60s"]);
+        server.kubectl().ok(&["wait", "--for=condition=Ready", "project/asked-web", "--timeout=120s"]);
         Self { server, hook, mood, _folder: folder }
     }
 

@@ -250,7 +250,7 @@ fn the_service_of_the_api_comes_back_when_it_is_deleted(world: &World) {
     let mut uids = vec![text(&first, "/metadata/uid").to_owned()];
     for _ in 0..2 {
         // kubectl waits for it to be gone: another one has another uid.
-        kubectl.ok(&["delete", "service", "kubernetes", "--timeout=60s"]);
+        kubectl.ok(&["delete", "service", "kubernetes", "--timeout=120s"]);
         let anew = service();
         assert_eq!(anew["spec"], first["spec"]);
         assert_eq!(anew["metadata"]["labels"], first["metadata"]["labels"]);

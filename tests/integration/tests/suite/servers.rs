@@ -117,7 +117,7 @@ fn project(name: &str) -> String {
 fn projects_work_whichever_manager_leads(fleet: &mut Fleet) {
     let kubectl = fleet.kubectl();
     kubectl.apply(&project("one"));
-    kubectl.ok(&["wait", "--for=condition=Ready", "project/one", "--timeout=60s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/one", "--timeout=120s"]);
     let holder = || {
         let lease = kubectl.json(&["get", "lease", "freehold-controller-manager", "--namespace=kube-system"]);
         text(&lease, "/spec/holderIdentity").to_owned()
@@ -137,7 +137,7 @@ fn projects_work_whichever_manager_leads(fleet: &mut Fleet) {
     until("the first leads again", PATIENCE, || Some(holder()).filter(|now| *now != second));
     fleet.start_manager(0);
     kubectl.apply(&project("two"));
-    kubectl.ok(&["wait", "--for=condition=Ready", "project/two", "--timeout=60s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "project/two", "--timeout=120s"]);
     let secret = ["get", "secret", "two-kubeconfig", "--namespace=organization-acme", "-o", "name"];
     contains_all(&kubectl.ok(&secret), &["two-kubeconfig"]);
 }
