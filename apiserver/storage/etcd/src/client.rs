@@ -159,6 +159,7 @@ impl Client {
         // An endpoint that is silent leaves time for another, where the call can be repeated.
         let share = if repeatable && self.channels.len() > 1 { self.timeout / 3 } else { self.timeout };
         let (mut attempts, mut pause, mut renewed) = (0, FIRST_PAUSE, false);
+        let mut said = None;
         loop {
             let at = self.current.load(Ordering::Relaxed);
             let failed = match self.attempt(at, deadline.min(Instant::now() + share), &once).await {
@@ -174,8 +175,10 @@ impl Client {
             }
             attempts += 1;
             let rest = if attempts % self.channels.len() == 0 { pause } else { Duration::ZERO };
-            if !failed.may_be_repeated(repeatable) || Instant::now() + rest >= deadline {
-                return Err(failed.status);
+            let ends = !failed.may_be_repeated(repeatable) || Instant::now() + rest >= deadline;
+            let why = tell(failed.status, at, &mut said);
+            if ends {
+                return Err(why);
             }
             if !rest.is_zero() {
                 tokio::time::sleep(rest).await;
@@ -287,6 +290,17 @@ pub(crate) fn no_answer() -> Status {
     Status::deadline_exceeded("etcd does not answer in time")
 }
 
+/// Why an endpoint can't be used: where the time was up in the midst of another attempt, what it said at the one before.
+fn tell(status: Status, at: usize, said: &mut Option<(usize, Status)>) -> Status {
+    match said {
+        Some((before, why)) if *before == at && status.code() == Code::DeadlineExceeded => why.clone(),
+        _ => {
+            *said = Some((at, status.clone()));
+            status
+        }
+    }
+}
+
 fn expired(status: &Status) -> bool {
     meaning(status.code(), status.message()) == Meaning::TokenExpired
 }
@@ -313,4 +327,20 @@ fn channel(url: &str, options: &EtcdOptions) -> Result<Channel, StoreError> {
         endpoint = endpoint.tls_config(tls).map_err(bad)?;
     }
     Ok(endpoint.connect_with_connector_lazy(Connector::new(options.timeout / 2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_is_cut_off_tells_what_its_endpoint_said_before() {
+        let mut said = None;
+        let mut told = |status: Status, at| tell(status, at, &mut said).message().to_owned();
+        let in_time = no_answer().message().to_owned();
+        assert_eq!(told(no_answer(), 0), in_time);
+        assert_eq!(told(Status::unavailable("UnknownIssuer"), 0), "UnknownIssuer");
+        assert_eq!(told(no_answer(), 0), "UnknownIssuer");
+        assert_eq!(told(no_answer(), 1), in_time, "another one said nothing");
+    }
 }
