@@ -68,8 +68,11 @@ async fn engine() -> (Arc<Etcd>, (MutexGuard<'static, usize>, Arc<Shared>)) {
 
 freehold_apiserver_storage::conformance!(engine);
 
+/// What a call has, a third of it at each member: enough for members that are there to agree on who leads on a busy machine.
+const CALL: Duration = Duration::from_secs(12);
+
 fn options(cluster: &Cluster) -> EtcdOptions {
-    EtcdOptions { timeout: Duration::from_secs(3), ..EtcdOptions::new(cluster.urls()) }
+    EtcdOptions { timeout: CALL, ..EtcdOptions::new(cluster.urls()) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,8 +87,8 @@ async fn a_lost_quorum_is_told_in_time_and_nothing_is_missed_when_it_is_back() {
     let (read, written) = tokio::join!(store.revision(), put(&store, "a", "2"));
     assert!(matches!(read, Err(StoreError::Unavailable(_))), "{read:?}");
     assert!(matches!(written, Err(StoreError::Unavailable(_))), "{written:?}");
-    // Each has 3 s; the rest is this machine's.
-    assert!(begun.elapsed() < PATIENCE, "it took {:?}", begun.elapsed());
+    // Each has its time; the rest is this machine's.
+    assert!(begun.elapsed() < CALL + PATIENCE, "it took {:?}", begun.elapsed());
     cluster.restart(0);
     cluster.wait_until_healthy();
     let last = loop {

@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Expect, Key, KeyRange, Range, Revision, Store, StoreError, WatchItem,
-    WatchStream,
+    Change, Commit, Committed, Expect, Key, KeyRange, Range, RangeResult, Revision, Store, StoreError,
+    WatchItem, WatchStream,
 };
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_tests_harness::history::{History, Outcome, Read, Seen, Write};
@@ -255,6 +255,17 @@ async fn mark_end(store: &Etcd, run: &Run, history: &mut History) -> Revision {
     panic!("{:?}", history.writes.last());
 }
 
+/// All that there is at a revision, as soon as somebody answers: members may still agree on who leads.
+async fn all_at(store: &Etcd, at: Revision) -> RangeResult {
+    let begun = Instant::now();
+    loop {
+        match store.range(Range { at: Some(at), ..Range::all(range()) }).await {
+            Ok(there) => return there,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+    }
+}
+
 /// Lets everything run at once and checks what came of it.
 fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -296,7 +307,7 @@ fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
         written.into_iter().for_each(|part| history.merge(part));
         let store = run.store().await;
         let last = mark_end(&store, &run, &mut history).await;
-        let there = store.range(Range { at: Some(last), ..Range::all(range()) }).await.unwrap();
+        let there = all_at(&store, last).await;
         history.last = there.items.iter().map(|kv| (name(&kv.key), (text(&kv.value), kv.modified))).collect();
         end.send_replace(Some(last));
         history
