@@ -232,6 +232,9 @@ mod tests {
             Poll::Ready(())
         });
         turn.await;
+        // The moment that its turn has, as long as this machine may take.
+        let end = driven.handed.moment.lock().expect("a turn has a moment");
+        *driven.handed.moment.lock() = Some(end + Duration::from_secs(60));
         let (done, mut answered) = oneshot::channel();
         requests.execute(async move { done.send(tokio::task::try_id()).unwrap() });
         assert_eq!(answered.try_recv(), Ok(tokio::task::try_id()), "by its connection, and at once");
