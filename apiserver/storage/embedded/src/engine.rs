@@ -215,7 +215,7 @@ mod tests {
     /// Waits until so many versions and log records are on disk.
     async fn wait_for_stored(store: &Embedded, expected: (usize, usize)) {
         let mut poll = tokio::time::interval(Duration::from_millis(5));
-        for _ in 0..2000 {
+        for _ in 0..12_000 {
             let stored = store.inner.with_disk(|disk| Ok(disk.stored_versions())).unwrap();
             if stored == expected {
                 return;
