@@ -173,19 +173,20 @@ async fn a_restore_is_whole_from_its_first_commit_and_tidied_up_after_a_crash() 
 async fn what_is_buried_is_written_anew_and_read_by_nobody() {
     let (world, cut) = cut_world().await;
     let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    world.put(&a, "kept", "0").await;
     world.planes.snapshot(&a, &layer, None).await.unwrap();
     fill(&world, &a, 20).await;
     cut.keeps.store(true, Ordering::SeqCst);
     world.planes.switch(&a, &layer, "restore").await.unwrap();
-    assert_eq!(world.contents(&a).await, [""; 0]);
+    assert_eq!(world.contents(&a).await, ["kept=0"]);
     let (found, seen) = world.cache.get_for_update(&a, &path("n0003")).await.unwrap();
     assert!(found.is_none() && seen.own > 0 && seen.record > seen.own, "{seen:?}");
     world.put(&a, "n0003", "new").await;
-    assert_eq!(world.contents(&a).await, ["n0003=new"]);
+    assert_eq!(world.contents(&a).await, ["kept=0", "n0003=new"]);
     let (_, seen) = world.cache.get_for_update(&a, &path("n0003")).await.unwrap();
     assert!(seen.own > seen.record);
     let record = world.planes.snapshot(&a, &id("t"), None).await.unwrap();
-    assert_eq!(record.objects, 1);
+    assert_eq!(record.objects, 2);
     world.planes.switch(&b, &id("t"), "fork").await.unwrap();
-    assert_eq!(world.contents(&b).await, ["n0003=new"]);
+    assert_eq!(world.contents(&b).await, ["kept=0", "n0003=new"]);
 }
