@@ -222,7 +222,7 @@ impl LocalBackend {
         if project.is_none_or(|project| project.dedicated) {
             return self.planes.switch(plane, layer, operation).await;
         }
-        let ahead = if self.planes.stands_on(plane, layer, operation).await? {
+        let ahead = if self.planes.has_done(plane, operation).await? {
             let types = self.planes.types_of(plane).await?;
             self.registry.left_ahead(plane, &types).await?
         } else {

@@ -89,8 +89,9 @@ pub trait LayerSource: Send + Sync + 'static {
     /// The stack of a plane as the events that were followed say it, where all its layers are in memory.
     fn known(&self, plane: &PlaneId) -> Option<Arc<Stack>>;
 
-    /// The same, its layers loaded where they are not.
-    async fn following(&self, plane: &PlaneId) -> Result<Arc<Stack>, StoreError>;
+    /// The same, its layers loaded where they are not: as of a revision at which it was its stack, for others may have
+    /// taken away since what it stands on no more.
+    async fn following(&self, plane: &PlaneId, at: u64) -> Result<Arc<Stack>, StoreError>;
 
     /// Takes in an event, if it is one of a record: which stacks are others from now on.
     fn follow(&self, event: &Event) -> Option<Switch>;

@@ -1,7 +1,7 @@
 //! Lists: from memory as of now, from the store as of a past revision.
 
 use crate::{
-    Cache, Entry,
+    Cache, Entry, Stack,
     event::{self, Own},
     layer::collection,
     merge::Span,
@@ -176,10 +176,7 @@ impl Cache {
         };
         let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
         let read = self.stores.of(request.plane).range(range).await?;
-        let stack = self.layers.following(request.plane).await?;
-        if at < stack.revision() && (layers || stack.has_snapshot()) {
-            return Err(StoreError::Compacted { asked: at, oldest: stack.revision() }.into());
-        }
+        let stack = self.stack_at(request.plane, at, layers).await?;
         let own = OwnPage::new(&read.items, read.more, prefix, stack.record());
         let span = Span { collection: name, namespace: request.namespace, after };
         let mut merged = own.above(stack.slots(span, layers)).map(|(_, found)| found);
@@ -192,6 +189,25 @@ impl Cache {
             None => own.last().map(Box::from),
         };
         Ok(Page { objects, next })
+    }
+
+    /// What lies below a plane, for who reads it as of a revision: all layers or the snapshot alone. All of them are not
+    /// known as of before they became what they are.
+    async fn stack_at(&self, plane: &PlaneId, at: u64, layers: bool) -> Result<Arc<Stack>> {
+        let stack = self.layers.following(plane, at).await?;
+        if at >= stack.revision() || !layers && !stack.has_snapshot() {
+            return Ok(stack);
+        }
+        let gone = StoreError::Compacted { asked: at, oldest: stack.revision() };
+        if layers {
+            return Err(gone.into());
+        }
+        let record = Range { at: Some(at), ..Range::all(KeyRange::one(&Key::stack(plane))) };
+        let record = self.stores.of(plane).range(record).await?.items.pop();
+        match self.layers.stack(plane, record.as_ref()).await {
+            Err(StoreError::Corrupt(_)) => Err(gone.into()),
+            stack => Ok(stack?),
+        }
     }
 
     /// The objects of a resource in every plane, as of one revision, which is returned. Planes are not loaded for it.
@@ -211,7 +227,7 @@ impl Cache {
 
     /// Looks through a plane's own objects, for who wants to remove it. The plane is not loaded.
     pub async fn survey(&self, plane: &PlaneId) -> Result<Survey> {
-        let stack = self.layers.following(plane).await?;
+        let stack = self.layers.following(plane, self.applied()).await?;
         let mut keys = KeyRange::plane(plane);
         let (mut pages, mut plain) = (0, true);
         let found = |held| Ok(Survey { held: Some(held), is_small: false });

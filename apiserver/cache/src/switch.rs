@@ -11,7 +11,7 @@ use crate::{
     hub::Hub,
     telling::Moved,
 };
-use freehold_apiserver_storage::{Event, StoreError};
+use freehold_apiserver_storage::{Event, Key, KeyValue, StoreError};
 use freehold_machinery::PlaneId;
 use std::{collections::HashMap, iter::Peekable, sync::Arc, vec::IntoIter};
 
@@ -42,7 +42,7 @@ impl Cache {
         for event in &events {
             let Some((plane, _)) = event.key.split_plane() else { continue };
             if self.layers.known(&plane).is_none() && !loaded.contains_key(&plane) {
-                loaded.insert(plane.clone(), self.layers.following(&plane).await?);
+                loaded.insert(plane.clone(), self.layers.following(&plane, event.revision).await?);
             }
         }
         let mut events = events.into_iter().peekable();
@@ -100,6 +100,20 @@ impl Cache {
         taken
     }
 
+    /// What a plane stands on from the event of its record on, its layers loaded; `None` where they can't be read at all.
+    async fn announced(&self, record: &Event) -> Result<Option<Arc<Stack>>, StoreError> {
+        let Some((plane, _)) = record.key.split_plane().filter(|(plane, _)| record.key == Key::stack(plane))
+        else {
+            return Ok(None);
+        };
+        let (key, created, modified) = (record.key.clone(), record.created, record.revision);
+        let value = record.value.clone().map(|value| KeyValue { key, value, created, modified });
+        match self.layers.stack(&plane, value.as_ref()).await {
+            Err(StoreError::Corrupt(_)) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Takes in the events of one revision, records among them.
     async fn switch(&self, events: Vec<Event>) -> Result<(), StoreError> {
         let Some(revision) = events.first().map(|event| event.revision) else { return Ok(()) };
@@ -109,12 +123,14 @@ impl Cache {
         for record in &records {
             let plane = record.key.split_plane().map(|(plane, _)| plane);
             let old = match plane.filter(|_| record.key.class_name().is_none()) {
-                Some(plane) => Some(self.layers.following(&plane).await?),
+                Some(plane) => Some(self.layers.following(&plane, revision.saturating_sub(1)).await?),
                 None => None,
             };
+            // Read before it counts: where the store fails here, all of this is done again.
+            let _ready = self.announced(record).await?;
             match (self.layers.follow(record), old) {
                 (Some(Switch::Plane(plane)), Some(old)) => {
-                    let new = self.layers.following(&plane).await?;
+                    let new = self.layers.following(&plane, revision).await?;
                     moved.push((plane, old, new));
                 }
                 (Some(Switch::Class(class)), _) => classes.push(class),

@@ -34,7 +34,7 @@ impl LayerSource for Bare {
         Some(bare())
     }
 
-    async fn following(&self, _: &PlaneId) -> Result<Arc<Stack>, StoreError> {
+    async fn following(&self, _: &PlaneId, _: u64) -> Result<Arc<Stack>, StoreError> {
         Ok(bare())
     }
 

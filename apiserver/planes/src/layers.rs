@@ -6,6 +6,7 @@
 use crate::{
     Directory,
     base::{Authorities, Base, InstallError},
+    stored,
 };
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
@@ -32,6 +33,26 @@ pub(crate) struct StackRecord {
     pub(crate) layer: String,
     /// The operation that put it there; doing that again changes nothing.
     pub(crate) operation: String,
+    /// Those before it, as many as are remembered: they are not done again either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) before: Vec<String>,
+}
+
+/// Operations that a record remembers.
+const REMEMBERED: usize = 32;
+
+impl StackRecord {
+    /// Whether an operation is done.
+    pub(crate) fn has_done(&self, operation: &str) -> bool {
+        self.operation == operation || self.before.iter().any(|before| before == operation)
+    }
+
+    /// What a plane stands on after one more operation.
+    pub(crate) fn after(before: Option<Self>, layer: &LayerId, operation: &str) -> Self {
+        let done = before.map(|record| [record.before, vec![record.operation]].concat()).unwrap_or_default();
+        let before = done[done.len().saturating_sub(REMEMBERED)..].to_vec();
+        Self { layer: layer.to_string(), operation: operation.to_owned(), before }
+    }
 }
 
 /// Which layer a class has: the value of [`Key::class`].
@@ -137,11 +158,20 @@ impl Layers {
 
     /// A layer, loaded. [`StoreError::Corrupt`] where there is none, or only a part of one.
     pub(crate) async fn layer(&self, id: &LayerId) -> Result<Arc<Layer>, StoreError> {
+        self.layer_at(id, None).await
+    }
+
+    /// The same, of one that was whole as of a revision and may be gone since.
+    async fn layer_at(&self, id: &LayerId, at: Option<u64>) -> Result<Arc<Layer>, StoreError> {
         if let Some(found) = self.in_memory(id) {
             return Ok(found);
         }
         let cell = self.loading.lock().entry(id.clone()).or_default().clone();
-        let loaded = cell.get_or_try_init(|| self.read(id)).await.cloned();
+        let read = async || match (self.read(id, None).await, at) {
+            (Err(StoreError::Corrupt(_)), Some(at)) => self.read(id, Some(at)).await,
+            (read, _) => read,
+        };
+        let loaded = cell.get_or_try_init(read).await.cloned();
         let mut known = self.loaded.lock();
         self.loading.lock().remove(id);
         known.retain(|_, layer| layer.strong_count() > 0);
@@ -150,14 +180,16 @@ impl Layers {
         Ok(layer)
     }
 
-    async fn read(&self, id: &LayerId) -> Result<Arc<Layer>, StoreError> {
-        if !crate::stored::is_sealed(&**self.stores.of_layer(id), id).await? {
+    async fn read(&self, id: &LayerId, at: Option<u64>) -> Result<Arc<Layer>, StoreError> {
+        let (is_sealed, revision) = stored::is_sealed_at(&**self.stores.of_layer(id), id, at).await?;
+        if !is_sealed {
             return Err(StoreError::Corrupt(format!("layer {id} is not there")));
         }
         let mut layer = Layer::default();
         let mut keys = KeyRange::layer_objects(id);
         loop {
-            let range = Range { limit: CHUNK, ..Range::all(keys.clone()) };
+            // All of it as of one revision: somebody may begin to take it away.
+            let range = Range { at: Some(revision), limit: CHUNK, ..Range::all(keys.clone()) };
             let page = self.stores.of_layer(id).range(range).await?;
             for item in &page.items {
                 if let Some(path) = item.key.layer_path() {
@@ -205,10 +237,13 @@ impl Layers {
         plane: &PlaneId,
         snapshot: Option<Named>,
         class: Option<Named>,
+        at: Option<u64>,
     ) -> Result<Arc<Stack>, StoreError> {
         let mut found = HashMap::new();
         for named in [&snapshot, &class].into_iter().flatten() {
-            found.insert(named.layer.clone(), self.layer(&named.layer).await?);
+            // When it was named it was whole.
+            let at = at.map(|at| at.max(named.revision));
+            found.insert(named.layer.clone(), self.layer_at(&named.layer, at).await?);
         }
         let stack =
             self.assemble(plane, snapshot.as_ref(), class.as_ref(), |layer| found.get(layer).cloned());
@@ -220,7 +255,7 @@ impl Layers {
 impl LayerSource for Layers {
     async fn stack(&self, plane: &PlaneId, record: Option<&KeyValue>) -> Result<Arc<Stack>, StoreError> {
         let snapshot = record.and_then(|record| named(&read_stack(record)?.layer, record.modified, false));
-        self.load(plane, snapshot, self.class_of(plane)).await
+        self.load(plane, snapshot, self.class_of(plane), None).await
     }
 
     fn known(&self, plane: &PlaneId) -> Option<Arc<Stack>> {
@@ -229,9 +264,9 @@ impl LayerSource for Layers {
         self.assemble(plane, snapshot.as_ref(), class.as_ref(), |layer| self.in_memory(layer))
     }
 
-    async fn following(&self, plane: &PlaneId) -> Result<Arc<Stack>, StoreError> {
+    async fn following(&self, plane: &PlaneId, at: u64) -> Result<Arc<Stack>, StoreError> {
         let snapshot = self.planes.read().get(plane).cloned();
-        match self.load(plane, snapshot, self.class_of(plane)).await {
+        match self.load(plane, snapshot, self.class_of(plane), Some(at)).await {
             // One plane whose layer is gone is no reason not to follow the others.
             Err(StoreError::Corrupt(why)) => {
                 tracing::error!(%plane, why, "a plane's layers can't be read");

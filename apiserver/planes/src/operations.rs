@@ -178,8 +178,9 @@ impl Planes {
         let loaded = self.layers.layer(layer).await;
         for _ in 0..ATTEMPTS {
             let before = self.stores.of(plane).get(&Key::stack(plane)).await?;
-            let record = StackRecord { layer: layer.to_string(), operation: operation.to_owned() };
-            if let Some(before) = before.as_ref().filter(|before| read_stack(before) == Some(record.clone()))
+            let stands = before.as_ref().and_then(read_stack);
+            if let Some(before) =
+                before.as_ref().filter(|_| stands.as_ref().is_some_and(|stands| stands.has_done(operation)))
             {
                 self.cache.wait_for(before.modified).await?;
                 return Ok(before.modified);
@@ -192,6 +193,7 @@ impl Planes {
                 Expect { key: Key::layer(layer), modified: sealed },
                 Expect { key: Key::stack(plane), modified: before.as_ref().map_or(0, |kv| kv.modified) },
             ];
+            let record = StackRecord::after(stands, layer, operation);
             let value = serde_json::to_vec(&record).map_err(Status::internal)?;
             let mut changes = vec![
                 Change::Put(Key::stack(plane), value.into()),
@@ -213,11 +215,10 @@ impl Planes {
         Err(Status::modified(&planes(), plane.as_str()))
     }
 
-    /// Whether an operation has put a plane above a layer already, and nothing has been done to it since.
-    pub async fn stands_on(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<bool> {
+    /// Whether an operation has put a plane above its layer already.
+    pub async fn has_done(&self, plane: &PlaneId, operation: &str) -> Result<bool> {
         let record = self.stores.of(plane).get(&Key::stack(plane)).await?;
-        let stands = record.as_ref().and_then(read_stack);
-        Ok(stands.is_some_and(|found| found.layer == layer.as_str() && found.operation == operation))
+        Ok(record.as_ref().and_then(read_stack).is_some_and(|found| found.has_done(operation)))
     }
 
     /// What a layer has. 404 where there is none that is complete.

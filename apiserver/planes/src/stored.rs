@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use freehold_apiserver_cache::codec::{self, Stored};
 use freehold_apiserver_storage::{
-    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, LayerId, ObjectPath, Range, Store, StoreError,
+    CLEAR_STEP, Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, LayerId, ObjectPath, Range,
+    Store, StoreError,
 };
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value};
 use serde::{Deserialize, Serialize};
@@ -73,12 +74,50 @@ pub(crate) async fn record(
 }
 
 pub(crate) async fn is_sealed(store: &dyn Store, layer: &LayerId) -> Result<bool, StoreError> {
-    Ok(record(store, layer).await?.is_some_and(|(record, _)| record.sealed))
+    Ok(is_sealed_at(store, layer, None).await?.0)
+}
+
+/// Whether a layer is complete as of a revision, or of the latest; and as of which it is told.
+pub(crate) async fn is_sealed_at(
+    store: &dyn Store,
+    layer: &LayerId,
+    at: Option<u64>,
+) -> Result<(bool, u64), StoreError> {
+    let found = store.range(Range { at, ..Range::all(KeyRange::one(&Key::layer(layer))) }).await?;
+    let record = found.items.first().and_then(|item| serde_json::from_slice::<LayerRecord>(&item.value).ok());
+    Ok((record.is_some_and(|record| record.sealed), at.unwrap_or(found.revision)))
+}
+
+/// Removes what is written of a layer, in steps, for as long as its record is the one that was seen: `false` where it is
+/// not any more, and the layer somebody else's.
+async fn clear(store: &dyn Store, layer: &LayerId, modified: u64) -> Result<bool, StoreError> {
+    let mut keys = KeyRange::layer_objects(layer);
+    loop {
+        let ask = Range { limit: CLEAR_STEP, keys_only: true, ..Range::all(keys.clone()) };
+        let page = store.range(ask).await?;
+        let Some(last) = page.items.last() else { return Ok(true) };
+        let rest = page.rest(&keys);
+        let end = KeyRange::one(&last.key).end;
+        let expect = vec![Expect { key: Key::layer(layer), modified }];
+        let changes = vec![Change::DeleteRange(KeyRange { start: keys.start.clone(), end })];
+        if let Committed::Refused(_) = store.commit(Commit { expect, changes }).await? {
+            return Ok(false);
+        }
+        match rest {
+            Some(rest) => keys = rest,
+            None => return Ok(true),
+        }
+    }
 }
 
 fn put_record(layer: &LayerId, record: &LayerRecord) -> Change {
     let value = serde_json::to_vec(record).unwrap_or_default();
     Change::Put(Key::layer(layer), value.into())
+}
+
+/// It may be done next time, or found to be done.
+fn overtaken(layer: &LayerId) -> Status {
+    Status::unavailable(format!("layer {layer} is written or deleted by somebody else")).retry_after(1)
 }
 
 /// Writes a layer.
@@ -106,9 +145,12 @@ impl Writer {
         let modified = before.map_or(0, |(_, modified)| modified);
         let record = LayerRecord { source, revision, ..LayerRecord::default() };
         let mut writer = Self { store, layer, record, modified, batch: Vec::new(), batch_bytes: 0 };
-        writer.commit(Vec::new()).await?;
-        writer.store.clear(KeyRange::layer_objects(&writer.layer)).await?;
-        Ok(writer)
+        // It is not released any more, if it was.
+        writer.commit(vec![Change::Delete(released_key(&writer.layer))]).await?;
+        match clear(&*writer.store, &writer.layer, writer.modified).await? {
+            true => Ok(writer),
+            false => Err(overtaken(&writer.layer)),
+        }
     }
 
     /// What another writer left unfinished of a layer with this source.
@@ -172,10 +214,7 @@ impl Writer {
         changes.push(put_record(&self.layer, &self.record));
         match self.store.commit(Commit { expect, changes }).await? {
             Committed::Done(revision) => self.modified = revision,
-            Committed::Refused(_) => {
-                let why = "somebody else writes or deletes it at the same time";
-                return Err(Status::conflict(&resource(), self.layer.as_str(), why));
-            }
+            Committed::Refused(_) => return Err(overtaken(&self.layer)),
         }
         Ok(())
     }
@@ -183,10 +222,16 @@ impl Writer {
 
 /// Lets a layer go: at once, or with the last plane that stands on it.
 pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<Released> {
+    let mut marked = false;
     loop {
         let Some((mut found, modified)) = record(&**store, layer).await? else {
             return Ok(Released::default());
         };
+        // Somebody writes it anew.
+        if marked && !found.released {
+            return Ok(Released::default());
+        }
+        marked = found.released;
         if !found.released {
             found.released = true;
             let expect = vec![Expect { key: Key::layer(layer), modified }];
@@ -204,8 +249,17 @@ pub(crate) async fn release(store: &Arc<dyn Store>, layer: &LayerId) -> Result<R
             };
             return Ok(Released { planes: above.items.iter().filter_map(plane).collect() });
         }
-        // Nobody can be put above it any more: that expects that it was not released.
-        store.clear(KeyRange::layer_objects(layer)).await?;
+        // Nobody can be put above it any more: that expects that it was not released. Who still reads it, because it is
+        // behind, finds it whole as of an earlier revision, or not at all.
+        if found.sealed {
+            found.sealed = false;
+            let expect = vec![Expect { key: Key::layer(layer), modified }];
+            drop(store.commit(Commit { expect, changes: vec![put_record(layer, &found)] }).await?);
+            continue;
+        }
+        if !clear(&**store, layer, modified).await? {
+            continue;
+        }
         let expect = vec![Expect { key: Key::layer(layer), modified }];
         let changes = vec![Change::DeleteRange(KeyRange::layer(layer)), Change::Delete(released_key(layer))];
         if let Committed::Done(_) = store.commit(Commit { expect, changes }).await? {
@@ -228,7 +282,7 @@ pub(crate) async fn collect_all(store: &Arc<dyn Store>) -> Result<()> {
     for note in notes.items {
         let name = std::str::from_utf8(note.key.as_bytes()).ok().and_then(|text| text.rsplit('/').next());
         if let Some(Ok(layer)) = name.map(str::parse) {
-            release(store, &layer).await?;
+            collect(store, &layer).await?;
         }
     }
     Ok(())

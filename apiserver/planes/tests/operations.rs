@@ -104,6 +104,32 @@ async fn a_restore_is_one_step_for_its_plane_and_none_for_others() {
 }
 
 #[tokio::test]
+async fn a_list_over_planes_goes_on_whatever_is_done_with_them_meanwhile() {
+    let world = World::new().await;
+    let (a, layer): (PlaneId, LayerId) = (id("a"), id("s"));
+    let others: [PlaneId; 2] = [id("b"), id("c")];
+    world.put(&a, "x", "1").await;
+    world.put(&others[0], "y", "2").await;
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    let at = world.cache.catch_up().await.unwrap();
+    for other in &others {
+        world.planes.switch(other, &layer, "o").await.unwrap();
+    }
+    let found = async |at| {
+        let what = ("", "configmaps", Some("default"));
+        let mut pages = world.cache.pages_of_planes(None, what, at, None).await.unwrap();
+        let mut found = Vec::new();
+        while let Some(page) = world.cache.page_of_planes(&mut pages, 1).await.unwrap() {
+            found.extend(page.iter().map(|one| format!("{}:{}", one.plane, one.entry.name())));
+        }
+        found
+    };
+    assert_eq!(found(at).await, ["a:x", "b:y"]);
+    let now = world.cache.catch_up().await.unwrap();
+    assert_eq!(found(now).await, ["a:x", "b:x", "c:x"]);
+}
+
+#[tokio::test]
 async fn a_snapshot_at_a_revision_is_of_that_one_or_refused() {
     let world = World::new().await;
     let a: PlaneId = id("a");
