@@ -141,12 +141,12 @@ pub(crate) fn path(group: &str, resource: &str, namespace: &str, name: &str) -> 
     }
 }
 
-/// What changes on a condition, for a commit.
 /// The answer to who lost every turn.
 fn too_many() -> Status {
     Status::too_many_requests("what it is charged to is being changed by too many at once", 1)
 }
 
+/// What changes on a condition, for a commit.
 fn changing((expect, change): (Expect, Change)) -> Also {
     (expect, Some(change))
 }
