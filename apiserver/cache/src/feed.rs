@@ -333,8 +333,8 @@ impl Cache {
         let plane = self.plane(plane).await?;
         let collections = resources.map(|resource| collection(group, resource));
         let touched = collections.iter().any(|collection| plane.has_own(collection));
-        let changed = collections.map(|collection| plane.changed(&collection));
-        Ok((touched.then_some(changed), above(&plane)?))
+        let changed = touched.then(|| collections.map(|collection| plane.changed(&collection)));
+        Ok((changed, above(&plane)?))
     }
 
     /// The layers below a plane.
