@@ -23,7 +23,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
-use tokio::time::{Instant, Interval, interval_at};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// How often an idle watch that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(60);
@@ -71,27 +71,32 @@ struct Told {
     failed: bool,
 }
 
-/// One timer for a whole watch: setting one for each event costs as much as the event. Nor is it looked at for each.
+/// One timer for a whole watch: setting one for each event costs as much as the event. Nor is the clock looked at for each.
 struct Bookmarks {
-    interval: Interval,
-    due: Instant,
+    due: Pin<Box<Sleep>>,
     /// Who is woken by it.
     waker: Option<Waker>,
 }
 
 impl Bookmarks {
     fn new(time: Duration) -> Self {
-        let due = Instant::now() + first_bookmark(time);
-        Self { interval: interval_at(due, BOOKMARK), due, waker: None }
+        Self { due: Box::pin(sleep(first_bookmark(time))), waker: None }
     }
 
+    /// Whether one is due. Who is told so asks again, and is woken for the next.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
-        if now < self.due && self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        let is_set = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if is_set && !self.due.is_elapsed() {
             return Poll::Pending;
         }
-        self.waker = Some(cx.waker().clone());
-        self.interval.poll_tick(cx).map(|_| self.due = now + BOOKMARK)
+        if self.due.as_mut().poll(cx).is_pending() {
+            self.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        self.waker = None;
+        let next = self.due.deadline() + BOOKMARK;
+        self.due.as_mut().reset(next.max(Instant::now()));
+        Poll::Ready(())
     }
 }
 
@@ -463,6 +468,20 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_nothing_wakes_gets_each_bookmark() {
+        let (mut bookmarks, begun) = (Bookmarks::new(Duration::from_secs(1800)), Instant::now());
+        let mut due = async || {
+            poll_fn(|cx| bookmarks.poll(cx)).await;
+            begun.elapsed().as_secs()
+        };
+        let two_hours = Duration::from_secs(7200);
+        for seconds in [58, 118, 178] {
+            assert_eq!(tokio::time::timeout(two_hours, due()).await, Ok(seconds));
+        }
+    }
 
     #[test]
     fn the_last_bookmark_comes_two_seconds_before_the_end() {
