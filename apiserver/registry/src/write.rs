@@ -220,7 +220,10 @@ impl Registry {
         };
         let given = meta::resource_version(&draft).to_owned();
         match live {
-            None if !given.is_empty() && matches!(want, Want::Create(_)) => {
+            // What is no number counts as none.
+            None if given.parse().is_ok_and(|version: u64| version != 0)
+                && matches!(want, Want::Create(_)) =>
+            {
                 return Err(Status::new(
                     500,
                     "",
@@ -460,7 +463,6 @@ impl Registry {
                 );
                 return Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
             }
-            None if !given.is_empty() => return Err(Status::modified(&op.ty.group_resource(), op.name())),
             None => {}
         }
         let api_version = op.ty.api_version();

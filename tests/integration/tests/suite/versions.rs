@@ -14,6 +14,7 @@ facts!(world:
     a_watch_begins_with_what_there_is_or_after_what_it_names,
     a_watch_of_related_objects_alone_has_all_deletions,
     what_contradicts_itself_is_refused_in_the_words_of_kubernetes,
+    what_is_made_has_no_version_that_counts,
 );
 
 mod expiry {
@@ -321,6 +322,25 @@ fn what_contradicts_itself_is_refused_in_the_words_of_kubernetes(world: &World) 
         code == 400 && words.starts_with("invalid continue token: continue key is not valid: "),
         "{words}"
     );
+}
+
+fn what_is_made_has_no_version_that_counts(world: &World) {
+    let http = Http::of(&world.namespace("versions", "made"));
+    let maps = "/api/v1/namespaces/made/configmaps";
+    let map = |name: &str, version: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "resourceVersion": version}});
+    for (name, version, code) in
+        [("zero", "0", 201), ("none", "", 201), ("word", "x", 201), ("some", "5", 500)]
+    {
+        assert_eq!(http.json(Method::POST, maps, &map(name, version)).code, code, "{name}");
+    }
+    let apply = |name: &str, version: &str| {
+        let path = format!("{maps}/{name}?fieldManager=test");
+        let body = map(name, version).to_string();
+        http.send(Method::PATCH, &path, "application/apply-patch+yaml", body).code
+    };
+    assert_eq!(apply("applied", "1"), 201, "that of an object that is not there means nothing");
+    assert_eq!(apply("applied", "0"), 200);
+    assert_eq!(apply("applied", "1"), 409);
 }
 
 fn tokens_and_revisions_outlive_a_restart_and_expire_by_age(engine: Engine) {
