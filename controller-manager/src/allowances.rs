@@ -39,6 +39,17 @@ struct View {
     namespace: Box<str>,
     name: Box<str>,
     ahead: Option<Timestamp>,
+    told: Told,
+}
+
+/// When this process was told of a claim, which makes it no other one.
+#[derive(Clone, Copy, Debug)]
+struct Told(Instant);
+
+impl PartialEq for Told {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl View {
@@ -53,6 +64,7 @@ impl View {
             namespace: part("namespace"),
             name: part("name"),
             ahead: meta::annotation(&claim, AHEAD).and_then(|mark| mark.split_once(' ')?.1.parse().ok()),
+            told: Told(Instant::now()),
         };
         (!view.kind.is_empty() && !view.name.is_empty() && !meta::is_deleting(&claim)).then_some(view)
     }
@@ -180,7 +192,7 @@ impl Allowances {
     /// Whether the object of a claim is certainly not there.
     async fn is_gone(&self, claim: &View) -> Result<bool, Error> {
         let client = self.planes.client(&claim.plane);
-        let types = match self.types(&client, &claim.plane).await {
+        let types = match self.types(&client, claim).await {
             // A plane that goes gives back by itself, but for what comes after that: an import was under way.
             Err(Error::Api(status)) if status.code == 404 => {
                 return Ok(claim.is_without(&status));
@@ -199,12 +211,15 @@ impl Allowances {
         }
     }
 
-    async fn types(&self, client: &Client, plane: &PlaneId) -> Result<Types, Error> {
+    /// The types of a claim's plane, looked up after it was told of: before, that of its object may not have been there yet.
+    async fn types(&self, client: &Client, claim: &View) -> Result<Types, Error> {
         let all = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
-        let remembered = all().get(plane).filter(|(since, _)| since.elapsed() < REMEMBERED).cloned();
+        let is_of_now = |since: &Instant| since.elapsed() < REMEMBERED && *since > claim.told.0;
+        let remembered = all().get(&claim.plane).filter(|(since, _)| is_of_now(since)).cloned();
         if let Some((_, types)) = remembered {
             return Ok(types);
         }
+        let since = Instant::now();
         let found = discover(client).await?;
         let known = found.types.into_iter().map(|ty| ((ty.resource.group.to_string(), ty.kind), ty.resource));
         let types = Types { known: known.collect(), failed: found.failed };
@@ -212,7 +227,7 @@ impl Allowances {
         if remembered.len() >= MAX_PLANES {
             remembered.clear();
         }
-        remembered.insert(plane.clone(), (Instant::now(), types.clone()));
+        remembered.insert(claim.plane.clone(), (since, types.clone()));
         Ok(types)
     }
 }
