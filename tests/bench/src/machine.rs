@@ -7,21 +7,50 @@ use std::time::{Duration, Instant};
 
 /// How often the disk is asked for a durable write.
 const SYNCS: u32 = 200;
+/// How long threads do nothing but look at the clock.
+const LOOKING: Duration = Duration::from_secs(10);
+/// Of what such a thread misses, the least that counts as a pause.
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// A sentence for the document: commit, date, cores, memory, kernel, and what a durable write costs in `folder`.
+/// Sentences for the document: commit, date, cores, memory, kernel, what a durable write costs in `folder`, and for how long the
+/// machine keeps its processors from threads that have them to themselves.
 pub(crate) fn describe(folder: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let pauses = pauses(cores);
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC");
     format!(
         "Commit {}, {date}, on {cores} cores ({}), {} MB of memory, Linux {}, load average {} before it began; a durable \
-         write of 4 KiB takes {:.0} µs there.",
+         write of 4 KiB takes {:.0} µs there. In {} s before any server was started the machine took the processor {} \
+         times for {} ms or more from {cores} threads that looked at the clock, for {:.1} ms at most.",
         commit(),
         processor(),
         memory_mb(),
         read("/proc/sys/kernel/osrelease").trim(),
         read("/proc/loadavg").split(' ').next().unwrap_or_default(),
         durable_write(folder).as_secs_f64() * 1e6,
+        LOOKING.as_secs(),
+        pauses.len(),
+        PAUSE.as_millis(),
+        pauses.iter().max().copied().unwrap_or_default().as_secs_f64() * 1e3,
     )
+}
+
+/// How long the machine kept its processors from so many threads that never wait, each time.
+fn pauses(threads: usize) -> Vec<Duration> {
+    let look = || {
+        let (begun, mut found) = (Instant::now(), Vec::new());
+        let mut last = begun;
+        while last.duration_since(begun) < LOOKING {
+            let now = Instant::now();
+            found.extend(Some(now.duration_since(last)).filter(|pause| *pause >= PAUSE));
+            last = now;
+        }
+        found
+    };
+    std::thread::scope(|scope| {
+        let looking: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
+        looking.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
 }
 
 fn read(path: &str) -> String {

@@ -78,7 +78,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1000)]
     watchers: usize,
     /// How many events each of them gets.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 1000)]
     events: usize,
     /// How many tenants send a mixture of requests.
     #[arg(long, default_value_t = 1000)]
