@@ -34,6 +34,8 @@ pub(crate) const NUDGE: Duration = Duration::from_millis(20);
 const LARGE: usize = 1 << 20;
 /// How often idle planes are looked for.
 const SWEEP: Duration = Duration::from_secs(2);
+/// The first time between the end of a watch on the store and the next; twice as long where nothing came in between.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How much the cache may keep.
 #[derive(Clone, Copy, Debug)]
@@ -476,7 +478,7 @@ pub(crate) fn let_go(planes: Vec<Slot>) {
 }
 
 async fn feed(cache: std::sync::Weak<Cache>) {
-    let mut pause = Duration::from_millis(10);
+    let mut pause = PAUSE;
     loop {
         let Some(strong) = cache.upgrade() else { return };
         let (store, keys, after) = (strong.stores.system().clone(), strong.keys.clone(), strong.applied());
@@ -487,6 +489,9 @@ async fn feed(cache: std::sync::Weak<Cache>) {
         };
         let Some(strong) = cache.upgrade() else { return };
         tracing::warn!(error = %ended, "the watch on the store ended; starting it again");
+        if strong.applied() > after {
+            pause = PAUSE;
+        }
         match ended {
             StoreError::Compacted { .. } => drop(strong.restart().await),
             _ => pause = (pause * 2).min(Duration::from_secs(2)),
