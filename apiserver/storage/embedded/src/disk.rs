@@ -8,7 +8,10 @@ use crate::{
     options::{OpenError, Options},
 };
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot};
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
+    config::{FilterPolicy, PartitioningPolicy},
+};
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, Revision, StoreError};
 use std::{
     fs::{File, Permissions},
@@ -215,7 +218,14 @@ impl Disk {
             .max_journaling_size(128 << 20)
             .manual_journal_persist(true)
             .open()?;
-        let sized = |bytes: u64| KeyspaceCreateOptions::default().max_memtable_size(bytes);
+        let sized = |bytes: u64| {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(bytes)
+                // What is looked for is the version as of a revision: a range, of which a filter can't tell.
+                .filter_policy(FilterPolicy::disabled())
+                // A file's index in one piece takes a megabyte and more, and is read for a lookup unless it is in memory.
+                .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        };
         Ok(Self {
             data: db.keyspace("data", || sized(options.write_buffer))?,
             log: db.keyspace("log", || sized(options.write_buffer / 4))?,

@@ -43,6 +43,9 @@
 //!
 //! The value is in `data`, under (key, revision).
 //!
+//! Sorted files have their index in pieces of 4 KiB, so that a lookup reads one of them and not the index of 64 MiB, and no filters, which
+//! can't tell of the first entry behind a place.
+//!
 //! # Writing
 //!
 //! One thread takes what is queued, evaluates it commit by commit on an overlay, writes one batch for the group and
