@@ -14,11 +14,11 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
-use tokio::sync::RwLock;
+use tokio::sync::{Notify, RwLock};
 
 /// The store of a server that reads layers late, or can't.
 struct Late {
@@ -26,7 +26,8 @@ struct Late {
     /// Held by who lets no layer be read.
     layers: RwLock<()>,
     blind: AtomicBool,
-    failed: AtomicUsize,
+    /// A layer was asked for, and not read.
+    failed: Notify,
 }
 
 #[async_trait]
@@ -35,7 +36,7 @@ impl Store for Late {
         if range.keys.start.starts_with(b"layers/") {
             drop(self.layers.read().await);
             if self.blind.load(Ordering::SeqCst) {
-                self.failed.fetch_add(1, Ordering::SeqCst);
+                self.failed.notify_one();
                 return Err(StoreError::Unavailable("nobody answers".into()));
             }
         }
@@ -125,11 +126,8 @@ async fn what_could_not_be_read_when_a_plane_was_put_above_a_layer_is_told_later
     let mut watch = everywhere(&behind).await;
     late.blind.store(true, Ordering::SeqCst);
     world.planes.switch(&a, &layer, "restore").await.unwrap();
-    let until = tokio::time::Instant::now() + Duration::from_secs(60);
-    while late.failed.load(Ordering::SeqCst) == 0 {
-        assert!(tokio::time::Instant::now() < until, "nobody reads the layer");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let failed = tokio::time::timeout(Duration::from_secs(60), late.failed.notified()).await;
+    failed.expect("nobody reads the layer");
     late.blind.store(false, Ordering::SeqCst);
     assert_eq!(next(&mut watch).await, (EventKind::Modified, "default/x".to_owned()));
     assert_eq!(next(&mut watch).await, (EventKind::Deleted, "default/y".to_owned()));
