@@ -16,6 +16,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// machine keeps its processors from threads that have them to themselves.
 pub(crate) fn describe(folder: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    // Before those who look, who are a load themselves.
+    let load = read("/proc/loadavg");
     let pauses = pauses(cores);
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC");
     format!(
@@ -26,7 +28,7 @@ pub(crate) fn describe(folder: &Path) -> String {
         processor(),
         memory_mb(),
         read("/proc/sys/kernel/osrelease").trim(),
-        read("/proc/loadavg").split(' ').next().unwrap_or_default(),
+        load.split(' ').next().unwrap_or_default(),
         durable_write(folder).as_secs_f64() * 1e6,
         LOOKING.as_secs(),
         pauses.len(),
