@@ -3,7 +3,7 @@
 //! `FREEHOLD_DIFFERENTIAL_WRITE=1` records them anew, with the real program from `.tools/bin`.
 
 use freehold_client::{Client, RawRequest};
-use freehold_tests_differential::path;
+use freehold_tests_differential::{Normal, path};
 use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Options, Server, until};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
@@ -173,26 +173,8 @@ fn normal(mut event: Value) -> Value {
             item.retain(|field, _| !["apiVersion", "kind"].contains(&field.as_str()));
         }
     }
-    scrub(&mut event);
+    Normal::new().value(&mut event);
     event
-}
-
-/// Replaces identifiers and times at any depth.
-fn scrub(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                let changes =
-                    ["uid", "resourceVersion", "creationTimestamp", "time", "kubernetes.io/metadata.name"];
-                match value {
-                    Value::String(_) if changes.contains(&key.as_str()) => *value = "*".into(),
-                    other => scrub(other),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(scrub),
-        _ => {}
-    }
 }
 
 fn args(folder: &Path) -> (Vec<String>, PathBuf) {
