@@ -64,7 +64,10 @@ impl Embedded {
             tracing::error!("the store's writer had panicked");
         }
         self.inner.close();
-        self.lock.lock().take();
+        if let Some(lock) = self.lock.lock().take() {
+            // A process that is just being started has a copy of the descriptor, which would keep the lock.
+            drop(lock.unlock());
+        }
     }
 
     async fn ask<T>(
