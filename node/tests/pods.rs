@@ -181,6 +181,8 @@ async fn runs_with_its_environment_and_volumes(client: &Client, node: &Running) 
 async fn comes_back_when_killed(client: &Client, node: &Running) {
     client.create(&PODS, &pod("phoenix", forever("echo run"), json!({}))).await.expect("a Pod");
     let first = until("it runs", client, &PODS, "phoenix", is_ready).await;
+    // It runs before its shell does anything.
+    assert_eq!(node.lines("default/phoenix/main", 1).await, "run\n");
     kill(pid(&first));
     let again = |p: &Value| is_ready(p) && p["status"]["containerStatuses"][0]["restartCount"] == 1;
     let second = until("it is back", client, &PODS, "phoenix", again).await;

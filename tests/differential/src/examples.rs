@@ -20,7 +20,7 @@ use std::{
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NAMESPACE: &str = "examples";
 /// How long a definition may take to be served.
-const SERVED: Duration = Duration::from_secs(5);
+const SERVED: Duration = Duration::from_secs(60);
 
 /// What a server says to an example.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

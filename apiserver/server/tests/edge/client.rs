@@ -73,7 +73,8 @@ impl Running {
             front_proxy: None,
             nodes: None,
             version: "v1.36.0+freehold-0.1.0".to_owned(),
-            limits: Limits::default(),
+            // What a stop has to wait for ends in a test when the test gets to it.
+            limits: Limits { drain: Duration::from_secs(30), ..Limits::default() },
             registry: Default::default(),
             more_metrics: None,
             etcd: None,

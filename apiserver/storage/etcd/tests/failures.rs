@@ -55,15 +55,16 @@ async fn an_endpoint_that_cannot_be_reached_is_passed_over() {
 #[tokio::test]
 async fn a_watch_outlives_a_crash_of_etcd_and_misses_nothing() {
     let (mut server, _) = Server::start(&[]).await;
-    let options = EtcdOptions { timeout: Duration::from_secs(5), ..server.options() };
-    let store = Etcd::connect(options).await.unwrap();
+    let store = Etcd::connect(server.options()).await.unwrap();
+    let hasty = EtcdOptions { timeout: Duration::from_secs(5), ..server.options() };
+    let hasty = Etcd::connect(hasty).await.unwrap();
     let before = store.revision().await.unwrap();
     let mut watch = store.watch(KeyRange::everything(), before, true).await.unwrap();
     let first = put(&store, "a", b"1".to_vec()).await.unwrap();
     assert_eq!(events_until(&mut watch, first).await.len(), 1);
     put(&store, "a", b"2".to_vec()).await.unwrap();
     server.kill();
-    assert!(matches!(put(&store, "a", b"lost".to_vec()).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(put(&hasty, "a", b"lost".to_vec()).await, Err(StoreError::Unavailable(_))));
     server.restart();
     let late = server.ready(&server.options()).await;
     for value in ["3", "4"] {

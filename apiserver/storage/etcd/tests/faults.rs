@@ -292,6 +292,7 @@ fn run_faults(mut cluster: Cluster, seed: u64, rounds: u64) {
     // What has not begun has seen nothing; compaction waits for it.
     for round in 1..watchers {
         progress(WRITES);
+        run.seen[round].store(0, Ordering::Relaxed);
         tasks.spawn_on(watch(run.clone(), round, ended.clone()), runtime.handle());
         if round == 1 {
             (round + 1..watchers).for_each(|later| run.seen[later].store(u64::MAX, Ordering::Relaxed));

@@ -272,14 +272,14 @@ pub(crate) fn http(world: &World, kubectl: &Kubectl, path: &str) -> Http {
 }
 
 fn a_watch_ends_when_what_allowed_it_goes(world: &World) {
-    world.organization("ending", &["ending-a"]);
+    world.organization("closing", &["ending-a"]);
     let admin = world.admin();
     let target = "{kind: Project, name: ending-a}";
     let users = ["end-member", "end-bound", "end-locked", "end-rbac"];
     let given = [
-        member("ending", "end-member", "viewer"),
-        binding("ending", ("end-bound", "viewer"), target),
-        member("ending", "end-locked", "viewer"),
+        member("closing", "end-member", "viewer"),
+        binding("closing", ("end-bound", "viewer"), target),
+        member("closing", "end-locked", "viewer"),
     ];
     admin.apply(&given.concat());
     let project = world.at("/projects/ending-a");
@@ -287,8 +287,8 @@ fn a_watch_ends_when_what_allowed_it_goes(world: &World) {
     let people = users.map(|user| world.person(user, "/projects/ending-a"));
     people.iter().for_each(|person| becomes(person, &["get", "configmaps"], true));
     let mut watches = people.each_ref().map(|person| watch(person, "ending-a"));
-    admin.ok(&["delete", "organizationmembership", "end-member", "--namespace=organization-ending"]);
-    admin.ok(&["delete", "policybinding", "end-bound-viewer", "--namespace=organization-ending"]);
+    admin.ok(&["delete", "organizationmembership", "end-member", "--namespace=organization-closing"]);
+    admin.ok(&["delete", "policybinding", "end-bound-viewer", "--namespace=organization-closing"]);
     admin.apply(
         "---\n{apiVersion: iam.freehold.dev/v1alpha1, kind: UserDeactivation, metadata: {name: end-locked},
           spec: {userRef: {name: end-locked}, reason: left}}",
@@ -297,7 +297,7 @@ fn a_watch_ends_when_what_allowed_it_goes(world: &World) {
     watches.iter_mut().for_each(Background::wait_for_end);
     people.iter().for_each(|person| becomes(person, &["get", "configmaps"], false));
     // A deactivated user is nobody, wherever they ask.
-    for path in ["", "/organizations/ending", "/users/end-locked"] {
+    for path in ["", "/organizations/closing", "/users/end-locked"] {
         becomes(&world.person("end-locked", path), &["get", "projects"], false);
     }
     admin.ok(&["delete", "userdeactivation", "end-locked"]);

@@ -64,13 +64,17 @@ fn an_organization_is_made_whole_or_not_at_all_when_the_server_is_killed(engine:
         acknowledged.extend(makes.join().expect("the maker ends with the server"));
         server.restart();
         let admin = server.kubectl();
-        let made = named(&admin.json(&["get", "organizations"]), "", "/metadata/name");
-        let namespaces = named(&admin.json(&["get", "namespaces"]), "organization-", "/metadata/name");
-        let members = admin.json(&["get", "organizationmemberships", "-A"]);
-        let owned = named(&members, "organization-", "/metadata/namespace");
+        // What the server had sent and nobody answered may come between two of these lists.
+        let (made, members) =
+            until("each has its namespace and its owner, and there is no other", PATIENCE, || {
+                let made = named(&admin.json(&["get", "organizations"]), "", "/metadata/name");
+                let namespaces =
+                    named(&admin.json(&["get", "namespaces"]), "organization-", "/metadata/name");
+                let members = admin.json(&["get", "organizationmemberships", "-A"]);
+                let owned = named(&members, "organization-", "/metadata/namespace");
+                (made == namespaces && made == owned).then_some((made, members))
+            });
         assert!(acknowledged.is_subset(&made), "{:?}", acknowledged.difference(&made));
-        assert_eq!(made, namespaces, "each has its namespace, and there is no other");
-        assert_eq!(made, owned, "each has its owner, and there is no other");
         for membership in items(&members) {
             assert_eq!(text(membership, "/spec/userRef/name"), "maker");
             assert_eq!(membership["spec"]["roles"], json!(["owner"]));

@@ -1,8 +1,10 @@
 //! What an operator says of admission: which plugins run, and who the server is to webhooks.
 
-use crate::{contains_all, text};
+use crate::{PATIENCE, contains_all, text};
 use freehold_pki::{Authority, ClientName};
-use freehold_tests_integration::{Engine, HOOK_ADDRESS, HookServer, Http, Options, Reply, Server, facts};
+use freehold_tests_integration::{
+    Engine, HOOK_ADDRESS, HookServer, Http, Options, Reply, Server, facts, until,
+};
 use http::Method;
 use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
@@ -61,6 +63,10 @@ fn plugins_and_credentials_are_what_the_flags_say(engine: Engine) {
     kubectl.ok(&["create", "clusterrolebinding", "nodes", "--clusterrole=nodes", "--group=system:nodes"]);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}).to_string();
     let kubelet = ["create", "-f", "-", "--as=system:node:mine", "--as-group=system:nodes"];
+    until("the binding counts", PATIENCE, || {
+        let asked = ["auth", "can-i", "create", "nodes", "--as=system:node:mine", "--as-group=system:nodes"];
+        kubectl.run(&asked).success.then_some(())
+    });
     let refused = kubectl.run_with_input(&kubelet, &node).expect_failure();
     contains_all(&refused, &["node \"mine\" is not allowed to modify node \"other\""]);
     kubectl.run_with_input(&kubelet, &node.replace("other", "mine")).expect_ok();

@@ -345,6 +345,7 @@ fn a_made_up_continue_token_leads_into_no_other_namespace(world: &World) {
         "--clusterrole=admin",
         "--serviceaccount=mmm:default",
     ]);
+    owner.ok(&["-n", "mmm", "wait", "--for=create", "serviceaccount/default", "--timeout=120s"]);
     let token = owner.ok(&["-n", "mmm", "create", "token", "default"]);
     let url = format!("{}/projects/paging", world.server().url());
     let http = Http::with_token(&owner, &url, token.trim());

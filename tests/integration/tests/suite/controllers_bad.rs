@@ -128,6 +128,7 @@ fn a_plane_in_which_everything_fails_backs_off_alone(world: &World) {
         let quota = failing.json(&["get", "quota", "none"]);
         (text(&quota, "/status/hard/pods") == "0").then_some(())
     });
+    failing.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"]);
     let many: Vec<Value> = (0..30).map(|nth| deployment(&format!("d{nth}"), 3, &json!({}))).collect();
     failing.apply(&json!({"apiVersion": "v1", "kind": "List", "items": many}).to_string());
     for nth in 0..3 {

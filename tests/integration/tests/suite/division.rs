@@ -79,7 +79,8 @@ fn managers_divide_the_planes_and_none_is_worked_on_twice() {
     for project in &projects {
         project.ok(&["scale", "deployment", "web", "--replicas=3"]);
     }
-    assert!(all_are_held(&admin).len() <= 2);
+    // What it had sent last may have come after its end.
+    until("the others have its parts", PATIENCE, || (all_are_held(&admin).len() <= 2).then_some(()));
     deployments_have(&projects, 3);
     // One that is stopped gives all back, and one that comes gets its share.
     fleet.stop_manager(1, true);

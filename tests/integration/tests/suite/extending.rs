@@ -2,7 +2,15 @@
 
 use crate::contains_all;
 use freehold_tests_integration::{Engine, Options, Server, facts, free_port, freehold_binary};
-use std::{fmt::Write as _, fs, net::Ipv4Addr, os::unix::fs::symlink, path::Path, process::Command};
+use std::{
+    fmt::Write as _,
+    fs,
+    net::Ipv4Addr,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 facts!(engine: the_commands_of_the_page_on_extending_work_as_they_are_printed);
 
@@ -105,12 +113,10 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let id = std::process::id();
-        let thread = format!("{:?}", std::thread::current().id());
-        let digits: String = thread.chars().filter(char::is_ascii_digit).collect();
-        let thread: u32 = digits.parse().unwrap_or(0);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (id, nth) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let byte = |number: u32| (1 + number % 200) as u8;
-        let address = Ipv4Addr::new(127, byte(id / 200), byte(id), byte(thread)).to_string();
+        let address = Ipv4Addr::new(127, byte(id / 200), byte(id), byte(nth)).to_string();
         Self { address, port: free_port().to_string() }
     }
 

@@ -236,21 +236,21 @@ fn snapshots_and_restores_are_objects_of_the_organization(world: &World) {
 fn nothing_of_another_organization_can_be_forked(world: &World) {
     source(world, "mine");
     freehold(world, &["snapshot", "mine", "--name", "secret"]);
-    world.organization("thief", &[]);
-    let view = world.at("/organizations/thief").with(&["--namespace", "organization-thief"]);
+    world.organization("robber", &[]);
+    let view = world.at("/organizations/robber").with(&["--namespace", "organization-robber"]);
     let refused = view.run(&["get", "projectsnapshot", "secret", "--namespace=organization-mine"]);
     contains_all(&refused.expect_failure(), &["not found"]);
     let project = |name: &str, from: Value| {
         json!({
             "apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": "Project", "metadata": {"name": name},
-            "spec": {"ownerRef": {"kind": "Organization", "name": "thief"}, "controlPlane": {"from": from}},
+            "spec": {"ownerRef": {"kind": "Organization", "name": "robber"}, "controlPlane": {"from": from}},
         })
         .to_string()
     };
     view.apply(&project("stolen-1", json!({"project": "mine"})));
     view.apply(&project("stolen-2", json!({"project": "mine", "snapshot": "secret"})));
     let spec = json!({"projectRef": {"name": "mine"}});
-    view.apply(&object("ProjectSnapshot", "thief", "stolen", &spec));
+    view.apply(&object("ProjectSnapshot", "robber", "stolen", &spec));
     for (kind, name, reason) in [
         ("project", "stolen-1", "ProjectNotFound"),
         ("project", "stolen-2", "SnapshotNotFound"),
@@ -308,17 +308,17 @@ fn a_project_is_exported_and_imported(world: &World) {
 }
 
 fn what_is_being_deleted_is_not_taken_for_whole(world: &World) {
-    let kubectl = source(world, "ending");
+    let kubectl = source(world, "unexported");
     let held = r#"{"metadata":{"finalizers":["example.com/wait"]}}"#;
     kubectl.ok(&["patch", "configmap", "a", "--type=merge", "-p", held]);
-    world.admin().ok(&["delete", "project", "ending", "--wait=false"]);
-    let file = Scratch::new(world, "ending.fha", "");
+    world.admin().ok(&["delete", "project", "unexported", "--wait=false"]);
+    let file = Scratch::new(world, "unexported.fha", "");
     std::fs::remove_file(file.path()).expect("it is there");
-    let export = world.server().freehold(&["project", "export", "ending", file.path()]);
+    let export = world.server().freehold(&["project", "export", "unexported", file.path()]);
     contains_all(&export.expect_failure(), &["it is being deleted"]);
     assert!(!std::path::Path::new(file.path()).exists(), "half an export looks like a whole one");
     kubectl.ok(&["patch", "configmap", "a", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
-    World::gone(&world.admin(), &["project", "ending"]);
+    World::gone(&world.admin(), &["project", "unexported"]);
 }
 
 fn what_hangs_together_in_a_fork_is_deleted_together(world: &World) {
@@ -516,7 +516,7 @@ fn a_large_project_is_snapshotted_forked_and_deleted_while_others_go_on(engine: 
     step("restore", &|| {
         drop(server.freehold(&["project", "restore", "large", "--snapshot", "s"]).expect_ok());
     });
-    step("delete", &|| drop(admin.ok(&["delete", "project", "copy", "large", "--timeout=300s"])));
+    step("delete", &|| drop(admin.ok(&["delete", "project", "copy", "large", "--timeout=170s"])));
 }
 
 fn fill(server: &Server, count: usize) {

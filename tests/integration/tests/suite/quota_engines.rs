@@ -116,7 +116,7 @@ fn check(admin: &Kubectl, project: &Kubectl) -> i64 {
 fn a_thousand_claims_on_the_last_hundred_units_get_a_hundred(engine: Engine) {
     let server = with_a_hundred(engine);
     let client = Server::client_of(&server.project("web"));
-    let outcome = create_all(&client, ("default", "a"), 1000, Lost::GivenUp, &Arc::default());
+    let outcome = create_all(&client, ("default", "a"), 1000, Lost::AskedAgain, &Arc::default());
     assert_eq!(outcome, (100, 900));
     assert_eq!(check_books(&server), 100);
     server.project("web").ok(&["delete", "configmap", "--all", "-n", "default"]);
@@ -152,7 +152,7 @@ fn a_hundred_objects_fit_a_quota_of_a_hundred_whoever_comes_first(engine: Engine
     });
     let config = Config::from_kubeconfig(server.admin_kubeconfig()).expect("a kubeconfig");
     let client = client(&config);
-    assert_eq!(create_all(&client, ("tight", "t"), 300, Lost::GivenUp, &Arc::default()), (100, 200));
+    assert_eq!(create_all(&client, ("tight", "t"), 300, Lost::AskedAgain, &Arc::default()), (100, 200));
     let used = kubectl.json(&["get", "quota", "tight", "-n", "tight"]);
     assert_eq!(text(&used, "/status/used/count~1configmaps"), "101");
 }
@@ -188,7 +188,7 @@ fn two_servers_grant_a_hundred_of_a_hundred() {
     fleet.restart(0);
     let client =
         client(&Config { server: format!("{}/projects/web", fleet.server_url(0)), ..config.clone() });
-    let (got, refused) = create_all(&client, ("default", "c"), 200, Lost::GivenUp, &made);
+    let (got, refused) = create_all(&client, ("default", "c"), 200, Lost::AskedAgain, &made);
     assert_eq!((got as i64, refused as i64), (left, 200 - left));
     assert_eq!(check(&admin, &survivor), 100);
 }

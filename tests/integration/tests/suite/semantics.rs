@@ -227,16 +227,21 @@ fn a_plane_of_other_controllers_is_left_to_them(world: &World) {
     );
     world.wait_ready("left-alone");
     let kubectl = world.server().project("left-alone");
-    kubectl.ok(&["create", "namespace", "here"]);
-    // Those of another plane have done their work by the time that these would have.
-    let other = world.namespace(PROJECT, "there");
-    until("the other plane's controllers have worked", PATIENCE, || {
-        other.run(&["get", "serviceaccount", "default", "-o", "name"]).success.then_some(())
+    // Those of another plane have done their work by the time that these would have. Controllers may learn of the project
+    // before they learn of its class.
+    let mut nth = 0;
+    let here = until("its controllers leave it alone", PATIENCE, || {
+        nth += 1;
+        let here = format!("here-{nth}");
+        kubectl.ok(&["create", "namespace", &here]);
+        let other = world.namespace(PROJECT, &format!("there-{nth}"));
+        other.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"]);
+        let account = kubectl.run(&["get", "--namespace", &here, "serviceaccount", "default"]);
+        (!account.success).then_some(here)
     });
-    kubectl.fails(&["get", "--namespace", "here", "serviceaccount", "default"]);
     class("Freehold");
     until("the plane is taken back", PATIENCE, || {
-        let found = kubectl.run(&["get", "--namespace", "here", "serviceaccount", "default", "-o", "name"]);
+        let found = kubectl.run(&["get", "--namespace", &here, "serviceaccount", "default", "-o", "name"]);
         found.success.then_some(())
     });
     admin.ok(&["delete", "project", "left-alone"]);
