@@ -448,6 +448,18 @@ fn overflow(left: &cel::Value, right: &cel::Value) -> &'static str {
     }
 }
 
+/// Returns cel-go's words for a text that is no duration or timestamp; `None` for the errors of other functions.
+fn unreadable(function: &str, message: &str) -> Option<&'static str> {
+    match function {
+        "timestamp" if message.contains("range") => Some("timestamp overflow"),
+        "timestamp" => Some("type conversion error from 'string' to 'google.protobuf.Timestamp'"),
+        "duration" if message != "range error" => {
+            Some("type conversion error from 'string' to 'google.protobuf.Duration'")
+        }
+        _ => None,
+    }
+}
+
 /// An error of the interpreter, in the words of cel-go.
 pub(crate) fn explain(error: &ExecutionError) -> EvalError {
     let number = |v: &cel::Value| match v {
@@ -469,10 +481,13 @@ pub(crate) fn explain(error: &ExecutionError) -> EvalError {
         ExecutionError::FunctionError { function, message } if message.starts_with("string parse error") => {
             format!("type conversion error from 'string' to '{function}'")
         }
-        ExecutionError::FunctionError { message, .. } => match message.strip_prefix("Type conversion") {
-            Some(rest) => format!("type conversion{rest}"),
-            None => message.clone(),
-        },
+        ExecutionError::FunctionError { function, message } => {
+            match (unreadable(function, message), message.strip_prefix("Type conversion")) {
+                (Some(words), _) => words.to_owned(),
+                (None, Some(rest)) => format!("type conversion{rest}"),
+                (None, None) => message.clone(),
+            }
+        }
         other => other.to_string(),
     })
 }
