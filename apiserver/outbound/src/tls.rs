@@ -2,7 +2,8 @@
 
 use crate::{Identity, Trust};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+    AlertDescription, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -131,7 +132,13 @@ impl ServerCertVerifier for Verifier {
 /// A failed handshake in Go's words, which users of Kubernetes know.
 pub(crate) fn describe(error: &Error) -> String {
     use rustls::CertificateError as Bad;
-    let Error::InvalidCertificate(bad) = error else { return format!("remote error: tls: {error}") };
+    let bad = match error {
+        Error::InvalidCertificate(bad) => bad,
+        Error::AlertReceived(alert) => return format!("remote error: tls: {}", alert_text(*alert)),
+        Error::InvalidMessage(_) => return "tls: first record does not look like a TLS handshake".to_owned(),
+        Error::PeerIncompatible(_) => return "remote error: tls: handshake failure".to_owned(),
+        other => return format!("tls: {other}"),
+    };
     let why = match bad {
         Bad::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
         Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
@@ -147,6 +154,44 @@ pub(crate) fn describe(error: &Error) -> String {
         other => other.to_string(),
     };
     format!("tls: failed to verify certificate: x509: {why}")
+}
+
+/// Returns Go's text of a TLS alert (`crypto/tls`, `alertText`).
+fn alert_text(alert: AlertDescription) -> String {
+    use AlertDescription as Alert;
+    let text = match alert {
+        Alert::CloseNotify => "close notify",
+        Alert::UnexpectedMessage => "unexpected message",
+        Alert::BadRecordMac => "bad record MAC",
+        Alert::DecryptionFailed => "decryption failed",
+        Alert::RecordOverflow => "record overflow",
+        Alert::DecompressionFailure => "decompression failure",
+        Alert::HandshakeFailure => "handshake failure",
+        Alert::BadCertificate => "bad certificate",
+        Alert::UnsupportedCertificate => "unsupported certificate",
+        Alert::CertificateRevoked => "revoked certificate",
+        Alert::CertificateExpired => "expired certificate",
+        Alert::CertificateUnknown => "unknown certificate",
+        Alert::IllegalParameter => "illegal parameter",
+        Alert::UnknownCA => "unknown certificate authority",
+        Alert::AccessDenied => "access denied",
+        Alert::DecodeError => "error decoding message",
+        Alert::DecryptError => "error decrypting message",
+        Alert::ExportRestriction => "export restriction",
+        Alert::ProtocolVersion => "protocol version not supported",
+        Alert::InsufficientSecurity => "insufficient security level",
+        Alert::InternalError => "internal error",
+        Alert::InappropriateFallback => "inappropriate fallback",
+        Alert::UserCanceled => "user canceled",
+        Alert::NoRenegotiation => "no renegotiation",
+        Alert::MissingExtension => "missing extension",
+        Alert::UnsupportedExtension => "unsupported extension",
+        Alert::UnrecognisedName => "unrecognized name",
+        Alert::CertificateRequired => "certificate required",
+        Alert::NoApplicationProtocol => "no application protocol",
+        other => return format!("alert({})", u8::from(other)),
+    };
+    text.to_owned()
 }
 
 /// `DnsName("a.example")` without what is around it.
