@@ -2,6 +2,10 @@
 //!
 //! Pure functions of a [`TypeSet`]. [`TypeSet::hash`] is their ETag: equal sets give equal documents.
 
+mod ordered;
+
+pub use ordered::Ordered;
+
 use crate::set::{Group, ServedVersion, TypeSet};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use freehold_machinery::{GroupVersionKind, ResourceType, Value, resource::Subresource};

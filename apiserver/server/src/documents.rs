@@ -112,11 +112,11 @@ async fn own_metrics(call: &Call<'_>) -> Result<Reply, Status> {
 
 /// A document that is negotiated without a route's media types.
 fn plain_document(call: &Call<'_>, value: &Value) -> Result<Reply, Status> {
-    respond::value(negotiate::plain(&call.parts.headers, call.query)?, 200, value)
+    respond::discovery(negotiate::plain(&call.parts.headers, call.query)?, 200, value)
 }
 
 fn document(call: &Call<'_>, value: &Value) -> Result<Reply, Status> {
-    respond::value(negotiate::document(&call.parts.headers, call.query)?, 200, value)
+    respond::discovery(negotiate::document(&call.parts.headers, call.query)?, 200, value)
 }
 
 /// `/api` or `/apis`: all of discovery in one document for who asks so, else the versions or groups alone.
@@ -129,7 +129,7 @@ async fn root(call: &Call<'_>, core: bool) -> Result<Reply, Status> {
         let tag = format!("\"{}-{of}{}\"", types.hash(), if binary { "-pb" } else { "" });
         let mut reply = tagged(call, &tag, async {
             let accepted = Accepted { format, shape: Shape::Whole, pretty: false };
-            let mut reply = respond::value(accepted, 200, &discovery::aggregated(&types, core))?;
+            let mut reply = respond::discovery(accepted, 200, &discovery::aggregated(&types, core))?;
             let media_type = if binary { AGGREGATED_PROTOBUF } else { AGGREGATED };
             reply.headers_mut().insert(header::CONTENT_TYPE, media_type);
             Ok(reply)

@@ -6,6 +6,7 @@ use crate::{
     query::Query,
 };
 use bytes::Bytes;
+use freehold_apiserver_catalog::discovery::Ordered;
 use freehold_machinery::{Status, Value};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
@@ -44,14 +45,29 @@ pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Reply {
 }
 
 /// A value in the negotiated format. What has no message is JSON for who asked for protobuf.
-pub(crate) fn value(mut accepted: Accepted, code: u16, value: &Value) -> Result<Reply, Status> {
+pub(crate) fn value(accepted: Accepted, code: u16, value: &Value) -> Result<Reply, Status> {
+    shown(accepted, code, value, value)
+}
+
+/// Answers with a discovery document, whose JSON has its fields in Kubernetes' order.
+///
+/// # Errors
+/// 500 where it can't be serialized.
+pub(crate) fn discovery(accepted: Accepted, code: u16, document: &Value) -> Result<Reply, Status> {
+    match accepted.format {
+        Format::Json | Format::Protobuf => shown(accepted, code, document, &Ordered(document)),
+        Format::Yaml => value(accepted, code, document),
+    }
+}
+
+fn shown(mut accepted: Accepted, code: u16, value: &Value, text: &impl Serialize) -> Result<Reply, Status> {
     if accepted.format == Format::Protobuf {
         match freehold_machinery_protobuf::encode(value) {
             Some(bytes) => return Ok(reply(code, PROTOBUF, Payload::Full(bytes.into()))),
             None => accepted.format = Format::Json,
         }
     }
-    let bytes = encode(accepted, value)?;
+    let bytes = encode(accepted, text)?;
     Ok(reply(code, content_type(accepted.format), Payload::Full(bytes)))
 }
 
