@@ -6,6 +6,7 @@
 //! The order of a write: [`default`], [`validate`] or [`validate_update`], [`prepare_status`], commit, then
 //! [`set_status`] with what [`name_conflict`] found, and [`compile`].
 
+mod approval;
 mod compile;
 mod openapi;
 mod status;

@@ -1,6 +1,6 @@
 //! The status of a CRD: which names it has, and whether it is served.
 
-use super::{flag, given, list, status_mut, text, versions};
+use super::{approval, flag, given, list, status_mut, text, versions};
 use crate::{Value, meta, time};
 use jiff::Timestamp;
 use serde_json::json;
@@ -114,8 +114,8 @@ impl Conflict {
     }
 }
 
-/// Writes `acceptedNames`, `storedVersions` and the conditions `NamesAccepted` and `Established`. A CRD that was
-/// established stays so.
+/// Writes `acceptedNames`, `storedVersions` and the conditions `NamesAccepted`, `Established` and, in groups of the Kubernetes
+/// community, `KubernetesAPIApprovalPolicyConformant`. A CRD that was established stays so.
 pub fn set_status(crd: &mut Value, names_conflict: Option<&NameConflict>, now: Timestamp) {
     let old = json!({"status": crd.get("status").cloned().unwrap_or_default()});
     prepare_status(crd, Some(&old));
@@ -124,6 +124,9 @@ pub fn set_status(crd: &mut Value, names_conflict: Option<&NameConflict>, now: T
     let established = is_established(crd);
     status_mut(crd).insert("acceptedNames".into(), names.unwrap_or_else(|| json!({})));
     let now = time::format_seconds(now);
+    if let Some((status, reason, message)) = approval::condition(crd) {
+        set_condition(crd, "KubernetesAPIApprovalPolicyConformant", status, (reason, &message), &now);
+    }
     match names_conflict {
         None => set_condition(crd, "NamesAccepted", "True", ("NoConflicts", "no conflicts found"), &now),
         Some(c) => set_condition(crd, "NamesAccepted", "False", (c.reason, &c.message), &now),

@@ -4,7 +4,10 @@
 //! its errors: `spec.validation.openAPIV3Schema` where the schemas are equal (as with a single version),
 //! `spec.versions[0].schema.openAPIV3Schema` where they differ.
 
-use super::{flag, given, is_established, list, openapi, text, versions};
+use super::{
+    approval::{self, Approval},
+    flag, given, is_established, list, openapi, text, versions,
+};
 use crate::{
     Value, go,
     names::{dns1035_label, dns1123_subdomain},
@@ -15,7 +18,6 @@ const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 const MAX_SELECTABLE_FIELDS: usize = 8;
-const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// Checks a new CRD, after defaulting. Its metadata is checked as that of every object, apart from this; rules in CEL
 /// are not compiled here.
@@ -481,43 +483,19 @@ fn check_stored_versions(crd: &Value) -> Vec<FieldError> {
 
 /// Groups of the Kubernetes community need their approval, or an admission that they lack it.
 fn check_approval(crd: &Value, spec: &Value, old: Option<&Value>) -> Option<FieldError> {
-    let group = text(spec, "group");
-    let within = |domain: &str| group == domain || group.ends_with(&format!(".{domain}"));
-    let approval = crate::meta::annotation(crd, APPROVAL).unwrap_or("");
-    let was = old.map(|old| approval_state(crate::meta::annotation(old, APPROVAL).unwrap_or("")));
-    let state = approval_state(approval);
-    if !(within("k8s.io") || within("kubernetes.io")) || was == Some(state) {
+    let approval = Approval::of(crd);
+    let unchanged = old.is_some_and(|old| Approval::of(old) == approval);
+    if !approval::is_protected(text(spec, "group")) || unchanged {
         return None;
     }
-    let path = format!("metadata.annotations[{APPROVAL}]");
-    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
-    match state {
-        Approval::Fine => None,
-        Approval::Missing => {
-            let detail = format!("protected groups must have approval annotation \"{APPROVAL}\", {see}");
-            Some(FieldError::required(path, detail))
+    let path = format!("metadata.annotations[{}]", approval::ANNOTATION);
+    let why = approval::problem(approval);
+    match approval {
+        Approval::Approved | Approval::Bypassed => None,
+        Approval::Missing => Some(FieldError::required(path, why)),
+        Approval::Invalid => {
+            let given = crate::meta::annotation(crd, approval::ANNOTATION).unwrap_or("");
+            Some(FieldError::invalid(path, given.into(), why))
         }
-        Approval::Odd => {
-            let detail = format!(
-                "protected groups must have approval annotation \"{APPROVAL}\" with either a URL or a reason starting with \"unapproved\", {see}"
-            );
-            Some(FieldError::invalid(path, approval.into(), detail))
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Approval {
-    Fine,
-    Missing,
-    Odd,
-}
-
-fn approval_state(annotation: &str) -> Approval {
-    let is_url = annotation.split_once("://").is_some_and(|(s, host)| !s.is_empty() && !host.is_empty());
-    match annotation {
-        "" => Approval::Missing,
-        a if a.starts_with("unapproved") || is_url => Approval::Fine,
-        _ => Approval::Odd,
     }
 }
