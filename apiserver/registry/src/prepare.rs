@@ -63,6 +63,16 @@ pub(crate) fn check_kind(
     Ok(())
 }
 
+/// Gives an object the kind of its resource in place of any other text: a strategic merge patch is read into an object whose
+/// kind is known.
+pub(crate) fn set_kind(object: &mut Value, kind: &GroupVersionKind) {
+    for (field, own) in [("apiVersion", kind.api_version()), ("kind", kind.kind.clone())] {
+        if object.get(field).is_none_or(|given| given.is_null() || given.is_string()) {
+            object[field] = own.into();
+        }
+    }
+}
+
 /// Why an object of a kind can't be read as one of a built-in kind; `None` where it can.
 fn unknown_conversion(version: &str, kind: &str, wanted: &GroupVersionKind) -> Option<String> {
     let (group, short) = version.split_once('/').unwrap_or(("", version));
@@ -153,6 +163,7 @@ pub(crate) fn for_create(ty: &ResourceType, object: &mut Value, now: &str) {
         metadata.insert("generation".into(), 1.into());
     }
     if ty.has_status()
+        && !strategy::of(ty).status_on_create
         && let Some(map) = object.as_object_mut()
     {
         map.remove("status");

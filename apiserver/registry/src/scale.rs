@@ -128,6 +128,14 @@ pub(crate) fn as_owned(op: &Operation, object: &Value) -> Result<Value> {
     Ok(owned)
 }
 
+/// Removes the times of updates through `scale`: kube-apiserver keeps none, since a Scale has no managed fields of its own.
+pub(crate) fn drop_times(managed: &mut Value) {
+    let scaled = |entry: &&mut Value| entry["subresource"] == "scale" && entry["operation"] == "Update";
+    for entry in managed.as_array_mut().into_iter().flatten().filter(scaled) {
+        entry.as_object_mut().map(|entry| entry.remove("time"));
+    }
+}
+
 /// Writes a Scale back into its object.
 pub(crate) fn write(op: &Operation, object: &Value, scale: &Value) -> Result<Value> {
     let paths = paths(op)?;

@@ -274,6 +274,7 @@ impl Registry {
             (Some("scale"), Some(live)) => {
                 let mut owned = scale::as_owned(op, draft)?;
                 apply::update(Some(&scale::as_owned(op, &live.value)?), &mut owned, &options);
+                scale::drop_times(&mut owned["metadata"]["managedFields"]);
                 match owned["metadata"]["managedFields"].take() {
                     Value::Null => meta::remove(draft, "managedFields"),
                     managed => meta::set(draft, "managedFields", managed),
@@ -384,7 +385,8 @@ impl Registry {
                     let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
                     Status::unsupported_media_type("application/strategic-merge-patch+json", accepted)
                 })?;
-                let merged = patch::strategic(base, &body.value, schema)?;
+                let mut merged = patch::strategic(base, &body.value, schema)?;
+                prepare::set_kind(&mut merged, &spoken(op));
                 let text = patch::go_text(&body.value);
                 if let Some(why) = go::unrestorable(&merged, schema) {
                     return Err(Status::unreadable_patch(&text, &why));

@@ -147,6 +147,9 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A new node takes no pods before somebody finds it ready.
 pub(super) fn create_node(_: &Operation, object: &mut Value) {
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("config");
+    }
     let Some(spec) = object["spec"].as_object_mut() else { return };
     let taints = spec.entry("taints").or_insert_with(|| json!([]));
     let Some(list) = taints.as_array_mut() else { return };

@@ -1,10 +1,20 @@
 //! Custom resource definitions: they are accepted and established with the write that makes them.
 
-use crate::{Operation, Registry};
+use crate::{Operation, Registry, prepare, validate};
 use freehold_apiserver_cache::ListRequest;
-use freehold_machinery::{Result, Value, crd, status::FieldError};
+use freehold_machinery::{
+    Result, Value,
+    apply::{self, Options},
+    crd, meta,
+    schema::Schema,
+    status::FieldError,
+};
 use jiff::Timestamp;
 use serde_json::json;
+use std::sync::Arc;
+
+/// The field manager of the statuses that the server writes.
+const MANAGER: &str = "kube-apiserver";
 
 impl Registry {
     /// Fills in the status. Names are compared with the plane's other CRDs of the same group.
@@ -18,6 +28,7 @@ impl Registry {
             return Ok(());
         }
         crd::prepare_status(object, old);
+        let before = object["status"].clone();
         let group = object["spec"]["group"].as_str().unwrap_or_default().to_owned();
         let (plane, resource) = (&op.plane, "customresourcedefinitions");
         let request = ListRequest { plane, group: "apiextensions.k8s.io", resource, namespace: None };
@@ -30,7 +41,35 @@ impl Registry {
             .collect();
         let conflict = crd::name_conflict(object, others.iter());
         crd::set_status(object, conflict.as_ref(), Timestamp::now());
+        own_status(op, object, &before);
         Ok(())
+    }
+}
+
+/// Records the server as the manager of the status that it wrote, as kube-apiserver's controllers of definitions are.
+fn own_status(op: &Operation, object: &mut Value, before: &Value) {
+    if object["status"] == *before {
+        return;
+    }
+    let managed = object["metadata"]["managedFields"].clone();
+    // Definitions are long: only the status is compared.
+    let of_status = |status: &Value| json!({"metadata": {"managedFields": managed}, "status": status});
+    let (live, mut written) = (of_status(before), of_status(&object["status"]));
+    let (api_version, now) = (op.ty.api_version(), prepare::now());
+    let options = Options {
+        manager: MANAGER,
+        force: false,
+        api_version: &api_version,
+        kind: &op.ty.kind,
+        subresource: "status",
+        now: &now,
+        schema: op.ty.schema.get().map(|schema: &Arc<Schema>| &**schema),
+        reset_fields: Some(validate::spec_fields()),
+    };
+    apply::update(Some(&live), &mut written, &options);
+    match written["metadata"]["managedFields"].take() {
+        Value::Null => {}
+        managed => meta::set(object, "managedFields", managed),
     }
 }
 

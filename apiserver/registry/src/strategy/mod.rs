@@ -38,6 +38,8 @@ pub(crate) struct Strategy {
     pub(crate) create_on_update: bool,
     /// Whether a PUT needs no resource version.
     pub(crate) unconditional_update: bool,
+    /// Whether a create keeps the status that its client sends.
+    pub(crate) status_on_create: bool,
     /// Whether a delete answers with the object and not with a Status.
     pub(crate) returns_deleted: bool,
     /// What an update of the status changes in the metadata.
@@ -66,6 +68,7 @@ const DEFAULT: Strategy = Strategy {
     has_projects: false,
     create_on_update: false,
     unconditional_update: true,
+    status_on_create: false,
     returns_deleted: false,
     status_metadata: StatusMetadata::All,
     grace: |_| 0,
@@ -109,7 +112,13 @@ static TABLE: &[Strategy] = &[
         returns_deleted: true,
         ..row("", "persistentvolumeclaims")
     },
-    Strategy { create: core::create_node, update: core::update_node, ..row("", "nodes") },
+    Strategy {
+        create: core::create_node,
+        update: core::update_node,
+        // A kubelet registers with its addresses and capacity.
+        status_on_create: true,
+        ..row("", "nodes")
+    },
     Strategy {
         create: core::create_volume,
         update: core::update_volume,
