@@ -26,14 +26,17 @@ pub const KUBECONFIG_KEY: &str = "kubeconfig";
 /// The namespace of the core plane in which roles and bindings reach everything, and the predefined roles are.
 pub const SYSTEM_NAMESPACE: &str = "freehold-system";
 
+/// What the names of organizations' namespaces in the core plane begin with.
+const ORGANIZATION_NAMESPACE: &str = freehold_machinery::tenancy::NAMESPACE;
+
 /// The namespace of an organization in the core plane.
 pub fn organization_namespace(organization: &str) -> String {
-    format!("organization-{organization}")
+    format!("{ORGANIZATION_NAMESPACE}{organization}")
 }
 
 /// The organization of a namespace of the core plane, if it is one's.
 pub fn organization_of(namespace: &str) -> Option<&str> {
-    namespace.strip_prefix("organization-")
+    namespace.strip_prefix(ORGANIZATION_NAMESPACE)
 }
 
 /// The name of the Secret with a project's kubeconfig, in its organization's namespace.

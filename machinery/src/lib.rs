@@ -5,7 +5,8 @@
 //! Objects are [`serde_json::Value`]s; which rules apply to one is data, carried by its
 //! [`ResourceType`](resource::ResourceType).
 //!
-//! This crate must not know: HTTP, storage, time of day (callers pass it in), planes beyond their identifier.
+//! This crate must not know: HTTP, storage, time of day (callers pass it in), planes beyond their identifier and whose
+//! their objects are ([`tenancy`]).
 
 pub mod api_service;
 pub mod apply;
@@ -25,6 +26,7 @@ pub mod selector;
 pub mod status;
 pub mod strict;
 pub mod table;
+pub mod tenancy;
 pub mod time;
 pub mod user;
 
