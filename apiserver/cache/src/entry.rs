@@ -1,5 +1,6 @@
 //! One object as the cache holds it.
 
+use crate::sound::Sound;
 use bytes::Bytes;
 use freehold_machinery::Value;
 use serde::{
@@ -20,7 +21,7 @@ pub struct Entry {
     json: u32,
     /// Just behind the `{` of `metadata`, where `resourceVersion` stands.
     metadata: u32,
-    /// Just behind the `{` of `metadata.annotations`; 0 where there are none.
+    /// Just behind the `{` of `metadata.annotations`; 0 where there are none, [`NO_MAP`] where they are no map.
     annotations: u32,
     uid: Range<u32>,
     /// Length of the namespace in the place; 0 without one.
@@ -40,6 +41,9 @@ pub struct Entry {
     pub modified: u64,
 }
 
+/// Says of annotations that they can't be added to without decoding the object.
+const NO_MAP: u32 = u32::MAX;
+
 /// A field that was asked for, and those that were asked for after it.
 #[derive(Debug)]
 struct Field {
@@ -48,10 +52,37 @@ struct Field {
     next: OnceLock<Box<Field>>,
 }
 
-#[derive(Deserialize)]
+/// An object, of which the metadata is kept.
 struct Outer<'a> {
-    #[serde(borrow)]
     metadata: Header<'a>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Outer<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Parts)
+    }
+}
+
+struct Parts;
+
+impl<'de> Visitor<'de> for Parts {
+    type Value = Outer<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut metadata = None;
+        while let Some(Text(key)) = map.next_key()? {
+            match &*key {
+                "metadata" if metadata.is_some() => return Err(A::Error::duplicate_field("metadata")),
+                "metadata" => metadata = Some(map.next_value()?),
+                _ => drop(map.next_value::<Sound>()?),
+            }
+        }
+        metadata.map(|metadata| Outer { metadata }).ok_or_else(|| A::Error::missing_field("metadata"))
+    }
 }
 
 /// A text of JSON, where it lies unless it has escapes.
@@ -96,11 +127,17 @@ impl<'de> Visitor<'de> for Fields {
                 "namespace" => header.namespace = map.next_value()?,
                 "uid" => header.uid = map.next_value()?,
                 "labels" => header.labels = map.next_value()?,
-                "annotations" => header.annotations = map.next_value()?,
+                // The second of two would count, and what is added to the first be lost.
+                "annotations" if header.annotations.is_some() => {
+                    return Err(A::Error::duplicate_field("annotations"));
+                }
+                "annotations" => header.annotations = Some(map.next_value()?),
                 "deletionTimestamp" => header.deletion_timestamp = map.next_value()?,
                 "finalizers" => header.finalizers = map.next_value()?,
                 "ownerReferences" => header.owner_references = map.next_value()?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                // It is written in front of the others; who reads both would believe the second.
+                "resourceVersion" => return Err(A::Error::custom("it has a resource version")),
+                _ => drop(map.next_value::<Sound>()?),
             }
             if header.first.is_empty() {
                 let Cow::Borrowed(key) = key else {
@@ -127,7 +164,11 @@ impl From<serde_json::Error> for Unreadable {
 impl Entry {
     /// An entry from an object's JSON without a resource version.
     pub fn new(json: &[u8], created: u64, modified: u64) -> Result<Self, Unreadable> {
-        let Outer { metadata: header } = serde_json::from_slice(json)?;
+        let text = std::str::from_utf8(json).map_err(|error| Unreadable(error.to_string()))?;
+        let Outer { metadata: header } = serde_json::from_str(text)?;
+        for part in [header.annotations, header.finalizers, header.owner_references].into_iter().flatten() {
+            serde_json::from_str::<Sound>(part.get())?;
+        }
         let at = |s: &str| (s.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
         let Some(Text(Cow::Borrowed(name))) = header.name else {
             return Err(Unreadable("it has no name, or one with an escape".into()));
@@ -165,10 +206,10 @@ impl Entry {
             json: u32::try_from(length).map_err(|_| Unreadable("it is too large".into()))?,
             metadata: metadata as u32,
             version_len: shift as u8,
-            annotations: header
-                .annotations
-                .filter(|a| a.get().starts_with('{'))
-                .map_or(0, |a| (at(a.get()) + shift + 1) as u32),
+            annotations: header.annotations.map_or(0, |a| match a.get().starts_with('{') {
+                true => (at(a.get()) + shift + 1) as u32,
+                false => NO_MAP,
+            }),
             uid: header.uid.map_or(0..0, span),
             namespace: short(namespace.len())?,
             place: short(place)?,
@@ -310,7 +351,7 @@ impl Entry {
             text: Bytes::from(text),
             json: behind(self.json),
             metadata: self.metadata,
-            annotations: there(self.annotations),
+            annotations: if self.annotations == NO_MAP { NO_MAP } else { there(self.annotations) },
             uid: span(&self.uid),
             namespace: self.namespace,
             place: self.place,
@@ -342,8 +383,12 @@ impl Entry {
         Self::new(json.as_bytes(), self.created, self.modified).expect("it was an entry before")
     }
 
-    /// The object's JSON with further annotations, without decoding it. Keys and values must need no JSON escapes.
+    /// The object's JSON with annotations of the server's own, in place of what the object says under these keys. It is
+    /// decoded only where it says something. Keys and values must need no JSON escapes.
     pub fn with_annotations(&self, annotations: &[(&str, &str)]) -> Bytes {
+        if self.has_annotation(annotations) {
+            return self.annotated_anew(annotations);
+        }
         let mut text = String::new();
         for (key, value) in annotations {
             text.push_str(&format!("\"{key}\":\"{value}\","));
@@ -356,6 +401,57 @@ impl Entry {
             (self.annotations as usize, text)
         };
         [&self.json_slice()[..at], insert.as_bytes(), &self.json_slice()[at..]].concat().into()
+    }
+
+    /// Whether the object itself has an annotation of one of these keys, or none that can be added to.
+    fn has_annotation(&self, annotations: &[(&str, &str)]) -> bool {
+        let Some(start) = self.annotations.checked_sub(1).filter(|_| self.annotations != NO_MAP) else {
+            return self.annotations == NO_MAP;
+        };
+        let text = std::str::from_utf8(&self.json_slice()[start as usize..]).unwrap_or_default();
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        HasKey(annotations).deserialize(&mut deserializer).unwrap_or(true)
+    }
+
+    fn annotated_anew(&self, annotations: &[(&str, &str)]) -> Bytes {
+        let mut object = self.value();
+        let own =
+            freehold_machinery::meta::metadata_mut(&mut object).entry("annotations").or_insert(Value::Null);
+        if !own.is_object() {
+            *own = Value::Object(freehold_machinery::Map::new());
+        }
+        for (key, text) in annotations {
+            own[*key] = (*text).into();
+        }
+        object.to_string().into()
+    }
+}
+
+/// Says whether a JSON object has one of some keys.
+struct HasKey<'k>(&'k [(&'k str, &'k str)]);
+
+impl<'de> DeserializeSeed<'de> for HasKey<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for HasKey<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let mut found = false;
+        while let Some(Text(key)) = map.next_key()? {
+            found |= self.0.iter().any(|(wanted, _)| key == *wanted);
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(found)
     }
 }
 
@@ -486,6 +582,45 @@ mod tests {
             let entry = Entry::new(json.as_bytes(), 1, 1);
             assert!(entry.is_err() || entry.is_ok_and(|entry| entry.value().is_null()), "{tail}");
         }
+    }
+
+    #[test]
+    fn annotations_of_the_server_replace_those_that_an_object_claims() {
+        let entry = |annotations: &str| {
+            let json = format!(r#"{{"metadata":{{"name":"a","annotations":{annotations}}}}}"#);
+            Entry::new(json.as_bytes(), 1, 7).unwrap()
+        };
+        for claimed in
+            [r#"{"p":"core"}"#, r#"{"a":"1","\u0070":"core"}"#, r#"{"p":"x","p":"core"}"#, "null", "[]"]
+        {
+            let bytes = entry(claimed).with_annotations(&[("p", "web")]);
+            let value: Value = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(value["metadata"]["annotations"]["p"], "web", "{claimed}");
+            assert_eq!(value["metadata"]["resourceVersion"], "7");
+            assert!(!String::from_utf8_lossy(&bytes).contains("core"), "{claimed}");
+        }
+    }
+
+    #[test]
+    fn what_no_client_can_decode_or_hides_what_is_said_of_it_is_no_entry() {
+        let metadata = r#""name":"a","uid":"u""#;
+        let nested = format!("{}{}", "[".repeat(130), "]".repeat(130));
+        let rows = [
+            format!(r#"{{"metadata":{{{metadata},"resourceVersion":"99"}}}}"#),
+            format!(r#"{{"metadata":{{{metadata},"annotations":{{}},"annotations":{{}}}}}}"#),
+            format!(r#"{{"metadata":{{{metadata}}},"metadata":{{{metadata}}}}}"#),
+            format!(r#"{{"metadata":{{{metadata}}},"spec":{nested}}}"#),
+            format!(r#"{{"metadata":{{{metadata},"finalizers":{nested}}}}}"#),
+            format!(r#"{{"metadata":{{{metadata}}},"spec":1e999}}"#),
+            format!(r#"{{"metadata":{{{metadata}}},"spec":"\ud800"}}"#),
+            r#"{"spec":{}}"#.to_owned(),
+            "[]".to_owned(),
+        ];
+        for row in rows {
+            assert!(Entry::new(row.as_bytes(), 1, 1).is_err(), "{row}");
+        }
+        let unreadable = [br#"{"metadata":{"name":"a"},"spec":""#, &b"\xff"[..], br#""}"#].concat();
+        assert!(Entry::new(&unreadable, 1, 1).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::{
     Entry, Stack,
     codec::{self, Stored},
+    log_skipped,
 };
 use bytes::Bytes;
 use freehold_apiserver_storage as storage;
@@ -111,27 +112,25 @@ pub(crate) enum Own {
     Object(Arc<Entry>),
 }
 
+/// What a key holds. Whoever wrote it is not trusted: what no client can read, or stands under another's key, is absent.
 pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modified: u64) -> Own {
     match value.and_then(codec::decode) {
         None if value.is_none() => Own::Absent,
         Some(Stored::Whiteout) => Own::Whiteout,
         Some(Stored::Json(json)) => match Entry::new(&json, created, modified) {
             // An object has its place in itself; no other than that of its key.
-            Ok(entry) if !is_at(&entry, key) => {
-                tracing::error!(?key, place = entry.place(), "skipped an object under another's key");
-                Own::Absent
-            }
+            Ok(entry) if !is_at(&entry, key) => skip(key, &"it is an object of another key"),
+            Ok(entry) if entry.uid().is_empty() => skip(key, &"it has no uid"),
             Ok(entry) => Own::Object(Arc::new(entry)),
-            Err(error) => {
-                tracing::error!(?key, %error, "skipped an object of the store");
-                Own::Absent
-            }
+            Err(error) => skip(key, &error),
         },
-        None => {
-            tracing::error!(?key, "skipped a value of an unknown format");
-            Own::Absent
-        }
+        None => skip(key, &"its format is not known"),
     }
+}
+
+fn skip(key: &storage::Key, why: &dyn std::fmt::Display) -> Own {
+    log_skipped(key, why);
+    Own::Absent
 }
 
 /// What a key of a plane whose record was written at revision `record` holds.

@@ -432,8 +432,7 @@ mod tests {
             namespace: Some("default".into()),
             name: format!("a-{revision}"),
         };
-        let object =
-            json!({"metadata": {"name": path.name, "namespace": "default"}, "data": "x".repeat(bytes)});
+        let object = json!({"metadata": {"name": path.name, "namespace": "default", "uid": "u"}, "data": "x".repeat(bytes)});
         let key = Key::object(&plane.parse().unwrap(), &path);
         let value = Some(codec::encode(&object));
         let raw = storage::Event { key, revision, value, created: revision, previous: None };

@@ -94,7 +94,7 @@ pub trait LayerSource: Send + Sync + 'static {
     async fn following(&self, plane: &PlaneId, at: u64) -> Result<Arc<Stack>, StoreError>;
 
     /// Takes in an event, if it is one of a record: which stacks are others from now on.
-    fn follow(&self, event: &Event) -> Option<Switch>;
+    async fn follow(&self, event: &Event) -> Result<Option<Switch>, StoreError>;
 
     /// The planes that stand on snapshots.
     fn above_snapshots(&self) -> Vec<PlaneId>;

@@ -17,6 +17,8 @@ mod merge;
 mod objects;
 mod plane;
 mod read;
+mod skipped;
+mod sound;
 mod switch;
 mod telling;
 mod watch;
@@ -28,4 +30,5 @@ pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch,
 };
 pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey};
+pub use skipped::log_skipped;
 pub use watch::{Scope, Subscription, WatchStart};

@@ -128,7 +128,7 @@ impl Cache {
             };
             // Read before it counts: where the store fails here, all of this is done again.
             let _ready = self.announced(record).await?;
-            match (self.layers.follow(record), old) {
+            match (self.layers.follow(record).await?, old) {
                 (Some(Switch::Plane(plane)), Some(old)) => {
                     let new = self.layers.following(&plane, revision).await?;
                     moved.push((plane, old, new));

@@ -38,8 +38,8 @@ impl LayerSource for Bare {
         Ok(bare())
     }
 
-    fn follow(&self, _: &Event) -> Option<Switch> {
-        None
+    async fn follow(&self, _: &Event) -> Result<Option<Switch>, StoreError> {
+        Ok(None)
     }
 
     fn above_snapshots(&self) -> Vec<PlaneId> {
