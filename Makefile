@@ -55,7 +55,8 @@ test-long: tools fuzz
 # Each fuzz target for a minute, from another seed each time.
 fuzz: build-tools
 	FREEHOLD_FUZZ_SECONDS=$(FUZZ) cargo test -p freehold-tests-fuzz --test targets -- --nocapture $(ARGS)
-	FREEHOLD_FUZZ_SECONDS=$(FUZZ) cargo test -p freehold-apiserver-server -p freehold-apiserver-registry --lib -- \
+	FREEHOLD_FUZZ_SECONDS=$(FUZZ) cargo test -p freehold-apiserver-server -p freehold-apiserver-registry \
+	  -p freehold-apiserver-planes --lib -- \
 	  --nocapture fuzz frames_break
 
 lint: build-tools

@@ -226,7 +226,7 @@ impl LocalBackend {
             let types = self.planes.types_of(plane).await?;
             self.registry.left_ahead(plane, &types).await?
         } else {
-            let loaded = self.planes.layer(layer).await?;
+            let loaded = self.planes.layer(layer, plane).await?;
             self.registry.claim_ahead(plane, &loaded).await?
         };
         match self.planes.switch(plane, layer, operation).await {
@@ -600,8 +600,12 @@ impl Backend for LocalBackend {
                 let left = self.planes.release(&layer(&id)?).await?.planes;
                 json!({"planes": left.iter().map(PlaneId::as_str).collect::<Vec<_>>()})
             }
-            PlaneAction::Switch(id, operation) => {
-                json!({"revision": self.put_above(plane, &layer(&id)?, &operation).await?})
+            PlaneAction::Switch { layer: id, operation, is_restore } => {
+                let layer = layer(&id)?;
+                if is_restore && !self.planes.has_done(plane, &operation).await? {
+                    self.planes.check_source(&layer, plane).await?;
+                }
+                json!({"revision": self.put_above(plane, &layer, &operation).await?})
             }
             PlaneAction::Class(class) => {
                 let found = self.planes.class(&class).await?;
@@ -621,10 +625,15 @@ impl Backend for LocalBackend {
         }
     }
 
-    async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value> {
+    async fn import(&self, target: &Target, archive: &mut ArchiveStream) -> Result<Value> {
         let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
         self.planes.check_create(plane)?;
-        let switch = |layer: LayerId| async move { self.put_above(plane, &layer, "import").await };
+        let switch = |layer: LayerId| async move {
+            let loaded = self.planes.layer(&layer, plane).await?;
+            let types = self.planes.types_of(plane).await?;
+            self.registry.check_imported(plane, &types, &loaded).await?;
+            self.put_above(plane, &layer, "import").await
+        };
         let imported = self.planes.import(plane, archive, switch).await;
         self.registry.forget_usage(plane).await?;
         Ok(json!({"objects": imported?}))

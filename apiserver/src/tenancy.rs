@@ -21,9 +21,13 @@ impl Tenancy for Projects {
         Some(Owner { organization, project, class: info.class.clone() })
     }
 
+    fn known_organization_of(&self, project: &str) -> Option<Arc<str>> {
+        Some(self.0.directory().named(project)?.organization.clone())
+    }
+
     async fn organization_of(&self, project: &str) -> Result<Option<Arc<str>>> {
         self.0.directory().current().await?;
-        Ok(self.0.directory().named(project).map(|info| info.organization.clone()))
+        Ok(self.known_organization_of(project))
     }
 
     async fn projects_of(&self, organization: &str) -> Result<(usize, Option<Arc<str>>)> {

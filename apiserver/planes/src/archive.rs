@@ -2,7 +2,7 @@
 
 use crate::{
     Planes, is_own,
-    stored::{Merged, Writer},
+    stored::{Merged, Origin, Writer},
 };
 use bytes::Bytes;
 use freehold_apiserver_cache::{
@@ -108,9 +108,9 @@ impl Planes {
         self.check_empty(plane).await?;
         let layer: LayerId = format!("import-{}", Uuid::new_v4()).parse().map_err(Status::internal)?;
         let revision = self.stores.of(plane).revision().await?;
-        let source = format!("an archive for {plane}");
-        let mut writer =
-            Writer::begin(self.stores.of(plane).clone(), layer.clone(), source, revision).await?;
+        let organization = self.organization_of(plane).await?.map(|organization| organization.to_string());
+        let origin = Origin { source: format!("an archive for {plane}"), organization, revision };
+        let mut writer = Writer::begin(self.stores.of(plane).clone(), layer.clone(), origin).await?;
         let read = read(&mut archive, &mut writer).await;
         let done = match read {
             Ok(()) => writer.seal().await,
@@ -169,7 +169,7 @@ async fn read(
 }
 
 /// The path of a record whose value is an object of that name.
-fn check(record: &Record) -> Result<ObjectPath> {
+pub(crate) fn check(record: &Record) -> Result<ObjectPath> {
     let key = Key::from_store(record.key.clone());
     let wrong = |what: &str| {
         let key = String::from_utf8_lossy(&record.key);
@@ -185,10 +185,11 @@ fn check(record: &Record) -> Result<ObjectPath> {
         Some(Stored::Whiteout) => Ok(path),
         Some(Stored::Json(json)) => {
             let entry = Entry::new(&json, 1, 1).map_err(|error| wrong(&error.to_string()))?;
-            let here =
-                entry.name() == path.name && entry.namespace() == path.namespace.as_deref().unwrap_or("");
-            if !here || entry.value().is_null() {
+            if entry.name() != path.name || entry.namespace() != path.namespace.as_deref().unwrap_or("") {
                 return Err(wrong("has another object's value"));
+            }
+            if entry.uid().is_empty() {
+                return Err(wrong("has an object without a uid"));
             }
             Ok(path)
         }

@@ -4,7 +4,7 @@ use crate::{
     Planes,
     base::{custom_registrations, finish, namespace_objects, path_of},
     layers::ClassRecord,
-    stored::{self, Writer},
+    stored::{self, Origin, Writer},
 };
 use freehold_apiserver_cache::codec;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, LayerId, ObjectPath};
@@ -71,9 +71,9 @@ impl Planes {
         if !stored::is_sealed(&**self.stores.of_layer(&layer), &layer).await? {
             let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
             let revision = self.stores.system().revision().await?;
-            let source = format!("class {class}");
+            let origin = Origin { source: format!("class {class}"), organization: None, revision };
             let mut writer =
-                Writer::begin(self.stores.of_layer(&layer).clone(), layer.clone(), source, revision).await?;
+                Writer::begin(self.stores.of_layer(&layer).clone(), layer.clone(), origin).await?;
             for (path, object) in placed {
                 let (_, _, object) = finish((path.group.clone(), path.resource.clone(), object), &now);
                 writer.put(&path, codec::encode(&object)).await?;

@@ -9,7 +9,7 @@ use crate::{
     stored,
 };
 use async_trait::async_trait;
-use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch};
+use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch, log_skipped};
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, LayerId, Placement, Range, StoreError};
 use freehold_machinery::{PlaneId, PlaneMap};
 use parking_lot::{Mutex, RwLock};
@@ -68,10 +68,11 @@ pub(crate) struct ClassRecord {
     pub(crate) keeps: bool,
 }
 
-/// A layer that a record names, since a revision.
+/// What a record says a plane stands on, since a revision.
 #[derive(Clone)]
 struct Named {
-    layer: LayerId,
+    /// `None` for a record that is not believed: the plane is served without its layer.
+    layer: Option<LayerId>,
     revision: u64,
     keeps: bool,
 }
@@ -98,8 +99,10 @@ pub(crate) fn read_stack(record: &KeyValue) -> Option<StackRecord> {
     serde_json::from_slice(&record.value).ok()
 }
 
-fn named(layer: &str, revision: u64, keeps: bool) -> Option<Named> {
-    Some(Named { layer: layer.parse().ok()?, revision, keeps })
+/// What a class' record names; only core writes those.
+fn class_named(record: &[u8], revision: u64) -> Option<Named> {
+    let record: ClassRecord = serde_json::from_slice(record).ok()?;
+    Some(Named { layer: Some(record.layer.parse().ok()?), revision, keeps: record.keeps })
 }
 
 impl Layers {
@@ -203,6 +206,26 @@ impl Layers {
         }
     }
 
+    /// What the record in a plane's own range names. Whoever writes the plane's keys, a dedicated pair among them, can write
+    /// any record there, so a layer counts only where it lists the plane, which core alone writes. A pair is answered by core,
+    /// which looks at the list itself.
+    async fn snapshot_named(&self, plane: &PlaneId, record: &KeyValue) -> Result<Named, StoreError> {
+        let mut named = Named { layer: None, revision: record.modified, keeps: false };
+        let wanted = read_stack(record).and_then(|record| record.layer.parse::<LayerId>().ok());
+        let listed = match &wanted {
+            Some(layer) if self.root.is_core() => {
+                stored::lists(&**self.stores.of(plane), layer, plane, record.modified).await?
+            }
+            wanted => wanted.is_some(),
+        };
+        if listed {
+            named.layer = wanted;
+        } else {
+            log_skipped(&record.key, &"no layer lists the plane for this record; it is served without");
+        }
+        Ok(named)
+    }
+
     /// The stack of a plane of these layers; `None` where one of them is not in `find`.
     fn assemble(
         &self,
@@ -221,7 +244,9 @@ impl Layers {
         let mut info = StackInfo { revision: base.stack.revision(), ..StackInfo::default() };
         for (kind, named) in [(LayerKind::Snapshot, snapshot), (LayerKind::Class, class)] {
             let Some(named) = named else { continue };
-            layers.push((kind, find(&named.layer)?));
+            if let Some(layer) = &named.layer {
+                layers.push((kind, find(layer)?));
+            }
             info.revision = info.revision.max(named.revision);
             info.keeps |= named.keeps;
             (kind == LayerKind::Class, &named.layer, named.keeps).hash(&mut hasher);
@@ -243,7 +268,9 @@ impl Layers {
         for named in [&snapshot, &class].into_iter().flatten() {
             // When it was named it was whole.
             let at = at.map(|at| at.max(named.revision));
-            found.insert(named.layer.clone(), self.layer_at(&named.layer, at).await?);
+            if let Some(layer) = &named.layer {
+                found.insert(layer.clone(), self.layer_at(layer, at).await?);
+            }
         }
         let stack =
             self.assemble(plane, snapshot.as_ref(), class.as_ref(), |layer| found.get(layer).cloned());
@@ -254,7 +281,10 @@ impl Layers {
 #[async_trait]
 impl LayerSource for Layers {
     async fn stack(&self, plane: &PlaneId, record: Option<&KeyValue>) -> Result<Arc<Stack>, StoreError> {
-        let snapshot = record.and_then(|record| named(&read_stack(record)?.layer, record.modified, false));
+        let snapshot = match record {
+            Some(record) => Some(self.snapshot_named(plane, record).await?),
+            None => None,
+        };
         self.load(plane, snapshot, self.class_of(plane), None).await
     }
 
@@ -276,33 +306,38 @@ impl LayerSource for Layers {
         }
     }
 
-    fn follow(&self, event: &Event) -> Option<Switch> {
+    async fn follow(&self, event: &Event) -> Result<Option<Switch>, StoreError> {
         let own = !self.root.is_core() && event.key == Key::plane_class(&self.root);
         if let Some(class) = event.key.class_name().or_else(|| own.then_some(OWN)) {
+            let named = event.value.as_ref().and_then(|value| class_named(value, event.revision));
             let mut classes = self.classes.write();
-            let record =
-                event.value.as_ref().and_then(|value| serde_json::from_slice::<ClassRecord>(value).ok());
-            match record.and_then(|r| named(&r.layer, event.revision, r.keeps)) {
+            match named {
                 Some(named) => classes.insert(class.to_owned(), named),
                 None => classes.remove(class),
             };
-            return Some(Switch::Class(class.to_owned()));
+            return Ok(Some(Switch::Class(class.to_owned())));
         }
-        let (plane, _) = event.key.split_plane()?;
+        let Some((plane, _)) = event.key.split_plane() else { return Ok(None) };
         if event.key != Key::stack(&plane) {
-            return None;
+            return Ok(None);
         }
-        let record = event.value.as_ref().and_then(|value| serde_json::from_slice::<StackRecord>(value).ok());
+        let (key, created, modified) = (event.key.clone(), event.created, event.revision);
+        let record = event.value.clone().map(|value| KeyValue { key, value, created, modified });
+        let named = match &record {
+            Some(record) => Some(self.snapshot_named(&plane, record).await?),
+            None => None,
+        };
         let mut planes = self.planes.write();
-        match record.and_then(|record| named(&record.layer, event.revision, false)) {
+        match named {
             Some(named) => planes.insert(plane.clone(), named),
             None => planes.remove(&plane),
         };
-        Some(Switch::Plane(plane))
+        Ok(Some(Switch::Plane(plane)))
     }
 
     fn above_snapshots(&self) -> Vec<PlaneId> {
-        self.planes.read().keys().cloned().collect()
+        let planes = self.planes.read();
+        planes.iter().filter(|(_, named)| named.layer.is_some()).map(|(plane, _)| plane.clone()).collect()
     }
 
     fn is_of_class(&self, plane: &PlaneId, class: &str) -> bool {
@@ -326,21 +361,20 @@ impl LayerSource for Layers {
         });
         let own = (!self.root.is_core()).then(|| self.root.clone());
         for plane in listed.chain(own) {
-            let record = self.stores.of(&plane).get(&Key::stack(&plane)).await?;
-            let found = record.and_then(|r| named(&read_stack(&r)?.layer, r.modified, false));
-            planes.extend(found.map(|named| (plane, named)));
+            if let Some(record) = self.stores.of(&plane).get(&Key::stack(&plane)).await? {
+                let named = self.snapshot_named(&plane, &record).await?;
+                planes.extend([(plane, named)]);
+            }
         }
         if !self.root.is_core()
             && let Some(found) = self.stores.of(&self.root).get(&Key::plane_class(&self.root)).await?
         {
-            let record = serde_json::from_slice::<ClassRecord>(&found.value).ok();
-            let named = record.and_then(|r| named(&r.layer, found.modified, r.keeps));
+            let named = class_named(&found.value, found.modified);
             classes.extend(named.map(|named| (OWN.to_owned(), named)));
         }
         if self.root.is_core() {
             for item in self.stores.system().range(Range::all(KeyRange::classes())).await?.items {
-                let record = serde_json::from_slice::<ClassRecord>(&item.value).ok();
-                let found = record.and_then(|r| named(&r.layer, item.modified, r.keeps));
+                let found = class_named(&item.value, item.modified);
                 classes.extend(item.key.class_name().map(str::to_owned).zip(found));
             }
         }

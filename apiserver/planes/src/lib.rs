@@ -12,6 +12,8 @@ mod changes;
 mod class;
 pub mod context;
 mod directory;
+#[cfg(test)]
+mod fuzz;
 mod layers;
 mod operations;
 mod pairs;

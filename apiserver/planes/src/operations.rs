@@ -8,13 +8,13 @@ use crate::{
     directory::{self, ProjectInfo},
     is_own,
     layers::{StackRecord, read_stack},
-    stored::{self, LayerRecord, Merged, Released, Writer},
+    stored::{self, LayerRecord, Merged, Origin, Released, Writer},
 };
 use freehold_apiserver_cache::Layer;
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Hold, Key, KeyRange, KeyValue, LayerId, Range, StoreError,
 };
-use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta, tenancy::OrganizationName};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared},
@@ -154,8 +154,9 @@ impl Planes {
         let mut from = Merged::new(self.stores.of(plane), plane, revision, "").await.map_err(gone)?;
         // Before anything is written.
         from.peek().await.map_err(gone)?;
-        let (store, source) = (self.stores.of(plane).clone(), plane.to_string());
-        let writer = Writer::begin(store, layer.clone(), source, revision).await?;
+        let organization = self.organization_of(plane).await?.map(|organization| organization.to_string());
+        let origin = Origin { source: plane.to_string(), organization, revision };
+        let writer = Writer::begin(self.stores.of(plane).clone(), layer.clone(), origin).await?;
         copy(from, writer).await
     }
 
@@ -164,8 +165,25 @@ impl Planes {
         copy(from.map_err(gone)?, writer).await
     }
 
+    /// The organization that owns a plane's project, as of now; `None` for a plane without a project.
+    pub(crate) async fn organization_of(&self, plane: &PlaneId) -> Result<Option<OrganizationName>> {
+        let info = self.directory.find_plane(plane).await?;
+        Ok(info.and_then(|info| OrganizationName::named(&info.organization)))
+    }
+
+    /// Whether a plane can be put above a layer: one that is sealed, and of the plane's own organization. That of the layer was
+    /// noted when it was begun, so it outlives the project that the layer is from.
+    async fn is_open_to(&self, record: &LayerRecord, plane: &PlaneId) -> Result<bool> {
+        let own = self.organization_of(plane).await?;
+        let own = own.as_ref().map(OrganizationName::as_str);
+        Ok(record.sealed && !record.released && record.organization.as_deref() == own)
+    }
+
     /// Puts a plane above a layer; from the revision on that is returned, all that it had of its own before counts as
     /// absent. The keys are taken away afterwards, little by little. An operation that was done already changes nothing.
+    ///
+    /// # Errors
+    /// 404 for a layer that is not there, not sealed, released, or of another organization.
     pub async fn switch(&self, plane: &PlaneId, layer: &LayerId, operation: &str) -> Result<u64> {
         if is_own(plane) {
             return Err(Status::conflict(
@@ -185,9 +203,9 @@ impl Planes {
                 self.cache.wait_for(before.modified).await?;
                 return Ok(before.modified);
             }
-            let found = stored::record(&**self.stores.of(plane), layer).await?;
-            let Some((_, sealed)) = found.filter(|(record, _)| record.sealed && !record.released) else {
-                return Err(Status::not_found(&stored::resource(), layer.as_str()));
+            let sealed = match stored::record(&**self.stores.of(plane), layer).await? {
+                Some((record, modified)) if self.is_open_to(&record, plane).await? => modified,
+                _ => return Err(Status::not_found(&stored::resource(), layer.as_str())),
             };
             let expect = vec![
                 Expect { key: Key::layer(layer), modified: sealed },
@@ -221,8 +239,35 @@ impl Planes {
         Ok(record.as_ref().and_then(read_stack).is_some_and(|found| found.has_done(operation)))
     }
 
-    /// What a layer has. 404 where there is none that is complete.
-    pub async fn layer(&self, layer: &LayerId) -> Result<Arc<Layer>> {
+    /// The record of a layer that a plane can be put above.
+    async fn open_layer(&self, layer: &LayerId, plane: &PlaneId) -> Result<LayerRecord> {
+        match stored::record(&**self.stores.of(plane), layer).await? {
+            Some((record, _)) if self.is_open_to(&record, plane).await? => Ok(record),
+            _ => Err(Status::not_found(&stored::resource(), layer.as_str())),
+        }
+    }
+
+    /// Whether a layer is a snapshot of the plane that is to go back to it.
+    ///
+    /// # Errors
+    /// 404 for a layer that the plane can't be put above, 409 for a snapshot of another plane.
+    pub async fn check_source(&self, layer: &LayerId, plane: &PlaneId) -> Result<()> {
+        match self.open_layer(layer, plane).await?.source == plane.as_str() {
+            true => Ok(()),
+            false => Err(Status::conflict(
+                &stored::resource(),
+                layer.as_str(),
+                "it is a snapshot of an earlier project of this name; a fork can be made from it",
+            )),
+        }
+    }
+
+    /// What a layer has, for a plane that is to be put above it.
+    ///
+    /// # Errors
+    /// 404 for a layer that the plane can't be put above.
+    pub async fn layer(&self, layer: &LayerId, plane: &PlaneId) -> Result<Arc<Layer>> {
+        self.open_layer(layer, plane).await?;
         match self.layers.layer(layer).await {
             Err(StoreError::Corrupt(_)) => Err(Status::not_found(&stored::resource(), layer.as_str())),
             found => Ok(found?),

@@ -30,6 +30,9 @@ const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
 pub struct LayerRecord {
     /// Where its objects are from: a plane, or what else.
     pub source: String,
+    /// The organization whose planes can stand on it; `None` for those of classes, and of planes without a project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organization: Option<String>,
     /// As of which revision.
     pub revision: u64,
     /// How many objects it has.
@@ -88,6 +91,24 @@ pub(crate) async fn is_sealed_at(
     Ok((record.is_some_and(|record| record.sealed), at.unwrap_or(found.revision)))
 }
 
+/// Whether a layer lists a plane among those that stand on it: now, or as of the revision of a record that is behind.
+pub(crate) async fn lists(
+    store: &dyn Store,
+    layer: &LayerId,
+    plane: &PlaneId,
+    at: u64,
+) -> Result<bool, StoreError> {
+    let key = Key::layer_plane(layer, plane);
+    if store.get(&key).await?.is_some() {
+        return Ok(true);
+    }
+    match store.range(Range { at: Some(at), ..Range::all(KeyRange::one(&key)) }).await {
+        Ok(found) => Ok(!found.items.is_empty()),
+        Err(StoreError::Compacted { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Removes what is written of a layer, in steps, for as long as its record is the one that was seen: `false` where it is
 /// not any more, and the layer somebody else's.
 async fn clear(store: &dyn Store, layer: &LayerId, modified: u64) -> Result<bool, StoreError> {
@@ -130,20 +151,23 @@ pub(crate) struct Writer {
     batch_bytes: usize,
 }
 
+/// Where the objects of a layer are from.
+pub(crate) struct Origin {
+    pub(crate) source: String,
+    pub(crate) organization: Option<String>,
+    pub(crate) revision: u64,
+}
+
 impl Writer {
     /// Begins a layer. What another writer left unfinished goes; 409 where it is sealed.
-    pub(crate) async fn begin(
-        store: Arc<dyn Store>,
-        layer: LayerId,
-        source: String,
-        revision: u64,
-    ) -> Result<Self> {
+    pub(crate) async fn begin(store: Arc<dyn Store>, layer: LayerId, origin: Origin) -> Result<Self> {
         let before = record(&*store, &layer).await?;
         if before.as_ref().is_some_and(|(record, _)| record.sealed) {
             return Err(Status::conflict(&resource(), layer.as_str(), "it is sealed"));
         }
         let modified = before.map_or(0, |(_, modified)| modified);
-        let record = LayerRecord { source, revision, ..LayerRecord::default() };
+        let Origin { source, organization, revision } = origin;
+        let record = LayerRecord { source, organization, revision, ..LayerRecord::default() };
         let mut writer = Self { store, layer, record, modified, batch: Vec::new(), batch_bytes: 0 };
         // It is not released any more, if it was.
         writer.commit(vec![Change::Delete(released_key(&writer.layer))]).await?;
@@ -338,7 +362,13 @@ impl Merged {
         let record = Range { at: Some(at), ..Range::all(KeyRange::one(&Key::stack(plane))) };
         let found = store.range(record).await?.items.pop();
         let since = found.as_ref().map_or(0, |record| record.modified);
-        let layer = found.and_then(|record| crate::layers::read_stack(&record)?.layer.parse().ok());
+        let mut layer = None;
+        if let Some(record) = &found
+            && let Some(named) = crate::layers::read_stack(record).and_then(|named| named.layer.parse().ok())
+            && lists(&**store, &named, plane, at).await?
+        {
+            layer = Some(named);
+        }
         let below = layer.map(|layer: LayerId| (KeyRange::layer_objects(&layer), KeyRange::layer(&layer)));
         let pages = |keys: Option<(KeyRange, KeyRange)>, since| {
             let behind = |all: KeyRange| Bytes::from([&all.start, after.as_bytes(), b"\0"].concat());

@@ -321,3 +321,85 @@ async fn an_upgraded_base_is_in_all_planes_at_once_and_watches_from_before_are_t
         assert_eq!(world.contents(plane).await, ["own=1"]);
     }
 }
+
+/// Whoever writes the keys of a plane, as a dedicated pair does, can write its record too.
+#[tokio::test]
+async fn a_record_that_no_layer_lists_brings_nothing_into_a_plane() {
+    let world = World::new().await;
+    let (a, b, layer): (PlaneId, PlaneId, LayerId) = (id("a"), id("b"), id("s"));
+    world.put(&a, "treasure", "1").await;
+    world.put(&b, "own", "1").await;
+    world.planes.snapshot(&a, &layer, None).await.unwrap();
+    for record in
+        [&br#"{"layer":"s","operation":"x"}"#[..], br#"{"layer":"absent","operation":"x"}"#, b"{", b""]
+    {
+        world.commit(Change::Put(Key::stack(&b), record.to_vec().into())).await;
+        world.put(&b, "later", "2").await;
+        assert_eq!(world.contents(&b).await, ["later=2"], "{record:?}");
+    }
+    let world = world.restarted().await;
+    assert_eq!(world.contents(&b).await, ["later=2"]);
+    let copy: LayerId = id("copy");
+    world.commit(Change::Put(Key::stack(&b), br#"{"layer":"s","operation":"x"}"#.to_vec().into())).await;
+    world.put(&b, "later", "3").await;
+    assert_eq!(
+        world.planes.snapshot(&b, &copy, None).await.unwrap().objects,
+        1,
+        "nor into what is made of it"
+    );
+    // What core itself puts there counts.
+    world.planes.switch(&b, &layer, "restore").await.unwrap();
+    assert_eq!(world.contents(&b).await, ["treasure=1"]);
+    assert_eq!(world.restarted().await.contents(&b).await, ["treasure=1"]);
+}
+
+#[tokio::test]
+async fn a_plane_is_put_above_layers_of_its_own_organization_alone() {
+    let world = World::new().await;
+    let (a, b, c, free): (PlaneId, PlaneId, PlaneId, PlaneId) = (id("a"), id("b"), id("c"), id("free"));
+    for (plane, organization) in [(&a, "acme"), (&b, "evil"), (&c, "acme")] {
+        world.project(plane, organization).await;
+    }
+    world.put(&a, "treasure", "1").await;
+    let layer: LayerId = id("s");
+    let record = world.planes.snapshot(&a, &layer, None).await.unwrap();
+    assert_eq!(record.organization.as_deref(), Some("acme"));
+    for other in [&b, &free] {
+        let theirs = world.planes.switch(other, &layer, "fork").await.unwrap_err();
+        let absent = world.planes.switch(other, &id("t"), "fork").await.unwrap_err();
+        assert_eq!((theirs.code, theirs.message.replace("\"s\"", "\"t\"")), (404, absent.message));
+        assert_eq!(world.planes.layer(&layer, other).await.unwrap_err().code, 404);
+        assert_eq!(world.planes.check_source(&layer, other).await.unwrap_err().code, 404);
+        assert_eq!(world.contents(other).await, Vec::<String>::new());
+    }
+    assert_eq!(world.planes.check_source(&layer, &c).await.unwrap_err().code, 409);
+    world.planes.check_source(&layer, &a).await.unwrap();
+    world.planes.switch(&c, &layer, "fork").await.unwrap();
+    assert_eq!(world.contents(&c).await, ["treasure=1"]);
+}
+
+/// Values as a pair, or an archive, could have written them.
+#[tokio::test]
+async fn what_no_client_can_decode_is_not_served() {
+    let world = World::new().await;
+    let b: PlaneId = id("b");
+    world.put(&b, "good", "1").await;
+    let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+    let object =
+        |more: &str| format!(r#"{{"metadata":{{"name":"bad","namespace":"default","uid":"u"{more}}}"#);
+    let values = [
+        format!("{},\"data\":{deep}}}", object("")),
+        format!("{},\"data\":{{\"k\":1e999}}}}", object("")),
+        format!("{}}}", object(",\"resourceVersion\":\"99999999999\"")),
+        format!("{}}}", object(",\"name\":\"good\"")),
+        r#"{"metadata":{"name":"bad","namespace":"default"}}"#.to_owned(),
+        "null".to_owned(),
+    ];
+    let mut raw: Vec<Vec<u8>> = values.iter().map(|value| [&[1], value.as_bytes()].concat()).collect();
+    raw.extend([vec![], vec![1], vec![7, b'x'], vec![1, b'"', 0xff, b'"']]);
+    for value in raw {
+        world.commit(Change::Put(Key::object(&b, &path("bad")), value.clone().into())).await;
+        assert_eq!(world.contents(&b).await, ["good=1"], "{:?}", String::from_utf8_lossy(&value));
+    }
+    assert_eq!(world.restarted().await.contents(&b).await, ["good=1"]);
+}

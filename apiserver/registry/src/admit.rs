@@ -2,7 +2,7 @@
 //! grants.
 
 use crate::{
-    DeleteOptions, FieldValidation, Operation, Registry, WriteOptions,
+    DeleteOptions, FieldValidation, Operation, Registry, Tenancy, WriteOptions,
     measure::Step,
     validate,
     webhooks::{Hooks, Rounds},
@@ -18,6 +18,7 @@ use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
     PlaneId, ResourceType, Result, User, Value,
+    tenancy::OrganizationName,
     user::{AUTHENTICATED, MASTERS},
 };
 use serde_json::json;
@@ -39,6 +40,7 @@ const ACCOUNT_PAUSE: Duration = Duration::from_millis(150);
 struct View<'a> {
     cache: &'a Cache,
     types: &'a TypeSet,
+    tenancy: &'a dyn Tenancy,
     /// `None` for a user who may do everything.
     access: Option<Access>,
 }
@@ -103,6 +105,10 @@ impl Lookup for View<'_> {
                 && (&other.group, &other.version) != (&ty.group, &ty.version)
         };
         self.types.iter().filter(same).cloned().collect()
+    }
+
+    fn organization_of(&self, project: &str) -> Option<OrganizationName> {
+        OrganizationName::named(&self.tenancy.known_organization_of(project)?)
     }
 
     fn resource_of(&self, _: &PlaneId, api_version: &str, kind: &str) -> Option<(String, bool)> {
@@ -230,7 +236,7 @@ impl Registry {
             true => None,
             false => Some(self.policies.access(&op.plane).await?),
         };
-        Ok(View { cache: &self.cache, types: &op.types, access })
+        Ok(View { cache: &self.cache, types: &op.types, tenancy: &*self.tenancy, access })
     }
 
     /// The account `default` is made soon after its namespace. Who makes a Pod that early waits for it, for some 6 s unless

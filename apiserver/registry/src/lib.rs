@@ -17,6 +17,7 @@ mod definitions;
 mod delete;
 mod eviction;
 mod heavy;
+mod import;
 mod ledger;
 mod list;
 mod measure;

@@ -198,7 +198,7 @@ pub trait Backend: Send + Sync + 'static {
     async fn export(&self, target: &Target) -> Result<ArchiveStream, Status>;
 
     /// Fills an empty plane from an archive (`POST /archive`); gives the answer's body.
-    async fn import(&self, target: &Target, archive: ArchiveStream) -> Result<Value, Status>;
+    async fn import(&self, target: &Target, archive: &mut ArchiveStream) -> Result<Value, Status>;
 
     /// The server that answers for a group and version in the place of this one; `None` where there is none.
     async fn aggregated(
@@ -333,7 +333,14 @@ pub enum PlaneAction {
     /// `DELETE /planes/<id>/layers/<layer>`: lets a layer go, at once or with the last plane above it.
     Release(String),
     /// `PUT /planes/<id>/stack?layer=L&operation=O`: puts the plane above a layer and takes its own objects away.
-    Switch(String, String),
+    Switch {
+        /// The layer.
+        layer: String,
+        /// What it is done for; doing that again changes nothing.
+        operation: String,
+        /// `&restore=true`: the layer has to be a snapshot of this very plane.
+        is_restore: bool,
+    },
     /// `PUT /planes/core/classes/<class>`: makes a class' objects the layer below all planes of the class.
     Class(String),
 }

@@ -15,11 +15,16 @@ use http::{HeaderValue, Method};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
+use std::time::Duration;
 
 /// The path of a plane's archive, within its context.
 pub(crate) const ARCHIVE: &str = "/archive";
 /// The media type of archives.
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.freehold.archive");
+
+/// Bytes of a refused archive that are read all the same, and for how long.
+const DRAINED: usize = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(20);
 
 /// The action that a request asks for; `None` where it is none.
 fn action(call: &Call<'_>) -> Result<Option<(PlaneId, PlaneAction)>, Status> {
@@ -33,7 +38,11 @@ fn action(call: &Call<'_>) -> Result<Option<(PlaneId, PlaneAction)>, Status> {
             PlaneAction::Snapshot((*layer).to_owned(), revision)
         }
         (&Method::DELETE, ["layers", layer]) => PlaneAction::Release((*layer).to_owned()),
-        (&Method::PUT, ["stack"]) => PlaneAction::Switch(text("layer"), text("operation")),
+        (&Method::PUT, ["stack"]) => PlaneAction::Switch {
+            layer: text("layer"),
+            operation: text("operation"),
+            is_restore: call.query.text("restore") == "true",
+        },
         (&Method::PUT, ["classes", class]) if plane.is_core() => PlaneAction::Class((*class).to_owned()),
         _ => return Ok(None),
     };
@@ -48,7 +57,14 @@ pub(crate) async fn serve(call: &Call<'_>, body: Incoming) -> Result<Option<Repl
             let pieces = backend.export(&call.target).await?;
             return Ok(Some(respond::reply(200, MEDIA_TYPE, outgoing(pieces))));
         }
-        (&Method::POST, ARCHIVE) => backend.import(&call.target, incoming(body)).await?,
+        (&Method::POST, ARCHIVE) => {
+            let mut archive = incoming(body);
+            let imported = backend.import(&call.target, &mut archive).await;
+            if imported.is_err() {
+                drain(archive).await;
+            }
+            imported?
+        }
         _ => match action(call)? {
             Some((plane, action)) => backend.act_on_plane(&plane, action).await?,
             None => return Ok(None),
@@ -62,6 +78,18 @@ pub(crate) async fn serve(call: &Call<'_>, body: Incoming) -> Result<Option<Repl
 fn outgoing(pieces: ArchiveStream) -> Payload {
     let frames = pieces.map_ok(Frame::data).map_err(|status| BoxError::from(status.message));
     Payload::Boxed(StreamBody::new(frames).boxed_unsync())
+}
+
+/// Reads the rest of a refused archive for nothing, unless that is far too much or too slow: a client sends all of it before
+/// it reads the answer.
+async fn drain(mut archive: ArchiveStream) {
+    let rest = async {
+        let mut left = DRAINED;
+        while let (Some(Ok(piece)), true) = (archive.next().await, left > 0) {
+            left = left.saturating_sub(piece.len());
+        }
+    };
+    drop(tokio::time::timeout(DRAIN_TIME, rest).await);
 }
 
 fn incoming(body: Incoming) -> ArchiveStream {

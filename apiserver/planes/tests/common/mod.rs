@@ -67,6 +67,17 @@ impl World {
         self.commit(change).await
     }
 
+    /// Makes the project of a plane, and waits until it is known.
+    pub(crate) async fn project(&self, plane: &PlaneId, organization: &str) {
+        let name = format!("project-{plane}");
+        let (group, resource) = ("resourcemanager.freehold.dev".to_owned(), "projects".to_owned());
+        let path = ObjectPath { group, resource, namespace: None, name: name.clone() };
+        let object = json!({"metadata": {"name": name, "uid": plane.as_str()},
+            "spec": {"ownerRef": {"kind": "Organization", "name": organization}}});
+        self.commit(Change::Put(Key::object(&PlaneId::core(), &path), codec::encode(&object))).await;
+        self.cache.catch_up().await.unwrap();
+    }
+
     pub(crate) async fn commit(&self, change: Change) -> u64 {
         let done = self.store.commit(Commit { expect: Vec::new(), changes: vec![change] }).await.unwrap();
         let freehold_apiserver_storage::Committed::Done(revision) = done else { panic!("refused") };

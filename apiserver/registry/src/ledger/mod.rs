@@ -51,7 +51,9 @@ pub trait Tenancy: Send + Sync + 'static {
     fn has_core(&self) -> bool;
     /// The owner of a project's plane; `None` for other planes.
     fn owner(&self, plane: &PlaneId) -> Option<Owner>;
-    /// The organization of a project.
+    /// The organization of a project, as far as it is known.
+    fn known_organization_of(&self, project: &str) -> Option<Arc<str>>;
+    /// The organization of a project, as of now.
     async fn organization_of(&self, project: &str) -> Result<Option<Arc<str>>>;
     /// How many projects an organization has that are not being deleted, and one of them.
     async fn projects_of(&self, organization: &str) -> Result<(usize, Option<Arc<str>>)>;
@@ -67,6 +69,10 @@ impl Tenancy for Nobody {
     }
 
     fn owner(&self, _: &PlaneId) -> Option<Owner> {
+        None
+    }
+
+    fn known_organization_of(&self, _: &str) -> Option<Arc<str>> {
         None
     }
 

@@ -320,7 +320,7 @@ impl Backend for Memory {
         Ok(stream::iter([Ok("one ".into()), Ok("two".into())]).boxed())
     }
 
-    async fn import(&self, _: &Target, archive: ArchiveStream) -> Result<Value, Status> {
+    async fn import(&self, _: &Target, archive: &mut ArchiveStream) -> Result<Value, Status> {
         let pieces: Vec<_> = archive.collect().await;
         let bytes: usize = pieces.into_iter().map(|piece| piece.map_or(0, |piece| piece.len())).sum();
         Ok(json!({"bytes": bytes}))
