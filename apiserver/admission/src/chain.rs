@@ -34,7 +34,7 @@ pub const VALIDATING_WEBHOOK: &str = "ValidatingAdmissionWebhook";
 pub const QUOTA: &str = "ResourceQuota";
 
 /// All plugins, in the order in which they run: kube-apiserver's.
-pub static PLUGINS: [Registered; 25] = [
+pub static PLUGINS: [Registered; 26] = [
     // First: nothing else matters where the namespace is gone.
     on(&lifecycle::NamespaceLifecycle),
     // Off, as in Kubernetes: the first one is enough, but for changes in namespaces that are gone.
@@ -62,6 +62,8 @@ pub static PLUGINS: [Registered; 25] = [
     on(&storage_in_use::StorageObjectInUseProtection),
     // Off, as in Kubernetes: operators are seldom allowed to set finalizers on what they own things by.
     off(&owner_references::OwnerReferencesPermissionEnforcement),
+    // In the core plane, where organizations are beside each other.
+    on(&owner_references::OrganizationOwnerReferences),
     on(&claim_resize::PersistentVolumeClaimResize),
     // Before quota, which counts what a Pod takes beyond its containers.
     on(&runtime_class::RuntimeClass),

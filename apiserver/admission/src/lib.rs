@@ -30,7 +30,9 @@ pub use freehold_machinery_cel::{Authorize, Check};
 use freehold_machinery_quota::resources;
 pub use matching::Matched;
 
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, meta};
+use freehold_machinery::{
+    PlaneId, ResourceType, Result, Status, User, Value, meta, tenancy::OrganizationName,
+};
 use std::sync::Arc;
 
 /// What is done to an object.
@@ -160,6 +162,10 @@ pub trait Lookup {
     fn allows(&self, plane: &PlaneId, user: &User, permission: &Permission<'_>) -> bool;
     /// The plural resource of a kind, and whether it is namespaced; `None` where the plane does not serve it.
     fn resource_of(&self, plane: &PlaneId, api_version: &str, kind: &str) -> Option<(String, bool)>;
+    /// The organization of a project; `None` where it is not known.
+    fn organization_of(&self, _project: &str) -> Option<OrganizationName> {
+        None
+    }
     /// Answers the checks of expressions about a user; `None` where there is nobody to ask.
     fn authorizer(&self, _plane: &PlaneId, _user: &User) -> Option<Arc<dyn Authorize>> {
         None

@@ -1,8 +1,12 @@
 //! Owner references delete things and keep their owners from being deleted: who sets them must be allowed to
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement>).
+//! In the core plane, where the objects of all organizations are beside each other, they lead to no other organization's.
 
 use crate::{Attributes, Lookup, Permission, Plugin, Verb, json::items};
-use freehold_machinery::{Result, Value};
+use freehold_machinery::{
+    Result, Value, meta,
+    tenancy::{Coordinates, OrganizationName, Tenant},
+};
 
 /// The plugin.
 pub struct OwnerReferencesPermissionEnforcement;
@@ -33,6 +37,73 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
             .filter(blocks)
             .filter(|owner| !blocked_before(owner))
             .try_for_each(|owner| check_blocking(attributes, lookup, owner))
+    }
+}
+
+/// Keeps owner references of the core plane within an organization, and asks there what
+/// [`OwnerReferencesPermissionEnforcement`] asks.
+pub struct OrganizationOwnerReferences;
+
+impl Plugin for OrganizationOwnerReferences {
+    fn name(&self) -> &'static str {
+        "OrganizationOwnerReferences"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
+        if !attributes.plane.is_core() || !matches!(attributes.verb, Verb::Create | Verb::Update) {
+            return Ok(());
+        }
+        let Some(object) = attributes.object() else { return Ok(()) };
+        let known = |owner: &Value| {
+            let owners = attributes.old.map(|old| items(old, "/metadata/ownerReferences"));
+            owners.into_iter().flatten().any(|other| is_same(other, owner))
+        };
+        let mut added = items(object, "/metadata/ownerReferences").filter(|owner| !known(owner)).peekable();
+        if added.peek().is_some()
+            && let Some(Tenant::Organization(own)) = tenant_of(attributes, object)
+        {
+            added.try_for_each(|owner| check_owner(attributes, lookup, &own, owner))?;
+        }
+        OwnerReferencesPermissionEnforcement.validate(attributes, lookup)
+    }
+}
+
+fn is_same(one: &Value, other: &Value) -> bool {
+    ["apiVersion", "kind", "name", "uid"].iter().all(|field| one[*field] == other[*field])
+}
+
+/// Whose the object that is written is.
+fn tenant_of(attributes: &Attributes<'_>, object: &Value) -> Option<Tenant> {
+    let at = Coordinates {
+        group: &attributes.ty.group,
+        resource: &attributes.ty.plural,
+        namespace: attributes.namespace,
+        name: meta::name(object),
+    };
+    Tenant::of(at, |_| OrganizationName::named(object["spec"]["ownerRef"]["name"].as_str()?))
+}
+
+/// An owner of another organization is answered for as one that is not there.
+fn check_owner(
+    attributes: &Attributes<'_>,
+    lookup: &dyn Lookup,
+    own: &OrganizationName,
+    owner: &Value,
+) -> Result<()> {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
+    let resource = lookup.resource_of(attributes.plane, api_version, kind);
+    // A namespaced owner is one of the same namespace.
+    let Some((resource, _)) = resource.filter(|(_, namespaced)| !namespaced) else { return Ok(()) };
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let at = Coordinates { group, resource: &resource, namespace: "", name };
+    let tenant = Tenant::of(at, |project| lookup.organization_of(project));
+    match tenant.is_some_and(|tenant| Tenant::Organization(own.clone()).sees(&tenant)) {
+        true => Ok(()),
+        false => Err(attributes.forbidden(&format!(
+            "cannot set an ownerRef to {kind} {name:?}: there is none in organization {:?}",
+            own.as_str()
+        ))),
     }
 }
 

@@ -19,6 +19,7 @@ fn the_order_is_that_of_kubernetes() {
         "DefaultTolerationSeconds",
         "DefaultStorageClass",
         "StorageObjectInUseProtection",
+        "OrganizationOwnerReferences",
         "PersistentVolumeClaimResize",
         "RuntimeClass",
         "CertificateApproval",
