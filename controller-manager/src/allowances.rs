@@ -7,13 +7,17 @@
 
 use crate::context::{Context, Reconcile};
 use crate::discovery::discover;
-use crate::kinds::{CRDS, QUOTA_CLAIMS, RESTORES};
+use crate::kinds::{CRDS, PROJECTS, QUOTA_CLAIMS, RESTORES};
 use crate::object::text;
-use freehold_client::{Client, DeleteOptions, Error, Resource};
+use crate::project::ProjectView;
+use freehold_client::{Client, DeleteOptions, Error, ListOptions, Resource};
 use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store,
 };
-use freehold_machinery::{PlaneId, Status, Value, meta};
+use freehold_machinery::{
+    PlaneId, Status, Value, meta,
+    tenancy::{Coordinates, OrganizationName, Tenant},
+};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -106,6 +110,8 @@ struct Allowances {
     core: Client,
     planes: Planes,
     claims: Store<View>,
+    projects: Store<ProjectView>,
+    root: Client,
     types: Mutex<HashMap<PlaneId, (Instant, Types)>>,
 }
 
@@ -151,13 +157,28 @@ pub(crate) fn start(context: &mut Context) {
         }
     });
     context.resync(&claims, &queue);
+    let projects = context.projects().store();
     let controller = Allowances {
         core: context.core.everywhere(),
         planes: context.planes.clone(),
         claims: claims.clone(),
+        projects: projects.clone(),
+        root: context.core.root(),
         types: Mutex::default(),
     };
-    context.control("allowance", 4, &queue, &[&claims], controller);
+    context.control("allowance", 4, &queue, &[&claims, &projects], controller);
+}
+
+/// Whether an object of the core plane is another organization's.
+fn is_others(own: &OrganizationName, resource: &Resource, object: &Value) -> bool {
+    let at = Coordinates {
+        group: &resource.group,
+        resource: &resource.plural,
+        namespace: meta::namespace(object),
+        name: meta::name(object),
+    };
+    let tenant = Tenant::of(at, |_| OrganizationName::named(text(object, "/spec/ownerRef/name")));
+    tenant.is_some_and(|tenant| !Tenant::Organization(own.clone()).sees(&tenant))
 }
 
 impl Reconcile for Allowances {
@@ -165,7 +186,12 @@ impl Reconcile for Allowances {
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         let Some(claim) = self.claims.get(&key) else { return Ok(Outcome::Done) };
-        if !self.is_gone(&claim).await? {
+        let own = OrganizationName::of_namespace(&key.namespace);
+        let is_gone = match &own {
+            Some(own) if !self.is_within(own, &claim).await? => true,
+            own => self.is_gone(&claim, own.as_ref()).await?,
+        };
+        if !is_gone {
             return Ok(Outcome::Done);
         }
         if let Some(left) = claim.is_awaited(Timestamp::now()) {
@@ -189,8 +215,30 @@ impl Reconcile for Allowances {
 }
 
 impl Allowances {
-    /// Whether the object of a claim is certainly not there.
-    async fn is_gone(&self, claim: &View) -> Result<bool, Error> {
+    /// Whether a claim is for something in a plane of its organization's projects, or in the core plane. Others' planes are
+    /// asked nothing: for the claim they do not exist, whatever is in them.
+    async fn is_within(&self, own: &OrganizationName, claim: &View) -> Result<bool, Error> {
+        if claim.plane.is_core() {
+            let namespace = &*claim.namespace;
+            return Ok(
+                namespace.is_empty() || OrganizationName::of_namespace(namespace).as_ref() == Some(own)
+            );
+        }
+        let known = self.projects.by_index(&PlaneId::core(), own.as_str());
+        if known.iter().any(|(_, project)| project.plane.as_ref() == Some(&claim.plane)) {
+            return Ok(true);
+        }
+        // A project may be newer than what is known here.
+        let view = self.root.at(&format!("/organizations/{own}"));
+        match view.list_all(&PROJECTS, None, &ListOptions::default()).await {
+            Ok(listed) => Ok(listed.items.iter().any(|project| meta::uid(project) == claim.plane.as_str())),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the object of a claim is certainly not there. One of another organization is not.
+    async fn is_gone(&self, claim: &View, own: Option<&OrganizationName>) -> Result<bool, Error> {
         let client = self.planes.client(&claim.plane);
         let types = match self.types(&client, claim).await {
             // A plane that goes gives back by itself, but for what comes after that: an import was under way.
@@ -205,7 +253,7 @@ impl Allowances {
         };
         let namespace = Some(&*claim.namespace).filter(|namespace| !namespace.is_empty());
         match client.get(resource, namespace, &claim.name).await {
-            Ok(_) => Ok(false),
+            Ok(found) => Ok(own.is_some_and(|own| claim.plane.is_core() && is_others(own, resource, &found))),
             Err(Error::Api(status)) if status.code == 404 => Ok(claim.is_without(&status)),
             Err(error) => Err(error),
         }

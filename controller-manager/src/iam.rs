@@ -71,6 +71,12 @@ fn reference(judged: &Judged, object: &Value) -> Option<(String, String)> {
     Some((namespace.to_owned(), name))
 }
 
+/// Whether a reference of an object can lead into a namespace: its own, or the platform's. What is in another one does not
+/// exist for it, as authorization has it.
+fn reaches(from: &str, namespace: &str) -> bool {
+    namespace == from || namespace == SYSTEM_NAMESPACE
+}
+
 /// Why an object does not count; `None` where it does.
 fn fault(judged: &Judged, object: &Value, found: bool) -> Option<(&'static str, String)> {
     let namespace = meta::namespace(object);
@@ -183,7 +189,8 @@ impl Reconcile for Judge {
         let Some(object) = self.objects.get(&key) else { return Ok(Outcome::Done) };
         let found = match (&self.references, reference(&self.judged, &object)) {
             (Some(there), Some((namespace, name))) => {
-                there.get(&Key::new(key.plane.clone(), &namespace, &name)).is_some()
+                reaches(&key.namespace, &namespace)
+                    && there.get(&Key::new(key.plane.clone(), &namespace, &name)).is_some()
             }
             _ => true,
         };

@@ -41,6 +41,7 @@ mod podgc;
 mod pods;
 mod project;
 mod quota;
+mod references;
 mod replicaset;
 mod restore;
 mod rootca;

@@ -1,12 +1,11 @@
 //! What the apiserver does with planes as a whole, for controllers: each action is done once however often it is asked.
 
-use crate::kinds::PROJECTS;
 use crate::object::text;
-use freehold_api::keys::organization_namespace;
+use crate::references::{Layer, OwnPlane};
 use freehold_api::urls::plane_path;
 use freehold_client::{Client, Error, RawRequest};
 use freehold_controller_manager_runtime::conditions::{self, Set};
-use freehold_machinery::{PlaneId, Value, meta};
+use freehold_machinery::{PlaneId, Value};
 use http::Method;
 use jiff::Timestamp;
 
@@ -52,24 +51,35 @@ impl Actions {
     /// Copies a plane into a layer; gives the layer's record.
     pub(crate) async fn snapshot(
         &self,
-        plane: &PlaneId,
-        layer: &str,
+        plane: &OwnPlane,
+        layer: &Layer,
         revision: Option<i64>,
     ) -> Result<Value, Error> {
         let query = revision.map(|revision| format!("?revision={revision}")).unwrap_or_default();
-        self.send(Method::PUT, plane, &format!("layers/{layer}{query}")).await
+        self.send(Method::PUT, plane.id(), &format!("layers/{}{query}", layer.as_str())).await
     }
 
-    /// Puts a plane above a layer; gives the revision.
-    pub(crate) async fn switch(&self, plane: &PlaneId, layer: &str, operation: &str) -> Result<i64, Error> {
-        let rest = format!("stack?layer={layer}&operation={operation}");
-        let answer = self.send(Method::PUT, plane, &rest).await?;
+    /// Puts a plane above a layer of its organization, to begin with it.
+    pub(crate) async fn fork(&self, plane: &OwnPlane, layer: &Layer) -> Result<(), Error> {
+        let rest = format!("stack?layer={}&operation=fork", layer.as_str());
+        self.send(Method::PUT, plane.id(), &rest).await.map(drop)
+    }
+
+    /// Puts a plane above a snapshot of itself; gives the revision.
+    pub(crate) async fn restore(
+        &self,
+        plane: &OwnPlane,
+        layer: &Layer,
+        operation: &str,
+    ) -> Result<i64, Error> {
+        let rest = format!("stack?layer={}&operation={operation}&restore=true", layer.as_str());
+        let answer = self.send(Method::PUT, plane.id(), &rest).await?;
         Ok(answer["revision"].as_i64().unwrap_or_default())
     }
 
     /// Lets a layer go.
-    pub(crate) async fn release(&self, layer: &str) -> Result<Value, Error> {
-        self.send(Method::DELETE, &PlaneId::core(), &format!("layers/{layer}")).await
+    pub(crate) async fn release(&self, layer: &Layer) -> Result<Value, Error> {
+        self.send(Method::DELETE, &PlaneId::core(), &format!("layers/{}", layer.as_str())).await
     }
 
     /// Makes a class' objects the layer of its planes; gives that layer.
@@ -77,25 +87,6 @@ impl Actions {
         let answer = self.send(Method::PUT, &PlaneId::core(), &format!("classes/{class}")).await?;
         Ok(text(&answer, "/layer").to_owned())
     }
-}
-
-/// The plane of a project, if it belongs to the organization whose namespace this is and can be worked with.
-pub(crate) async fn plane_in(
-    core: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<Result<PlaneId, Refusal>, Error> {
-    let project = core.get_opt(&PROJECTS, None, name).await?;
-    let theirs = |p: &Value| organization_namespace(text(p, "/spec/ownerRef/name")) == namespace;
-    let Some(project) = project.filter(theirs) else {
-        let message = format!("there is no project {name:?} in this organization");
-        return Ok(Err(Refusal::waiting("ProjectNotFound", message)));
-    };
-    if meta::is_deleting(&project) {
-        return Ok(Err(Refusal::failed("ProjectTerminating", format!("project {name:?} is being deleted"))));
-    }
-    let not_ready = || Refusal::waiting("ProjectNotReady", format!("project {name:?} is not ready yet"));
-    Ok(text(&project, "/status/controlPlane/id").parse().map_err(|_| not_ready()))
 }
 
 /// Sets phase and `Ready` condition of an object's status.

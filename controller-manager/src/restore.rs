@@ -1,13 +1,14 @@
 //! Restores: a project goes back to one of its snapshots, once.
 
 use crate::context::{Context, Reconcile};
-use crate::kinds::{RESTORES, SNAPSHOTS};
+use crate::kinds::RESTORES;
 use crate::object::{status_patch, text};
-use crate::plane::{Actions, Refusal, plane_in, refusal, set_phase};
+use crate::plane::{Actions, Refusal, refusal, set_phase};
+use crate::references::{Layer, References, no_project, no_snapshot};
 use crate::snapshot::is_settled;
 use freehold_client::{Client, Error, PatchOptions};
 use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
-use freehold_machinery::{PlaneId, Value, meta, time};
+use freehold_machinery::{Value, meta, time};
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
@@ -39,21 +40,16 @@ pub(crate) fn start(context: &mut Context) {
     context.control("restore", 1, &queue, &[&restores], controller);
 }
 
-/// The layer of a snapshot that a plane can go back to.
-fn layer<'a>(snapshot: &'a Value, project: &str, plane: &PlaneId) -> Result<&'a str, Refusal> {
+/// The layer of a snapshot that a project can go back to, as far as its object tells: whether it is of the very plane, and not
+/// of an earlier project of this name, the server knows.
+fn layer(snapshot: &Value, project: &str) -> Result<Layer, Refusal> {
     let name = meta::name(snapshot);
     if text(snapshot, "/spec/projectRef/name") != project {
         let message = format!("snapshot {name:?} is of another project");
         return Err(Refusal::failed("WrongProject", message));
     }
     match text(snapshot, "/status/phase") {
-        "Ready" if text(snapshot, "/status/plane") == plane.as_str() => Ok(text(snapshot, "/status/layer")),
-        "Ready" => {
-            let message = format!(
-                "snapshot {name:?} is of an earlier project of this name; a fork can be made from it"
-            );
-            Err(Refusal::failed("WrongProject", message))
-        }
+        "Ready" => Ok(Layer::of_snapshot(snapshot)),
         "Failed" => Err(Refusal::failed("SnapshotFailed", format!("snapshot {name:?} has failed"))),
         _ => Err(Refusal::waiting("SnapshotNotReady", format!("snapshot {name:?} is not ready yet"))),
     }
@@ -62,7 +58,7 @@ fn layer<'a>(snapshot: &'a Value, project: &str, plane: &PlaneId) -> Result<&'a 
 /// A snapshot that is not there may be made by the same hand, in whatever order; but who made a mistake must not have it
 /// come true on another day.
 fn missing(snapshot: &str, made: Option<Timestamp>, now: Timestamp) -> Refusal {
-    let message = format!("there is no snapshot {snapshot:?} in this organization");
+    let message = no_snapshot(snapshot);
     let is_final = made.is_none_or(|made| now.duration_since(made) > SNAPSHOT);
     Refusal { reason: "SnapshotNotFound", message, is_final }
 }
@@ -104,22 +100,28 @@ impl Restores {
         status: &mut Value,
     ) -> Result<Option<Refusal>, Error> {
         let name = text(restore, "/spec/projectRef/name");
-        let plane = match plane_in(&self.client, &key.namespace, name).await? {
+        let Some(references) = References::of_namespace(&self.client, &key.namespace) else {
+            return Ok(Some(no_project(name)));
+        };
+        let plane = match references.plane(name).await? {
             Ok(found) => found,
             Err(why) => return Ok(Some(why)),
         };
         let from = text(restore, "/spec/snapshotRef/name");
-        let Some(snapshot) = self.client.get_opt(&SNAPSHOTS, key.ns(), from).await? else {
+        let Some(snapshot) = references.snapshot(from).await? else {
             let made = time::parse(meta::text(restore, "creationTimestamp"));
             return Ok(Some(missing(from, made, Timestamp::now())));
         };
-        let layer = match layer(&snapshot, name, &plane) {
+        let layer = match layer(&snapshot, name) {
             Ok(layer) => layer,
             Err(why) => return Ok(Some(why)),
         };
         let operation = format!("restore-{}", meta::uid(restore));
-        match self.actions.switch(&plane, layer, &operation).await {
+        match self.actions.restore(&plane, &layer, &operation).await {
             Ok(revision) => status["revision"] = revision.into(),
+            Err(error) if error.code() == 409 => {
+                return Ok(Some(Refusal { reason: "WrongProject", ..refusal(error)? }));
+            }
             // Nobody wants to go back at a time that somebody else's deletes choose.
             Err(error) => return Ok(Some(Refusal { is_final: true, ..refusal(error)? })),
         }
@@ -134,22 +136,21 @@ mod tests {
 
     #[test]
     fn a_project_goes_back_to_its_own_snapshots_alone() {
-        let plane = "u1".parse().unwrap();
-        let snapshot = |project: &str, phase: &str, plane: &str| {
+        let snapshot = |project: &str, phase: &str| {
             json!({
-                "metadata": {"name": "s1"}, "spec": {"projectRef": {"name": project}},
-                "status": {"phase": phase, "plane": plane, "layer": "l"},
+                "metadata": {"name": "s1", "uid": "u"}, "spec": {"projectRef": {"name": project}},
+                "status": {"phase": phase, "plane": "theirs", "layer": "snapshot-theirs"},
             })
         };
         let rows = [
-            (snapshot("web", "Ready", "u1"), Ok("l")),
-            (snapshot("web", "Ready", "u0"), Err("WrongProject")),
-            (snapshot("other", "Ready", "u1"), Err("WrongProject")),
-            (snapshot("web", "Pending", ""), Err("SnapshotNotReady")),
-            (snapshot("web", "Failed", ""), Err("SnapshotFailed")),
+            (snapshot("web", "Ready"), Ok("snapshot-u")),
+            (snapshot("other", "Ready"), Err("WrongProject")),
+            (snapshot("web", "Pending"), Err("SnapshotNotReady")),
+            (snapshot("web", "Failed"), Err("SnapshotFailed")),
         ];
         for (snapshot, expected) in rows {
-            assert_eq!(layer(&snapshot, "web", &plane).map_err(|why| why.reason), expected, "{snapshot}");
+            let found = layer(&snapshot, "web").map(|layer| layer.as_str().to_owned());
+            assert_eq!(found.map_err(|why| why.reason), expected.map(str::to_owned), "{snapshot}");
         }
     }
 

@@ -4,7 +4,8 @@
 use crate::context::{Context, Reconcile};
 use crate::kinds::SNAPSHOTS;
 use crate::object::{finalizer_patch, int, status_patch, text};
-use crate::plane::{Actions, Refusal, plane_in, refusal, set_phase};
+use crate::plane::{Actions, Refusal, refusal, set_phase};
+use crate::references::{Layer, References, no_project};
 use freehold_client::{Client, Error, PatchOptions};
 use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use freehold_machinery::{Value, meta};
@@ -19,11 +20,6 @@ struct Snapshots {
     client: Client,
     actions: Actions,
     snapshots: Store<Value>,
-}
-
-/// The layer that holds a snapshot.
-fn layer_of(snapshot: &Value) -> String {
-    format!("snapshot-{}", meta::uid(snapshot))
 }
 
 /// Starts the controller.
@@ -53,7 +49,7 @@ impl Reconcile for Snapshots {
         let Some(snapshot) = self.snapshots.get(&key) else { return Ok(Outcome::Done) };
         if meta::is_deleting(&snapshot) {
             if meta::finalizers(&snapshot).contains(&FINALIZER) {
-                self.actions.release(&layer_of(&snapshot)).await?;
+                self.actions.release(&Layer::of_snapshot(&snapshot)).await?;
                 self.finalizer(&key, &snapshot, false).await?;
             }
             return Ok(Outcome::Done);
@@ -81,11 +77,14 @@ impl Reconcile for Snapshots {
 impl Snapshots {
     async fn make(&self, key: &Key, snapshot: &Value, status: &mut Value) -> Result<Option<Refusal>, Error> {
         let name = text(snapshot, "/spec/projectRef/name");
-        let plane = match plane_in(&self.client, &key.namespace, name).await? {
+        let Some(references) = References::of_namespace(&self.client, &key.namespace) else {
+            return Ok(Some(no_project(name)));
+        };
+        let plane = match references.plane(name).await? {
             Ok(found) => found,
             Err(why) => return Ok(Some(why)),
         };
-        let layer = layer_of(snapshot);
+        let layer = Layer::of_snapshot(snapshot);
         let record = match self.actions.snapshot(&plane, &layer, int(snapshot, "/spec/revision")).await {
             Ok(record) => record,
             Err(error) => return refusal(error).map(Some),
@@ -93,8 +92,9 @@ impl Snapshots {
         for field in ["revision", "objects", "bytes"] {
             status[field] = record[field].clone();
         }
-        status["plane"] = plane.as_str().into();
-        status["layer"] = layer.into();
+        // For people: nothing is decided by what stands here.
+        status["plane"] = plane.id().as_str().into();
+        status["layer"] = layer.as_str().into();
         Ok(None)
     }
 

@@ -58,6 +58,15 @@ impl Item {
         Self(Arc::new(Place { plane, resource, namespace, name }))
     }
 
+    /// Whether another one is in the same place, whatever version it is read in.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        let place = |item: &Self| (item.resource.group.clone(), item.resource.plural.clone());
+        self.plane == other.plane
+            && self.name == other.name
+            && self.namespace == other.namespace
+            && place(self) == place(other)
+    }
+
     /// The namespace as a request wants it.
     pub(super) fn ns(&self) -> Option<&str> {
         Some(&*self.namespace).filter(|n| !n.is_empty())
@@ -131,7 +140,15 @@ pub(super) struct Graph {
     nodes: HashMap<Item, Box<Node>>,
     dependents: HashMap<Uid, Family>,
     finalizing: Finalizing,
-    answers: HashMap<Uid, (OwnerState, Instant)>,
+    answers: HashMap<Uid, Answer>,
+}
+
+/// What is known of an owner: of the object of this uid that is, or was, in this place. A reference that has the uid and
+/// names another place is to nothing.
+struct Answer {
+    owner: Item,
+    state: OwnerState,
+    at: Instant,
 }
 
 /// The owners of an object.
@@ -208,7 +225,7 @@ impl Graph {
         }
         self.finalizing.remove(&uid);
         if !affected.is_empty() {
-            self.answer(uid.0, uid.1, OwnerState::Absent);
+            self.answer(item.clone(), uid.1, OwnerState::Absent);
         }
         affected
     }
@@ -264,12 +281,21 @@ impl Graph {
         self.finalizing.uids.contains_key(item)
     }
 
-    /// What depends on an object, those that block its deletion first, and how many of them that are.
-    pub(super) fn dependents_of(&self, plane: &PlaneId, uid: &str) -> Dependents {
+    /// What depends on an object, as far as `bond` says that it can.
+    pub(super) fn dependents_of(
+        &self,
+        plane: &PlaneId,
+        uid: &str,
+        bond: impl Fn(&Item) -> Bond,
+    ) -> Dependents {
         let mut found = Dependents::default();
         for item in self.members(&(plane.clone(), uid.to_owned())) {
-            let Some(node) = self.nodes.get(item) else { continue };
-            found.blocking += usize::from(node.owners.iter().any(|o| o.uid == uid && o.blocks));
+            let (Some(node), bond) = (self.nodes.get(item), bond(item)) else { continue };
+            if bond == Bond::None {
+                continue;
+            }
+            let blocks = bond == Bond::Holds && node.owners.iter().any(|o| o.uid == uid && o.blocks);
+            found.blocking += usize::from(blocks);
             found.all.push(item.clone());
             if !node.deleting {
                 found.staying.push(item.clone());
@@ -278,38 +304,56 @@ impl Graph {
         found
     }
 
-    /// What is known of an owner, if that is recent.
-    pub(super) fn known(&self, plane: &PlaneId, uid: &str) -> Option<OwnerState> {
-        let (state, at) = self.answers.get(&(plane.clone(), uid.to_owned()))?;
+    /// What is known of an owner by its place and uid, if that is recent.
+    pub(super) fn known(&self, owner: &Item, uid: &str) -> Option<OwnerState> {
+        let answer = self.answers.get(&(owner.plane.clone(), uid.to_owned()))?;
         // A uid never comes back.
-        (*state == OwnerState::Absent || at.elapsed() < BELIEF).then_some(*state)
+        let is_recent = answer.state == OwnerState::Absent || answer.at.elapsed() < BELIEF;
+        (is_recent && answer.owner.is_at(owner)).then_some(answer.state)
     }
 
     /// Notes what a read of an owner found, and gives what holds. What an event has told since the read was sent is newer:
     /// an owner that waits or is gone is never just there again.
-    pub(super) fn learn(&mut self, plane: PlaneId, uid: String, read: OwnerState) -> OwnerState {
-        let told = self.known(&plane, &uid).filter(|told| *told != OwnerState::Present);
+    pub(super) fn learn(&mut self, owner: &Item, uid: String, read: OwnerState) -> OwnerState {
+        let told = self.known(owner, &uid).filter(|told| *told != OwnerState::Present);
         let holds = match (told, read) {
             (Some(OwnerState::Absent), _) | (_, OwnerState::Absent) => OwnerState::Absent,
             (Some(told), _) => told,
             (None, read) => read,
         };
-        self.answer(plane, uid, holds);
+        let elsewhere = |answer: &Answer| !answer.owner.is_at(owner);
+        let other = self.answers.get(&(owner.plane.clone(), uid.clone())).is_some_and(elsewhere);
+        // That nothing of a uid is in one place says nothing of another place.
+        if !other || holds != OwnerState::Absent {
+            self.answer(owner.clone(), uid, holds);
+        }
         holds
     }
 
     /// Notes how an owner is.
-    pub(super) fn answer(&mut self, plane: PlaneId, uid: String, state: OwnerState) {
+    pub(super) fn answer(&mut self, owner: Item, uid: String, state: OwnerState) {
         if self.answers.len() >= MAX_ANSWERS {
             self.answers.clear();
         }
-        self.answers.insert((plane, uid), (state, Instant::now()));
+        let at = Instant::now();
+        self.answers.insert((owner.plane.clone(), uid), Answer { owner, state, at });
     }
 
     /// Every object with owners, those of an owner one after the other.
     pub(super) fn items(&self) -> Vec<Item> {
         self.dependents.values().flat_map(|family| &family.members).cloned().collect()
     }
+}
+
+/// How an object can depend on another one that it names as its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bond {
+    /// Not at all.
+    None,
+    /// It goes with it.
+    Follows,
+    /// It goes with it, and can hold its deletion back.
+    Holds,
 }
 
 /// What depends on an object.
@@ -351,18 +395,18 @@ mod tests {
 
     #[test]
     fn a_read_from_before_an_event_does_not_hide_what_it_told() {
-        let (plane, mut graph) = (PlaneId::core(), Graph::default());
-        let learn = |graph: &mut Graph, read| graph.learn(plane.clone(), "o".into(), read);
+        let (owner, mut graph) = (item("o"), Graph::default());
+        let learn = |graph: &mut Graph, read| graph.learn(&owner, "o".into(), read);
         assert_eq!(learn(&mut graph, OwnerState::Present), OwnerState::Present);
         // The owner begins to wait, which its dependents are told; one of them had asked for it before.
-        graph.answer(plane.clone(), "o".into(), OwnerState::Waiting);
+        graph.answer(owner.clone(), "o".into(), OwnerState::Waiting);
         assert_eq!(learn(&mut graph, OwnerState::Present), OwnerState::Waiting);
-        assert_eq!(graph.known(&plane, "o"), Some(OwnerState::Waiting));
+        assert_eq!(graph.known(&owner, "o"), Some(OwnerState::Waiting));
         graph.observe(&item("p"), &object("p", &["o"]), Seen::There);
         graph.observe(&item("o"), &object("o", &[]), Seen::Gone);
         for late in [OwnerState::Present, OwnerState::Waiting] {
             assert_eq!(learn(&mut graph, late), OwnerState::Absent);
-            assert_eq!(graph.known(&plane, "o"), Some(OwnerState::Absent));
+            assert_eq!(graph.known(&owner, "o"), Some(OwnerState::Absent));
         }
     }
 
@@ -373,7 +417,7 @@ mod tests {
         assert!(graph.observe(&item("a"), &object("1", &["0"]), Seen::There).is_empty(), "nothing changed");
         assert!(graph.observe(&item("lonely"), &object("2", &[]), Seen::There).is_empty());
         assert_eq!(graph.observe(&item("owner"), &object("0", &[]), Seen::Gone), [item("a")]);
-        assert_eq!(graph.known(&PlaneId::core(), "0"), Some(OwnerState::Absent));
+        assert_eq!(graph.known(&item("owner"), "0"), Some(OwnerState::Absent));
     }
 
     #[test]
@@ -382,9 +426,9 @@ mod tests {
         graph.observe(&item("a"), &object("1", &["0"]), Seen::There);
         assert_eq!(graph.observe(&item("owner"), &waiting("0"), Seen::There), [item("owner")]);
         assert!(graph.finalizes(&item("owner")));
-        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").blocking, 1);
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0", |_| Bond::Holds).blocking, 1);
         assert_eq!(graph.observe(&item("a"), &object("1", &["0"]), Seen::Gone), [item("owner")]);
-        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, []);
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0", |_| Bond::Holds).all, []);
     }
 
     #[test]
@@ -394,12 +438,34 @@ mod tests {
         graph.observe(&item("owner"), &waiting("0"), Seen::There);
         let before = graph.uid_of(&item("a"));
         assert_eq!(graph.missed(&item("a"), before.clone()), [item("owner")]);
-        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, []);
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0", |_| Bond::Holds).all, []);
         assert!(graph.missed(&item("a"), graph.uid_of(&item("a"))).is_empty(), "it was told once");
         // Another one of its name that came while the read was under way stays known.
         graph.observe(&item("a"), &object("2", &["0"]), Seen::There);
         assert!(graph.missed(&item("a"), before).is_empty());
-        assert_eq!(graph.dependents_of(&PlaneId::core(), "0").all, [item("a")]);
+        assert_eq!(graph.dependents_of(&PlaneId::core(), "0", |_| Bond::Holds).all, [item("a")]);
+    }
+
+    #[test]
+    fn a_reference_with_a_uid_and_another_place_says_nothing_of_the_object() {
+        let (owner, guess, mut graph) = (item("o"), item("guess"), Graph::default());
+        graph.observe(&item("a"), &object("1", &["0"]), Seen::There);
+        assert_eq!(graph.learn(&guess, "0".into(), OwnerState::Absent), OwnerState::Absent);
+        assert_eq!(graph.known(&owner, "0"), None, "it is asked for");
+        assert_eq!(graph.learn(&owner, "0".into(), OwnerState::Present), OwnerState::Present);
+        assert_eq!(graph.learn(&guess, "0".into(), OwnerState::Absent), OwnerState::Absent);
+        assert_eq!(graph.known(&owner, "0"), Some(OwnerState::Present));
+        assert_eq!(graph.known(&guess, "0"), None);
+    }
+
+    #[test]
+    fn dependents_without_a_bond_are_neither_waited_for_nor_taken_along() {
+        let mut graph = Graph::default();
+        graph.observe(&item("a"), &object("1", &["0"]), Seen::There);
+        for (bond, expected) in [(Bond::None, (0, 0)), (Bond::Follows, (1, 0)), (Bond::Holds, (1, 1))] {
+            let found = graph.dependents_of(&PlaneId::core(), "0", |_| bond);
+            assert_eq!((found.all.len(), found.blocking), expected, "{bond:?}");
+        }
     }
 
     #[test]

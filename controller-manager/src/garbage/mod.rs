@@ -6,6 +6,7 @@
 mod decide;
 mod graph;
 mod remote;
+mod tenants;
 mod types;
 
 use crate::context::{Context, Reconcile, Synced};
@@ -21,6 +22,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tenants::Tenants;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +43,8 @@ struct Garbage {
     planes: Planes,
     graph: Arc<Mutex<Graph>>,
     queue: Arc<Queue<Item>>,
-    kinds: Mutex<HashMap<KindKey, Resource>>,
+    kinds: Mutex<HashMap<KindKey, Arc<Resource>>>,
+    tenants: Tenants,
 }
 
 /// The types' first lists, as something to wait for.
@@ -67,8 +70,18 @@ pub(crate) fn start(context: &mut Context) {
     remote::Remotes::start(context, graph.clone(), queue.clone());
     let planes = context.planes.clone();
     context.tasks.spawn(recheck(planes, graph.clone(), queue.clone(), context.token.clone()));
-    let controller =
-        Garbage { planes: context.planes.clone(), graph, queue: queue.clone(), kinds: Mutex::default() };
+    // A pair's manager knows of no projects, and needs none.
+    let projects = context.planes.only().is_none().then(|| context.projects().store());
+    if let Some(projects) = &projects {
+        context.wait_for(projects.clone());
+    }
+    let controller = Garbage {
+        planes: context.planes.clone(),
+        graph,
+        queue: queue.clone(),
+        kinds: Mutex::default(),
+        tenants: Tenants(projects),
+    };
     context.control("garbage-collector", WORKERS, &queue, &[&ready], controller);
 }
 
@@ -129,7 +142,8 @@ impl Reconcile for Garbage {
         let states = self.states(&client, &item, owners(&object)).await?;
         let (dependents, circle) = {
             let graph = lock(&self.graph);
-            let dependents = graph.dependents_of(&item.plane, meta::uid(&object));
+            let bond = |dependent: &Item| self.tenants.bond(dependent, &item);
+            let dependents = graph.dependents_of(&item.plane, meta::uid(&object), bond);
             let circle = dependents.all.iter().any(|dependent| graph.finalizes(dependent));
             (dependents, circle)
         };
@@ -157,7 +171,7 @@ impl Reconcile for Garbage {
             Action::DeleteDependents => {
                 // They must find out now that their owner waits.
                 let uid = meta::uid(&object).to_owned();
-                lock(&self.graph).answer(item.plane.clone(), uid, OwnerState::Waiting);
+                lock(&self.graph).answer(item.clone(), uid, OwnerState::Waiting);
                 for dependent in dependents.staying {
                     self.queue.add(dependent);
                 }
@@ -188,8 +202,9 @@ impl Garbage {
 
     /// How an owner is, from what is known or from the server.
     async fn state(&self, client: &Client, item: &Item, owner: &Owner) -> Result<OwnerState, Error> {
-        if let Some(known) = lock(&self.graph).known(&item.plane, &owner.uid) {
-            return Ok(known);
+        if !self.tenants.allow(item, owner) {
+            // It neither keeps the object nor takes it along.
+            return Ok(OwnerState::Present);
         }
         let Some(resource) = self.resource(client, &item.plane, owner).await? else {
             // A kind that is not served now may be served again: nothing is deleted for it.
@@ -199,6 +214,11 @@ impl Garbage {
             // Not an allowed reference: a namespaced owner of a cluster-scoped object can't be found by its name.
             return Ok(OwnerState::Present);
         }
+        let namespace = if resource.namespaced { item.namespace.clone() } else { "".into() };
+        let place = Item::new(item.plane.clone(), resource.clone(), namespace, owner.name.as_str().into());
+        if let Some(known) = lock(&self.graph).known(&place, &owner.uid) {
+            return Ok(known);
+        }
         let found = client.get_opt(&resource, item.ns(), &owner.name).await?;
         let state = match found {
             Some(found) if meta::uid(&found) == owner.uid => {
@@ -207,7 +227,7 @@ impl Garbage {
             }
             _ => OwnerState::Absent,
         };
-        Ok(lock(&self.graph).learn(item.plane.clone(), owner.uid.clone(), state))
+        Ok(lock(&self.graph).learn(&place, owner.uid.clone(), state))
     }
 
     /// The resource of an owner's kind; `None` where the plane does not serve it.
@@ -216,7 +236,7 @@ impl Garbage {
         client: &Client,
         plane: &PlaneId,
         owner: &Owner,
-    ) -> Result<Option<Resource>, Error> {
+    ) -> Result<Option<Arc<Resource>>, Error> {
         let key = kind_key(plane, owner);
         if let Some(known) = lock(&self.kinds).get(&key) {
             return Ok(Some(known.clone()));
@@ -230,8 +250,9 @@ impl Garbage {
         if kinds.len() >= MAX_KINDS {
             kinds.clear();
         }
-        kinds.insert(key, found.resource.clone());
-        Ok(Some(found.resource))
+        let resource = Arc::new(found.resource);
+        kinds.insert(key, resource.clone());
+        Ok(Some(resource))
     }
 
     async fn orphan(&self, client: &Client, dependents: &[Item], owner: &str) -> Result<(), Error> {

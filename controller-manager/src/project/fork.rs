@@ -1,15 +1,11 @@
 //! Forks: a project whose plane begins with what another one has, or had.
 
 use super::Projects;
-use crate::kinds::SNAPSHOTS;
 use crate::object::{int, text};
-use crate::plane::{Refusal, plane_in, refusal};
-use freehold_api::keys::organization_namespace;
+use crate::plane::{Refusal, refusal};
+use crate::references::{Layer, OwnPlane, References, no_snapshot};
 use freehold_client::Error;
-use freehold_machinery::{PlaneId, Value, meta};
-
-/// The name under which a fork is put above its layer.
-const OPERATION: &str = "fork";
+use freehold_machinery::{Value, meta};
 
 /// Whether a project is to be a fork and is not one yet.
 pub(super) fn is_wanted(project: &Value) -> bool {
@@ -18,14 +14,14 @@ pub(super) fn is_wanted(project: &Value) -> bool {
 }
 
 /// The layer of a snapshot that a fork of a project can begin with.
-fn layer<'a>(snapshot: &'a Value, source: &str) -> Result<&'a str, Refusal> {
+fn layer(snapshot: &Value, source: &str) -> Result<Layer, Refusal> {
     let name = meta::name(snapshot);
     if text(snapshot, "/spec/projectRef/name") != source {
         let message = format!("snapshot {name:?} is not of project {source:?}");
         return Err(Refusal::waiting("SnapshotNotFound", message));
     }
     match text(snapshot, "/status/phase") {
-        "Ready" => Ok(text(snapshot, "/status/layer")),
+        "Ready" => Ok(Layer::of_snapshot(snapshot)),
         "Failed" => Err(Refusal::waiting("SnapshotFailed", format!("snapshot {name:?} has failed"))),
         _ => Err(Refusal::waiting("SnapshotNotReady", format!("snapshot {name:?} is not ready yet"))),
     }
@@ -34,31 +30,28 @@ fn layer<'a>(snapshot: &'a Value, source: &str) -> Result<&'a str, Refusal> {
 impl Projects {
     /// Makes a project a fork; `None` once it is one.
     pub(super) async fn fork(&self, project: &Value) -> Result<Option<Refusal>, Error> {
-        let Ok(plane) = meta::uid(project).parse::<PlaneId>() else {
-            return Ok(Some(Refusal::failed("ForkFailed", "the project has no uid")));
+        let references = References::of_project(&self.core, project);
+        let Some((plane, references)) = OwnPlane::of(project).zip(references) else {
+            return Ok(Some(Refusal::failed("ForkFailed", "the project has no uid or no organization")));
         };
         let from = &project["spec"]["controlPlane"]["from"];
-        let namespace = organization_namespace(text(project, "/spec/ownerRef/name"));
-        let source = text(from, "/project");
-        let own = format!("fork-{plane}");
-        let snapshot = text(from, "/snapshot");
+        let (source, snapshot) = (text(from, "/project"), text(from, "/snapshot"));
+        let own = Layer::of_fork(&plane);
         let done = if snapshot.is_empty() {
-            let source = match plane_in(&self.core, &namespace, source).await? {
+            let source = match references.plane(source).await? {
                 Ok(found) => found,
                 Err(why) => return Ok(Some(why)),
             };
             match self.actions.snapshot(&source, &own, int(from, "/revision")).await {
-                Ok(_) => self.actions.switch(&plane, &own, OPERATION).await,
+                Ok(_) => self.actions.fork(&plane, &own).await,
                 Err(error) => Err(error),
             }
         } else {
-            let found = self.core.get_opt(&SNAPSHOTS, Some(&namespace), snapshot).await?;
-            let Some(found) = found else {
-                let message = format!("there is no snapshot {snapshot:?} in this organization");
-                return Ok(Some(Refusal::waiting("SnapshotNotFound", message)));
+            let Some(found) = references.snapshot(snapshot).await? else {
+                return Ok(Some(Refusal::waiting("SnapshotNotFound", no_snapshot(snapshot))));
             };
             match layer(&found, source) {
-                Ok(layer) => self.actions.switch(&plane, layer, OPERATION).await,
+                Ok(layer) => self.actions.fork(&plane, &layer).await,
                 Err(why) => return Ok(Some(why)),
             }
         };
@@ -97,9 +90,12 @@ mod tests {
 
     #[test]
     fn a_fork_begins_with_a_snapshot_of_the_project_that_it_names() {
-        let snapshot = json!({"metadata": {"name": "s1"}, "spec": {"projectRef": {"name": "web"}},
-            "status": {"phase": "Ready", "layer": "l"}});
-        assert_eq!(layer(&snapshot, "web"), Ok("l"));
-        assert_eq!(layer(&snapshot, "shop").map_err(|why| why.reason), Err("SnapshotNotFound"));
+        let snapshot = json!({"metadata": {"name": "s1", "uid": "u"}, "spec": {"projectRef": {"name": "web"}},
+            "status": {"phase": "Ready", "layer": "snapshot-of-others"}});
+        assert_eq!(
+            layer(&snapshot, "web").map(|layer| layer.as_str().to_owned()).ok(),
+            Some("snapshot-u".into())
+        );
+        assert_eq!(layer(&snapshot, "shop").map_err(|why| why.reason).err(), Some("SnapshotNotFound"));
     }
 }
