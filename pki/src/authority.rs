@@ -59,9 +59,11 @@ pub struct ClientName<'a> {
 /// A certificate authority: its certificate and key.
 #[derive(Debug)]
 pub struct Authority {
-    certificate: Certificate,
-    cert_pem: String,
-    key: PrivateKey,
+    pub(crate) certificate: Certificate,
+    pub(crate) cert_pem: String,
+    pub(crate) key: PrivateKey,
+    /// What stands behind each certificate that it issues to clients, PEM.
+    pub(crate) chain: String,
 }
 
 /// A certificate to be.
@@ -92,7 +94,7 @@ impl Authority {
         let body = body(subject.clone(), subject, public, validity, &key, extensions)?;
         let certificate = sign(body, &key)?;
         let cert_pem = pem(&certificate)?;
-        Ok(Self { certificate, cert_pem, key })
+        Ok(Self { certificate, cert_pem, key, chain: String::new() })
     }
 
     /// Reads an authority: the first certificate of one PEM text and the first key of the other.
@@ -106,7 +108,7 @@ impl Authority {
             return Err(Error::Mismatch);
         }
         let cert_pem = pem(&certificate)?;
-        Ok(Self { certificate, cert_pem, key })
+        Ok(Self { certificate, cert_pem, key, chain: String::new() })
     }
 
     /// The authority's certificate: what clients and servers trust.
@@ -179,11 +181,24 @@ impl Authority {
         let validity = validity(leaf.validity, Some(authority.validity.not_after))?;
         let body =
             body(authority.subject.clone(), leaf.subject, leaf.public, validity, &self.key, extensions)?;
-        pem(&sign(body, &self.key)?)
+        Ok(pem(&sign(body, &self.key)?)? + &self.chain)
+    }
+
+    /// Whether a certificate, PEM, is one of this authority, whenever it was made.
+    pub fn is(&self, cert_pem: &str) -> bool {
+        let Ok(Some(der)) = read::certificates_der(cert_pem).map(|ders| ders.into_iter().next()) else {
+            return false;
+        };
+        let (own, other) = (&self.certificate.tbs_certificate, Certificate::from_der(&der));
+        other.is_ok_and(|other| {
+            let other = other.tbs_certificate;
+            (&other.subject, &other.subject_public_key_info, &other.validity)
+                == (&own.subject, &own.subject_public_key_info, &own.validity)
+        })
     }
 
     /// The identifier that the authority's certificate gives its key, which others may compute differently.
-    fn key_identifier(&self) -> Result<OctetString> {
+    pub(crate) fn key_identifier(&self) -> Result<OctetString> {
         let own = self.certificate.tbs_certificate.get::<SubjectKeyIdentifier>();
         match own.map_err(|e| Error::malformed("certificate", e))? {
             Some((_, id)) => Ok(id.0),
@@ -192,7 +207,7 @@ impl Authority {
     }
 }
 
-fn body(
+pub(crate) fn body(
     issuer: Name,
     subject: Name,
     public: SubjectPublicKeyInfoOwned,
@@ -214,13 +229,13 @@ fn body(
     })
 }
 
-fn sign(tbs_certificate: TbsCertificate, key: &PrivateKey) -> Result<Certificate> {
+pub(crate) fn sign(tbs_certificate: TbsCertificate, key: &PrivateKey) -> Result<Certificate> {
     let signature =
         BitString::from_bytes(&key.sign(&tbs_certificate)?).map_err(|e| Error::malformed("signature", e))?;
     Ok(Certificate { tbs_certificate, signature_algorithm: key.algorithm(), signature })
 }
 
-fn pem(certificate: &Certificate) -> Result<String> {
+pub(crate) fn pem(certificate: &Certificate) -> Result<String> {
     certificate.to_pem(LineEnding::LF).map_err(|e| Error::malformed("certificate", e))
 }
 
@@ -230,7 +245,7 @@ pub(crate) fn extension<E: AssociatedOid + Encode>(critical: bool, value: &E) ->
 }
 
 /// The leftmost 160 bits of the SHA-256 of the public key (RFC 7093, method 1).
-fn key_identifier(public: &SubjectPublicKeyInfoOwned) -> Result<OctetString> {
+pub(crate) fn key_identifier(public: &SubjectPublicKeyInfoOwned) -> Result<OctetString> {
     let hash = digest::digest(&digest::SHA256, public.subject_public_key.raw_bytes());
     OctetString::new(&hash.as_ref()[..20]).map_err(|e| Error::malformed("key identifier", e))
 }

@@ -2,7 +2,8 @@
 
 use crate::{Error, Result};
 use aws_lc_rs::{
-    encoding::{AsDer, EcPrivateKeyRfc5915Der, PublicKeyX509Der},
+    encoding::{AsBigEndian, AsDer, EcPrivateKeyBin, EcPrivateKeyRfc5915Der, Pkcs8V1Der, PublicKeyX509Der},
+    hkdf::{HKDF_SHA256, Salt},
     rand::SystemRandom,
     rsa,
     signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair},
@@ -13,6 +14,7 @@ use x509_cert::{
     spki::{AlgorithmIdentifierOwned, ObjectIdentifier, SubjectPublicKeyInfoOwned},
 };
 use x509_parser::pem::Pem;
+use zeroize::Zeroizing;
 
 const ECDSA_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
 const ECDSA_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
@@ -38,12 +40,42 @@ enum Pair {
 impl PrivateKey {
     /// A new ECDSA P-256 key. Serves as a certificate's key and as a signing key of service account tokens (ES256).
     pub fn generate() -> Result<Self> {
-        let pair =
-            EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| Error::Key)?;
+        Self::p256(
+            EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| Error::Key)?,
+        )
+    }
+
+    fn p256(pair: EcdsaKeyPair) -> Result<Self> {
         let pkcs8 = pair.to_pkcs8v1().map_err(|_| Error::Key)?;
         let pem = pem::encode_string("PRIVATE KEY", pem::LineEnding::LF, pkcs8.as_ref())
             .map_err(|e| Error::malformed("private key", e))?;
         Ok(Self { pem, pair: Pair::Ec(pair, ECDSA_SHA256) })
+    }
+
+    /// The ECDSA P-256 key that follows from this one for a purpose: the same each time, and of no use for finding this key or
+    /// that of another purpose (HKDF, RFC 5869).
+    pub fn derive(&self, purpose: &str) -> Result<Self> {
+        let secret = self.pair.secret()?;
+        let extracted = Salt::new(HKDF_SHA256, b"freehold derived key 1").extract(&secret);
+        // Not each number is a key of the curve; the first one is but for one in 2^32.
+        (0..=u8::MAX)
+            .find_map(|attempt| {
+                let mut scalar = Zeroizing::new([0; 32]);
+                let info = [purpose.as_bytes(), &[0, attempt]];
+                extracted.expand(&info, HKDF_SHA256).ok()?.fill(&mut scalar[..]).ok()?;
+                EcdsaKeyPair::from_private_key_der(CURVES[0].0, &sec1(&scalar)).ok()
+            })
+            .ok_or(Error::Key)
+            .and_then(Self::p256)
+    }
+
+    /// Reads all private keys of a PEM text, of which there is at least one.
+    pub fn all_from_pem(text: &str) -> Result<Vec<Self>> {
+        let keys: Vec<Self> = crate::read::blocks(text)
+            .filter(|(label, _)| label.ends_with("PRIVATE KEY"))
+            .map(|(_, block)| Self::from_pem(block))
+            .collect::<Result<_>>()?;
+        if keys.is_empty() { Err(Error::NotPem("private key")) } else { Ok(keys) }
     }
 
     /// Reads the first private key of a PEM text: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
@@ -122,7 +154,29 @@ impl PrivateKey {
     }
 }
 
+/// A P-256 private key as SEC 1 has it, its public key left out.
+fn sec1(scalar: &[u8; 32]) -> Zeroizing<Vec<u8>> {
+    const HEAD: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
+    const CURVE: [u8; 12] = [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+    Zeroizing::new([&HEAD[..], scalar, &CURVE].concat())
+}
+
 impl Pair {
+    /// The secret of a key, however its file has it.
+    fn secret(&self) -> Result<Zeroizing<Vec<u8>>> {
+        let bytes = match self {
+            Self::Ec(pair, _) => {
+                let bin: Result<EcPrivateKeyBin<'_>, _> = pair.private_key().as_be_bytes();
+                bin.map(|bin| bin.as_ref().to_vec())
+            }
+            Self::Rsa(pair) => {
+                let der: Result<Pkcs8V1Der<'_>, _> = pair.as_der();
+                der.map(|der| der.as_ref().to_vec())
+            }
+        };
+        bytes.map(Zeroizing::new).map_err(|_| Error::Key)
+    }
+
     fn from_der(der: &[u8]) -> Option<Self> {
         let ec = CURVES.iter().find_map(|(curve, oid)| {
             let pair = EcdsaKeyPair::from_private_key_der(curve, der)

@@ -12,6 +12,7 @@
 
 pub mod authority;
 pub mod csr;
+pub mod derived;
 pub mod files;
 pub mod key;
 pub mod kubeconfig;
@@ -21,6 +22,7 @@ pub mod usage;
 
 pub use authority::{Authority, ClientName, Pair};
 pub use csr::{CsrInfo, CsrTerms};
+pub use derived::{pair_token_key, pair_token_keys};
 pub use files::write_private;
 pub use key::PrivateKey;
 pub use kubeconfig::{Credentials, KubeconfigParams, at_host, kubeconfig};
@@ -50,6 +52,9 @@ pub enum Error {
     /// The certificate is of another key.
     #[error("the certificate does not belong to the private key")]
     Mismatch,
+    /// An authority whose certificate allows none below it.
+    #[error("the authority may have no others below it (pathLenConstraint is 0): projects need one each")]
+    PathLength,
     /// A user, group or host name that can't stand in a certificate.
     #[error("{0:?} can not be put into a certificate")]
     Name(String),

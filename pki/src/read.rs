@@ -97,6 +97,32 @@ pub fn certificates_der(pem: &str) -> Result<Vec<Vec<u8>>> {
     if ders.is_empty() { Err(Error::NotPem("certificate")) } else { Ok(ders) }
 }
 
+/// The blocks of a PEM text, each with its label.
+pub fn blocks(pem: &str) -> impl Iterator<Item = (&str, &str)> {
+    const BEGIN: &str = "-----BEGIN ";
+    let mut rest = pem.find(BEGIN).map_or("", |at| &pem[at..]);
+    std::iter::from_fn(move || {
+        let label = rest.strip_prefix(BEGIN)?.split("-----").next()?;
+        let end = rest[BEGIN.len()..].find(BEGIN).map_or(rest.len(), |at| at + BEGIN.len());
+        let (block, behind) = rest.split_at(end);
+        rest = behind;
+        Some((label, block))
+    })
+}
+
+/// The DER of a public key in PEM form (`PUBLIC KEY`) and its uncompressed point, for a P-256 key; `None` for all else.
+pub fn p256_public(pem: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// What stands before the point: the two object identifiers of the algorithm.
+    const HEAD: [u8; 26] = [
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+        0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    ];
+    let block = Pem::iter_from_buffer(pem.as_bytes()).next()?.ok()?;
+    let point = block.contents.strip_prefix(&HEAD)?;
+    let fits = block.label == "PUBLIC KEY" && point.len() == 65 && point[0] == 4;
+    fits.then(|| (block.contents.clone(), point.to_vec()))
+}
+
 /// When the first certificate of a PEM text expires.
 pub fn not_after(cert_pem: &str) -> Result<jiff::Timestamp> {
     let ders = certificates_der(cert_pem)?;
