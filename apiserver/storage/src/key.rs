@@ -18,6 +18,9 @@ use bytes::Bytes;
 use freehold_machinery::PlaneId;
 use std::{fmt, str::FromStr};
 
+/// Bytes that a group, resource or namespace has at most: a DNS subdomain.
+const MAX_PART: usize = 253;
+
 /// A key of the store, without the engine's prefix.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Bytes);
@@ -67,6 +70,24 @@ pub struct ObjectPath {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
+}
+
+impl ObjectPath {
+    /// Whether an object can be there: for paths that were read back from a key that others made.
+    pub fn is_well_formed(&self) -> bool {
+        let word = |part: &str| {
+            part.len() <= MAX_PART
+                && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c))
+        };
+        let is_name = |name: &str| {
+            !["", ".", ".."].contains(&name) && !name.chars().any(|c| c == '%' || c.is_control())
+        };
+        (self.group.is_empty() || word(&self.group))
+            && word(&self.resource)
+            && self.namespace.as_deref().is_none_or(word)
+            && is_name(&self.name)
+    }
 }
 
 fn group_segment(group: &str) -> &str {
@@ -319,6 +340,33 @@ impl fmt::Debug for KeyRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_paths_that_objects_can_have_are_well_formed() {
+        let rows = [
+            ("core/secrets/default/a", true),
+            ("rbac.authorization.k8s.io/clusterroles/system:node:A", true),
+            ("a.example/things/x", true),
+            (".stack", false),
+            (".classes/a", false),
+            (".x/secrets/a", false),
+            ("core/.x/a", false),
+            ("core/secrets/.x/a", false),
+            ("core/secrets/a/..", false),
+            ("core/secrets//a", false),
+            ("core//a", false),
+            ("core/secrets/a/", false),
+            ("core/secrets", false),
+            ("core/secrets/a/b/c", false),
+            ("core/secrets/a/\0", false),
+            ("CORE/secrets/a", false),
+        ];
+        for (rest, expected) in rows {
+            let key = Key::from_store(format!("planes/p/{rest}").into());
+            let found = key.object_path().is_some_and(|(_, path)| path.is_well_formed());
+            assert_eq!(found, expected, "{rest:?}");
+        }
+    }
 
     #[test]
     fn an_object_key_reads_back_as_its_plane_and_path() {

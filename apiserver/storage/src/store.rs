@@ -200,6 +200,9 @@ pub enum StoreError {
     /// There is no room: reads go on, writes are refused.
     #[error("the store is full: {0}")]
     Full(String),
+    /// The caller asks for too much at a time: nothing was done.
+    #[error("{0}")]
+    Busy(String),
     /// The transaction is over a limit.
     #[error("the transaction is too large: {0}")]
     TooLarge(String),
@@ -230,6 +233,7 @@ impl From<StoreError> for Status {
                 let message = format!("etcdserver: request is too large: {why}");
                 Self::new(413, "RequestEntityTooLarge", message)
             }
+            StoreError::Busy(why) => Self::too_many_requests(why, 1),
             StoreError::Full(_) => Self::new(507, "InsufficientStorage", error.to_string()),
             StoreError::Unavailable(_) => Self::unavailable(error.to_string()).retry_after(1),
             StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Unreadable(_) => {

@@ -9,6 +9,8 @@ pub(crate) const COMPACTED: &str = "etcdserver: mvcc: required revision has been
 pub(crate) const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
 pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 pub(crate) const TOO_LARGE: &str = "etcdserver: request is too large";
+/// Said by the server of this crate alone, to a client that is over its rate.
+pub(crate) const TOO_MANY: &str = "freehold: this plane asks for too much at a time";
 pub(crate) const DENIED: &str = "etcdserver: permission denied";
 /// Said by the server of this crate alone, before what is missing.
 pub(crate) const UNREADABLE: &str = "freehold: a sealed value: ";
@@ -18,11 +20,12 @@ const BEFORE_PROPOSAL: [&str; 3] =
     ["etcdserver: no leader", "etcdserver: too many requests", "raft proposal dropped"];
 
 /// What an error means, by a part of its text.
-const BY_TEXT: [(&str, Meaning); 11] = [
+const BY_TEXT: [(&str, Meaning); 12] = [
     (COMPACTED, Meaning::Compacted),
     (FUTURE, Meaning::Future),
     (NO_SPACE, Meaning::Full),
     (UNREADABLE, Meaning::Unreadable),
+    (TOO_MANY, Meaning::Busy),
     (TOO_LARGE, Meaning::TooLarge),
     ("too many operations in txn request", Meaning::TooLarge),
     ("larger than max", Meaning::TooLarge),
@@ -37,6 +40,7 @@ pub(crate) enum Meaning {
     Compacted,
     Future,
     Full,
+    Busy,
     TooLarge,
     Denied,
     /// A new token, and it may work.
@@ -67,6 +71,7 @@ pub(crate) fn store_error(meaning: Meaning, text: &str, asked: Revision, current
         Meaning::Compacted => StoreError::Compacted { asked, oldest: asked + 1 },
         Meaning::Future => StoreError::Future { asked, current },
         Meaning::Full => StoreError::Full(text),
+        Meaning::Busy => StoreError::Busy(text),
         Meaning::TooLarge => StoreError::TooLarge(text),
         Meaning::Denied | Meaning::TokenExpired => StoreError::Denied(text),
         Meaning::Corrupt => StoreError::Corrupt(text),
@@ -108,6 +113,7 @@ pub(crate) fn to_status(error: &StoreError) -> Status {
         StoreError::Future { .. } => Status::out_of_range(FUTURE),
         StoreError::Unavailable(text) => Status::unavailable(text),
         StoreError::Full(_) => Status::resource_exhausted(NO_SPACE),
+        StoreError::Busy(_) => Status::resource_exhausted(TOO_MANY),
         StoreError::TooLarge(_) => Status::invalid_argument(TOO_LARGE),
         StoreError::Denied(_) => Status::permission_denied(DENIED),
         StoreError::Corrupt(text) => Status::data_loss(text),
@@ -126,6 +132,7 @@ mod tests {
             StoreError::Future { asked: 3, current: 2 },
             StoreError::Unavailable("no leader".into()),
             StoreError::Full(NO_SPACE.into()),
+            StoreError::Busy(TOO_MANY.into()),
             StoreError::TooLarge(TOO_LARGE.into()),
             StoreError::Denied(DENIED.into()),
             StoreError::Corrupt("checksum".into()),

@@ -8,14 +8,18 @@
 //! `Unimplemented`, or `InvalidArgument` where a message asks for more than the engine ever does. It is no etcd for
 //! other clients.
 
+mod bounds;
 mod kv;
 mod watch;
+
+pub use bounds::{Bounds, BoundsOf};
 
 use crate::{
     error::DENIED,
     prefix::Prefix,
     proto::{COMPACT, RANGE, TXN, WATCH},
 };
+use bounds::{Client, Clients};
 use bytes::Bytes;
 use freehold_apiserver_storage::{Key, KeyRange, LayerId, Store};
 use freehold_machinery::PlaneId;
@@ -38,7 +42,7 @@ const MAX_REQUEST: usize = 4 << 20;
 pub enum Scope {
     /// Everything.
     All,
-    /// The keys of one plane, to read, watch and write; not to compact.
+    /// The keys of one plane: objects to read, watch and write, one by one, and records to read. Nothing is compacted.
     Plane(PlaneId),
 }
 
@@ -54,13 +58,30 @@ impl Scope {
     fn allows_reading(&self, keys: &KeyRange) -> bool {
         self.allows(keys) || KeyRange::system("layers").covers(keys)
     }
+
+    /// Whether a key may be changed. The records of a plane say what it stands on: they are the platform's.
+    fn allows_writing(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            // One object has one key: others that read back as the same path are none.
+            Self::Plane(plane) => key.object_path().is_some_and(|(of, path)| {
+                of == *plane && path.is_well_formed() && Key::object(plane, &path) == *key
+            }),
+        }
+    }
 }
+
+/// Says what is wrong with a value that is to be written under a key.
+pub type Check = fn(&Key, &Bytes) -> Result<(), &'static str>;
 
 /// The server. Cheap to clone.
 #[derive(Clone)]
 pub struct Facade {
     store: Arc<dyn Store>,
     prefix: Prefix,
+    clients: Arc<Clients>,
+    bounds: BoundsOf,
+    check: Check,
 }
 
 /// One request's view of it.
@@ -69,12 +90,31 @@ struct Access {
     store: Arc<dyn Store>,
     prefix: Prefix,
     scope: Scope,
+    /// Who is confined, and to how much.
+    client: Option<(Arc<Client>, Bounds)>,
+    check: Check,
 }
 
 impl Facade {
     /// A server over a store. The clients' engines must have the same prefix.
     pub fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
-        Self { store, prefix: Prefix::new(prefix) }
+        Self {
+            store,
+            prefix: Prefix::new(prefix),
+            clients: Arc::default(),
+            bounds: Arc::new(|_| Bounds::default()),
+            check: |_, _| Ok(()),
+        }
+    }
+
+    /// Confines each client to what `bounds` says for its plane.
+    pub fn with_bounds(self, bounds: BoundsOf) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Has confined clients write such values alone.
+    pub fn with_check(self, check: Check) -> Self {
+        Self { check, ..self }
     }
 
     /// Answers one HTTP/2 request of a client that may reach `scope`. Errors are gRPC statuses in the response.
@@ -83,7 +123,18 @@ impl Facade {
         B: HttpBody + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
-        let access = Access { store: self.store.clone(), prefix: self.prefix.clone(), scope };
+        let client = match &scope {
+            Scope::All => None,
+            Scope::Plane(plane) => Some((self.clients.get(plane), (self.bounds)(plane))),
+        };
+        let is_watch = request.uri().path() == WATCH;
+        let place = client.as_ref().filter(|_| !is_watch).map(|(client, _)| client.call()).transpose();
+        let _place = match place {
+            Ok(place) => place,
+            Err(status) => return status.into_http(),
+        };
+        let (store, prefix, check) = (self.store.clone(), self.prefix.clone(), self.check);
+        let access = Access { store, prefix, scope, client, check };
         match request.uri().path() {
             RANGE => unary(request, move |ask| kv::range(access.clone(), ask)).await,
             TXN => unary(request, move |ask| kv::txn(access.clone(), ask)).await,

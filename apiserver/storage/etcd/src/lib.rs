@@ -34,4 +34,4 @@ mod watch;
 
 pub use client::EtcdOptions;
 pub use engine::Etcd;
-pub use facade::{Facade, Scope};
+pub use facade::{Bounds, BoundsOf, Check, Facade, Scope};

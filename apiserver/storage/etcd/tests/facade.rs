@@ -6,7 +6,7 @@ use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Key, KeyRange, ObjectPath, Range, Store, StoreError, WatchItem,
 };
 use freehold_apiserver_storage_embedded::Embedded;
-use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions, Facade, Scope};
+use freehold_apiserver_storage_etcd::{Bounds, Etcd, EtcdOptions, Facade, Scope};
 use freehold_machinery::PlaneId;
 use futures_util::StreamExt;
 use hyper::service::service_fn;
@@ -24,9 +24,20 @@ struct Served {
 }
 
 async fn serve(scope: Scope) -> Served {
+    serve_with(scope, |facade| facade).await
+}
+
+/// An engine that is confined to the plane named `mine`.
+async fn confined_to(served: &Served) -> Arc<Etcd> {
+    let mut options = EtcdOptions::new([&served.url]);
+    options.home = KeyRange::plane(&plane("mine"));
+    Etcd::connect(options).await.unwrap()
+}
+
+async fn serve_with(scope: Scope, with: impl FnOnce(Facade) -> Facade) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(dir.path()).unwrap();
-    let facade = Facade::new(store.clone(), "/freehold/");
+    let facade = with(Facade::new(store.clone(), "/freehold/"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut connections = JoinSet::new();
@@ -76,9 +87,7 @@ async fn confined() -> (Arc<Etcd>, Served) {
     for name in ["mine", "mine-2", "mine0", "other"] {
         drop(served.store.commit(put(key(name))).await.unwrap());
     }
-    let mut options = EtcdOptions::new([&served.url]);
-    options.home = KeyRange::plane(&plane("mine"));
-    (Etcd::connect(options).await.unwrap(), served)
+    (confined_to(&served).await, served)
 }
 
 fn assert_denied<T>(result: Result<T, StoreError>, what: &str) {
@@ -111,7 +120,7 @@ async fn within_its_plane_a_confined_client_can_do_everything_but_compact() {
             WatchItem::Events(events) => panic!("{events:?} is of another plane"),
         }
     }
-    let delete = Commit { expect: vec![], changes: vec![Change::DeleteRange(mine.clone())] };
+    let delete = Commit { expect: vec![], changes: vec![Change::Delete(key("mine"))] };
     drop(engine.commit(delete).await.unwrap());
     assert_eq!(engine.usage(mine).await.unwrap().keys, 0);
     assert_eq!(served.store.usage(KeyRange::everything()).await.unwrap().keys, 3);
@@ -149,6 +158,120 @@ async fn a_confined_client_is_denied_whatever_reaches_out_of_its_plane() {
         assert_denied(engine.commit(peek).await, "an expectation");
     }
     assert_eq!(served.store.revision().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_confined_client_writes_objects_and_no_records() {
+    let (engine, served) = confined().await;
+    let before = served.store.revision().await.unwrap();
+    let own = |rest: &str| Key::from_store(format!("planes/mine/{rest}").into());
+    let records = [".stack", ".class", ".classes/x", ".layer", ".planes/other", ".x/secrets/a"];
+    let odd = [
+        "",
+        "core",
+        "core/secrets",
+        "core//a",
+        "core/secrets/..",
+        "core/secrets/a/b/c",
+        "core/secrets/a/",
+        "CORE/x/a",
+        "/secrets/a",
+    ];
+    for rest in records.into_iter().chain(odd) {
+        assert_denied(engine.commit(put(own(rest))).await, rest);
+        let delete = Commit { expect: vec![], changes: vec![Change::Delete(own(rest))] };
+        assert_denied(engine.commit(delete).await, rest);
+        let both = Commit {
+            changes: vec![put(key("mine")).changes.remove(0), Change::Delete(own(rest))],
+            expect: vec![],
+        };
+        assert_denied(engine.commit(both).await, rest);
+    }
+    let mine = KeyRange::plane(&plane("mine"));
+    for range in
+        [mine.clone(), KeyRange::plane_objects(&plane("mine")), KeyRange::one(&Key::stack(&plane("mine")))]
+    {
+        let delete = Commit { expect: vec![], changes: vec![Change::DeleteRange(range)] };
+        assert_denied(engine.commit(delete).await, "a range");
+    }
+    assert_eq!(served.store.revision().await.unwrap(), before);
+    drop(served.store.commit(put(Key::stack(&plane("mine")))).await.unwrap());
+    assert!(engine.get(&Key::stack(&plane("mine"))).await.unwrap().is_some(), "it has to know its own stack");
+}
+
+#[tokio::test]
+async fn a_confined_client_gets_large_ranges_piece_by_piece() {
+    let (engine, served) = confined().await;
+    let path = |nth: usize| ObjectPath {
+        group: String::new(),
+        resource: "secrets".into(),
+        namespace: Some("default".into()),
+        name: format!("b-{nth:03}"),
+    };
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    for nth in 0..40 {
+        let key = Key::object(&plane("mine"), &path(nth));
+        drop(
+            served
+                .store
+                .commit(Commit { expect: vec![], changes: vec![Change::Put(key, large.clone())] })
+                .await
+                .unwrap(),
+        );
+    }
+    let mine = KeyRange::plane(&plane("mine"));
+    let page = engine.range(Range { limit: 1000, ..Range::all(mine.clone()) }).await.unwrap();
+    assert!(page.more && page.items.len() < 41, "{}", page.items.len());
+    assert_eq!(engine.range(Range::all(mine)).await.unwrap().items.len(), 41);
+}
+
+#[tokio::test]
+async fn a_confined_client_stores_what_its_bounds_and_the_check_allow() {
+    const KEYS: u64 = 50;
+    let few = Bounds { keys: KEYS, ..Bounds::default() };
+    let slow = Bounds { writes_per_second: 0.1, ..Bounds::default() };
+    let path = |nth: u64| ObjectPath {
+        group: String::new(),
+        resource: "secrets".into(),
+        namespace: None,
+        name: format!("b-{nth}"),
+    };
+    let served =
+        serve_with(Scope::Plane(plane("mine")), |facade| facade.with_bounds(Arc::new(move |_| few))).await;
+    let engine = confined_to(&served).await;
+    let mut full = 0;
+    for nth in 0..10 * KEYS {
+        match engine.commit(put(Key::object(&plane("mine"), &path(nth)))).await {
+            Ok(_) => {}
+            Err(StoreError::Full(_)) => full += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let stored = served.store.usage(KeyRange::plane(&plane("mine"))).await.unwrap().keys;
+    assert!(full > 0 && stored <= 3 * KEYS, "{stored} keys, {full} refused");
+    drop(
+        engine
+            .commit(Commit {
+                expect: vec![],
+                changes: vec![Change::Delete(Key::object(&plane("mine"), &path(0)))],
+            })
+            .await
+            .unwrap(),
+    );
+
+    let served =
+        serve_with(Scope::Plane(plane("mine")), |facade| facade.with_bounds(Arc::new(move |_| slow))).await;
+    let engine = confined_to(&served).await;
+    let first = engine.commit(put(key("mine"))).await;
+    assert!(first.is_ok());
+    assert!(matches!(engine.commit(put(key("mine"))).await, Err(StoreError::Busy(_))), "over its rate");
+
+    let served =
+        serve_with(Scope::Plane(plane("mine")), |facade| facade.with_check(|_, _| Err("it is odd"))).await;
+    assert_denied(confined_to(&served).await.commit(put(key("mine"))).await, "an odd value");
+    let huge = vec![Change::Put(key("mine"), vec![b'x'; 3 << 20].into())];
+    let refused = confined_to(&served).await.commit(Commit { expect: vec![], changes: huge }).await;
+    assert!(matches!(refused, Err(StoreError::TooLarge(_))));
 }
 
 #[tokio::test]

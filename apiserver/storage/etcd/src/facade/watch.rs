@@ -13,6 +13,7 @@ use futures_util::{
     future::{Ready, ready},
     stream::{self, BoxStream},
 };
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Request, Response, Status, Streaming, server::StreamingService};
 
 /// The id that etcd gives to what concerns no watch, or one that was not made.
@@ -36,10 +37,16 @@ impl StreamingService<WatchRequest> for Serve {
 enum Serving {
     /// Nothing was asked for yet.
     Waiting(Access, Streaming<WatchRequest>),
-    Watching(Access, Streaming<WatchRequest>, WatchStream),
+    Watching(Watched, Streaming<WatchRequest>, WatchStream),
     /// Told that it is created; what comes next is the reason why it is not.
     Failed(StoreError),
     Over,
+}
+
+/// A watch that goes on, and the place that it takes.
+struct Watched {
+    access: Access,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 type Step = Option<(Result<WatchResponse, Status>, Serving)>;
@@ -48,7 +55,7 @@ impl Serving {
     async fn step(self) -> Step {
         match self {
             Self::Waiting(access, requests) => create(access, requests).await,
-            Self::Watching(access, requests, watch) => serve(access, requests, watch).await,
+            Self::Watching(watched, requests, watch) => serve(watched, requests, watch).await,
             Self::Failed(error) => Some((ended(&error), Self::Over)),
             Self::Over => None,
         }
@@ -62,8 +69,15 @@ async fn create(access: Access, mut requests: Streaming<WatchRequest>) -> Step {
         Ok(None) => return None,
         Err(status) => return Some((Err(status), Serving::Over)),
     };
-    match begin(&access, &ask).await {
-        Ok((created, watch)) => Some((Ok(created), Serving::Watching(access, requests, watch))),
+    let place = access.client.as_ref().map(|(client, _)| client.watch()).transpose();
+    let begun = match place {
+        Ok(place) => begin(&access, &ask).await.map(|begun| (begun, place)),
+        Err(error) => Err(error),
+    };
+    match begun {
+        Ok(((created, watch), _place)) => {
+            Some((Ok(created), Serving::Watching(Watched { access, _place }, requests, watch)))
+        }
         Err(error @ StoreError::Compacted { .. }) => {
             let created = WatchResponse { created: true, ..WatchResponse::default() };
             Some((Ok(created), Serving::Failed(error)))
@@ -93,11 +107,15 @@ async fn begin(
     Ok((WatchResponse { header: header(revision), created: true, ..WatchResponse::default() }, watch))
 }
 
-async fn serve(access: Access, mut requests: Streaming<WatchRequest>, mut watch: WatchStream) -> Step {
+async fn serve(watched: Watched, mut requests: Streaming<WatchRequest>, mut watch: WatchStream) -> Step {
+    let access = &watched.access;
     loop {
         tokio::select! {
             item = watch.next() => return match item {
-                Some(Ok(item)) => Some((Ok(response(&access, item)), Serving::Watching(access, requests, watch))),
+                Some(Ok(item)) => {
+                    let response = response(access, item);
+                    Some((Ok(response), Serving::Watching(watched, requests, watch)))
+                }
                 Some(Err(error)) => Some((ended(&error), Serving::Over)),
                 None => None,
             },
