@@ -19,7 +19,9 @@ use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
 use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{OrganizationScope, Planes, Resolved, Target, context::Context};
+use freehold_apiserver_planes::{
+    DedicatedTarget, OrganizationScope, Planes, Resolved, Target, context::Context,
+};
 use freehold_apiserver_registry::{
     Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
     Registry, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
@@ -616,6 +618,10 @@ impl Backend for LocalBackend {
                 json!({"layer": self.planes.install_class(&class, objects, keeps).await?})
             }
         })
+    }
+
+    async fn pair(&self, plane: &PlaneId) -> Result<DedicatedTarget> {
+        self.planes.pair(plane).await
     }
 
     async fn export(&self, target: &Target) -> Result<ArchiveStream> {

@@ -183,7 +183,10 @@ impl Planes {
                 let found = self.directory.named(name);
                 let info = found.ok_or_else(|| Status::not_found(&resource("projects"), name))?;
                 Self::check_forked(&info)?;
-                if info.dedicated { self.dedicated(&info).await? } else { Target::Local(info.plane.clone()) }
+                match info.dedicated {
+                    true => Target::Dedicated(self.dedicated(&info).await?),
+                    false => Target::Local(info.plane.clone()),
+                }
             }
             Context::Organization(name) => {
                 seen = self.directory.current().await?;
@@ -231,8 +234,17 @@ impl Planes {
         found.ok_or_else(|| Status::not_found(&resource(plural), &name))
     }
 
+    /// The pair of a plane, whether it serves the plane by now or not. 404 for a plane that is no project's, 503 for a pair
+    /// that is not there, or not ready.
+    pub async fn pair(&self, plane: &PlaneId) -> Result<DedicatedTarget> {
+        let found = self.directory.find_plane(plane).await?;
+        let info =
+            found.ok_or_else(|| Status::not_found(&GroupResource::new("", "planes"), plane.as_str()))?;
+        self.dedicated(&info).await
+    }
+
     /// The address of a project's pair, from its `ProjectControlPlane` in the infra plane.
-    async fn dedicated(&self, info: &ProjectInfo) -> Result<Target> {
+    async fn dedicated(&self, info: &ProjectInfo) -> Result<DedicatedTarget> {
         let path = ObjectPath {
             group: "infrastructure.freehold.dev".into(),
             resource: "projectcontrolplanes".into(),
@@ -248,7 +260,7 @@ impl Planes {
         if let Some((revision, target)) = known
             && revision == entry.modified
         {
-            return target.map(Target::Dedicated).ok_or_else(not_ready);
+            return target.ok_or_else(not_ready);
         }
         let object = entry.value();
         let endpoint = object["status"]["endpoint"].as_str().filter(|endpoint| !endpoint.is_empty());
@@ -258,7 +270,7 @@ impl Planes {
             server_name: format!("apiserver.project-{}.svc", info.plane).into(),
         });
         self.endpoints.lock().insert(info.plane.clone(), (entry.modified, target.clone()));
-        target.map(Target::Dedicated).ok_or_else(not_ready)
+        target.ok_or_else(not_ready)
     }
 
     /// What a plane serves.

@@ -12,12 +12,12 @@ use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_fairness::{Flows, Limits};
-use freehold_apiserver_planes::{Resolved, Target, context::Context};
+use freehold_apiserver_planes::{DedicatedTarget, Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
     Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
     Written,
 };
-use freehold_machinery::{PlaneId, Status, User, Value};
+use freehold_machinery::{GroupResource, PlaneId, Status, User, Value};
 use futures_util::{
     StreamExt,
     future::BoxFuture,
@@ -193,6 +193,14 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Does something with a plane as a whole; gives the answer's body.
     async fn act_on_plane(&self, plane: &PlaneId, action: PlaneAction) -> Result<Value, Status>;
+
+    /// The pair of a plane, whether it serves the plane by now or not.
+    ///
+    /// # Errors
+    /// 404 where there can be none, 503 where it is not there yet.
+    async fn pair(&self, plane: &PlaneId) -> Result<DedicatedTarget, Status> {
+        Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()))
+    }
 
     /// What a plane has now, as an archive, piece by piece (`GET /archive`).
     async fn export(&self, target: &Target) -> Result<ArchiveStream, Status>;

@@ -5,6 +5,7 @@ use crate::{
     call::Call,
     negotiate,
     payload::{BoxError, Payload},
+    proxy,
     respond::{self, Reply},
 };
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use std::time::Duration;
+use serde_json::json;
 
 /// The path of a plane's archive, within its context.
 pub(crate) const ARCHIVE: &str = "/archive";
@@ -25,6 +27,8 @@ const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.freeho
 /// Bytes of a refused archive that are read all the same, and for how long.
 const DRAINED: usize = 256 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// The path at which a plane's pair is asked whether it answers (`GET /planes/<id>/pair`).
+const PAIR: &str = "/pair";
 
 /// The action that a request asks for; `None` where it is none.
 fn action(call: &Call<'_>) -> Result<Option<(PlaneId, PlaneAction)>, Status> {
@@ -64,6 +68,11 @@ pub(crate) async fn serve(call: &Call<'_>, body: Incoming) -> Result<Option<Repl
                 drain(archive).await;
             }
             imported?
+        }
+        (&Method::GET, PAIR) if let Context::Plane(plane) = &call.context => {
+            let pair = backend.pair(plane).await?;
+            proxy::check(call.edge, &pair, &call.user).await?;
+            json!({"endpoint": &*pair.endpoint})
         }
         _ => match action(call)? {
             Some((plane, action)) => backend.act_on_plane(&plane, action).await?,

@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header, requ
 use http_body_util::{BodyDataStream, BodyExt};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
-use std::{future::ready, sync::Arc};
+use std::{future::ready, sync::Arc, time::Duration};
 use tracing::Instrument;
 
 /// Headers that are between neighbours only (RFC 9110, 7.6.1).
@@ -35,6 +35,8 @@ const HOP_BY_HOP: [&str; 8] = [
 ];
 /// Prefix of all identity headers.
 const IDENTITY: &str = "x-remote-";
+/// How long a pair may take to answer when it is checked.
+const CHECK: Duration = Duration::from_secs(10);
 /// Characters of a path that are not escaped.
 const PATH: &[u8] = b"/:@!$&'()*+,;=";
 
@@ -61,6 +63,30 @@ pub(crate) async fn forward(
     }
     clean(response.headers_mut(), false);
     Ok(incoming(edge, response, revoked, held))
+}
+
+/// Asks a pair for something on the way that requests of its users take: at its address, by the name in its certificate, as
+/// the front proxy. It has to be something that only who is known gets.
+///
+/// # Errors
+/// 503 with the reason where it does not answer, or does not believe who asks.
+pub(crate) async fn check(edge: &Edge, target: &DedicatedTarget, user: &User) -> Result<(), Status> {
+    const QUESTION: &str = "/api";
+    let failed =
+        |why: String| Status::unavailable(format!("the pair at {}: {why}", target.endpoint)).retry_after(1);
+    let upstream = edge.front_proxy.as_ref().ok_or_else(|| failed("no front proxy identity".into()))?;
+    let uri = upstream::address(&target.endpoint, &target.server_name, QUESTION).map_err(Status::internal)?;
+    let mut request = Request::new(Payload::empty());
+    *request.uri_mut() = uri;
+    identify(request.headers_mut(), user);
+    let host = HeaderValue::from_str(&target.server_name).map_err(Status::internal)?;
+    request.headers_mut().insert(header::HOST, host);
+    let answer = tokio::time::timeout(CHECK, upstream.send(request)).await;
+    let answer = answer.map_err(|_| failed(format!("no answer within {} s", CHECK.as_secs())))?;
+    match answer.map_err(|error| failed(error.to_string()))?.status() {
+        StatusCode::OK => Ok(()),
+        code => Err(failed(format!("it answers {code} to the core server"))),
+    }
 }
 
 fn unreachable_pair(target: &DedicatedTarget, why: &str) -> Status {

@@ -30,6 +30,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) secret: Option<&'a SecretView>,
     /// Its ProjectControlPlane, if there is one.
     pub(crate) control_plane: Option<&'a Value>,
+    /// Whether its pair answers, where that was asked: otherwise why not.
+    pub(crate) answer: Option<Result<(), String>>,
     /// The address of its plane.
     pub(crate) url: &'a str,
     /// What the kubeconfig has to be made from.
@@ -131,15 +133,34 @@ fn decide_place(observed: &Observed<'_>, actions: &mut Vec<Action>) -> (Option<C
             actions.push(Action::CreateControlPlane);
             (None, Ready::no("Provisioning", "waiting for a dedicated control plane"))
         }
-        (true, Some(control_plane)) => mirror(control_plane),
+        (true, Some(control_plane)) => mirror(observed, control_plane),
     }
 }
 
-/// A dedicated plane is as ready as its pair is.
-fn mirror(control_plane: &Value) -> (Option<ControlPlaneMode>, Ready) {
+/// Whether a project is to move to its pair, which seems to be ready: then it has to be asked first.
+pub(crate) fn wants_answer(project: &Value, control_plane: Option<&Value>) -> bool {
+    let dedicated = ControlPlaneMode::Dedicated.as_str();
+    text(project, "/spec/controlPlane/mode") == dedicated
+        && text(project, "/status/controlPlane/mode") != dedicated
+        && control_plane.is_some_and(is_ready)
+}
+
+fn is_ready(control_plane: &Value) -> bool {
+    conditions::is_true(&control_plane["status"]["conditions"], READY) && !meta::is_deleting(control_plane)
+}
+
+/// A dedicated plane is as ready as its pair is. Requests go to the pair only once it has answered on the way that they take:
+/// what looks ready where it runs may be somebody else's, or not be reached from here.
+fn mirror(observed: &Observed<'_>, control_plane: &Value) -> (Option<ControlPlaneMode>, Ready) {
     let list = &control_plane["status"]["conditions"];
-    if conditions::is_true(list, READY) && !meta::is_deleting(control_plane) {
-        return (Some(ControlPlaneMode::Dedicated), Ready::yes());
+    if is_ready(control_plane) {
+        return match &observed.answer {
+            Some(Err(why)) => (None, Ready::no("PairUnreachable", why.clone())),
+            None if wants_answer(observed.project, Some(control_plane)) => {
+                (None, Ready::no("Provisioning", "the dedicated control plane was not asked yet"))
+            }
+            None | Some(Ok(())) => (Some(ControlPlaneMode::Dedicated), Ready::yes()),
+        };
     }
     let condition = conditions::find(list, READY);
     let field = |name: &str| condition.and_then(|c| c[name].as_str()).filter(|text| !text.is_empty());
@@ -211,6 +232,7 @@ mod tests {
             organization_exists: true,
             secret: None,
             control_plane: None,
+            answer: None,
             url: "https://h/projects/web",
             hash: "h",
             validity: Some(VALIDITY),
@@ -272,8 +294,9 @@ mod tests {
             (json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), ("True", "Ready")),
         ];
         for (control_plane, expected) in rows {
-            let decision = decide(&Observed { control_plane: Some(&control_plane), ..observed(&dedicated) });
-            assert_eq!(ready(&decision), expected, "{control_plane}");
+            let answer = Some(Ok(()));
+            let seen = Observed { control_plane: Some(&control_plane), answer, ..observed(&dedicated) };
+            assert_eq!(ready(&decide(&seen)), expected, "{control_plane}");
         }
     }
 
@@ -284,8 +307,19 @@ mod tests {
         let decision = decide(&observed(&moving));
         assert_eq!(status(&decision)["controlPlane"]["mode"], "Shared");
         let control_plane = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        let decision = decide(&Observed { control_plane: Some(&control_plane), ..observed(&moving) });
+        let answered = |answer: Option<Result<(), String>>| {
+            decide(&Observed { control_plane: Some(&control_plane), answer, ..observed(&moving) })
+        };
+        assert!(wants_answer(&moving, Some(&control_plane)));
+        for (answer, reason) in [(None, "Provisioning"), (Some(Err("refused".into())), "PairUnreachable")] {
+            let decision = answered(answer);
+            assert_eq!(status(&decision)["controlPlane"]["mode"], "Shared", "it goes on where it is");
+            assert_eq!(ready(&decision), ("False", reason));
+        }
+        let decision = answered(Some(Ok(())));
         assert_eq!(status(&decision)["controlPlane"]["mode"], "Dedicated");
+        let moved = json!({"spec": moving["spec"], "status": status(&decision)});
+        assert!(!wants_answer(&moved, Some(&control_plane)), "it has moved");
     }
 
     #[test]

@@ -40,6 +40,8 @@ const EXPIRES: &str = "resourcemanager.freehold.dev/certificate-expires";
 const ADMIN: &str = "freehold:project-admin";
 /// When a fork that can't be made yet is looked at again.
 const FORK_AGAIN: Duration = Duration::from_secs(2);
+/// When a pair that did not answer is asked again.
+const ANSWER_AGAIN: Duration = Duration::from_secs(2);
 /// Projects reconciled at once.
 const WORKERS: usize = 32;
 
@@ -202,7 +204,12 @@ impl Reconcile for Projects {
         } else if fork::is_wanted(&project) {
             refused = Some(Refusal::waiting("Forking", "the project is being forked"));
         }
-        let mut decision = self.observe_and_decide(&project, refused.as_ref());
+        let answer = self.answer(&project).await;
+        let unanswered = answer.as_ref().is_some_and(Result::is_err);
+        let mut decision = self.observe_and_decide(&project, refused.as_ref(), answer);
+        if unanswered {
+            decision.again = Some(ANSWER_AGAIN);
+        }
         if refused.is_some_and(|why| !why.is_final) {
             decision.again = Some(FORK_AGAIN);
         }
@@ -217,7 +224,24 @@ impl Reconcile for Projects {
 }
 
 impl Projects {
-    fn observe_and_decide(&self, project: &Value, refused: Option<&Refusal>) -> decide::Decision {
+    /// Asks the pair that a project is to move to whether it answers, through the server that would pass requests on to it;
+    /// `None` where there is nothing to ask.
+    async fn answer(&self, project: &Value) -> Option<Result<(), String>> {
+        let control_plane = self.control_plane(project);
+        if !decide::wants_answer(project, control_plane.as_deref()) {
+            return None;
+        }
+        let plane = meta::uid(project).parse().ok()?;
+        let request = RawRequest::new(http::Method::GET, format!("{}/pair", plane_path(&plane)));
+        Some(self.root.json(request).await.map(drop).map_err(|error| error.to_string()))
+    }
+
+    fn observe_and_decide(
+        &self,
+        project: &Value,
+        refused: Option<&Refusal>,
+        answer: Option<Result<(), String>>,
+    ) -> decide::Decision {
         let url = project_url(&self.terms.external_url, meta::name(project));
         let organization = Key::new(PlaneId::core(), "", text(project, "/spec/ownerRef/name"));
         let secret = self.secrets.get(&secret_key(project));
@@ -228,6 +252,7 @@ impl Projects {
             organization_exists: self.organizations.get(&organization).is_some(),
             secret: secret.as_deref(),
             control_plane: control_plane.as_deref(),
+            answer,
             hash: &self.terms.hash(project, &url),
             url: &url,
             validity: self.terms.signing.as_ref().map(|_| self.terms.validity),
