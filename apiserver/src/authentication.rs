@@ -128,6 +128,10 @@ impl Authentication {
             Some(Ok(found)) => return Ok(Ok(found)),
             // It is one of our own that is not good here, and nobody else's.
             Some(Err(error)) => return Ok(Err(vec![error])),
+            // One that only says so is shown to nobody: it may be good in another plane.
+            None if untrusted_issuer(token).is_some_and(|name| self.tokens.is_own(&name)) => {
+                return Ok(Err(errors));
+            }
             None => {}
         }
         let api: Vec<String> = self
@@ -155,14 +159,14 @@ impl Authentication {
         Ok(Err(errors))
     }
 
-    /// `None` for a token that is none of this server's service accounts.
+    /// `None` for a token that no key signed which is believed in the plane.
     async fn of_service_account(
         &self,
         plane: &PlaneId,
         token: &str,
         audiences: &[String],
     ) -> Result<Option<std::result::Result<(User, Vec<String>), String>>> {
-        if !self.tokens.signed(token) {
+        if !self.tokens.signed(plane, token) {
             return Ok(None);
         }
         self.load(plane).await?;

@@ -767,7 +767,7 @@ impl Backend for LocalBackend {
                 let uri = format!("{}/openid/v1/jwks", self.tokens.issuer(plane));
                 self.tokens.openid_configuration(plane, &uri)
             }
-            OpenIdDocument::Keys => self.tokens.keys().jwks(),
+            OpenIdDocument::Keys => self.tokens.jwks(plane),
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     authentication::{Authentication, AuthenticationConfig},
     authorization::Authorization,
     backend::{LocalBackend, Policies},
+    clients::ClientAuthority,
     credentials::WebhookCredentials,
     host::Host,
     lookup::Lookup,
@@ -75,6 +76,8 @@ pub struct Config {
     pub source: Option<Source>,
     /// The authority of client certificates, PEM.
     pub client_ca: String,
+    /// Who vouches for the clients of each plane, which planes publish.
+    pub client_authority: ClientAuthority,
     /// The authority of serving certificates, PEM: what planes publish as `kube-root-ca.crt`.
     pub serving_ca: String,
     /// The authority of front proxies, PEM.
@@ -89,7 +92,7 @@ pub struct Config {
     pub host: Option<PathBuf>,
     /// Who this server is to nodes.
     pub node_client: Option<Pair>,
-    /// The key that signs service account tokens, PEM.
+    /// The key that signs service account tokens, PEM, and behind it those that are believed too, private or public.
     pub service_account_key: String,
     /// Memory and history of the cache.
     pub cache: CacheOptions,
@@ -208,7 +211,8 @@ impl Config {
     fn issuer(&self) -> Result<Arc<TokenIssuer>> {
         let keys = KeySet::from_bundle(&self.service_account_key)?;
         let audiences = ["https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"];
-        Ok(Arc::new(TokenIssuer::new("https://freehold.local/planes", &audiences, keys)))
+        let issuer = TokenIssuer::new("https://freehold.local/planes", &audiences, keys);
+        Ok(Arc::new(if self.plane.is_core() { issuer.with_pairs() } else { issuer }))
     }
 
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
@@ -220,8 +224,11 @@ impl Config {
             tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store), history));
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-        let authorities =
-            Published { serving: &self.serving_ca, front_proxy: self.front_proxy_ca.as_deref() };
+        let authorities = Published {
+            serving: &self.serving_ca,
+            front_proxy: self.front_proxy_ca.as_deref(),
+            clients: self.client_authority.published(),
+        };
         let layers =
             Arc::new(Layers::install(self.store.clone(), self.plane.clone(), &authorities, &now).await?);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
@@ -257,6 +264,11 @@ impl Config {
         let mut metrics = crate::metrics::registry(&cache, &stored, registry.admission_metrics());
         let trail = (is_core && self.audit.trail).then(|| Trail::new(self.store.clone()));
         let auditor = self.audit.build(trail.as_ref(), &mut metrics, &following)?;
+        // To pairs, which have neither keys nor dictionaries.
+        let etcd = self.sealed.is_some().then(|| {
+            let bounds = crate::etcd::bounds(registry.clone());
+            crate::etcd::handler(self.store.clone(), bounds)
+        });
         let backend = LocalBackend {
             trail,
             host: host.clone(),
@@ -272,7 +284,7 @@ impl Config {
             aggregator,
             tokens: tokens.clone(),
         };
-        let edge = self.edge(metrics, auditor.clone())?;
+        let edge = self.edge(metrics, auditor.clone(), etcd)?;
         let authorities = edge.authorities.clone();
         let server = Server::bind(edge, Arc::new(backend)).await?;
         if let Some(source) = &self.source {
@@ -314,6 +326,7 @@ impl Config {
         &self,
         registry: MetricsRegistry,
         audit: Option<Arc<Auditor>>,
+        etcd: Option<EtcdHandler>,
     ) -> Result<freehold_apiserver_server::Config> {
         let front_proxy = |ca: &String| FrontProxy {
             ca_pem: ca.clone(),
@@ -343,14 +356,8 @@ impl Config {
             origins: self.transport.origins.clone(),
             strict_transport: self.transport.strict_transport.clone(),
             certificates_only: self.transport.certificates_only,
-            // To pairs, which have neither keys nor dictionaries.
-            etcd: self.sealed.is_some().then(|| self.etcd_handler()),
+            etcd,
         })
-    }
-
-    /// Serves each plane's keys to the holder of a certificate of that plane.
-    fn etcd_handler(&self) -> EtcdHandler {
-        crate::etcd::handler(self.store.clone())
     }
 }
 

@@ -9,7 +9,8 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{
-    AggregatorIdentity, ApiServer, Config, EtcdOptions, Limits, Material, StoreConfig, open_store,
+    AggregatorIdentity, ApiServer, ClientAuthority, Config, EtcdOptions, Limits, Material, StoreConfig,
+    open_store,
 };
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
@@ -74,9 +75,12 @@ pub(crate) struct Args {
     /// Its key, a PEM file.
     #[arg(long, required_unless_present = "pki_dir")]
     tls_key: Option<PathBuf>,
-    /// The authority of client certificates, a PEM file.
+    /// The authority of client certificates, a PEM file: of the plane's own clients.
     #[arg(long, required_unless_present = "pki_dir")]
     client_ca: Option<PathBuf>,
+    /// The authority of serving certificates, which the plane publishes, a PEM file. Without it that of client certificates.
+    #[arg(long, conflicts_with = "pki_dir")]
+    serving_ca: Option<PathBuf>,
     /// The authority of front proxies, a PEM file.
     #[arg(long)]
     front_proxy_ca: Option<PathBuf>,
@@ -89,7 +93,7 @@ pub(crate) struct Args {
     /// Its key, a PEM file.
     #[arg(long, requires = "proxy_client_cert")]
     proxy_client_key: Option<PathBuf>,
-    /// The key of service account tokens, a PEM file.
+    /// The key of service account tokens, a PEM file. Behind it those that are believed too, private or public.
     #[arg(long, required_unless_present = "pki_dir")]
     service_account_key: Option<PathBuf>,
 }
@@ -191,7 +195,11 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         sealed: None,
         serving,
         source: Some(Arc::new(move || files.read())),
-        serving_ca: client_ca.clone(),
+        serving_ca: match &args.serving_ca {
+            Some(file) => read(file)?,
+            None => client_ca.clone(),
+        },
+        client_authority: ClientAuthority::Plane(client_ca.clone()),
         client_ca,
         front_proxy_ca,
         front_proxy_names: args.front_proxy_names.clone(),

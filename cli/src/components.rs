@@ -8,7 +8,7 @@ use freehold_controller_manager::Config as ControllerConfig;
 use freehold_controller_manager_runtime::Election;
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
-use freehold_pki::{Authority, Pair};
+use freehold_pki::Pair;
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
 use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -51,19 +51,15 @@ impl Serving {
         Ok(config.user_agent(format!("freehold-{component}/{}", env!("CARGO_PKG_VERSION"))))
     }
 
-    fn authority(&self) -> Result<Arc<Authority>> {
-        Ok(Arc::new(Authority::from_pem(self.data.pki.ca.cert_pem(), self.data.pki.ca.key_pem())?))
-    }
-
     fn controllers(&self) -> Result<ControllerConfig> {
         let client = self.client("controller-manager")?;
-        let (ca, signing) = (self.data.pki.ca.cert_pem(), Some(self.authority()?));
+        let (ca, signing) = (self.data.pki.ca.cert_pem(), Some(self.data.pki.ca.clone()));
         let config = ControllerConfig::new(client, &self.external_url, ca, signing);
         Ok(ControllerConfig { metrics: self.metrics.clone(), ..self.controllers.apply(config) })
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
-        let authority = self.authority()?;
+        let authority = self.data.pki.ca.clone();
         // Whatever the store is, pairs reach it through this server: it seals values and confines each pair to its plane.
         let etcd = Etcd {
             endpoints: vec![self.local_url.clone()],
@@ -80,7 +76,7 @@ impl Serving {
             client_authority: authority,
             front_proxy_authority: self.data.pki.front_proxy_ca.clone(),
             front_proxy_names: vec![FRONT_PROXY.to_owned()],
-            service_account_key_pem: Some(self.data.pki.service_account_key.clone()),
+            token_keys: self.data.pki.service_account_key.clone(),
             sizes: Default::default(),
             core_namespace_labels: Default::default(),
             outbound_networks: self.networks.to_string(),

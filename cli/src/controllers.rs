@@ -6,7 +6,7 @@ use freehold_client::{Client, Config as ClientConfig};
 use freehold_controller_manager::Config as ControllerConfig;
 use freehold_controller_manager_runtime::{Division, Election, Metrics, Times};
 use freehold_machinery::PlaneId;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// Which of Kubernetes' controllers run, and how.
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
     let url = args.external_url.unwrap_or_else(|| client.server.clone());
     let ca = client.ca_pem.clone();
-    let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| Arc::new(pki.ca));
+    let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| pki.ca);
     if signing.is_none() && args.plane.is_none() {
         tracing::warn!(
             "without --pki-dir kubeconfigs of projects are left to a controller manager that has one"

@@ -9,7 +9,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{
-    AggregatorIdentity, ApiServer, Config, Limits, Material, Retention, Source, StoreConfig,
+    AggregatorIdentity, ApiServer, ClientAuthority, Config, Limits, Material, Retention, Source, StoreConfig,
 };
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
@@ -158,6 +158,7 @@ impl Core<'_> {
             source: Some(source(pki.dir.clone(), names, serving.clone(), pki.client_ca.clone())),
             serving,
             client_ca: pki.client_ca.clone(),
+            client_authority: ClientAuthority::Platform(pki.ca.clone()),
             serving_ca: pki.client_ca.clone(),
             front_proxy_ca: Some(pki.front_proxies.clone()),
             front_proxy_names: vec![front_proxy.user.to_owned()],

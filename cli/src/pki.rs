@@ -34,7 +34,7 @@ pub(crate) struct Pki {
     /// What is believed of front proxies, likewise.
     pub(crate) front_proxies: String,
     /// Vouches for serving certificates and clients.
-    pub(crate) ca: Authority,
+    pub(crate) ca: Arc<Authority>,
     /// Vouches for front proxies.
     pub(crate) front_proxy_ca: Arc<Authority>,
     /// Signs service account tokens, PEM.
@@ -47,7 +47,8 @@ impl Pki {
         fs::create_dir_all(dir).with_context(|| format!("directory {} can't be made", dir.display()))?;
         let (ca, client_ca) = authority(dir, "ca", "freehold-ca")?;
         let (front_proxy_ca, front_proxies) = authority(dir, "front-proxy-ca", "freehold-front-proxy-ca")?;
-        let front_proxy_ca = Arc::new(front_proxy_ca);
+        ca.for_plane("core").with_context(|| format!("{} can't be used", dir.join("ca.crt").display()))?;
+        let (ca, front_proxy_ca) = (Arc::new(ca), Arc::new(front_proxy_ca));
         let key = dir.join("service-account.key");
         let service_account_key = match read(&key)? {
             Some(text) => text,

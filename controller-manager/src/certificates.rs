@@ -1,7 +1,8 @@
 //! Signs approved CertificateSigningRequests for `kubernetes.io/kube-apiserver-client` and, of nodes,
 //! `kubernetes.io/kube-apiserver-client-kubelet`.
 //!
-//! A certificate that was asked for in a project's plane is bound to that plane, so it is worth nothing elsewhere.
+//! A certificate that was asked for in a project's plane is signed by the authority of that plane's clients and bound to the
+//! plane, so it is worth nothing elsewhere: neither here, nor with whoever trusts another project's authority.
 //! Requests for other signers are somebody else's. Those for `kubernetes.io/kubelet-serving` and
 //! `kubernetes.io/legacy-unknown` are signed by nobody: the authority is the server's too, and who may approve in one
 //! project would get a certificate for the server's own name.
@@ -164,9 +165,12 @@ impl Signing {
         match action {
             Action::Fail(message) => Err(message),
             Action::Sign { request, usages, validity } => {
-                let plane = (!plane.is_core()).then(|| plane.as_str());
-                let terms = CsrTerms { usages: &usages, validity, plane };
-                self.authority.sign_csr(&request, &terms).map_err(|e| e.to_string())
+                let own = (!plane.is_core()).then(|| self.authority.for_plane(plane.as_str())).transpose();
+                let own = own.map_err(|e| e.to_string())?;
+                let terms =
+                    CsrTerms { usages: &usages, validity, plane: own.as_ref().map(|_| plane.as_str()) };
+                let authority = own.as_ref().unwrap_or(&self.authority);
+                authority.sign_csr(&request, &terms).map_err(|e| e.to_string())
             }
         }
     }

@@ -6,7 +6,9 @@
 
 use crate::plan::{self, Credentials, KeyPair, server_names};
 use freehold_api::keys::aggregator_name;
-use freehold_pki::{Authority, CertificateInfo, ClientName, PrivateKey, certificates_der, is_issued_by};
+use freehold_pki::{
+    Authority, CertificateInfo, ClientName, PrivateKey, certificates_der, is_issued_by, pair_token_keys,
+};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,12 +31,14 @@ pub fn etcd_user(plane: &str) -> String {
 pub struct Authorities {
     /// Serving certificates.
     pub serving: Arc<Authority>,
-    /// Certificates of clients.
+    /// The authorities of planes' clients, which follow from this one.
     pub client: Arc<Authority>,
     /// Certificates for etcd; absent where it is plain HTTP.
     pub etcd: Option<Arc<Authority>>,
     /// Certificates for aggregated servers; absent where apiservers are to have none.
     pub proxy: Option<Arc<Authority>>,
+    /// The platform's keys of service account tokens, PEM: the pair's own follows from the first.
+    pub token_keys: String,
     /// How long what they sign is valid.
     pub validity: Duration,
 }
@@ -96,17 +100,18 @@ impl Wanted {
 pub struct Issued {
     /// What there is, as the plan wants it.
     pub credentials: Credentials,
+    /// The authority of the plane's clients, PEM.
+    pub client_ca_pem: String,
     /// When to look again.
     pub due: Timestamp,
 }
 
-/// What a pair needs: taken from its Secrets (`kept` reads certificate and key of one) where it is still good, made
-/// where it is not.
+/// What a pair needs: taken from its Secrets (`kept` reads certificate and key of one, and the certificate of the authority
+/// of the plane's clients without a key) where it is still good, made where it is not.
 pub fn credentials(
     plane: &str,
     authorities: &Authorities,
     kept: impl Fn(&str) -> Option<KeyPair>,
-    service_account_key: Option<String>,
     now: Timestamp,
 ) -> freehold_pki::Result<Issued> {
     let mut due = Timestamp::MAX;
@@ -123,11 +128,11 @@ pub fn credentials(
         due = due.min(until);
         Ok(pair)
     };
+    let clients = authorities.client.for_plane(plane)?;
     let client = |user: &str| Wanted::client(plane, user, &[MASTERS]);
     let serving = get(plan::SERVING_SECRET, Wanted::serving(plane), &authorities.serving)?;
-    let controller_manager =
-        get(plan::CONTROLLER_MANAGER_SECRET, client(CONTROLLER_MANAGER_USER), &authorities.client)?;
-    let admin = get(plan::ADMIN_SECRET, client(ADMIN_USER), &authorities.client)?;
+    let controller_manager = get(plan::CONTROLLER_MANAGER_SECRET, client(CONTROLLER_MANAGER_USER), &clients)?;
+    let admin = get(plan::ADMIN_SECRET, client(ADMIN_USER), &clients)?;
     let etcd = match &authorities.etcd {
         Some(authority) => {
             let wanted = Wanted::client(plane, &etcd_user(plane), &[]);
@@ -143,12 +148,23 @@ pub fn credentials(
         }
         None => None,
     };
-    let service_account_key_pem = match service_account_key {
-        Some(pem) => pem,
-        None => PrivateKey::generate()?.pem().to_owned(),
+    // One that was made before is as good, and rolls no Pod.
+    let kept_ca = kept(plan::TRUST_SECRET).map(|kept| kept.cert_pem).filter(|pem| clients.is(pem));
+    let client_ca_pem = match kept_ca {
+        Some(kept) => kept,
+        None => authorities.client.root_for_plane(plane)?,
     };
+    let service_account_keys_pem = pair_token_keys(&authorities.token_keys, plane)?;
     Ok(Issued {
-        credentials: Credentials { serving, etcd, proxy, controller_manager, admin, service_account_key_pem },
+        credentials: Credentials {
+            serving,
+            etcd,
+            proxy,
+            controller_manager,
+            admin,
+            service_account_keys_pem,
+        },
+        client_ca_pem,
         due,
     })
 }
@@ -167,6 +183,7 @@ mod tests {
             client: authority(),
             etcd: Some(authority()),
             proxy: Some(authority()),
+            token_keys: PrivateKey::generate().unwrap().pem().to_owned(),
             validity: 90 * DAY,
         }
     }
@@ -182,7 +199,7 @@ mod tests {
     }
 
     fn get(authorities: &Authorities, kept: &HashMap<&'static str, KeyPair>, now: Timestamp) -> Issued {
-        credentials("a", authorities, |name| kept.get(name).cloned(), Some("key".into()), now).unwrap()
+        credentials("a", authorities, |name| kept.get(name).cloned(), now).unwrap()
     }
 
     #[test]
@@ -214,6 +231,20 @@ mod tests {
         assert_ne!(again.controller_manager, first.admin);
         let other = Authorities { serving: Arc::new(Authority::generate("ca").unwrap()), ..own };
         assert_ne!(get(&other, &kept(&first), now).credentials.serving, first.serving);
+    }
+
+    #[test]
+    fn no_pair_has_the_platforms_token_key_or_that_of_another() {
+        let authorities = authorities();
+        let keys = |plane: &str| {
+            let issued = credentials(plane, &authorities, |_| None, Timestamp::now()).unwrap();
+            PrivateKey::all_from_pem(&issued.credentials.service_account_keys_pem).unwrap()
+        };
+        let (a, b) = (keys("a"), keys("b"));
+        assert_eq!((a.len(), b.len()), (1, 1));
+        assert_ne!(a[0].pem(), b[0].pem());
+        assert_ne!(a[0].pem(), authorities.token_keys);
+        assert_eq!(keys("a")[0].pem(), a[0].pem(), "it rolls no Pod");
     }
 
     #[test]

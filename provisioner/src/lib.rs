@@ -55,16 +55,15 @@ pub struct Config {
     pub etcd_authority: Option<Arc<Authority>>,
     /// Signs serving certificates.
     pub serving_authority: Arc<Authority>,
-    /// Signs certificates of clients.
+    /// The authorities of planes' clients follow from it. No pair trusts this one itself, or has the key of its own.
     pub client_authority: Arc<Authority>,
     /// Signs the certificates with which servers speak for their users: the core server to pairs, and each pair to the
     /// aggregated servers of its plane.
     pub front_proxy_authority: Arc<Authority>,
     /// The common names that such a certificate may have.
     pub front_proxy_names: Vec<String>,
-    /// The key that signs service account tokens in every plane, where the core server is to verify them too; `None`
-    /// gives each plane a key of its own. PEM.
-    pub service_account_key_pem: Option<String>,
+    /// The platform's keys of service account tokens, PEM. No pair gets them: each one's own follows from the first.
+    pub token_keys: String,
     /// What pairs may use, by ControlPlaneClass. A class that is not here has [`Size::default`].
     pub sizes: BTreeMap<String, Size>,
     /// Labels of the namespace from which the core server comes; empty allows every namespace.
@@ -96,7 +95,8 @@ impl Config {
         let infra = PlaneId::infra();
         let trust = Trust {
             serving_ca_pem: self.serving_authority.cert_pem().to_owned(),
-            client_ca_pem: self.client_authority.cert_pem().to_owned(),
+            // Each pair's own.
+            client_ca_pem: String::new(),
             front_proxy_ca_pem: self.front_proxy_authority.cert_pem().to_owned(),
             front_proxy_names: self.front_proxy_names,
         };
@@ -105,6 +105,7 @@ impl Config {
             client: self.client_authority,
             etcd: self.etcd_authority,
             proxy: Some(self.front_proxy_authority),
+            token_keys: self.token_keys,
             validity: self.validity,
         };
         let terms = Terms {
@@ -112,7 +113,6 @@ impl Config {
             etcd: self.etcd,
             trust,
             authorities,
-            service_account_key_pem: self.service_account_key_pem,
             sizes: self.sizes,
             core_namespace_labels: self.core_namespace_labels,
             outbound_networks: self.outbound_networks,

@@ -44,7 +44,6 @@ pub(crate) struct Terms {
     pub(crate) etcd: Etcd,
     pub(crate) trust: Trust,
     pub(crate) authorities: Authorities,
-    pub(crate) service_account_key_pem: Option<String>,
     pub(crate) sizes: BTreeMap<String, Size>,
     pub(crate) core_namespace_labels: BTreeMap<String, String>,
     pub(crate) outbound_networks: String,
@@ -104,7 +103,7 @@ impl Reconciler {
             plan::ADMIN_SECRET,
             plan::ETCD_SECRET,
             plan::PROXY_SECRET,
-            plan::SERVICE_ACCOUNT_SECRET,
+            plan::TRUST_SECRET,
         ];
         for name in names {
             if let Some(secret) = self.secret(spec, name).await? {
@@ -113,11 +112,13 @@ impl Reconciler {
         }
         let kept = |name: &str| {
             let secret = secrets.get(name)?;
+            if name == plan::TRUST_SECRET {
+                let cert_pem = content(secret, plan::CLIENT_CA_FILE)?;
+                return Some(KeyPair { cert_pem, key_pem: String::new() });
+            }
             Some(KeyPair { cert_pem: content(secret, "tls.crt")?, key_pem: content(secret, "tls.key")? })
         };
-        let own_key = || content(secrets.get(plan::SERVICE_ACCOUNT_SECRET)?, "service-account.key");
-        let key = self.terms.service_account_key_pem.clone().or_else(own_key);
-        Ok(certificates::credentials(&spec.plane, &self.terms.authorities, kept, key, Timestamp::now())?)
+        Ok(certificates::credentials(&spec.plane, &self.terms.authorities, kept, Timestamp::now())?)
     }
 
     /// A Secret as the watch saw it; asked for where it did not, because what is made twice rolls the Pods.
@@ -135,7 +136,7 @@ impl Reconciler {
         Inputs {
             image: terms.image.clone(),
             etcd: terms.etcd.clone(),
-            trust: terms.trust.clone(),
+            trust: Trust { client_ca_pem: issued.client_ca_pem.clone(), ..terms.trust.clone() },
             credentials: issued.credentials.clone(),
             size: terms.sizes.get(&spec.class).cloned().unwrap_or_default(),
             core_namespace_labels: terms.core_namespace_labels.clone(),

@@ -1,11 +1,15 @@
 //! The keys of service account tokens.
 //!
-//! One set serves all planes: what keeps planes apart are the claims. The first key signs; the others are still
-//! believed, so that keys can be changed without ending every token.
+//! The platform's keys serve all planes: what keeps planes apart are the claims. The first key signs; the others are still
+//! believed, so that keys can be changed without ending every token. The pair of a dedicated plane signs with a key of its
+//! own, which follows from the platform's and is believed in that plane alone.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use freehold_machinery::user::Voucher;
-use freehold_pki::PrivateKey;
+use freehold_machinery::{PlaneId, user::Voucher};
+use freehold_pki::{
+    PrivateKey, pair_token_key,
+    read::{blocks, p256_public},
+};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -33,6 +37,8 @@ pub struct KeySet {
 
 pub(crate) struct PublicKey {
     id: String,
+    /// The key itself, where it is known.
+    private: Option<PrivateKey>,
     pub(crate) key: DecodingKey,
     /// For those whose tokens it signed: withdrawn when it is not among the keys any more.
     pub(crate) voucher: Voucher,
@@ -41,30 +47,38 @@ pub(crate) struct PublicKey {
 }
 
 impl KeySet {
-    /// The key that signs, and further ones that are believed, each an ECDSA P-256 private key in PEM form.
-    pub fn from_pem(signing: &str, retired: &[&str]) -> Result<Self, KeyError> {
+    /// The key that signs, an ECDSA P-256 private key in PEM form, and further ones that are believed, private or public.
+    pub fn from_pem(signing: &str, believed: &[&str]) -> Result<Self, KeyError> {
         let key = PrivateKey::from_pem(signing)?;
-        let public = std::iter::once(signing).chain(retired.iter().copied()).map(PublicKey::from_pem);
+        let public = std::iter::once(signing).chain(believed.iter().copied()).map(PublicKey::from_pem);
         let public = public.collect::<Result<_, _>>()?;
         Ok(Self { signing: EncodingKey::from_ec_pem(key.pem().as_bytes())?, public })
     }
 
-    /// All keys of a PEM text: the first signs, the others are believed still.
+    /// All keys of a PEM text: the first signs, the others are believed too.
     pub fn from_bundle(text: &str) -> Result<Self, KeyError> {
-        const BEGIN: &str = "-----BEGIN";
-        let starts: Vec<usize> = text.match_indices(BEGIN).map(|(at, _)| at).collect();
-        let ends = starts.iter().skip(1).copied().chain([text.len()]);
-        let keys: Vec<&str> = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect();
+        let keys: Vec<&str> = blocks(text).map(|(_, block)| block).collect();
         match keys.split_first() {
-            Some((signing, retired)) => Self::from_pem(signing, retired),
+            Some((signing, believed)) => Self::from_pem(signing, believed),
             None => Self::from_pem(text, &[]),
         }
     }
 
-    /// The JSON Web Key Set that others verify tokens with (RFC 7517).
-    pub fn jwks(&self) -> Value {
+    /// The JSON Web Key Set that others verify tokens with (RFC 7517), with the keys of a plane's pair behind these.
+    pub(crate) fn jwks(&self, pair: &[PublicKey]) -> Value {
         let key = |k: &PublicKey| json!({"use": "sig", "kty": "EC", "kid": k.id, "crv": "P-256", "alg": "ES256", "x": k.x, "y": k.y});
-        json!({"keys": self.public.iter().map(key).collect::<Vec<_>>()})
+        json!({"keys": self.public.iter().chain(pair).map(key).collect::<Vec<_>>()})
+    }
+
+    /// The keys of the pair of a plane, one for each of these. Each is believed for as long as the one that it follows from.
+    pub(crate) fn of_pair(&self, plane: &PlaneId) -> Result<Vec<PublicKey>, KeyError> {
+        let known = self.public.iter().filter_map(|key| Some((key.private.as_ref()?, &key.voucher)));
+        known
+            .map(|(key, voucher)| {
+                let own = PublicKey::of(pair_token_key(key, plane.as_str())?)?;
+                Ok(PublicKey { voucher: voucher.clone(), ..own })
+            })
+            .collect()
     }
 
     pub(crate) fn sign(&self, claims: &impl serde::Serialize) -> Result<String, jsonwebtoken::errors::Error> {
@@ -101,12 +115,27 @@ impl KeySet {
 
 impl PublicKey {
     fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let private = PrivateKey::from_pem(pem)?;
-        let point = private.p256_point().filter(|point| point.len() == 65).ok_or(KeyError::NotP256)?;
+        match p256_public(pem) {
+            Some((der, point)) => Self::new(&der, &point, None),
+            None => Self::of(PrivateKey::from_pem(pem)?),
+        }
+    }
+
+    fn of(private: PrivateKey) -> Result<Self, KeyError> {
+        let point = private.p256_point().filter(|point| point.len() == 65).ok_or(KeyError::NotP256)?.to_vec();
+        Self::new(&private.public_der()?, &point, Some(private))
+    }
+
+    fn new(der: &[u8], point: &[u8], private: Option<PrivateKey>) -> Result<Self, KeyError> {
         let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
         let key = DecodingKey::from_ec_components(&x, &y)?;
-        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(private.public_der()?));
-        Ok(Self { id, key, voucher: Voucher::default(), x, y })
+        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(der));
+        Ok(Self { id, private, key, voucher: Voucher::default(), x, y })
+    }
+
+    /// Whether it has that identifier.
+    pub(crate) fn is(&self, id: &str) -> bool {
+        self.id == id
     }
 }
 

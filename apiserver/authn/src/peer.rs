@@ -84,7 +84,8 @@ impl Roots {
 impl Proxy {
     fn vouches_for(&self, info: &CertificateInfo, leaf: &[u8], rest: &[&[u8]]) -> bool {
         let named = self.names.is_empty() || self.names.contains(&info.common_name);
-        info.client_auth && named && is_vouched_for(leaf, rest, &self.authorities, MAX_DEPTH)
+        let chain = Chain { intermediates: rest, roots: &self.authorities, planes: &info.planes() };
+        info.client_auth && named && chain.vouches_for(leaf, MAX_DEPTH)
     }
 }
 
@@ -106,7 +107,8 @@ impl Peer {
         let leaf = leaf.as_ref();
         let info = CertificateInfo::parse(leaf).map_err(|_| Status::unauthorized())?;
         let rest: Vec<&[u8]> = rest.iter().take(MAX_CHAIN).map(AsRef::as_ref).collect();
-        let is_client = info.client_auth && is_vouched_for(leaf, &rest, &roots.clients, MAX_DEPTH);
+        let chain = Chain { intermediates: &rest, roots: &roots.clients, planes: &info.planes() };
+        let is_client = info.client_auth && chain.vouches_for(leaf, MAX_DEPTH);
         let front_proxy = roots.proxies.iter().find(|proxy| proxy.vouches_for(&info, leaf, &rest)).cloned();
         let user = if is_client { user(&info, leaf)? } else { None };
         Ok(Self { front_proxy, user, info })
@@ -156,15 +158,32 @@ impl Peer {
     }
 }
 
-fn is_vouched_for(certificate: &[u8], intermediates: &[&[u8]], roots: &[Vec<u8>], depth: usize) -> bool {
-    if roots.iter().any(|root| is_issued_by(certificate, root)) {
-        return true;
+/// What may stand between a client's certificate and a trusted one.
+struct Chain<'a> {
+    intermediates: &'a [&'a [u8]],
+    roots: &'a [Vec<u8>],
+    /// The planes that the client's certificate is bound to.
+    planes: &'a [&'a str],
+}
+
+impl Chain<'_> {
+    fn vouches_for(&self, certificate: &[u8], depth: usize) -> bool {
+        if self.roots.iter().any(|root| is_issued_by(certificate, root)) {
+            return true;
+        }
+        depth > 0
+            && self
+                .intermediates
+                .iter()
+                .filter(|issuer| **issuer != certificate && is_issued_by(certificate, issuer))
+                .any(|issuer| self.may_issue(issuer) && self.vouches_for(issuer, depth - 1))
     }
-    depth > 0
-        && intermediates
-            .iter()
-            .filter(|issuer| **issuer != certificate && is_issued_by(certificate, issuer))
-            .any(|issuer| is_vouched_for(issuer, intermediates, roots, depth - 1))
+
+    /// The authority of a plane vouches for clients of that plane alone.
+    fn may_issue(&self, issuer: &[u8]) -> bool {
+        CertificateInfo::parse(issuer)
+            .is_ok_and(|info| info.planes().is_empty() || info.planes() == self.planes)
+    }
 }
 
 /// Common name is the user, organizations are groups

@@ -1,9 +1,9 @@
 //! Service account tokens: bound JSON Web Tokens as Kubernetes issues them (KEP-1205), each of one plane.
 
-use crate::keys::KeySet;
+use crate::keys::{KeySet, PublicKey};
 use arc_swap::ArcSwap;
 use freehold_machinery::{
-    PlaneId, User,
+    PlaneId, User, Value,
     user::{AUTHENTICATED, Basis, Footing, Voucher},
 };
 use jsonwebtoken::{Algorithm, Validation};
@@ -142,6 +142,8 @@ pub struct TokenIssuer {
     base: String,
     audiences: Vec<String>,
     keys: ArcSwap<KeySet>,
+    /// Whether planes may have pairs that sign tokens, too.
+    pairs: bool,
     /// Tokens whose signature was verified, by their hash. All else is checked each time.
     remembered: Mutex<HashMap<[u8; 32], Arc<Signed>>>,
     changes: watch::Sender<()>,
@@ -160,9 +162,15 @@ impl TokenIssuer {
             base: base.trim_end_matches('/').to_owned(),
             audiences: audiences.iter().map(ToString::to_string).collect(),
             keys: ArcSwap::from_pointee(keys),
+            pairs: false,
             remembered: Mutex::default(),
             changes: watch::Sender::new(()),
         }
+    }
+
+    /// Believes in each project's plane what the pair of that plane signs.
+    pub fn with_pairs(self) -> Self {
+        Self { pairs: true, ..self }
     }
 
     /// The issuer of a plane's tokens, a URL.
@@ -173,6 +181,11 @@ impl TokenIssuer {
     /// The audiences that stand for a plane's API: of a token that asks for none these are its own.
     pub fn api_audiences(&self, plane: &PlaneId) -> Vec<String> {
         std::iter::once(self.issuer(plane)).chain(self.audiences.iter().cloned()).collect()
+    }
+
+    /// Whether an issuer is that of a plane's tokens here.
+    pub fn is_own(&self, issuer: &str) -> bool {
+        issuer.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'))
     }
 
     /// What all its issuers begin with.
@@ -202,9 +215,15 @@ impl TokenIssuer {
         self.changes.subscribe()
     }
 
-    /// Whether one of the keys signed a token, of whatever plane and time.
-    pub fn signed(&self, token: &str) -> bool {
-        self.signed_claims(token).is_ok()
+    /// The JSON Web Key Set of a plane (RFC 7517).
+    pub fn jwks(&self, plane: &PlaneId) -> Value {
+        let keys = self.keys.load();
+        keys.jwks(&self.keys_of_pair(&keys, plane))
+    }
+
+    /// Whether one of the keys that are believed in a plane signed a token, of whatever time.
+    pub fn signed(&self, plane: &PlaneId, token: &str) -> bool {
+        self.signed_claims(plane, token).is_ok()
     }
 
     /// Whose token this is, for requests to the plane's own API.
@@ -227,7 +246,7 @@ impl TokenIssuer {
         now: i64,
         lookup: &dyn ServiceAccountLookup,
     ) -> Result<Verified, TokenError> {
-        let signed = self.signed_claims(token)?;
+        let signed = self.signed_claims(plane, token)?;
         let claims = &signed.claims;
         if claims.freehold.plane != plane.as_str() || claims.iss != self.issuer(plane) {
             return Err(TokenError::OtherPlane);
@@ -242,17 +261,18 @@ impl TokenIssuer {
         Ok(Verified { user: user(plane, &signed), audiences: accepted })
     }
 
-    /// The claims of a token that one of our keys signed.
-    fn signed_claims(&self, token: &str) -> Result<Arc<Signed>, TokenError> {
+    /// The claims of a token that a key signed which is believed in a plane.
+    fn signed_claims(&self, plane: &PlaneId, token: &str) -> Result<Arc<Signed>, TokenError> {
         if token.len() > MAX_BYTES {
             return Err(TokenError::Unverifiable);
         }
-        let hash: [u8; 32] = Sha256::digest(token).into();
+        let place = Sha256::new().chain_update(plane.as_str()).chain_update([0]).chain_update(token);
+        let hash: [u8; 32] = place.finalize().into();
         // One may have been verified while the keys were replaced.
         if let Some(signed) = self.remembered.lock().get(&hash).filter(|signed| signed.voucher.stands()) {
             return Ok(signed.clone());
         }
-        let signed = Arc::new(self.decode(token).ok_or(TokenError::Unverifiable)?);
+        let signed = Arc::new(self.decode(plane, token).ok_or(TokenError::Unverifiable)?);
         let mut remembered = self.remembered.lock();
         if remembered.len() >= REMEMBERED {
             remembered.clear();
@@ -261,21 +281,41 @@ impl TokenIssuer {
         Ok(signed)
     }
 
-    fn decode(&self, token: &str) -> Option<Signed> {
+    fn decode(&self, plane: &PlaneId, token: &str) -> Option<Signed> {
         let header = jsonwebtoken::decode_header(token).ok()?;
         if header.alg != Algorithm::ES256 || header.crit.is_some() {
             return None;
         }
         let keys = self.keys.load();
-        let key = keys.find(header.kid.as_deref())?;
-        // Times, issuer and audience are checked on each use of the token, not only when its signature is.
-        let mut validation = Validation::new(Algorithm::ES256);
-        validation.required_spec_claims = HashSet::new();
-        validation.validate_exp = false;
-        validation.validate_aud = false;
-        let claims = jsonwebtoken::decode::<Claims>(token, &key.key, &validation).ok()?.claims;
-        Some(Signed { claims, voucher: key.voucher.clone() })
+        let id = header.kid.as_deref();
+        if let Some(key) = keys.find(id) {
+            return signed_by(key, token);
+        }
+        let of_pair = self.keys_of_pair(&keys, plane).into_iter().find(|key| id.is_some_and(|id| key.is(id)));
+        signed_by(&of_pair?, token)
     }
+
+    /// The keys of a plane's pair. Only projects have pairs.
+    fn keys_of_pair(&self, keys: &KeySet, plane: &PlaneId) -> Vec<PublicKey> {
+        if !self.pairs || plane.is_core() || *plane == PlaneId::infra() {
+            return Vec::new();
+        }
+        keys.of_pair(plane).unwrap_or_else(|error| {
+            tracing::error!(%plane, %error, "the keys of a plane's pair can't be derived");
+            Vec::new()
+        })
+    }
+}
+
+/// What a token says, if a key signed it. Times, issuer and audience are checked on each use of the token, not only when its
+/// signature is.
+fn signed_by(key: &PublicKey, token: &str) -> Option<Signed> {
+    let mut validation = Validation::new(Algorithm::ES256);
+    validation.required_spec_claims = HashSet::new();
+    validation.validate_exp = false;
+    validation.validate_aud = false;
+    let claims = jsonwebtoken::decode::<Claims>(token, &key.key, &validation).ok()?.claims;
+    Some(Signed { claims, voucher: key.voucher.clone() })
 }
 
 impl std::fmt::Debug for TokenIssuer {

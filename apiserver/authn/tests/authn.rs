@@ -248,13 +248,76 @@ fn retired_keys_are_believed_and_do_not_sign() {
     let new = issuer_with(&new_key, &[old_key.pem()]);
     assert!(new.verify(&plane("a"), &token_of_old, now(), &World::new()).is_ok());
     assert!(old.verify(&plane("a"), &token(&new, json!({}), None, now()), now(), &World::new()).is_err());
-    let keys = new.keys().jwks();
+    let keys = new.jwks(&plane("a"));
     assert_eq!(keys["keys"].as_array().unwrap().len(), 2);
     let jwk = serde_json::from_value(keys["keys"][1].clone()).unwrap();
     let public = jsonwebtoken::DecodingKey::from_jwk(&jwk).unwrap();
     let mut validation = jsonwebtoken::Validation::new(Algorithm::ES256);
     validation.set_audience(&["https://kubernetes.default.svc"]);
     jsonwebtoken::decode::<Value>(&token_of_old, &public, &validation).unwrap();
+}
+
+/// An issuer as a pair of a plane has it, beside the core server whose key is given.
+fn pair_of(name: &str, platform: &PrivateKey) -> TokenIssuer {
+    let keys = freehold_pki::pair_token_keys(platform.pem(), name).unwrap();
+    TokenIssuer::new(
+        "https://freehold.local/planes",
+        &["https://kubernetes.default.svc"],
+        KeySet::from_bundle(&keys).unwrap(),
+    )
+}
+
+#[test]
+fn tokens_of_a_pair_are_believed_in_its_plane_alone() {
+    let (_, platform) = issuer();
+    let core = issuer_with(&platform, &[]).with_pairs();
+    let (pair, neighbour) = (pair_of("a", &platform), pair_of("b", &platform));
+    let honest = token(&pair, json!({}), None, now());
+    let (here, there) = (plane("a"), plane("b"));
+    let verify = |issuer: &TokenIssuer, at: &PlaneId, token: &str| {
+        issuer.verify(at, token, now(), &World::new()).map(drop)
+    };
+    assert_eq!(verify(&core, &here, &honest), Ok(()), "the core server believes it where the plane moves to");
+    assert_eq!(
+        verify(&pair, &here, &token(&core, json!({}), None, now())),
+        Ok(()),
+        "and the other way round"
+    );
+    for issuer in [&core, &neighbour] {
+        assert_eq!(verify(issuer, &there, &honest), Err(TokenError::Unverifiable));
+    }
+    // What a pair whose key was taken says of other planes, asked for first where its key is known.
+    for (victim, name) in [(there.clone(), "b"), (PlaneId::core(), "core"), (PlaneId::infra(), "infra")] {
+        let account = json!({"metadata": {"namespace": "default", "name": "default", "uid": "sa-1"}});
+        let spec = TokenRequestSpec::parse(&json!({"spec": {}})).unwrap();
+        let issued = pair.issue(&victim, &account, &spec, None, now(), &World::new()).unwrap();
+        let forged = issued["status"]["token"].as_str().unwrap();
+        assert_eq!(verify(&core, &here, forged), Err(TokenError::OtherPlane), "{name}");
+        assert_eq!(verify(&core, &victim, forged), Err(TokenError::Unverifiable), "{name}");
+        assert_eq!(verify(&neighbour, &victim, forged), Err(TokenError::Unverifiable), "{name}");
+    }
+    let published = |issuer: &TokenIssuer, at: &PlaneId| {
+        let keys = issuer.jwks(at)["keys"].as_array().unwrap().clone();
+        keys.iter()
+            .map(|key| key["kid"].as_str().unwrap().to_owned())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(published(&core, &here), published(&pair, &here));
+    assert_eq!((published(&core, &here).len(), published(&core, &PlaneId::core()).len()), (2, 1));
+}
+
+#[test]
+fn tokens_of_a_pair_end_with_the_key_that_theirs_follows_from() {
+    let (_, old) = issuer();
+    let core = issuer_with(&old, &[]).with_pairs();
+    let token = token(&pair_of("a", &old), json!({}), None, now());
+    let user = core.verify(&plane("a"), &token, now(), &World::new()).unwrap().user;
+    let new = PrivateKey::generate().unwrap();
+    core.replace_keys(KeySet::from_pem(new.pem(), &[old.pem()]).unwrap());
+    assert!(core.verify(&plane("a"), &token, now(), &World::new()).is_ok());
+    core.replace_keys(KeySet::from_pem(new.pem(), &[]).unwrap());
+    assert!(!user.basis.unwrap().voucher.as_ref().unwrap().stands());
+    assert_eq!(core.verify(&plane("a"), &token, now(), &World::new()), Err(TokenError::Unverifiable));
 }
 
 #[test]

@@ -377,9 +377,10 @@ impl Entry {
         Self::new(&json, self.created, self.modified).expect("it was an entry before")
     }
 
-    /// The same object with one text in place of another, neither of which needs JSON escapes.
-    pub fn with_text(&self, from: &str, to: &str) -> Self {
-        let json = String::from_utf8_lossy(&self.without_version()).replace(from, to);
+    /// The object with texts in place of others, each as JSON has it within a string.
+    pub fn with_texts(&self, texts: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let json = String::from_utf8_lossy(&self.without_version()).into_owned();
+        let json = texts.into_iter().fold(json, |json, (from, to)| json.replace(from, &to));
         Self::new(json.as_bytes(), self.created, self.modified).expect("it was an entry before")
     }
 

@@ -133,6 +133,21 @@ fn skip(key: &storage::Key, why: &dyn std::fmt::Display) -> Own {
     Own::Absent
 }
 
+/// Says what is wrong with a value that somebody who is not trusted is to write under an object's key: what is right is read
+/// back as an object of that place, or as a whiteout.
+pub fn check(key: &storage::Key, value: &Bytes) -> Result<(), &'static str> {
+    match codec::decode(value) {
+        Some(Stored::Whiteout) if value.len() == 1 => Ok(()),
+        Some(Stored::Json(json)) => match Entry::new(&json, 1, 1) {
+            Ok(entry) if !is_at(&entry, key) => Err("the object's place is that of another key"),
+            Ok(entry) if entry.uid().is_empty() => Err("the object has no uid"),
+            Ok(_) => Ok(()),
+            Err(_) => Err("it is no object that a client can read"),
+        },
+        _ => Err("its format is unknown"),
+    }
+}
+
 /// What a key of a plane whose record was written at revision `record` holds.
 pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> Own {
     match item.modified < record {

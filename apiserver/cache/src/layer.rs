@@ -8,7 +8,7 @@ use crate::{
 use async_trait::async_trait;
 use freehold_apiserver_storage::{Event, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::PlaneId;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 use uuid::Uuid;
 
 /// What a layer has under a name: an object, or that what lies below is hidden.
@@ -18,6 +18,8 @@ type Objects = BTreeMap<Box<str>, Option<Arc<Entry>>>;
 #[derive(Debug, Default)]
 pub struct Layer {
     collections: BTreeMap<Box<str>, Objects>,
+    /// What each plane has in its own words.
+    texts: Option<Texts>,
     bytes: usize,
     objects: usize,
 }
@@ -115,6 +117,19 @@ pub const EXTENSION_AUTHENTICATION: &str = "extension-apiserver-authentication";
 /// What stands for a plane's identifier there.
 pub const PLANE: &str = "{plane}";
 
+/// What stands in place of which words in that ConfigMap of a plane, each as JSON has it within a string.
+#[derive(Clone)]
+pub struct Texts(pub Arc<TextsOf>);
+
+/// Gives the texts of one plane: it is asked whenever the object is read.
+pub type TextsOf = dyn Fn(&PlaneId) -> Vec<(&'static str, String)> + Send + Sync;
+
+impl fmt::Debug for Texts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Texts")
+    }
+}
+
 const NAMESPACES: &str = "core/namespaces";
 const CONFIG_MAPS: &str = "core/configmaps";
 const KUBE_SYSTEM: &str = "kube-system";
@@ -147,6 +162,11 @@ impl Layer {
         self.objects += usize::from(slot.is_some());
         let slots = self.collections.entry(collection(&path.group, &path.resource).into()).or_default();
         slots.insert(object_name(path.namespace.as_deref(), &path.name).into(), slot);
+    }
+
+    /// Puts each plane's own words into the ConfigMap [`EXTENSION_AUTHENTICATION`].
+    pub fn with_texts(self, texts: Texts) -> Self {
+        Self { texts: Some(texts), ..self }
     }
 
     /// Bytes that it takes, about.
@@ -291,7 +311,10 @@ impl Stack {
             && kind == LayerKind::Base
             && (entry.namespace(), entry.name()) == (KUBE_SYSTEM, EXTENSION_AUTHENTICATION);
         if named {
-            let own = entry.with_text(PLANE, plane.as_str());
+            let base = self.layers.iter().find(|(kind, _)| *kind == LayerKind::Base);
+            let texts = base.and_then(|(_, layer)| layer.texts.as_ref()).map(|texts| texts.0(plane));
+            let own =
+                entry.with_texts([(PLANE, plane.to_string())].into_iter().chain(texts.unwrap_or_default()));
             return Arc::new(if own.modified < self.revision { own.at_revision(self.revision) } else { own });
         }
         let renamed =

@@ -24,10 +24,11 @@ mod telling;
 mod watch;
 
 pub use entry::Entry;
-pub use event::{CacheEvent, Change, EventKind};
+pub use event::{CacheEvent, Change, EventKind, check};
 pub use feed::{Cache, CacheOptions, CacheState, Seen};
 pub use layer::{
-    Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch,
+    Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch, Texts,
+    TextsOf,
 };
 pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey};
 pub use skipped::log_skipped;

@@ -7,7 +7,9 @@ use freehold_api::{
     core_crds, infra_crds,
     keys::{SYSTEM_NAMESPACE, aggregator_name},
 };
-use freehold_apiserver_cache::{EXTENSION_AUTHENTICATION, Entry, Layer, LayerKind, PLANE, Stack, StackInfo};
+use freehold_apiserver_cache::{
+    EXTENSION_AUTHENTICATION, Entry, Layer, LayerKind, PLANE, Stack, StackInfo, Texts,
+};
 use freehold_apiserver_catalog::{ServedVersion, TypeSet};
 use freehold_apiserver_fairness::bootstrap;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, Store, StoreError};
@@ -65,6 +67,7 @@ impl Base {
         now: &str,
     ) -> Result<Self, InstallError> {
         let mut sets = [core_crds(), infra_crds(), Vec::new()].map(|crds| with_base(authorities, crds));
+        publish_clients(&mut sets[2]);
         sets[0].extend(platform(authorities.serving));
         let mut hasher = DefaultHasher::new();
         for (group, resource, object) in sets.iter().flatten() {
@@ -74,13 +77,28 @@ impl Base {
         let mut content = 0;
         let [core, infra, project] = sets.map(|objects| {
             content += 1;
-            BaseLayer::new(objects, &time, StackInfo { revision, content, ..StackInfo::default() })
+            Unshared::new(objects, &time, StackInfo { revision, content, ..StackInfo::default() })
         });
-        Ok(Self { core: core?, infra: infra?, project: project? })
+        let clients = authorities.clients.clone();
+        let texts = Texts(Arc::new(move |plane| vec![(CLIENTS, in_json(&clients(plane)))]));
+        Ok(Self { core: core?.build(None), infra: infra?.build(None), project: project?.build(Some(texts)) })
     }
 }
 
-impl BaseLayer {
+/// A base layer before it is shared.
+struct Unshared(Layer, StackInfo);
+
+impl Unshared {
+    fn build(self, texts: Option<Texts>) -> BaseLayer {
+        let Self(layer, info) = self;
+        let layer = Arc::new(match texts {
+            Some(texts) => layer.with_texts(texts),
+            None => layer,
+        });
+        let stack = Arc::new(Stack::new(vec![(LayerKind::Base, layer.clone())], info));
+        BaseLayer { layer, stack }
+    }
+
     fn new(objects: Vec<Placed>, time: &str, info: StackInfo) -> Result<Self, InstallError> {
         let mut layer = Layer::default();
         for placed in objects {
@@ -89,19 +107,28 @@ impl BaseLayer {
                 .map_err(|error| InstallError::Object(error.to_string()))?;
             layer.put(&path_of(group, resource, &object), Some(Arc::new(entry)));
         }
-        let layer = Arc::new(layer);
-        let stack = Arc::new(Stack::new(vec![(LayerKind::Base, layer.clone())], info));
-        Ok(Self { layer, stack })
+        Ok(Self(layer, info))
     }
 }
 
+/// A text as it stands in a JSON string.
+fn in_json(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted.trim_matches('"').to_owned()
+}
+
+/// Gives the authority of a plane's clients, PEM.
+pub type ClientsOf = Arc<dyn Fn(&PlaneId) -> String + Send + Sync>;
+
 /// What planes publish of the authorities of their server, PEM.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Authorities<'a> {
     /// That of its serving certificate: `kube-root-ca.crt` of each namespace.
     pub serving: &'a str,
     /// That of the certificates with which it speaks for its users to aggregated servers.
     pub front_proxy: Option<&'a str>,
+    /// Those of the clients of projects' planes, each one's own.
+    pub clients: ClientsOf,
 }
 
 /// Where an object is within its plane.
@@ -218,8 +245,7 @@ fn platform(serving: &str) -> Vec<Placed> {
 }
 
 /// How an aggregated server knows requests of this plane's users: by certificates of the front proxies' authority that
-/// are for this plane. Authorities of users are not in it: they vouch for users of other planes too, which such a server
-/// can't tell apart.
+/// are for this plane.
 fn extension_authentication(front_proxy_ca: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -233,6 +259,19 @@ fn extension_authentication(front_proxy_ca: &str) -> Value {
             "requestheader-username-headers": "[\"X-Remote-User\"]",
         },
     })
+}
+
+/// What stands for the authority of a plane's clients.
+const CLIENTS: &str = "{clients}";
+
+/// Adds how whoever serves for a project's plane knows its users who connect directly: by certificates of that plane's
+/// authority, which vouches for nobody else. The core and infra planes have none of their own: the platform's authority
+/// stands above those of all projects, and such a server could not tell their users apart.
+fn publish_clients(objects: &mut [Placed]) {
+    let published = objects.iter_mut().map(|(_, _, object)| object);
+    for object in published.filter(|object| meta::name(object) == EXTENSION_AUTHENTICATION) {
+        object["data"]["client-ca-file"] = CLIENTS.into();
+    }
 }
 
 fn registered(object: Value) -> Placed {

@@ -23,7 +23,7 @@ mod stored;
 mod types;
 mod upkeep;
 
-pub use base::{Authorities, InstallError};
+pub use base::{Authorities, ClientsOf, InstallError};
 pub use directory::{Directory, ProjectInfo};
 pub use layers::Layers;
 pub use people::People;

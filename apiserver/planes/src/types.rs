@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
 };
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -122,6 +125,13 @@ fn established(crd: &Value) -> bool {
     conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
+/// Whether nothing was logged in this second yet.
+fn is_seldom() -> bool {
+    static LAST: AtomicI64 = AtomicI64::new(0);
+    let now = jiff::Timestamp::now().as_second();
+    LAST.swap(now, Relaxed) != now
+}
+
 /// The types of one CRD, shared with every other plane that has the same.
 pub(crate) fn compile(crd: &Value) -> Vec<Arc<ResourceType>> {
     if !established(crd) {
@@ -130,8 +140,11 @@ pub(crate) fn compile(crd: &Value) -> Vec<Arc<ResourceType>> {
     match custom_types(crd) {
         Ok(types) => types,
         Err(errors) => {
-            let name = freehold_machinery::meta::name(crd);
-            tracing::error!(name, ?errors, "a stored CRD can't be compiled; its types are not served");
+            // Whoever runs a pair of their own can store as many of these as they like.
+            if is_seldom() {
+                let name = freehold_machinery::meta::name(crd);
+                tracing::error!(name, ?errors, "a stored CRD can't be compiled; its types are not served");
+            }
             Vec::new()
         }
     }

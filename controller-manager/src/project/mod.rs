@@ -36,6 +36,8 @@ pub(crate) use view::ProjectView;
 const HASH: &str = "resourcemanager.freehold.dev/kubeconfig-hash";
 /// Annotation of a kubeconfig Secret: when its certificate ends, in seconds since 1970.
 const EXPIRES: &str = "resourcemanager.freehold.dev/certificate-expires";
+/// Another value has all kubeconfigs made anew.
+const KIND_OF_KUBECONFIG: &str = "signed by the authority of the plane's clients";
 /// The name that a project's kubeconfig signs in with.
 const ADMIN: &str = "freehold:project-admin";
 /// When a fork that can't be made yet is looked at again.
@@ -451,7 +453,7 @@ impl Terms {
     /// What a kubeconfig is made from, its certificate aside.
     fn hash(&self, project: &Value, url: &str) -> String {
         let mut hasher = Sha256::new();
-        for part in [meta::uid(project), url, &self.ca_pem] {
+        for part in [KIND_OF_KUBECONFIG, meta::uid(project), url, &self.ca_pem] {
             hasher.update(part);
             hasher.update([0]);
         }
@@ -470,7 +472,7 @@ impl Terms {
             (meta::name(project), meta::uid(project), text(project, "/spec/ownerRef/name"));
         let groups = [freehold_machinery::user::MASTERS.to_owned()];
         let client = ClientName { user: ADMIN, groups: &groups, plane: Some(uid) };
-        let pair = signing.issue_client(&client, self.validity)?;
+        let pair = signing.for_plane(uid)?.issue_client(&client, self.validity)?;
         let url = project_url(&self.external_url, name);
         let text = kubeconfig(&KubeconfigParams {
             name,

@@ -8,7 +8,7 @@ use super::{Inputs, Spec};
 
 /// The port of an apiserver.
 pub const PORT: u16 = 6443;
-/// Where the serving certificate is (`tls.crt`, `tls.key`).
+/// Where the serving certificate is (`tls.crt`, `tls.key`), and its authority (`ca.crt`).
 pub const SERVING_DIR: &str = "/etc/freehold/serving";
 /// Where the certificate for etcd is (`tls.crt`, `tls.key`, `ca.crt`).
 pub const ETCD_DIR: &str = "/etc/freehold/etcd";
@@ -45,6 +45,7 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
     flags.extend([
         ("tls-cert", format!("{SERVING_DIR}/tls.crt")),
         ("tls-key", format!("{SERVING_DIR}/tls.key")),
+        ("serving-ca", format!("{SERVING_DIR}/ca.crt")),
         ("client-ca", format!("{TRUST_DIR}/client-ca.crt")),
         ("front-proxy-ca", format!("{TRUST_DIR}/front-proxy-ca.crt")),
         ("front-proxy-names", inputs.trust.front_proxy_names.join(",")),

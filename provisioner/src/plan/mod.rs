@@ -32,12 +32,14 @@ pub const SERVING_SECRET: &str = "apiserver-serving";
 pub const PROXY_SECRET: &str = "apiserver-proxy-client";
 /// Secret with the certificate that the apiserver shows to etcd.
 pub const ETCD_SECRET: &str = "apiserver-etcd-client";
-/// Secret with the key that signs the plane's service account tokens.
+/// Secret with the key that signs service account tokens in the pair, and the public keys of others that are believed.
 pub const SERVICE_ACCOUNT_SECRET: &str = "service-account-key";
 /// Secret that says who the apiserver is to webhooks.
 pub const ADMISSION_SECRET: &str = "apiserver-admission";
 /// Secret with the CA certificates that the apiserver checks clients against.
 pub const TRUST_SECRET: &str = "apiserver-trust";
+/// The file in that Secret with the authority of the plane's own clients.
+pub const CLIENT_CA_FILE: &str = "client-ca.crt";
 /// Secret with the controller manager's certificate.
 pub const CONTROLLER_MANAGER_SECRET: &str = "controller-manager-client";
 /// Secret with the administrators' certificate.
@@ -127,7 +129,7 @@ pub struct Etcd {
 pub struct Trust {
     /// Signs the pair's serving certificate.
     pub serving_ca_pem: String,
-    /// Signs clients' certificates.
+    /// Signs the certificates of the plane's own clients.
     pub client_ca_pem: String,
     /// Signs the certificate with which the core server speaks for its users.
     pub front_proxy_ca_pem: String,
@@ -161,8 +163,8 @@ pub struct Credentials {
     pub controller_manager: KeyPair,
     /// What administrators show to the apiserver.
     pub admin: KeyPair,
-    /// The private key that signs service account tokens.
-    pub service_account_key_pem: String,
+    /// The private key that signs service account tokens, and behind it the public keys of others that are believed.
+    pub service_account_keys_pem: String,
 }
 
 /// What each program of a pair may use, as Kubernetes quantities.
@@ -189,13 +191,11 @@ pub fn server_name(plane: &str) -> String {
     format!("{APISERVER}.{}.svc", keys::pair_namespace(plane))
 }
 
-/// All names in an apiserver's certificate, [`server_name`] first.
+/// All names in an apiserver's certificate, [`server_name`] first. None of them is one that clients of other planes ask for:
+/// the authority that vouches for it is all planes'.
 pub fn server_names(plane: &str) -> Vec<String> {
     let service = format!("{APISERVER}.{}", keys::pair_namespace(plane));
-    let full = format!("{service}.svc.cluster.local");
-    let inside = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
-    let names = [server_name(plane), full, service];
-    names.into_iter().chain(inside.map(str::to_owned)).collect()
+    vec![server_name(plane), format!("{service}.svc.cluster.local"), service]
 }
 
 /// The objects of a pair, in the order in which they have to be applied: first the namespace, then everything else.

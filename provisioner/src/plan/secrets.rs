@@ -1,7 +1,7 @@
 //! The Secrets of a pair.
 
 use super::{
-    ADMIN_KUBECONFIG, ADMIN_SECRET, ADMISSION_SECRET, CONTROLLER_MANAGER_KUBECONFIG,
+    ADMIN_KUBECONFIG, ADMIN_SECRET, ADMISSION_SECRET, CLIENT_CA_FILE, CONTROLLER_MANAGER_KUBECONFIG,
     CONTROLLER_MANAGER_SECRET, ETCD_SECRET, Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET,
     SERVING_SECRET, Spec, TRUST_SECRET, args::ADMISSION_FILE, object, server_name,
 };
@@ -22,7 +22,7 @@ pub(super) fn secrets(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
         opaque(
             spec,
             SERVICE_ACCOUNT_SECRET,
-            &[("service-account.key", credentials.service_account_key_pem.as_str())],
+            &[("service-account.key", credentials.service_account_keys_pem.as_str())],
         ),
     ];
     if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
@@ -49,7 +49,7 @@ pub(super) fn secrets(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
 
 /// The CA bundles that the apiserver checks clients against, by file name.
 pub(super) fn trust(inputs: &Inputs) -> [(&'static str, &str); 2] {
-    [("client-ca.crt", &inputs.trust.client_ca_pem), ("front-proxy-ca.crt", &inputs.trust.front_proxy_ca_pem)]
+    [(CLIENT_CA_FILE, &inputs.trust.client_ca_pem), ("front-proxy-ca.crt", &inputs.trust.front_proxy_ca_pem)]
 }
 
 fn certificate(spec: &Spec, name: &str, pair: &KeyPair, ca_pem: &str) -> Value {

@@ -44,7 +44,7 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
         (TRUST_SECRET, args::TRUST_DIR),
         (SERVICE_ACCOUNT_SECRET, args::SERVICE_ACCOUNT_DIR),
     ];
-    let mut files = vec![credentials.serving.cert_pem.as_str(), &credentials.service_account_key_pem];
+    let mut files = vec![credentials.serving.cert_pem.as_str(), &credentials.service_account_keys_pem];
     files.extend(secrets::trust(inputs).map(|(_, pem)| pem));
     if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
         mounts.push((ETCD_SECRET, args::ETCD_DIR));

@@ -39,7 +39,11 @@ impl World {
 
     async fn with_authority(store: Arc<dyn Store>, folder: tempfile::TempDir, serving: &str) -> Self {
         let core = PlaneId::core();
-        let authorities = Authorities { serving, front_proxy: Some("proxies") };
+        let authorities = Authorities {
+            serving,
+            front_proxy: Some("proxies"),
+            clients: Arc::new(|plane| format!("clients of {plane}\n")),
+        };
         let layers =
             Layers::install(store.clone(), core.clone(), &authorities, "2026-01-01T00:00:00Z").await.unwrap();
         let layers = Arc::new(layers);
