@@ -143,11 +143,32 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tests-harness", &["client", "pki"]),
-    ("tests-integration", &["machinery", "api", "pki", "client", "tests-harness"]),
+    (
+        "tests-integration",
+        &[
+            "machinery",
+            "api",
+            "pki",
+            "client",
+            "apiserver-storage",
+            "apiserver-storage-etcd",
+            "tests-harness",
+        ],
+    ),
     ("tests-differential", &["client", "tests-harness"]),
     ("tests-bench", &["machinery", "api", "pki", "client", "tests-harness"]),
     ("tests-conformance", &["tests-harness"]),
-    ("tests-fuzz", &["machinery", "machinery-protobuf", "apiserver-catalog"]),
+    (
+        "tests-fuzz",
+        &[
+            "machinery",
+            "machinery-protobuf",
+            "apiserver-catalog",
+            "apiserver-storage",
+            "apiserver-storage-embedded",
+            "apiserver-storage-etcd",
+        ],
+    ),
     ("tests-tidy", &[]),
 ];
 

@@ -16,6 +16,7 @@ mod attacks;
 mod attacks_imports;
 mod attacks_objects;
 mod attacks_references;
+mod attacks_pairs;
 mod attacks_wire;
 mod audit;
 mod authentication;
