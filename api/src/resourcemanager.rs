@@ -46,10 +46,9 @@ pub enum OrganizationType {
 }
 
 /// Who may lift a suspension.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SuspensionLift {
     /// Whoever may `suspend` in the organization: its owners.
-    #[default]
     Organization,
     /// Whoever may `suspend` on the platform.
     Platform,
@@ -62,9 +61,10 @@ pub struct Suspension {
     /// Why. Who is refused is told.
     #[schemars(length(min = 1, max = 1024))]
     pub reason: String,
-    /// Who may lift it, and change it.
-    #[serde(default)]
-    pub lifted_by: SuspensionLift,
+    /// Who may lift it, and change it. Where it is not given: the platform, if its author may `suspend` on the platform, and
+    /// the organization otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifted_by: Option<SuspensionLift>,
 }
 
 /// The wanted state of an Organization.

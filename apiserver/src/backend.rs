@@ -19,9 +19,7 @@ use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
 use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{
-    DedicatedTarget, OrganizationScope, Planes, Resolved, Target, context::Context,
-};
+use freehold_apiserver_planes::{DedicatedTarget, Planes, Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
     Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
     Registry, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
@@ -156,18 +154,6 @@ impl LocalBackend {
             async move { rights::decide(&planes, &target, &asked.attributes()).await }.boxed()
         };
         Some(self.authorization.refused((spec, view), is_ours, own))
-    }
-
-    /// In the view of a suspended organization its own objects are read, and the suspension is lifted: 403 for all else.
-    async fn check_organization(&self, scope: &OrganizationScope, asked: &Attributes<'_>) -> Result<()> {
-        let own = asked.group == organization::GROUP
-            || asked.group == organization::IAM
-            || asked.namespace == &*scope.namespace;
-        let itself = asked.group == organization::GROUP && asked.resource == "organizations";
-        if !asked.is_resource() || own && is_read(asked.verb) || itself {
-            return Ok(());
-        }
-        self.planes.organization_suspended(&scope.name).await.map_or(Ok(()), Err)
     }
 
     async fn issue_token(&self, op: &Operation, request: &Value, options: &WriteOptions) -> Result<Written> {
@@ -317,6 +303,9 @@ impl Backend for LocalBackend {
         if attributes.user.is_in(MASTERS) {
             return Ok(Decision::allow(""));
         }
+        if let Some(denied) = rights::denial(&self.planes, target, attributes).await? {
+            return Ok(denied);
+        }
         if attributes.user.from_host {
             return match &self.host {
                 Some(host) => Box::pin(host.review(attributes)).await,
@@ -326,9 +315,7 @@ impl Backend for LocalBackend {
         if people::check_active(&self.planes, attributes.user).await.is_err() {
             return Ok(Decision::refuse("the user is deactivated"));
         }
-        if let Target::Organization(scope) = target {
-            self.check_organization(scope, attributes).await?;
-        }
+        rights::check_suspension(&self.planes, target, attributes).await?;
         let own = rights::decide(&self.planes, target, attributes);
         self.authorization.decide(attributes, &self.place(target), own).await
     }
@@ -524,14 +511,7 @@ impl Backend for LocalBackend {
             self.own_view(name).await.check_object(&self.registry, &op).await?;
         }
         if let Target::Organization(scope) = target {
-            match organization::check_object(&self.registry, &op, scope).await {
-                Err(status) if status.is_not_found() => {
-                    if let Patch::Apply(body) = &patch {
-                        organization::check_write(&op, scope, &body.value)?;
-                    }
-                }
-                other => other?,
-            }
+            organization::check_patch(&self.registry, &op, scope, &patch).await?;
         }
         let written = self.registry.patch(&op, &patch, &options).await;
         self.registered(&op, written).await

@@ -54,19 +54,44 @@ fn confine(mut op: Operation, scope: &OrganizationScope) -> Result<Operation> {
     }
 }
 
+fn not_found(op: &Operation) -> Status {
+    Status::not_found(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default())
+}
+
+/// Whether an object is the organization's; `None` where it is absent.
+async fn is_own(registry: &Registry, op: &Operation, scope: &OrganizationScope) -> Result<Option<bool>> {
+    let mut whole = confine(op.clone(), scope)?;
+    whole.subresource = None;
+    match registry.get(&whole, "").await {
+        Ok(object) => Ok(Some(belongs(op, scope, &object.value()))),
+        Err(status) if status.is_not_found() => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
 /// 404 for an object that is not there, or belongs to others.
 pub(crate) async fn check_object(
     registry: &Registry,
     op: &Operation,
     scope: &OrganizationScope,
 ) -> Result<()> {
-    let mut whole = confine(op.clone(), scope)?;
-    whole.subresource = None;
-    let object = registry.get(&whole, "").await?.value();
-    if belongs(op, scope, &object) {
-        return Ok(());
+    let own = is_own(registry, op, scope).await?;
+    own.filter(|own| *own).map(drop).ok_or_else(|| not_found(op))
+}
+
+/// 404 for a patch of an object that belongs to others, or is absent unless an apply creates it; 403 for an apply that would
+/// create an object of others.
+pub(crate) async fn check_patch(
+    registry: &Registry,
+    op: &Operation,
+    scope: &OrganizationScope,
+    patch: &Patch,
+) -> Result<()> {
+    match (is_own(registry, op, scope).await?, patch) {
+        (Some(true), _) => Ok(()),
+        (None, Patch::Apply(body)) if op.subresource.is_none() => check_write(op, scope, &body.value),
+        _ => Err(not_found(op)),
     }
-    Err(Status::not_found(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default()))
 }
 
 /// 403 for an object that would belong to others.

@@ -4,6 +4,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use freehold_apiserver_authz::{
     Access, Attributes,
     iam::{GROUP, RESOURCES_GROUP, service_account},
+    reserved,
 };
 use freehold_apiserver_planes::{Planes, Target};
 use freehold_apiserver_registry::{Object, Operation, Written};
@@ -23,15 +24,14 @@ const TOKEN: &str = "fhsa_";
 const KEY: &str = "iam.freehold.dev/key";
 /// The group of all service accounts with keys.
 const ACCOUNTS: &str = "freehold:serviceaccounts";
-/// Freehold's own controllers, and how long changes are collected before what they change is looked at.
-const CONTROLLERS: &str = "system:freehold:controllers";
+/// How long changes are collected before what they change is looked at.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// Longest wait for a credential to end, in milliseconds.
 const LONGEST_WAIT: i64 = 3_600_000;
 
 /// Whether a user is the platform's own: those are not kept out by a suspension.
 pub(crate) fn is_platforms(user: &User) -> bool {
-    user.plane.is_none() && !user.from_host && (user.is_in(MASTERS) || user.is_in(CONTROLLERS))
+    reserved::is_controller(user)
 }
 
 /// 401 for who is locked out.

@@ -1,7 +1,7 @@
 //! What the server itself allows at a target: RBAC of its plane, and the platform's roles and bindings above it.
 
-use crate::organization;
-use freehold_apiserver_authz::{Access, Attributes, Decision, iam::Scope};
+use crate::{backend::is_read, organization};
+use freehold_apiserver_authz::{Access, Attributes, Decision, iam::Scope, reserved};
 use freehold_apiserver_planes::{Planes, Target};
 use freehold_machinery::{PlaneId, Result};
 
@@ -13,6 +13,46 @@ pub(crate) async fn access(planes: &Planes, target: &Target) -> Result<Access> {
         Target::Organization(scope) => planes.access_of(scope).await,
         Target::User(_) | Target::AllPlanes => planes.access(&PlaneId::core()).await,
     }
+}
+
+/// Why nobody but Freehold's controllers may do something, whatever allows it to others, webhooks among them.
+pub(crate) async fn denial(
+    planes: &Planes,
+    target: &Target,
+    attributes: &Attributes<'_>,
+) -> Result<Option<Decision>> {
+    if !reserved::is_for_controllers(attributes) {
+        return Ok(None);
+    }
+    Ok(access(planes, target).await?.denial(attributes))
+}
+
+/// 403 for what a suspension of its organization forbids, whatever the way to it: of a suspended organization the own objects
+/// are read and the suspension is lifted, but for those who may suspend on the platform.
+pub(crate) async fn check_suspension(planes: &Planes, target: &Target, asked: &Attributes<'_>) -> Result<()> {
+    if !asked.is_resource() || !planes.people().iam().await.read().has_suspended() {
+        return Ok(());
+    }
+    let (organization, own) = match target {
+        Target::Organization(scope) => {
+            let own = matches!(asked.group, organization::GROUP | organization::IAM)
+                || asked.namespace == &*scope.namespace;
+            (Some(scope.name.clone()), own)
+        }
+        Target::Local(plane) if plane.is_core() => (planes.organization_of(asked), true),
+        Target::User(_) => (planes.organization_of(asked), true),
+        Target::Local(_) | Target::Dedicated(_) | Target::AllPlanes => return Ok(()),
+    };
+    let lifts = asked.group == organization::GROUP
+        && asked.resource == "organizations"
+        && matches!(asked.verb, "update" | "patch" | "suspend");
+    let Some(organization) = organization.filter(|_| !lifts && !(own && is_read(asked.verb))) else {
+        return Ok(());
+    };
+    let Some(suspended) = planes.organization_suspended(&organization).await else { return Ok(()) };
+    let suspend = Attributes::resource(asked.user, "suspend", organization::GROUP, "organizations");
+    let above = planes.access(&PlaneId::core()).await?.authorize(&suspend).allowed;
+    if above { Ok(()) } else { Err(suspended) }
 }
 
 /// What the server itself allows at a target.

@@ -1,10 +1,13 @@
 //! What decides in one plane: its own roles and bindings, and the platform's above them.
+//!
+//! In the platform's own planes, what an organization's namespace says counts for what is the organization's ([`reserved`]
+//! has what never is) and for its members alone, be it said by RBAC or by the platform's kinds.
 
 use crate::{
     Attributes, Decision, Policy, Rules,
     escalation::{Holder, holds},
-    iam::{self, Held, Iam, Scope, Suspension},
-    review,
+    iam::{self, Held, Iam, Scope, Suspension, organization_of},
+    reserved, review,
 };
 use freehold_machinery::{GroupResource, Status, User, Value, meta, user::MASTERS};
 use parking_lot::RwLock;
@@ -22,11 +25,20 @@ pub trait Others: Send + Sync {
     fn decide(&self, asked: &Attributes<'_>, own: Decision) -> Result<Decision, String>;
 }
 
+/// The platform's roles and bindings, above those of a plane.
+#[derive(Clone)]
+struct Above {
+    iam: Arc<RwLock<Iam>>,
+    place: Place,
+    /// Whether the plane is the platform's own, and no project's.
+    is_own: bool,
+}
+
 /// What decides in one plane.
 #[derive(Clone)]
 pub struct Access {
     policy: Arc<Policy>,
-    above: Option<(Arc<RwLock<Iam>>, Place)>,
+    above: Option<Above>,
     others: Option<Arc<dyn Others>>,
 }
 
@@ -52,9 +64,9 @@ impl Holder for Access {
     }
 
     fn held(&self, user: &User, namespace: &str) -> (Vec<Held>, Vec<String>) {
-        let (mut held, errors) = self.policy.held(user, namespace);
-        if let Some((iam, place)) = &self.above {
-            let asked = Attributes { namespace, ..Attributes::resource(user, "", "", "") };
+        let asked = Attributes { namespace, ..Attributes::resource(user, "", "", "") };
+        let (mut held, errors) = self.policy.held(user, self.bindings_for(&asked));
+        if let Some(Above { iam, place, .. }) = &self.above {
             held.extend(iam.read().held(user, &place(&asked), namespace));
         }
         (held, errors)
@@ -62,9 +74,14 @@ impl Holder for Access {
 }
 
 impl Access {
-    /// A plane's policy below the platform's.
+    /// A project's policy below the platform's.
     pub fn new(policy: Arc<Policy>, iam: Arc<RwLock<Iam>>, place: Place) -> Self {
-        Self { policy, above: Some((iam, place)), others: None }
+        Self { policy, above: Some(Above { iam, place, is_own: false }), others: None }
+    }
+
+    /// The policy of one of the platform's own planes, in which namespaces can be organizations'.
+    pub fn of_platform(policy: Arc<Policy>, iam: Arc<RwLock<Iam>>, place: Place) -> Self {
+        Self { policy, above: Some(Above { iam, place, is_own: true }), others: None }
     }
 
     /// The same, with others who are asked too.
@@ -79,16 +96,41 @@ impl Access {
     pub fn decide(&self, attributes: &Attributes<'_>) -> Result<Decision, String> {
         let own = self.authorize(attributes);
         match &self.others {
-            Some(others) if !attributes.user.is_in(MASTERS) => others.decide(attributes, own),
+            Some(others) if !own.denied && !attributes.user.is_in(MASTERS) => others.decide(attributes, own),
             _ => Ok(own),
         }
     }
 
+    /// Why nobody but Freehold's controllers may do that, whatever allows it to others.
+    pub fn denial(&self, attributes: &Attributes<'_>) -> Option<Decision> {
+        let is_own = self.above.as_ref().is_some_and(|above| above.is_own);
+        let denied =
+            is_own && reserved::is_for_controllers(attributes) && !reserved::is_controller(attributes.user);
+        denied.then(|| Decision::deny("Freehold's controllers alone write it"))
+    }
+
+    /// The namespace whose RoleBindings count for a question; empty for none.
+    fn bindings_for<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
+        let namespace = attributes.namespace;
+        let (Some(above), Some(organization)) = (&self.above, organization_of(namespace)) else {
+            return namespace;
+        };
+        if !above.is_own || !self.policy.has_bindings_in(namespace) {
+            return namespace;
+        }
+        let counts = (above.place)(attributes) == Scope::Organization(organization.into())
+            && above.iam.read().belongs(organization, &attributes.user.name);
+        if counts { namespace } else { "" }
+    }
+
     /// Whether the user may do that, by what is known here.
     pub fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let decision = self.policy.authorize(attributes);
+        if let Some(denied) = self.denial(attributes) {
+            return denied;
+        }
+        let decision = self.policy.authorize_by(attributes, self.bindings_for(attributes));
         match &self.above {
-            Some((iam, place)) if !decision.allowed => {
+            Some(Above { iam, place, .. }) if !decision.allowed => {
                 let found = iam.read().authorize(&place(attributes), attributes);
                 found.map_or(decision, Decision::allow)
             }
@@ -103,8 +145,11 @@ impl Access {
             let master = || format!("User {:?} is in the group {MASTERS:?}", attributes.user.name);
             return Some(decision.reason).filter(|reason| !reason.is_empty()).unwrap_or_else(master);
         }
-        let mut lines = self.policy.explain(attributes);
-        if let Some((iam, place)) = &self.above {
+        if decision.denied {
+            return decision.reason;
+        }
+        let mut lines = self.policy.explain(attributes, self.bindings_for(attributes));
+        if let Some(Above { iam, place, .. }) = &self.above {
             lines.extend(iam.read().explain(&place(attributes), attributes));
         }
         let head =
@@ -117,68 +162,98 @@ impl Access {
 
     /// What the platform alone says: why that is allowed.
     pub fn granted(&self, attributes: &Attributes<'_>) -> Option<String> {
-        let (iam, place) = self.above.as_ref()?;
+        let Above { iam, place, .. } = self.above.as_ref()?;
         iam.read().authorize(&place(attributes), attributes)
     }
 
     /// The bindings that name an organization or a project of one as their target ([`Iam::bindings_of`]).
     pub fn bindings_of(&self, kind: &str, name: &str, organization: &str) -> Vec<(String, String)> {
         let above = self.above.as_ref();
-        above.map(|(iam, _)| iam.read().bindings_of(kind, name, organization)).unwrap_or_default()
+        above.map(|above| above.iam.read().bindings_of(kind, name, organization)).unwrap_or_default()
     }
 
     /// Whether a user, who is what an invitation says, is asked to join.
     pub fn is_invited(&self, user: &User, spec: &Value) -> bool {
-        let Some((iam, _)) = &self.above else { return false };
+        let Some(Above { iam, .. }) = &self.above else { return false };
         let email = spec["email"].as_str().filter(|email| !email.is_empty());
         let by_name = spec["userRef"]["name"] == *user.name;
         user.plane.is_none()
             && (by_name || email.is_some_and(|email| iam.read().email(&user.name) == Some(email)))
     }
 
-    /// Whether a user may change the suspension of an organization or project. Fails with 403.
+    /// Completes the suspension of an organization or project: one that does not say who lifts it is lifted by the platform
+    /// where its author may suspend on the platform, and by the organization otherwise.
+    pub fn complete_suspension(&self, user: &User, resource: &str, object: &mut Value) {
+        let Some(suspension) = object.pointer_mut("/spec/suspension").and_then(Value::as_object_mut) else {
+            return;
+        };
+        if suspension.get("liftedBy").is_none_or(Value::is_null) {
+            let above = self.may_suspend(user, resource, "");
+            suspension.insert("liftedBy".to_owned(), if above { "Platform" } else { "Organization" }.into());
+        }
+    }
+
+    /// Whether a user may write an organization or project with regard to suspensions: setting, changing and lifting one needs
+    /// the verb `suspend`, and what the platform suspended is left alone by those who may not lift that. `new` is `None` for
+    /// a deletion.
+    ///
+    /// # Errors
+    /// 403 where the user may not.
     pub fn check_suspension(
         &self,
         user: &User,
         resource: &str,
-        object: &Value,
+        new: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let read = |object: &Value| Suspension::read(&object["spec"]);
-        let (new, old) = (read(object), old.and_then(read));
-        if new == old || user.is_in(MASTERS) {
+        let read = |object: Option<&Value>| object.and_then(|object| Suspension::read(&object["spec"]));
+        let (after, before) = (read(new), read(old));
+        let unchanged = new.is_none() || after == before;
+        if unchanged && !before.as_ref().is_some_and(|suspension| suspension.by_platform) {
             return Ok(());
         }
-        for suspension in new.iter().chain(&old) {
-            let name = if suspension.by_platform { "" } else { meta::name(object) };
-            let asked =
-                Attributes { name, ..Attributes::resource(user, "suspend", iam::RESOURCES_GROUP, resource) };
-            if !self.allows(&asked) {
+        let name = new.or(old).map(meta::name).unwrap_or_default();
+        for suspension in after.iter().chain(&before) {
+            if !self.may_suspend(user, resource, if suspension.by_platform { "" } else { name }) {
                 let whose = if suspension.by_platform { "the platform's" } else { "the organization's" };
-                let why = format!("user {:?} may not set or lift a suspension of {whose}", user.name);
-                let resource = GroupResource::new(iam::RESOURCES_GROUP, resource);
-                return Err(Status::forbidden(&resource, meta::name(object), &why));
+                let why = if unchanged {
+                    format!("it is suspended by the platform: {}", suspension.reason)
+                } else {
+                    format!("user {:?} may not set or lift a suspension of {whose}", user.name)
+                };
+                return Err(Status::forbidden(
+                    &GroupResource::new(iam::RESOURCES_GROUP, resource),
+                    name,
+                    &why,
+                ));
             }
         }
         Ok(())
     }
 
+    /// Whether a user may suspend an object, or, without a name, on the platform.
+    fn may_suspend(&self, user: &User, resource: &str, name: &str) -> bool {
+        let asked =
+            Attributes { name, ..Attributes::resource(user, "suspend", iam::RESOURCES_GROUP, resource) };
+        user.is_in(MASTERS) || self.allows(&asked)
+    }
+
     /// The `status` of a SelfSubjectRulesReview. Fails with 400 where the spec names no namespace.
     pub fn rules(&self, user: &User, spec: &Value) -> Result<Value, Status> {
         let namespace = spec["namespace"].as_str().unwrap_or_default();
+        let at = |namespace| Attributes { namespace, ..Attributes::resource(user, "", "", "") };
         let (given, everywhere) = match &self.above {
             None => (Vec::new(), Vec::new()),
-            Some((iam, place)) => {
-                let at = |namespace| {
-                    let asked = Attributes { namespace, ..Attributes::resource(user, "", "", "") };
-                    iam.read().held(user, &place(&asked), namespace)
-                };
-                (at(namespace), at(""))
+            Some(Above { iam, place, .. }) => {
+                let held = |namespace| iam.read().held(user, &place(&at(namespace)), namespace);
+                (held(namespace), held(""))
             }
         };
-        let mut status = review::rules(&self.policy, user, spec)?;
-        // What roles exclude can't be said in rules.
-        let exact = given.iter().all(|held| held.except.is_empty());
+        let mut status = review::rules(&self.policy, user, spec, self.bindings_for(&at(namespace)))?;
+        // What roles exclude, and what is reserved, can't be said in rules.
+        let reserves =
+            organization_of(namespace).is_some() && self.above.as_ref().is_some_and(|above| above.is_own);
+        let exact = !reserves && given.iter().all(|held| held.except.is_empty());
         let list = |held: Vec<Held>| held.into_iter().map(|held| held.rule).collect::<Vec<_>>();
         review::add_rules(&mut status, &list(given), &list(everywhere));
         if !exact {
@@ -199,7 +274,8 @@ impl Access {
         old: Option<&Value>,
     ) -> Result<(), Status> {
         let unchanged = old.is_some_and(|old| old["spec"] == object["spec"]);
-        let Some((iam, _)) = self.above.as_ref().filter(|_| !unchanged && !user.is_in(MASTERS)) else {
+        let Some(Above { iam, .. }) = self.above.as_ref().filter(|_| !unchanged && !user.is_in(MASTERS))
+        else {
             return Ok(());
         };
         let namespace = meta::namespace(object);

@@ -17,6 +17,7 @@ pub mod bootstrap;
 pub mod escalation;
 pub mod iam;
 pub mod policy;
+pub mod reserved;
 pub mod review;
 pub mod rule;
 mod selectors;
@@ -106,6 +107,11 @@ impl Decision {
     /// Allowed, because.
     pub fn allow(reason: impl Into<String>) -> Self {
         Self { allowed: true, denied: false, reason: reason.into() }
+    }
+
+    /// Not allowed whatever others say, because.
+    pub fn deny(reason: impl Into<String>) -> Self {
+        Self { allowed: false, denied: true, reason: reason.into() }
     }
 
     /// Not allowed, because.

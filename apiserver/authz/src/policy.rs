@@ -123,15 +123,25 @@ impl Policy {
         }
     }
 
+    /// Whether a namespace has RoleBindings.
+    pub(crate) fn has_bindings_in(&self, namespace: &str) -> bool {
+        self.namespaces.contains_key(namespace)
+    }
+
     /// Whether the user may do that.
     pub fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        self.authorize_by(attributes, attributes.namespace)
+    }
+
+    /// Whether ClusterRoleBindings, or the RoleBindings of a namespace (empty: none), let the user do that.
+    pub(crate) fn authorize_by(&self, attributes: &Attributes<'_>, namespace: &str) -> Decision {
         if attributes.user.is_in(MASTERS) {
             return Decision::allow("");
         }
         let probe = Probe::new(attributes);
         let mut errors: Vec<String> = Vec::new();
         // Paths belong to no namespace.
-        let namespace = if attributes.is_resource() { attributes.namespace } else { "" };
+        let namespace = if attributes.is_resource() { namespace } else { "" };
         let found = self.visit(attributes.user, namespace, |grant, key| match &grant.rules {
             Some(rules) if rules.allow(attributes, probe) => {
                 ControlFlow::Break(format!("RBAC: allowed by {}", Described(grant, key)))
@@ -165,10 +175,11 @@ impl Policy {
         (rules, errors)
     }
 
-    /// What each binding of who asks lacks to allow this, a line each.
-    pub fn explain(&self, attributes: &Attributes<'_>) -> Vec<String> {
+    /// What each binding of who asks lacks to allow this, a line each: ClusterRoleBindings, and the RoleBindings of a
+    /// namespace (empty: none).
+    pub(crate) fn explain(&self, attributes: &Attributes<'_>, namespace: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        let namespace = if attributes.is_resource() { attributes.namespace } else { "" };
+        let namespace = if attributes.is_resource() { namespace } else { "" };
         self.visit::<()>(attributes.user, namespace, |grant, key| {
             let lack =
                 if grant.rules.is_some() { "the role does not allow it" } else { "there is no such role" };

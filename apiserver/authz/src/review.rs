@@ -161,10 +161,10 @@ pub fn status(decision: &Decision) -> Value {
     status
 }
 
-/// The `status` of a SelfSubjectRulesReview. Fails with 400 where the spec names no namespace.
-pub fn rules(policy: &Policy, user: &User, spec: &Value) -> Result<Value, Status> {
-    let namespace = text(spec, "namespace");
-    if namespace.is_empty() {
+/// The `status` of a SelfSubjectRulesReview by ClusterRoleBindings and the RoleBindings of a namespace (empty: none). Fails
+/// with 400 where the spec names no namespace.
+pub fn rules(policy: &Policy, user: &User, spec: &Value, namespace: &str) -> Result<Value, Status> {
+    if text(spec, "namespace").is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
     let (rules, errors) = policy.rules_for(user, namespace);

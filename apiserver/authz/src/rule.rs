@@ -63,6 +63,12 @@ impl Rule {
         Value::Object(present.map(|(name, list)| (name.to_owned(), json!(list))).collect::<Map>())
     }
 
+    /// Whether the rule names the resource, whatever the verb and the object.
+    pub(crate) fn is_about(&self, attributes: &Attributes<'_>) -> bool {
+        has(&self.groups, attributes.group)
+            && self.resources.iter().any(|resource| names_resource(resource, attributes))
+    }
+
     /// Whether the rule allows that.
     pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         if !has(&self.verbs, attributes.verb) {
@@ -71,8 +77,7 @@ impl Rule {
         if !attributes.is_resource() {
             return self.urls.iter().any(|url| covers_path(url, attributes.path));
         }
-        has(&self.groups, attributes.group)
-            && self.resources.iter().any(|resource| names_resource(resource, attributes))
+        self.is_about(attributes)
             && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.name))
     }
 }

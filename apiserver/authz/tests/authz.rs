@@ -464,7 +464,9 @@ fn access_reviews_are_checked_and_answered() {
 #[test]
 fn a_rules_review_lists_what_authorize_allows() {
     let policy = compile(&objects());
-    let rules = |user: &User, namespace: &str| review::rules(&policy, user, &json!({"namespace": namespace}));
+    let rules = |user: &User, namespace: &str| {
+        review::rules(&policy, user, &json!({"namespace": namespace}), namespace)
+    };
     let jane = rules(&user("jane", &[]), "ns").unwrap();
     assert_eq!(jane["resourceRules"].as_array().unwrap().len(), 4);
     assert_eq!(

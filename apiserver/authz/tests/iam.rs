@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use freehold_apiserver_authz::{
-    Access, Attributes, Policy,
+    Access, Attributes, Policy, RuleCache,
     iam::{Iam, Kind, Scope, organization_of},
-    predefined_roles,
+    predefined_roles, reserved,
 };
 use freehold_machinery::{User, Value};
 use parking_lot::RwLock;
@@ -100,6 +100,9 @@ fn iam() -> Iam {
     iam.put(Kind::GroupMembership, &object("organization-umbrella", "eve", theirs), false);
     for (name, role) in [("olga", "owner"), ("ed", "editor"), ("vera", "viewer")] {
         iam.put(Kind::Membership, &member(acme, "acme", name, json!([role])), false);
+    }
+    for guest in ["dora", "max", "tina", "eve", "lost"] {
+        iam.put(Kind::Membership, &member(acme, "acme", guest, json!([])), false);
     }
     // One that names another organization than the one whose namespace it is in.
     iam.put(Kind::Membership, &member("organization-umbrella", "acme", "eve", json!(["owner"])), false);
@@ -197,6 +200,7 @@ fn roles_that_inherit_each_other_end() {
     let here = json!({"kind": "Organization", "name": "acme"});
     let spec = binding(json!({"name": "a"}), json!([{"kind": "User", "name": "u"}]), here);
     iam.put(Kind::Binding, &object("organization-acme", "u", spec), false);
+    iam.put(Kind::Membership, &member("organization-acme", "acme", "u", json!([])), false);
     assert!(allowed(&iam, &organization("acme"), &user("u"), ("get", "", "b")));
 }
 
@@ -277,4 +281,103 @@ fn an_explanation_says_which_binding_allows_or_what_each_lacks() {
     let pods =
         Attributes { namespace: "organization-acme", ..Attributes::resource(&vera, "get", "", "pods") };
     assert!(access.explain(&pods).starts_with("IAM: allowed by OrganizationMembership"));
+}
+
+/// RBAC of core: `rbac-*` are named by RoleBindings of organization-acme, `operator` by a ClusterRoleBinding.
+fn core(iam: Iam) -> Access {
+    let subject =
+        |kind: &str, name: &str| json!({"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"});
+    let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
+    let to = |kind: &str, namespace: &str, subjects: Value| {
+        json!({"kind": kind, "metadata": {"name": "all", "namespace": namespace}, "subjects": subjects,
+            "roleRef": {"kind": "ClusterRole", "name": "all"}})
+    };
+    let account = |namespace: &str| json!({"kind": "ServiceAccount", "name": "bot", "namespace": namespace});
+    let named = json!([
+        subject("User", "dora"),
+        subject("User", "stranger"),
+        subject("Group", "all"),
+        account("organization-acme"),
+        account("organization-umbrella"),
+    ]);
+    let objects = [
+        json!({"kind": "ClusterRole", "metadata": {"name": "all"}, "rules": everything}),
+        to("RoleBinding", "organization-acme", named.clone()),
+        to("RoleBinding", "default", named),
+        to("ClusterRoleBinding", "", json!([subject("User", "operator")])),
+    ];
+    let place = |asked: &Attributes<'_>| match organization_of(asked.namespace) {
+        _ if reserved::is_for_platform(asked) => Scope::Platform,
+        Some(organization) => Scope::Organization(organization.into()),
+        None => Scope::Platform,
+    };
+    let policy = Policy::compile(&RuleCache::default(), &objects);
+    Access::of_platform(Arc::new(policy), Arc::new(RwLock::new(iam)), Arc::new(place))
+}
+
+#[test]
+fn rbac_of_an_organizations_namespace_counts_for_its_members_and_never_for_what_is_reserved() {
+    let access = core(iam());
+    let ask = |name: &str, namespace: &str, (verb, group, resource): (&str, &str, &str)| {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let user = User { groups: vec!["all".into()], ..user(name) };
+        let asked = Attributes {
+            namespace,
+            subresource,
+            name: "x",
+            ..Attributes::resource(&user, verb, group, resource)
+        };
+        access.authorize(&asked).allowed
+    };
+    let resources = "resourcemanager.freehold.dev";
+    let secret = ("get", "", "secrets");
+    let status = ("patch", resources, "projectsnapshots/status");
+    let grant = ("create", "quota.freehold.dev", "resourcegrants");
+    let who = ("impersonate", "", "serviceaccounts");
+    let own = ("system:serviceaccount:organization-acme:bot", "organization-acme");
+    let rows = [
+        ("dora", "organization-acme", secret, true),
+        (own.0, own.1, secret, true),
+        ("stranger", "organization-acme", secret, false),
+        ("system:serviceaccount:organization-umbrella:bot", "organization-acme", secret, false),
+        ("stranger", "default", secret, true),
+        ("dora", "organization-umbrella", secret, false),
+        ("dora", "organization-acme", status, false),
+        ("dora", "organization-acme", grant, false),
+        ("dora", "organization-acme", who, false),
+        ("olga", "organization-acme", status, false),
+        ("olga", "organization-acme", grant, false),
+        ("operator", "organization-acme", secret, true),
+        ("operator", "organization-acme", grant, true),
+        ("operator", "organization-acme", who, true),
+        // Controllers alone, whatever allows it to others.
+        ("operator", "organization-acme", status, false),
+    ];
+    for (name, namespace, asked, expected) in rows {
+        assert_eq!(ask(name, namespace, asked), expected, "{name} {namespace} {asked:?}");
+    }
+    let controller = User { groups: vec!["system:masters".into()], ..user("c") };
+    let write = Attributes {
+        subresource: "status",
+        ..Attributes::resource(&controller, "patch", resources, "projects")
+    };
+    assert!(access.authorize(&write).allowed);
+    let dora = user("dora");
+    let rules = access.rules(&dora, &json!({"namespace": "organization-acme"})).unwrap();
+    assert!(rules["incomplete"] == true && rules.to_string().contains("\"*\""), "{rules}");
+    let rules = access.rules(&user("stranger"), &json!({"namespace": "organization-acme"})).unwrap();
+    assert_eq!(rules["resourceRules"], json!([]));
+}
+
+#[test]
+fn who_is_no_member_any_more_has_nothing_by_name() {
+    let mut iam = iam();
+    let web = project("acme", "web");
+    for (name, asked) in [("dora", ("get", "", "pods")), ("tina", ("get", "", "pods"))] {
+        assert!(allowed(&iam, &web, &user(name), asked) && iam.is_member("acme", name), "{name}");
+        iam.put(Kind::Membership, &member("organization-acme", "acme", name, json!([])), true);
+        assert!(!allowed(&iam, &web, &user(name), asked) && !iam.is_member("acme", name), "{name}");
+    }
+    let bot = "freehold:serviceaccount:organization-acme:bot";
+    assert!(iam.belongs("acme", bot) && !iam.belongs("umbrella", bot) && !iam.belongs("acm", bot));
 }

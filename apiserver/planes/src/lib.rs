@@ -32,7 +32,7 @@ pub use types::{RemoteSource, Remotes};
 
 use context::Context;
 use freehold_apiserver_authz::{
-    Access, Policy,
+    Access, Attributes, Policy,
     access::Place,
     iam::{Scope, Suspension},
 };
@@ -343,7 +343,8 @@ impl Planes {
             }
             None => Arc::new(|_| Scope::Platform),
         };
-        Ok(Access::new(policy, iam, place))
+        let access = if is_own(plane) { Access::of_platform } else { Access::new };
+        Ok(access(policy, iam, place))
     }
 
     /// What decides in an organization's view.
@@ -351,7 +352,15 @@ impl Planes {
         let policy = self.policy(&PlaneId::core()).await?;
         let iam = self.people.iam().await.clone();
         let place = people::place_in_core(self.directory.clone(), Some(scope.name.clone()));
-        Ok(Access::new(policy, iam, place))
+        Ok(Access::of_platform(policy, iam, place))
+    }
+
+    /// The organization whose objects of the core plane a question is about.
+    pub fn organization_of(&self, asked: &Attributes<'_>) -> Option<Arc<str>> {
+        match people::place_in_core(self.directory.clone(), None)(asked) {
+            Scope::Organization(organization) | Scope::Project { organization, .. } => Some(organization),
+            Scope::Platform | Scope::Nowhere => None,
+        }
     }
 
     /// Why nothing is served in a plane, where its project or its organization is suspended.

@@ -5,7 +5,8 @@ use crate::Directory;
 use freehold_apiserver_authz::{
     Attributes,
     access::Place,
-    iam::{Iam, Kind, QUOTA_GROUP, RESOURCES_GROUP, Scope, organization_of},
+    iam::{Iam, Kind, RESOURCES_GROUP, Scope, organization_of},
+    reserved,
 };
 use freehold_apiserver_cache::{Cache, CacheEvent, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, Result, Value};
@@ -139,11 +140,6 @@ async fn fill(people: Weak<People>, since: u64) {
     }
 }
 
-fn is_platforms_to_write(asked: &Attributes<'_>) -> bool {
-    let status = asked.subresource == "status" && matches!(asked.group, IAM | RESOURCES);
-    !asked.is_read() && (status || asked.group == QUOTA_GROUP)
-}
-
 /// Where in the platform a question about the core plane is asked: what belongs to an organization, or is one of its
 /// projects, is its own; everything else is the platform's. `within` is the organization whose view is asked, to which
 /// all belongs that nothing else is said of.
@@ -152,13 +148,7 @@ pub(crate) fn place_in_core(directory: Arc<Directory>, within: Option<Arc<str>>)
         let rest = || within.clone().map_or(Scope::Platform, Scope::Organization);
         let is = |resource| asked.group == RESOURCES && asked.resource == resource && !asked.name.is_empty();
         let named: Scope = match () {
-            // Who somebody can be is no organization's to say: masters are users too.
-            () if asked.verb.starts_with("impersonate") => match within {
-                Some(_) => Scope::Nowhere,
-                None => Scope::Platform,
-            },
-            // What an organization is allowed, and what controllers say of its objects, it reads and does not write.
-            () if is_platforms_to_write(asked) => match within {
+            () if reserved::is_for_platform(asked) => match within {
                 Some(_) => Scope::Nowhere,
                 None => Scope::Platform,
             },
@@ -169,7 +159,7 @@ pub(crate) fn place_in_core(directory: Arc<Directory>, within: Option<Arc<str>>)
                 }
                 None => rest(),
             },
-            // An organization's namespace goes with it, and is not its own.
+            // An organization's namespace is not its own.
             () if asked.group.is_empty() && asked.resource == "namespaces" => rest(),
             () => match organization_of(asked.namespace) {
                 Some(organization) => Scope::Organization(organization.into()),

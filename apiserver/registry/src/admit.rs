@@ -382,6 +382,7 @@ impl Registry {
         live: &Value,
         options: &DeleteOptions,
     ) -> Result<Vec<String>> {
+        self.check_platform_deletion(op, live).await?;
         let object = None;
         self.pass(op, (Verb::Delete, object, Some(live)), (options.dry_run, deleting(options))).await
     }

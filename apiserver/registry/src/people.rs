@@ -5,6 +5,7 @@ use crate::{Also, Operation, Registry};
 use freehold_apiserver_authz::{
     Access,
     iam::{GROUP as IAM, RESOURCES_GROUP as RESOURCES},
+    reserved::is_controller,
 };
 use freehold_apiserver_cache::{Entry, ListRequest, codec};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, StoreError};
@@ -18,11 +19,11 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 const ORGANIZATIONS: &str = "organizations";
+const PROJECTS: &str = "projects";
 const MEMBERSHIPS: &str = "organizationmemberships";
 const INVITATIONS: &str = "userinvitations";
 /// The label by which a namespace belongs to an organization.
 const ORGANIZATION: &str = "resourcemanager.freehold.dev/organization";
-const CONTROLLERS: &str = "system:freehold:controllers";
 const VERSION: &str = "v1alpha1";
 /// Bindings that go in one commit.
 const MOST_BINDINGS: usize = 60;
@@ -86,8 +87,7 @@ fn membership(organization: &str, user: &str, roles: &Value) -> (ObjectPath, Val
 
 /// Whether somebody becomes the owner of what they make: people and their programs, but not who runs the platform.
 fn becomes_owner(user: &User) -> bool {
-    let runs = user.is_in(MASTERS) || user.is_in(CONTROLLERS) || user.from_host;
-    user.plane.is_none() && !runs && user.name != ANONYMOUS
+    user.plane.is_none() && !user.from_host && !is_controller(user) && user.name != ANONYMOUS
 }
 
 impl Registry {
@@ -107,7 +107,7 @@ impl Registry {
         }
         match (op.ty.plural.as_str(), new, old) {
             (ORGANIZATIONS, Some(new), None) => self.with_organization(op, new).await,
-            ("projects", Some(new), None) => self.with_project(op, new).await,
+            (PROJECTS, Some(new), None) => self.with_project(op, new).await,
             (MEMBERSHIPS, new, Some(old)) if is_owner(old) && !new.is_some_and(is_owner) => {
                 self.without_owner(op, old).await
             }
@@ -117,7 +117,7 @@ impl Registry {
             (ORGANIZATIONS, None, Some(old)) => {
                 self.without_bindings(op, ("Organization", meta::name(old)), meta::name(old)).await
             }
-            ("projects", None, Some(old)) => {
+            (PROJECTS, None, Some(old)) => {
                 let owner = old["spec"]["ownerRef"]["name"].as_str().unwrap_or_default();
                 self.without_bindings(op, ("Project", meta::name(old)), owner).await
             }
@@ -281,11 +281,12 @@ impl Registry {
         Ok(vec![there, put(&member, &object)])
     }
 
-    /// Whether a write that says who may do what is within what its author holds. Fails with 403.
+    /// Completes a write that says who may do what, or that nothing is served, and checks that its author may do that. Fails
+    /// with 403.
     pub(crate) async fn check_platform(
         &self,
         op: &Operation,
-        new: &Value,
+        new: &mut Value,
         old: Option<&Value>,
     ) -> Result<()> {
         let (group, resource) = (op.ty.group.as_str(), op.ty.plural.as_str());
@@ -294,13 +295,28 @@ impl Registry {
         }
         let access: Access = self.policies.access(&op.plane).await?;
         match (group, resource) {
-            (RESOURCES, ORGANIZATIONS | "projects") => access.check_suspension(&op.user, resource, new, old),
+            (RESOURCES, ORGANIZATIONS | PROJECTS) => {
+                access.complete_suspension(&op.user, resource, new);
+                access.check_suspension(&op.user, resource, Some(new), old)
+            }
             // An answer gives what the invitation offered, which was checked then.
             (IAM, INVITATIONS) if old.is_some() => Ok(()),
             (RESOURCES, MEMBERSHIPS) => access.check_grant(&op.user, resource, new, old),
             (IAM, _) => access.check_grant(&op.user, resource, new, old),
             _ => Ok(()),
         }
+    }
+}
+
+impl Registry {
+    /// Whether an object that says who may do what, or that nothing is served, may be deleted. Fails with 403.
+    pub(crate) async fn check_platform_deletion(&self, op: &Operation, old: &Value) -> Result<()> {
+        let resource = op.ty.plural.as_str();
+        if !op.plane.is_core() || op.ty.group != RESOURCES || !matches!(resource, ORGANIZATIONS | PROJECTS) {
+            return Ok(());
+        }
+        let access = self.policies.access(&op.plane).await?;
+        access.check_suspension(&op.user, resource, None, Some(old))
     }
 }
 

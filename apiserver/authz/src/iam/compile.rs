@@ -1,6 +1,6 @@
 //! The bindings of one namespace, found by their subjects.
 
-use super::{Held, SYSTEM, Scope, facts::Namespace, permission, service_account};
+use super::{Held, SYSTEM, Scope, facts::Namespace, is_account_of, permission, service_account};
 use crate::{Attributes, RuleCache, Rules, rule::Probe};
 use freehold_machinery::Value;
 use std::{
@@ -14,6 +14,9 @@ use std::{
 const DEEPEST: usize = 16;
 /// How many roles one binding may reach by inheritance.
 const MOST_ROLES: usize = 256;
+
+/// Stands for the role of a member without one: bindings count for them, and nothing else.
+const NO_ROLE: &str = "";
 
 type Grants = HashMap<Arc<str>, Vec<Grant>>;
 
@@ -104,10 +107,17 @@ impl Compiled {
             if organization.is_empty() || !member.at_home {
                 continue;
             }
-            for role in member.roles.iter().map(|role| &**role) {
+            let mut names: Vec<&str> = member.roles.iter().map(|role| &**role).collect();
+            if names.is_empty() {
+                names.push(NO_ROLE);
+            }
+            for role in names {
                 let source = || Source {
                     name: namespace.to_owned(),
-                    role: format!("Role {:?}", format!("{SYSTEM}/{role}")),
+                    role: match role {
+                        NO_ROLE => "no role".to_owned(),
+                        _ => format!("Role {:?}", format!("{SYSTEM}/{role}")),
+                    },
                     target: Target::Organization(organization.into()),
                     resource: None,
                     rules: Some(roles.find(SYSTEM, role).unwrap_or_default()),
@@ -120,6 +130,12 @@ impl Compiled {
             }
         }
         compiled
+    }
+
+    /// Whether what the namespace of an organization says counts for a user.
+    pub(super) fn counts_for(&self, namespace: &str, user: &str) -> bool {
+        let named = self.users.get(user).into_iter().flatten();
+        named.into_iter().any(|grant| matches!(grant.to, To::Member { .. })) || is_account_of(namespace, user)
     }
 
     fn bind(&mut self, source: &Arc<Source>, namespace: &str, subjects: &Value) {

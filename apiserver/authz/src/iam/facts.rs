@@ -47,7 +47,7 @@ impl Suspension {
         let suspension = spec.get("suspension").filter(|suspension| !suspension.is_null())?;
         Some(Self {
             reason: suspension["reason"].as_str().unwrap_or_default().to_owned(),
-            by_platform: suspension["liftedBy"] == "Platform",
+            by_platform: suspension["liftedBy"] != "Organization",
         })
     }
 }

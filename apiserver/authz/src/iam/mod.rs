@@ -6,7 +6,7 @@
 //! by the bindings of one user and not by how many there are.
 //!
 //! Guarantees: an organization's namespace never reaches beyond the organization and its projects, whatever its objects
-//! name; an identity of one plane is given nothing.
+//! name, and gives nothing to who is no member of the organization; an identity of one plane is given nothing.
 
 mod compile;
 mod explain;
@@ -199,6 +199,11 @@ impl Iam {
         self.keys.get(key)?.expires
     }
 
+    /// Whether any organization is suspended.
+    pub fn has_suspended(&self) -> bool {
+        !self.suspended.is_empty()
+    }
+
     /// Whether an organization is suspended, and why.
     pub fn suspended(&self, organization: &str) -> Option<&Suspension> {
         self.suspended.get(organization)
@@ -214,10 +219,32 @@ impl Iam {
 
     /// Whether the namespace of an organization gives a user anything.
     pub fn is_member(&self, organization: &str, user: &str) -> bool {
-        let Some(compiled) = self.compiled(&organization_namespace(organization)) else { return false };
+        let namespace = organization_namespace(organization);
+        let Some(compiled) = self.compiled(&namespace) else { return false };
+        compiled.counts_for(&namespace, user) && self.named(&compiled, user).next().is_some()
+    }
+
+    /// Whether what the namespace of an organization says counts for a user: for a member, and for a service account of the
+    /// organization's own.
+    pub fn belongs(&self, organization: &str, user: &str) -> bool {
+        let namespace = organization_namespace(organization);
+        self.compiled(&namespace)
+            .map_or_else(|| is_account_of(&namespace, user), |compiled| compiled.counts_for(&namespace, user))
+    }
+
+    /// What a namespace gives to a user by name, or to a group of the user.
+    fn named<'a>(&'a self, compiled: &'a Compiled, user: &str) -> impl Iterator<Item = &'a Grant> {
         let groups = self.groups.get(user).into_iter().flat_map(|groups| groups.values());
-        compiled.users.contains_key(user)
-            || groups.into_iter().any(|group| compiled.groups.contains_key(&**group))
+        let grouped = groups.filter_map(|group| compiled.groups.get(&**group));
+        compiled.users.get(user).into_iter().chain(grouped).flatten()
+    }
+
+    /// What bindings of an organization's namespace give to a user as soon as that is a member; nothing of who is one.
+    fn dormant(&self, namespace: &str, user: &str) -> Vec<(Scope, Vec<Arc<Rules>>)> {
+        match self.compiled(namespace).filter(|compiled| !compiled.counts_for(namespace, user)) {
+            Some(compiled) => self.named(&compiled, user).map(|grant| grant.gives(namespace)).collect(),
+            None => Vec::new(),
+        }
     }
 
     /// Whether the user is given anything there.
@@ -259,15 +286,14 @@ impl Iam {
         if user.plane.is_some() || user.from_host || *scope == Scope::Nowhere {
             return None;
         }
-        let groups = self.groups.get(user.name.as_str());
         let own = scope.organization().map(organization_namespace);
         for namespace in std::iter::once(SYSTEM).chain(own.as_deref()) {
             let Some(compiled) = self.compiled(namespace) else { continue };
-            let named = compiled.users.get(user.name.as_str());
-            let grouped = groups.into_iter().flat_map(|groups| groups.values());
-            let grouped = grouped.filter_map(|group| compiled.groups.get(&**group));
+            if namespace != SYSTEM && !compiled.counts_for(namespace, &user.name) {
+                continue;
+            }
             let claimed = user.groups.iter().filter_map(|group| compiled.claims.get(group.as_str()));
-            for grant in named.into_iter().chain(grouped).chain(claimed).flatten() {
+            for grant in self.named(&compiled, &user.name).chain(claimed.flatten()) {
                 if let Some(found) = see(grant) {
                     return Some(found);
                 }
@@ -323,7 +349,9 @@ pub(crate) fn grants_of(iam: &Iam, resource: &str, object: &Value) -> Vec<(Scope
         "organizationmemberships" | "userinvitations" => {
             let roles = spec["roles"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let rules = roles.filter_map(|role| iam.role(namespace, SYSTEM, role)).flatten().collect();
-            vec![(own(), rules)]
+            let mut given = iam.dormant(namespace, &text(&spec["userRef"]["name"]));
+            given.push((own(), rules));
+            given
         }
         "groupmemberships" => {
             iam.given(namespace, &format!("{namespace}/{}", text(&spec["groupRef"]["name"])))
@@ -333,6 +361,13 @@ pub(crate) fn grants_of(iam: &Iam, resource: &str, object: &Value) -> Vec<(Scope
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether a user is a service account of a namespace: by a key, or by a token.
+fn is_account_of(namespace: &str, user: &str) -> bool {
+    let rest =
+        [SERVICE_ACCOUNT, "system:serviceaccount:"].iter().find_map(|prefix| user.strip_prefix(prefix));
+    rest.and_then(|rest| rest.strip_prefix(namespace)).is_some_and(|name| name.starts_with(':'))
 }
 
 /// The organization of a namespace of the core plane, if it is one's.

@@ -19,7 +19,7 @@ facts!(world:
     what_was_given_at_an_organization_or_project_goes_with_it,
 );
 
-/// A membership.
+/// A membership; with an empty role one of a guest, for whom bindings count.
 pub(crate) fn member(organization: &str, user: &str, role: &str) -> String {
     format!(
         "---\n{{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: OrganizationMembership,
@@ -112,6 +112,7 @@ fn a_binding_reaches_what_its_target_says(world: &World) {
     let maps = "{kind: Organization, name: targets, resource: {resource: configmaps, namespace: shop}}";
     let everything = [
         role.to_owned(),
+        ["dora", "max", "tina"].map(|guest| member("targets", guest, "")).concat(),
         binding("targets", ("dora", "deployer@organization-targets"), "{kind: Project, name: targets-a}"),
         binding("targets", ("max", "editor"), maps),
         "---\n{apiVersion: iam.freehold.dev/v1alpha1, kind: Group, metadata: {name: team, namespace: organization-targets}, spec: {}}\n".into(),
@@ -152,8 +153,11 @@ fn a_binding_reaches_what_its_target_says(world: &World) {
 fn nobody_gives_more_than_they_hold(world: &World) {
     world.organization("giving", &["giving-a"]);
     let target = "{kind: Organization, name: giving}";
-    let given =
-        [member("giving", "giver-ann", "owner"), binding("giving", ("mia", "people-manager"), target)];
+    let given = [
+        member("giving", "giver-ann", "owner"),
+        member("giving", "mia", ""),
+        binding("giving", ("mia", "people-manager"), target),
+    ];
     world.admin().apply(&given.concat());
     let mia = world.person("mia", "/organizations/giving");
     becomes(&mia, &["get", "organizationmemberships", "--namespace=organization-giving"], true);
@@ -168,7 +172,14 @@ fn nobody_gives_more_than_they_hold(world: &World) {
     contains_all(&refused.expect_failure(), &["Forbidden"]);
     let ann = world.person("giver-ann", "/organizations/giving");
     ann.apply(&binding("giving", ("friend", "viewer"), target));
-    becomes(&world.person("friend", "/projects/giving-a"), &["get", "pods"], true);
+    ann.apply(&binding("giving", ("friend", "owner"), target));
+    // What was given to somebody counts with the membership: who makes that gives it.
+    let friend = world.person("friend", "/projects/giving-a");
+    becomes(&friend, &["get", "pods"], false);
+    let refused = mia.run_with_input(&["apply", "-f", "-"], &member("giving", "friend", ""));
+    contains_all(&refused.expect_failure(), &["Forbidden", "what they do not hold"]);
+    ann.apply(&member("giving", "friend", ""));
+    becomes(&friend, &["get", "pods"], true);
 }
 
 fn an_organization_s_objects_do_not_reach_beyond_it(world: &World) {
@@ -278,6 +289,7 @@ fn a_watch_ends_when_what_allowed_it_goes(world: &World) {
     let users = ["end-member", "end-bound", "end-locked", "end-rbac"];
     let given = [
         member("closing", "end-member", "viewer"),
+        member("closing", "end-bound", ""),
         binding("closing", ("end-bound", "viewer"), target),
         member("closing", "end-locked", "viewer"),
     ];
@@ -435,6 +447,7 @@ fn what_was_given_at_an_organization_or_project_goes_with_it(world: &World) {
         &[
             platforms("again-paula", "Project", "again-a"),
             platforms("again-otto", "Organization", "again"),
+            member("again", "again-ben", ""),
             binding("again", ("again-ben", "viewer"), "{kind: Project, name: again-a}"),
             platforms("again-stays", "Project", "again-b"),
         ]

@@ -145,6 +145,7 @@ fn prepare(world: &World) {
     world.organization("matrix", &["matrix-a"]);
     world.organization("matrix-other", &["matrix-other-a"]);
     let members = ["owner", "editor", "viewer"].map(|role| member("matrix", &format!("matrix-{role}"), role));
+    let guests = ["people-manager", "bound"].map(|guest| member("matrix", &format!("matrix-{guest}"), ""));
     let bindings = [
         ("people-manager", "people-manager", "{kind: Organization, name: matrix}"),
         ("bound", "editor", "{kind: Project, name: matrix-a}"),
@@ -157,7 +158,7 @@ fn prepare(world: &World) {
                      subjects: [{{kind: User, name: matrix-{user}}}], target: {target}}}}}\n"
         )
     });
-    world.admin().apply(&(members.concat() + &bindings.concat()));
+    world.admin().apply(&(members.concat() + &guests.concat() + &bindings.concat()));
     let last = world.person("matrix-bound", "/projects/matrix-a");
     until("the bindings count", PATIENCE, || last.run(&["get", "configmaps"]).success.then_some(()));
 }

@@ -17,6 +17,8 @@ mod attacks_imports;
 mod attacks_objects;
 mod attacks_references;
 mod attacks_pairs;
+mod attacks_rights;
+mod attacks_suspension;
 mod attacks_wire;
 mod audit;
 mod authentication;
