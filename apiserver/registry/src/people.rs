@@ -24,6 +24,8 @@ const MEMBERSHIPS: &str = "organizationmemberships";
 const INVITATIONS: &str = "userinvitations";
 /// The label by which a namespace belongs to an organization.
 const ORGANIZATION: &str = "resourcemanager.freehold.dev/organization";
+/// The domain of Freehold's own finalizers.
+const DOMAIN: &str = ".freehold.dev";
 const VERSION: &str = "v1alpha1";
 /// Bindings that go in one commit.
 const MOST_BINDINGS: usize = 60;
@@ -83,6 +85,19 @@ fn membership(organization: &str, user: &str, roles: &Value) -> (ObjectPath, Val
         "spec": {"organizationRef": {"name": organization}, "userRef": {"name": user}, "roles": roles},
     }));
     (path(RESOURCES, MEMBERSHIPS, &namespace, &name), object)
+}
+
+/// Puts back Freehold's finalizers: its controllers take them away, once what they stand for is done.
+fn keep_finalizers(new: &mut Value, old: &Value) {
+    let is_own =
+        |finalizer: &&str| finalizer.split_once('/').is_some_and(|(domain, _)| domain.ends_with(DOMAIN));
+    let kept = meta::finalizers(new);
+    let mut lost = meta::finalizers(old);
+    lost.retain(|finalizer| is_own(finalizer) && !kept.contains(finalizer));
+    if !lost.is_empty() {
+        let finalizers: Value = [kept, lost].concat().into();
+        meta::set(new, "finalizers", finalizers);
+    }
 }
 
 /// Whether somebody becomes the owner of what they make: people and their programs, but not who runs the platform.
@@ -293,6 +308,9 @@ impl Registry {
         if !op.plane.is_core() || op.subresource.is_some() || !matches!(group, IAM | RESOURCES) {
             return Ok(());
         }
+        if let Some(old) = old.filter(|_| !is_controller(&op.user)) {
+            keep_finalizers(new, old);
+        }
         let access: Access = self.policies.access(&op.plane).await?;
         match (group, resource) {
             (RESOURCES, ORGANIZATIONS | PROJECTS) => {
@@ -335,6 +353,24 @@ mod tests {
             assert!(name.starts_with("user-") && name.len() <= 63 && !name.contains("--"), "{name}");
         }
         assert_ne!(membership_name("a@b"), membership_name("ab"));
+    }
+
+    #[test]
+    fn freeholds_finalizers_stay_and_others_go() {
+        let of = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+        let old = of(json!(["a.example/b", "resourcemanager.freehold.dev/project", "foregroundDeletion"]));
+        for (new, expected) in [
+            (json!([]), json!(["resourcemanager.freehold.dev/project"])),
+            (json!(["c.example/d"]), json!(["c.example/d", "resourcemanager.freehold.dev/project"])),
+            (
+                json!(["resourcemanager.freehold.dev/project"]),
+                json!(["resourcemanager.freehold.dev/project"]),
+            ),
+        ] {
+            let mut new = of(new);
+            keep_finalizers(&mut new, &old);
+            assert_eq!(new["metadata"]["finalizers"], expected);
+        }
     }
 
     #[test]
