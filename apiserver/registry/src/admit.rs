@@ -9,7 +9,7 @@ use crate::{
 };
 use freehold_apiserver_admission::{
     Attributes, Authorize, Check, Lookup, Permission, Verb,
-    policy::{self, Bound},
+    policy::{self, Bound, Form},
     webhook,
 };
 use freehold_apiserver_authz::{Access, Selector, Selectors};
@@ -176,7 +176,7 @@ pub(crate) fn attributes<'a>(
         verb,
         ty: &op.ty,
         namespace: op.namespace.as_deref().unwrap_or_default(),
-        name: if verb == Verb::Create { "" } else { op.name() },
+        name: if verb == Verb::Create && op.subresource.is_none() { "" } else { op.name() },
         subresource: op.subresource.as_deref().unwrap_or_default(),
         object,
         old,
@@ -315,11 +315,10 @@ impl Registry {
         if policies.is_empty() && hooks.is_empty() {
             return Ok(warnings);
         }
-        let settle = |object: &mut Value| {
-            validate::prune(&op.ty, object);
-            validate::default(&op.ty, object);
-        };
-        let by_policies = policy::mutate(attributes, view, policies, &settle)?;
+        let subresource = attributes.subresource;
+        let settle = |object: &mut Value| validate::settle(&op.ty, subresource, object);
+        let form = Form { schema: validate::spoken_schema(&op.ty, subresource), settle: &settle };
+        let by_policies = policy::mutate(attributes, view, policies, &form)?;
         let mut rounds = Rounds::default();
         let by_hooks =
             self.mutate_by_webhooks(op, attributes, view, hooks, &mut rounds, &mut warnings).await?;
@@ -327,7 +326,7 @@ impl Registry {
             self.plugins_admit(attributes, view)?;
             if by_hooks {
                 let again: Vec<Bound> = policies.iter().filter(|p| p.runs_again()).cloned().collect();
-                policy::mutate(attributes, view, &again, &settle)?;
+                policy::mutate(attributes, view, &again, &form)?;
             }
             rounds.again(attributes.object());
             self.mutate_by_webhooks(op, attributes, view, hooks, &mut rounds, &mut warnings).await?;
@@ -385,6 +384,26 @@ impl Registry {
         self.check_platform_deletion(op, live).await?;
         let object = None;
         self.pass(op, (Verb::Delete, object, Some(live)), (options.dry_run, deleting(options))).await
+    }
+
+    /// Mutating admission of what is posted and not stored as it is (`serviceaccounts/token`, reviews); gives warnings.
+    pub async fn admit_posted(
+        &self,
+        op: &Operation,
+        object: &mut Value,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>> {
+        self.admit(op, object, None, options).await
+    }
+
+    /// Validating admission of what is posted and not stored as it is; gives warnings.
+    pub async fn validate_posted(
+        &self,
+        op: &Operation,
+        object: &mut Value,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>> {
+        self.validate_admission(op, object, None, options).await
     }
 
     /// Admission of a connection (`pods/exec`), with the options that it has; gives warnings.

@@ -4,9 +4,10 @@
 //! What a budget allows is taken from it before the pod is told to go, in a write that names the version that was read: of
 //! two evictions that want the last one, one is refused.
 
-use crate::{DeleteOptions, Operation, Registry, WriteOptions, Written, prepare};
+use crate::{DeleteOptions, Operation, Registry, WriteOptions, ledger, prepare};
 use freehold_machinery::{GroupResource, Result, Status, Value, meta, selector::Labels, status::Cause};
 use serde_json::json;
+use std::sync::Arc;
 
 /// How often an eviction that met a conflict is tried again.
 const ATTEMPTS: usize = 20;
@@ -16,15 +17,8 @@ const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption
 const BUDGETS: (&str, &str, &str) = ("policy", "v1", "poddisruptionbudgets");
 
 impl Registry {
-    pub(crate) async fn evict(
-        &self,
-        op: &Operation,
-        eviction: &Value,
-        options: &WriteOptions,
-    ) -> Result<Written> {
-        if ![op.name(), ""].contains(&meta::name(eviction)) {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
+    /// Evicts the Pod of an Eviction that admission has seen.
+    pub(crate) async fn evict(&self, op: &Operation, eviction: &Value, options: &WriteOptions) -> Result<()> {
         let given = &eviction["deleteOptions"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let asked = given["dryRun"].as_array().is_some_and(|list| !list.is_empty());
@@ -48,7 +42,7 @@ impl Registry {
                         && attempt < ATTEMPTS
                         && delete.resource_version.is_none() => {}
                 Err(status) => return Err(status),
-                Ok(()) => return Ok(super::actions::success(true)),
+                Ok(()) => return Ok(()),
             }
         }
     }
@@ -79,7 +73,7 @@ impl Registry {
                 delete.resource_version = Some(announced);
             }
         }
-        self.delete(op, &delete).await.map(drop)
+        self.delete_unasked(op, &delete).await.map(drop)
     }
 
     /// Says in the pod's status why it goes; gives its version.
@@ -123,7 +117,8 @@ impl Registry {
         }
         let mut status = op.clone();
         status.subresource = Some("status".into());
-        let written = self.replace(&status, pod, &WriteOptions { dry_run: false, ..options.clone() }).await?;
+        let options = WriteOptions { dry_run: false, admitted: true, ..options.clone() };
+        let written = self.replace(&status, pod, &options).await?;
         Ok(meta::resource_version(&written.object.value()).to_owned())
     }
 
@@ -173,6 +168,8 @@ impl Registry {
         write.ty = ty.clone();
         write.name = Some(meta::name(&budget).to_owned());
         write.subresource = Some("status".into());
+        // The budget is the server's to spend: who evicts need not be allowed to.
+        write.user = Arc::new(ledger::server());
         self.replace(&write, spent, options).await?;
         Ok(false)
     }

@@ -74,6 +74,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// `force` of an apply.
     pub force: bool,
+    /// The write is part of a request that admission has seen, and is not asked about by itself.
+    pub admitted: bool,
 }
 
 /// The four kinds of patch.

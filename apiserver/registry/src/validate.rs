@@ -2,12 +2,13 @@
 
 use crate::{Operation, class, definitions, scale, strategy};
 use freehold_apiserver_authn::oidc::JwtAuthenticator;
+use freehold_apiserver_catalog::schema_of_kind;
 use freehold_machinery::{
-    ResourceType, Result, Status, Value,
+    GroupVersionKind, ResourceType, Result, Status, Value,
     apply::FieldSet,
     crd, go, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
-    schema::{self, default::Empty},
+    schema::{self, Schema, default::Empty},
     status::{FieldError, FieldErrorKind},
 };
 use std::{borrow::Cow, sync::LazyLock};
@@ -47,6 +48,39 @@ pub(crate) fn default(ty: &ResourceType, object: &mut Value) -> Vec<Empty> {
     }
     strategy::defaults::apply(ty, object, &empties);
     empties
+}
+
+/// The kind that a subresource speaks which is posted to or connected to; `None` where that is the resource's own.
+fn action<'a>(ty: &'a ResourceType, subresource: &str) -> Option<&'a GroupVersionKind> {
+    let sub = ty.subresource(subresource)?;
+    (sub.verbs.contains(&"create") && sub.kind != ty.gvk()).then_some(&sub.kind)
+}
+
+/// The schema of the objects that a subresource speaks, of the resource's own where it is empty; `None` where anything goes.
+pub(crate) fn spoken_schema<'a>(ty: &'a ResourceType, subresource: &str) -> Option<&'a Schema> {
+    match action(ty, subresource) {
+        Some(kind) => schema_of_kind(kind).map(|schema| &**schema),
+        None => ty.schema.get().map(|schema| &**schema),
+    }
+}
+
+/// Why an object can't be read as one that a subresource speaks; `None` where it can.
+pub(crate) fn unreadable_as(ty: &ResourceType, subresource: &str, object: &Value) -> Option<String> {
+    match action(ty, subresource) {
+        Some(_) => go::mismatch(object, spoken_schema(ty, subresource)?),
+        None => unreadable(ty, object),
+    }
+}
+
+/// Prunes an object that a subresource speaks, and fills in its defaults.
+pub(crate) fn settle(ty: &ResourceType, subresource: &str, object: &mut Value) {
+    if action(ty, subresource).is_none() {
+        prune(ty, object);
+        default(ty, object);
+    } else if let Some(schema) = spoken_schema(ty, subresource) {
+        schema::prune(object, schema, true);
+        schema::default(object, schema);
+    }
 }
 
 /// Fills in the defaults of a status, of which nothing that a request says is kept.

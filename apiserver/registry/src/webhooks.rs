@@ -183,7 +183,7 @@ impl Registry {
         };
         let operations = Value::Array(response.patch);
         let patched = patch::json_in_words(object, &operations).map_err(|failed| refused(failed.why()))?;
-        if let Some(why) = validate::unreadable(seen.ty, &patched) {
+        if let Some(why) = validate::unreadable_as(seen.ty, attributes.subresource, &patched) {
             return Err(refused(why));
         }
         if patched == *object {
@@ -212,7 +212,7 @@ impl Registry {
         let before = std::mem::replace(object, patched);
         object["apiVersion"] = before["apiVersion"].clone();
         object["kind"] = before["kind"].clone();
-        if !object["metadata"].is_object() {
+        if before["metadata"].is_object() && !object["metadata"].is_object() {
             return Err(Status::internal("a webhook made an object without metadata"));
         }
         if object["metadata"].get("managedFields").is_some_and(|fields| !fields.is_array()) {
@@ -226,8 +226,7 @@ impl Registry {
                 )));
             }
         }
-        validate::prune(&op.ty, object);
-        validate::default(&op.ty, object);
+        validate::settle(&op.ty, attributes.subresource, object);
         Ok(())
     }
 

@@ -149,6 +149,18 @@ pub trait Backend: Send + Sync + 'static {
     async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions)
     -> Result<Written, Status>;
 
+    /// Admits a review (`tokenreviews`, `subjectaccessreviews`) before it is answered; gives warnings.
+    async fn admit_review(
+        &self,
+        target: &Target,
+        op: &Operation,
+        review: &mut Value,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>, Status> {
+        let _ = (target, op, review, options);
+        Ok(Vec::new())
+    }
+
     /// Admits a connection (`pods/exec`) with its options; gives warnings.
     async fn admit_connect(
         &self,

@@ -15,6 +15,9 @@ pub(crate) const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"]
 
 /// Refuses a connection, in kube-apiserver's words.
 pub(crate) async fn serve(call: &Call<'_>, op: &Operation) -> Status {
+    if let Err(refused) = admit(call, op).await {
+        return refused;
+    }
     let refused = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
         ("pods", Some("proxy")) => pod_proxy(call, op).await,
         ("services", Some("proxy")) => service_proxy(call, op).await,
@@ -32,7 +35,7 @@ async fn object(call: &Call<'_>, op: &Operation, name: &str) -> Result<Arc<Value
     Ok(call.edge.backend.get(&call.target, whole, "").await?.value())
 }
 
-/// Asks admission about a connection to a pod.
+/// Asks admission about a connection, whether or not there is anything to connect to.
 async fn admit(call: &Call<'_>, op: &Operation) -> Refused {
     let sub = op.subresource.as_deref().and_then(|name| op.ty.subresource(name));
     let kind = sub.map_or("", |sub| sub.kind.kind.as_str());
@@ -66,7 +69,6 @@ fn options(call: &Call<'_>, kind: &str) -> Value {
 async fn stream(call: &Call<'_>, op: &Operation, into_container: bool) -> Refused {
     let name = op.name.as_deref().unwrap_or_default();
     let pod = object(call, op, name).await?;
-    admit(call, op).await?;
     if into_container {
         logs::container(&pod, name, call.query.text("container"))?;
     }
@@ -120,7 +122,6 @@ async fn pod_proxy(call: &Call<'_>, op: &Operation) -> Refused {
         return Err(Status::bad_request(format!("invalid pod request {given:?}")));
     };
     let pod = object(call, op, name).await?;
-    admit(call, op).await?;
     let address = pod["status"]["podIP"].as_str().unwrap_or_default();
     allowed(address)?;
     let first = pod["spec"]["containers"][0]["ports"][0]["containerPort"].as_u64().unwrap_or(80).to_string();

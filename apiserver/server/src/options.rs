@@ -56,7 +56,8 @@ pub(crate) fn write(write: Write, query: &Query, headers: &HeaderMap) -> Result<
     };
     refuse(write.kind(), errors)?;
     let field_manager = if manager.is_empty() { manager_of_agent(headers) } else { manager.to_owned() };
-    Ok(WriteOptions { dry_run, field_manager, field_validation, force: query.flag("force").unwrap_or(false) })
+    let force = query.flag("force").unwrap_or(false);
+    Ok(WriteOptions { dry_run, field_manager, field_validation, force, admitted: false })
 }
 
 fn refuse(kind: &str, errors: Vec<FieldError>) -> Result<(), Status> {

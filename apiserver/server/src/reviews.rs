@@ -67,6 +67,10 @@ pub(crate) async fn serve(
         meta::set(&mut object, "namespace", namespace.clone());
     }
     let options = options::write(Write::Create, call.query, &call.parts.headers)?;
+    if !object["metadata"].is_object() {
+        object["metadata"] = json!({});
+    }
+    let warnings = call.edge.backend.admit_review(&call.target, op, &mut object, &options).await?;
     let status = match review {
         Review::SelfSubject => json!({"userInfo": user_info(&call.user)}),
         Review::Token => token(call, &object).await?,
@@ -95,7 +99,9 @@ pub(crate) async fn serve(
     };
     apply::update(None, &mut object, &manager);
     object["status"] = status;
-    respond::value(accepted, 201, &object)
+    let mut reply = respond::value(accepted, 201, &object)?;
+    respond::warn(&mut reply, &warnings);
+    Ok(reply)
 }
 
 /// 400 for an object of another kind or version than the URL's.

@@ -18,14 +18,17 @@ impl Plugin for PodTopologyLabels {
     }
 
     fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
-        // A Pod that is bound is written with its node.
-        let is_bound = attributes.is_sub("", "pods", "binding");
-        let is_made = attributes.is("", "pods") && attributes.verb == Verb::Create;
-        let plane = attributes.plane;
-        let Some(pod) = attributes.object.as_deref_mut().filter(|_| is_bound || is_made) else {
-            return Ok(());
+        // The labels of a Binding are copied to its Pod.
+        let node_at = match attributes.subresource {
+            "" if attributes.is("", "pods") => "/spec/nodeName",
+            "binding" if attributes.is_sub("", "pods", "binding") => "/target/name",
+            "" if attributes.is("", "bindings") => "/target/name",
+            _ => return Ok(()),
         };
-        let name = text(pod, "/spec/nodeName").to_owned();
+        let plane = attributes.plane;
+        let creates = attributes.verb == Verb::Create;
+        let Some(pod) = attributes.object.as_deref_mut().filter(|_| creates) else { return Ok(()) };
+        let name = text(pod, node_at).to_owned();
         let node = Some(name).filter(|name| !name.is_empty());
         let Some(node) = node.and_then(|name| lookup.get(plane, "", "nodes", "", &name)) else {
             return Ok(());

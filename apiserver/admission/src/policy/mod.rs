@@ -23,7 +23,7 @@ pub use typing::checked_status;
 pub use validate::validate;
 
 use crate::Attributes;
-use freehold_machinery::{Status, status::Cause};
+use freehold_machinery::{Status, Value, schema::Schema, status::Cause};
 use std::sync::Arc;
 
 /// The API group of policies.
@@ -58,9 +58,34 @@ impl Bound {
     }
 }
 
-/// Whether no policy looks at a write: nobody may lock themselves out of the configuration of admission.
+/// Resources that policies never see, as in kube-apiserver: a policy that refused them would take access reviews away from
+/// everything that relies on them. Webhooks do see them.
+const REVIEWS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Whether neither policies nor webhooks look at a write: nobody may lock themselves out of the configuration of admission.
 pub(crate) fn exempt(attributes: &Attributes<'_>) -> bool {
     attributes.ty.group == GROUP
+}
+
+/// Whether no policy looks at a write.
+fn unseen(attributes: &Attributes<'_>) -> bool {
+    let ty = attributes.ty;
+    exempt(attributes) || REVIEWS.contains(&(ty.group.as_str(), ty.plural.as_str()))
+}
+
+/// The form of the objects that a request sends.
+pub struct Form<'a> {
+    /// Their schema; `None` where anything goes.
+    pub schema: Option<&'a Schema>,
+    /// Prunes an object and fills in its defaults, after each change.
+    pub settle: &'a (dyn Fn(&mut Value) + Sync),
 }
 
 /// What a policy has against a write, as a status: the words of the first, with the words of all as causes.

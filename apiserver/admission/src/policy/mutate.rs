@@ -1,11 +1,12 @@
 //! Mutating policies.
 
 use super::{
-    Bound, Policy,
+    Bound, Form, Policy,
     compiled::Mutation,
-    denied, exempt,
+    denied,
     params::params,
     scope::{Scope, conditions_hold},
+    unseen,
 };
 use crate::{Attributes, Lookup};
 use freehold_machinery::{
@@ -15,7 +16,7 @@ use freehold_machinery::{
 };
 use std::sync::Arc;
 
-/// Lets policies change the object that is written. `settle` is called on it after each change, to default it.
+/// Lets policies change the object that is written, whose form is `form`.
 ///
 /// Gives whether anything changed: then what ran before has to run again. Policies whose `reinvocationPolicy` is
 /// `IfNeeded` do so here, once, when one after them made a change.
@@ -26,21 +27,21 @@ pub fn mutate(
     attributes: &mut Attributes<'_>,
     lookup: &dyn Lookup,
     policies: &[Bound],
-    settle: &dyn Fn(&mut Value),
+    form: &Form<'_>,
 ) -> Result<bool> {
-    if exempt(attributes) || attributes.object().is_none() {
+    if unseen(attributes) || attributes.object().is_none() {
         return Ok(false);
     }
     let mut failures = Failures::default();
     let mut last_change = None;
     for (at, bound) in policies.iter().enumerate() {
-        if run(bound, attributes, lookup, settle, &mut failures)? {
+        if run(bound, attributes, lookup, form, &mut failures)? {
             last_change = Some(at);
         }
     }
     if let Some(last) = last_change {
         for bound in policies[..last].iter().filter(|bound| bound.policy.again) {
-            run(bound, attributes, lookup, settle, &mut failures)?;
+            run(bound, attributes, lookup, form, &mut failures)?;
         }
     }
     let Some((first, reason)) = failures.first() else { return Ok(last_change.is_some()) };
@@ -75,7 +76,7 @@ fn run(
     bound: &Bound,
     attributes: &mut Attributes<'_>,
     lookup: &dyn Lookup,
-    settle: &dyn Fn(&mut Value),
+    form: &Form<'_>,
     failures: &mut Failures,
 ) -> Result<bool> {
     let policy = &*bound.policy;
@@ -107,7 +108,7 @@ fn run(
             }
         };
         for param in found {
-            for why in apply_all(policy, attributes, lookup, param, settle)? {
+            for why in apply_all(policy, attributes, lookup, param, form)? {
                 fail(said(why), INVALID);
             }
         }
@@ -121,7 +122,7 @@ fn apply_all(
     attributes: &mut Attributes<'_>,
     lookup: &dyn Lookup,
     param: Option<Arc<Value>>,
-    settle: &dyn Fn(&mut Value),
+    form: &Form<'_>,
 ) -> Result<Vec<String>> {
     let mut scope = Scope::new(
         (&policy.variables, policy.names),
@@ -145,14 +146,13 @@ fn apply_all(
             lookup,
             param.as_deref(),
         );
-        let schema = attributes.ty.schema.get().cloned();
         let Some(object) = attributes.object.as_deref_mut() else { break };
-        match patched(mutation, &scope, object, schema.as_deref()) {
+        match patched(mutation, &scope, object, form.schema) {
             Ok(Some(mut changed)) => {
                 if ["apiVersion", "kind"].iter().any(|field| changed[*field] != object[*field]) {
                     return Err(Status::internal("failed to convert object: it is of another kind"));
                 }
-                settle(&mut changed);
+                (form.settle)(&mut changed);
                 *object = changed;
             }
             Ok(None) => {}

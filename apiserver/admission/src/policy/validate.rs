@@ -3,9 +3,10 @@
 use super::{
     Binding, Bound, Policy,
     compiled::{Named, Validation},
-    denied, exempt,
+    denied,
     params::params,
     scope::{Scope, conditions_hold},
+    unseen,
 };
 use crate::{Attributes, Lookup};
 use freehold_machinery::Result;
@@ -48,7 +49,7 @@ struct Outcome {
 /// The first refusal.
 pub fn validate(attributes: &Attributes<'_>, lookup: &dyn Lookup, policies: &[Bound]) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
-    if exempt(attributes) {
+    if unseen(attributes) {
         return Ok(warnings);
     }
     let mut refusals: Vec<(String, String)> = Vec::new();

@@ -198,7 +198,8 @@ fn node_in(zone: &str, system: &str, cpu: &str) -> World {
 fn a_pod_says_in_which_zone_its_node_is() {
     let on = |node: &str| in_ns("p", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": node}}));
     let zoned = json!({"a": "b", "topology.kubernetes.io/zone": "z1"});
-    let bound = Write { verb: Verb::Update, old: on(""), ..create("/pods/binding", on("n")) };
+    let binding = json!({"metadata": {"labels": {"a": "b"}}, "target": {"name": "n"}});
+    let bound = create("/pods/binding", in_ns("p", binding));
     let changed = Write { verb: Verb::Update, old: on("n"), ..create("/pods", on("n")) };
     let rows = vec![
         (create("/pods", on("n")), Ok(vec![("/metadata/labels", zoned.clone())])),

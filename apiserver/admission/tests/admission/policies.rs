@@ -3,7 +3,7 @@
 use crate::world::*;
 use freehold_apiserver_admission::{
     Authorize, Check, Lookup, Permission,
-    policy::{self, Binding, Bound, Expressions, Gives, Policy},
+    policy::{self, Binding, Bound, Expressions, Form, Gives, Policy},
 };
 use freehold_machinery::{PlaneId, Status, User, Value};
 use serde_json::json;
@@ -49,7 +49,10 @@ fn validated(replicas: i64, policies: &[Bound]) -> Result<Vec<String>, Status> {
 
 fn mutated(object: &mut Value, policies: &[Bound]) -> Result<bool, Status> {
     let write = create("apps/deployments", object.clone());
-    write.with(object, |attributes| policy::mutate(attributes, &world(), policies, &|_| {}))
+    write.with(object, |attributes| {
+        let schema = attributes.ty.schema.get().cloned();
+        policy::mutate(attributes, &world(), policies, &Form { schema: schema.as_deref(), settle: &|_| {} })
+    })
 }
 
 #[test]

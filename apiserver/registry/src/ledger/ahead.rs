@@ -135,8 +135,8 @@ fn coming(
     Ok(all)
 }
 
-/// Who claims for what nobody writes.
-fn server() -> User {
+/// The server itself, as the author of what no user writes.
+pub(crate) fn server() -> User {
     User { name: "system:apiserver".into(), groups: vec![MASTERS.to_owned()], ..User::default() }
 }
 

@@ -12,6 +12,7 @@ mod limits;
 mod turns;
 
 pub use ahead::Ahead;
+pub(crate) use ahead::server;
 pub(crate) use kinds::settle as settle_kind;
 pub use limits::PlaneLimits;
 pub(crate) use turns::Turns;

@@ -14,6 +14,7 @@ mod aggregated_servers;
 mod aggregation;
 mod attacks;
 mod attacks_imports;
+mod attacks_gates;
 mod attacks_objects;
 mod attacks_references;
 mod attacks_pairs;
