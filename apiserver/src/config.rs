@@ -372,6 +372,11 @@ impl ApiServer {
         &self.cache
     }
 
+    /// Renders the text of `/metrics`, in the OpenMetrics format.
+    pub fn metrics(&self) -> MoreMetrics {
+        self.server.metrics()
+    }
+
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server, following, auditor, .. } = self;

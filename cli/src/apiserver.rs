@@ -3,6 +3,7 @@
 
 use crate::{
     core::{Core, local_url},
+    metrics::{Format, MetricsArgs},
     pki::Pki,
     stop,
     store::{EtcdArgs, HistoryArgs, SealArgs, read},
@@ -63,6 +64,8 @@ pub(crate) struct Args {
     /// Where to listen.
     #[arg(long)]
     listen: SocketAddr,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(flatten)]
@@ -161,6 +164,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         (None, Some(plane)) => build_one(&args, plane.clone(), options).await?,
         (None, None) => anyhow::bail!("either --plane or --pki-dir is needed"),
     };
+    args.metrics.serve(Format::OpenMetrics, server.metrics(), stop.clone()).await?;
     let mut out = std::io::stdout();
     writeln!(out, "ready url={}", local_url(server.local_addr()))?;
     out.flush()?;

@@ -1,12 +1,17 @@
 //! `freehold controller-manager`, and the flags about controllers that `freehold up` has too.
 
-use crate::{components::LEASE, pki::Pki, stop};
+use crate::{
+    components::LEASE,
+    metrics::{Format, MetricsArgs},
+    pki::Pki,
+    stop,
+};
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config as ClientConfig};
 use freehold_controller_manager::Config as ControllerConfig;
 use freehold_controller_manager_runtime::{Division, Election, Metrics, Times};
 use freehold_machinery::PlaneId;
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// Which of Kubernetes' controllers run, and how.
@@ -55,9 +60,8 @@ pub(crate) struct Args {
     /// one of them works and the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), requires = "leader_elect", conflicts_with = "plane")]
     partitions: u16,
-    /// Where to serve `/metrics` and `/healthz`, without TLS. Without it they are not served.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// Runs controllers until Ctrl-C or SIGTERM.
@@ -78,9 +82,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(plane) => config.for_plane(plane, ""),
         None => config,
     };
-    if let Some(address) = args.metrics_listen {
-        crate::metrics::serve(address, config.metrics.clone(), stop.clone()).await?;
-    }
+    let counted = config.metrics.clone();
+    args.metrics.serve(Format::Text, Arc::new(move || counted.render()), stop.clone()).await?;
     if !args.leader_elect {
         config.build()?.run(stop).await;
         return Ok(());

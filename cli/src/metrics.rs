@@ -1,7 +1,7 @@
 //! `/metrics` and `/healthz` of a process that serves no API, over plain HTTP/1.1.
 
 use anyhow::{Context, Result};
-use freehold_controller_manager_runtime::Metrics;
+use freehold_apiserver::MoreMetrics;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -18,8 +18,56 @@ const MOST: usize = 8 << 10;
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
 
-/// Answers at an address until `stop`. Fails if it can't be listened at.
-pub(crate) async fn serve(address: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<()> {
+/// The format of a process' metrics.
+#[derive(Clone, Copy)]
+pub(crate) enum Format {
+    /// Prometheus' own.
+    Text,
+    /// OpenMetrics, whose types and end Prometheus reads only under this name.
+    OpenMetrics,
+}
+
+impl Format {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// Where a process serves its metrics.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct MetricsArgs {
+    /// Where to serve `/metrics` and `/healthz`, without TLS. Without it they are not served.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+impl MetricsArgs {
+    /// Serves metrics until `stop`, where a flag asks for it.
+    ///
+    /// # Errors
+    /// The address can't be listened at.
+    pub(crate) async fn serve(
+        self,
+        format: Format,
+        render: MoreMetrics,
+        stop: CancellationToken,
+    ) -> Result<()> {
+        match self.metrics_listen {
+            Some(address) => serve(address, format, render, stop).await,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn serve(
+    address: SocketAddr,
+    format: Format,
+    render: MoreMetrics,
+    stop: CancellationToken,
+) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("can't listen at {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "metrics");
     tokio::spawn(async move {
@@ -31,10 +79,10 @@ pub(crate) async fn serve(address: SocketAddr, metrics: Metrics, stop: Cancellat
                 connection = listener.accept() => connection,
             };
             let Ok((stream, _)) = connection else { continue };
-            let metrics = metrics.clone();
+            let render = render.clone();
             tokio::spawn(async move {
                 // Who went away meanwhile gets nothing.
-                let _ = timeout(PATIENCE, answer(stream, &metrics)).await;
+                let _ = timeout(PATIENCE, answer(stream, format, &render)).await;
                 drop(place);
             });
         }
@@ -43,20 +91,20 @@ pub(crate) async fn serve(address: SocketAddr, metrics: Metrics, stop: Cancellat
 }
 
 /// Answers one question and closes the connection.
-async fn answer(mut stream: TcpStream, metrics: &Metrics) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, format: Format, render: &MoreMetrics) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() > MOST || stream.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     }
-    let (status, body) = match path(&head) {
-        Some("/metrics") => ("200 OK", metrics.render()),
-        Some("/healthz" | "/livez" | "/readyz") => ("200 OK", "ok".to_owned()),
-        _ => ("404 Not Found", "not found\n".to_owned()),
+    let (status, media_type, body) = match path(&head) {
+        Some("/metrics") => ("200 OK", format.media_type(), render()),
+        Some("/healthz" | "/livez" | "/readyz") => ("200 OK", "text/plain", "ok".to_owned()),
+        _ => ("404 Not Found", "text/plain", "not found\n".to_owned()),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await?;

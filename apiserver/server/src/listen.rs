@@ -4,7 +4,7 @@ use crate::{
     aside::Movable,
     backend::Backend,
     coalesce::{self, Turns},
-    config::{Authorities, BindError, Config, Limits},
+    config::{Authorities, BindError, Config, Limits, MoreMetrics},
     filters::{self, Edge},
     host::{self, Connection},
     identity,
@@ -133,6 +133,12 @@ impl Server {
     /// What replaces certificates while it runs.
     pub fn reload(&self) -> Reload {
         self.reload.clone()
+    }
+
+    /// Renders the text of `/metrics`, whoever serves it.
+    pub fn metrics(&self) -> MoreMetrics {
+        let edge = self.edge.clone();
+        Arc::new(move || edge.metrics.text())
     }
 
     /// Serves until `stop`: then no connection is accepted, watches end, requests get [`Limits::drain`] to finish, and
