@@ -19,6 +19,7 @@ mod metrics;
 mod node;
 mod outbound;
 mod pki;
+mod pki_secret;
 mod project;
 mod stop;
 mod store;
@@ -114,7 +115,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Apiserver(args) => apiserver::run(*args).await,
         Command::ControllerManager(args) => controllers::run(args).await,
         Command::Node(args) => node::run(args).await,
-        Command::Pki(args) => pki::run(&args),
+        Command::Pki(args) => pki::run(&args).await,
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,
         Command::Kubeconfig(args) => kubeconfig::run(args).await,

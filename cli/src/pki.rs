@@ -10,6 +10,7 @@
 //! They are files, as kubeadm has them, and not objects in the store: who can read the store's backups can't sign
 //! certificates, and a server can say who it is before it reaches a store.
 
+use crate::pki_secret::SecretArgs;
 use anyhow::{Context, Result};
 use freehold_pki::{
     Authority, ClientName, Credentials, KubeconfigParams, Pair, PrivateKey, kubeconfig, write_private,
@@ -21,6 +22,9 @@ use std::{
     time::Duration,
 };
 
+/// The files of a directory.
+pub(crate) const FILES: [&str; 5] =
+    ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key"];
 const DAY: Duration = Duration::from_secs(86_400);
 /// Lifetime of the certificates that are made anew at each start.
 pub(crate) const VALIDITY: Duration = DAY.saturating_mul(365);
@@ -64,7 +68,7 @@ impl Pki {
 
     /// Reads a directory that must have everything: a server that made its own would share nothing with the others.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
-        for file in ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key"] {
+        for file in FILES {
             let path = dir.join(file);
             anyhow::ensure!(
                 path.is_file(),
@@ -108,18 +112,21 @@ pub(crate) struct Args {
     /// The URL of the servers, which the kubeconfig names.
     #[arg(long)]
     server: Option<String>,
+    #[command(flatten)]
+    secret: SecretArgs,
 }
 
 /// Makes what servers share.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let pki = Pki::open_or_make(&args.dir)?;
+pub(crate) async fn run(args: &Args) -> Result<()> {
+    let pki = args.secret.open_or_make(&args.dir).await?;
     if let (Some(place), Some(server)) = (&args.admin_kubeconfig, &args.server) {
         pki.write_admin_kubeconfig(server, place)?;
     }
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Option<String>> {
+/// Reads a file that may be absent.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -127,7 +134,8 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+/// Writes a file that only its owner can read.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     write_private(path, text.as_bytes()).with_context(|| format!("{} can't be written", path.display()))
 }
 
