@@ -6,6 +6,7 @@
 #   make test-long                          the fault tests and the fuzz targets at length, and Keycloak
 #   make fuzz FUZZ=10                        each fuzz target for so many seconds (a minute)
 #   make conformance ARGS="--suite api"      Kubernetes' own conformance tests against a project plane
+#   make image                               an OCI image in target/image, with a list of what it consists of
 #   make lint | fmt | bench | tools | clean
 
 SHELL       := bash
@@ -24,13 +25,19 @@ export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 # A release is compiled by what is known of where the program spends its time (tools/profile): a third faster.
 RELEASE := RUSTFLAGS="$${RUSTFLAGS:-} $$(tools/profile flags)" cargo build --release
 
-.PHONY: up release test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
+.PHONY: up release image test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
 
 up: release
 	./target/release/freehold up $(ARGS)
 
 release: build-tools
 	$(RELEASE) -p freehold-cli
+
+# Linked statically, so that the image needs no libraries: only the program's own crate is told, since a flag for all crates would
+# change the names by which the profile knows functions.
+image: build-tools
+	$(subst cargo build,cargo rustc,$(RELEASE)) -p freehold-cli --bin freehold -- -C target-feature=+crt-static
+	tools/image target/release/freehold target/image
 
 # The tests run the real binary, so it is built first; FREEHOLD_BIN tells them which one.
 test: test-tools
@@ -113,9 +120,9 @@ tools: build-tools
 	@tools/get kubectl etcd
 
 # What the tests of aggregation need: a kube-apiserver in front, and somebody else's extension server behind. Building both
-# takes some minutes, once.
+# takes some minutes, once. Helm is for those of the chart.
 test-tools: tools
-	@tools/get kube-apiserver sample-apiserver
+	@tools/get kube-apiserver sample-apiserver helm
 
 clean:
 	rm -rf target .tools

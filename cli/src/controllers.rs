@@ -11,7 +11,7 @@ use freehold_client::{Client, Config as ClientConfig};
 use freehold_controller_manager::Config as ControllerConfig;
 use freehold_controller_manager_runtime::{Division, Election, Metrics, Times};
 use freehold_machinery::PlaneId;
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// Which of Kubernetes' controllers run, and how.

@@ -169,6 +169,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-storage-etcd",
         ],
     ),
+    ("tests-deploy", &["tests-harness"]),
     ("tests-tidy", &[]),
 ];
 

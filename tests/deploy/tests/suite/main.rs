@@ -1,0 +1,7 @@
+//! The image, the chart and the kustomize base.
+
+mod chart;
+mod cluster;
+mod image;
+mod kustomize;
+mod processes;

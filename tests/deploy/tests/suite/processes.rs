@@ -1,0 +1,208 @@
+//! The command lines, volumes and files that the chart renders, run as processes of this machine.
+
+use freehold_tests_deploy::pods::{Machine, Running};
+use freehold_tests_deploy::{NAMESPACE, RELEASE, chart, find, render};
+use freehold_tests_harness::{Kube, KubeOptions, Kubectl, free_port, until};
+use regex::Regex;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An installation of the chart on a cluster without nodes.
+struct Installation {
+    // Before `folder`: processes end first.
+    running: Vec<Running>,
+    objects: Vec<Value>,
+    machine: Machine,
+    kube: Kube,
+    ports: Ports,
+    folder: TempDir,
+}
+
+struct Ports {
+    etcd_metrics: u16,
+    server: u16,
+    server_metrics: u16,
+    manager_metrics: u16,
+}
+
+impl Installation {
+    fn new(args: &[&str]) -> Self {
+        let folder =
+            tempfile::Builder::new().prefix("freehold-chart-").tempdir().expect("a temporary directory");
+        let kube = Kube::start(KubeOptions::default());
+        let [etcd, peer, etcd_metrics, server, server_metrics, manager_metrics] =
+            std::array::from_fn(|_| free_port());
+        let member = format!("freehold-etcd-0.freehold-etcd.{NAMESPACE}.svc");
+        let addresses = [
+            (format!("{member}:2379"), format!("127.0.0.1:{etcd}")),
+            (format!("{member}:2380"), format!("127.0.0.1:{peer}")),
+            ("0.0.0.0:2379".to_owned(), format!("127.0.0.1:{etcd}")),
+            ("0.0.0.0:2380".to_owned(), format!("127.0.0.1:{peer}")),
+            ("0.0.0.0:2381".to_owned(), format!("127.0.0.1:{etcd_metrics}")),
+            ("0.0.0.0:7443".to_owned(), format!("127.0.0.1:{server}")),
+            (format!("https://freehold.{NAMESPACE}.svc"), format!("https://127.0.0.1:{server}")),
+            ("https://kubernetes.default.svc".to_owned(), kube.url()),
+        ];
+        let machine =
+            Machine { folder: folder.path().to_owned(), addresses: addresses.into(), ..Machine::default() };
+        let ports = Ports { etcd_metrics, server, server_metrics, manager_metrics };
+        Self { running: Vec::new(), objects: render(RELEASE, args), machine, kube, ports, folder }
+    }
+
+    /// Starts the Pod of a workload.
+    fn start(&mut self, kind: &str, name: &str, pod: &str) {
+        let template = &find(&self.objects, kind, name)["spec"]["template"]["spec"];
+        self.running.push(self.machine.pod(pod, template).start());
+    }
+
+    /// Waits until each of some looks succeeds, while everything runs.
+    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        until(what, PATIENCE, || {
+            self.running.iter_mut().for_each(Running::expect_running);
+            look(self)
+        })
+    }
+
+    /// Applies what the Job needs to the cluster, and gives its Pod a token, as a kubelet would.
+    fn make_pki(&mut self) -> Value {
+        let kubectl = self.kube.kubectl();
+        kubectl.ok(&["create", "namespace", NAMESPACE]);
+        for kind in ["ServiceAccount", "Role", "RoleBinding"] {
+            kubectl.apply(&find(&self.objects, kind, "freehold-pki").to_string());
+        }
+        let identity = self.folder.path().join("service-account");
+        std::fs::create_dir(&identity).expect("a new directory");
+        let token = kubectl.ok(&["-n", NAMESPACE, "create", "token", "freehold-pki"]);
+        std::fs::write(identity.join("token"), token).expect("the test's folder can be written");
+        std::fs::copy(self.kube.folder().join("ca.crt"), identity.join("ca.crt"))
+            .expect("the cluster's authority");
+        self.machine.set_service_account(&identity);
+        self.machine.add(find(&self.objects, "ConfigMap", "freehold-pki-cluster"));
+        let job = self.objects.iter().find(|object| object["kind"] == "Job").expect("there is a Job");
+        let template = &job["spec"]["template"]["spec"];
+        let secret = || kubectl.json(&["-n", NAMESPACE, "get", "secret", "freehold-pki"]);
+        self.machine.pod("pki-1", template).run();
+        let made = secret();
+        self.machine.pod("pki-2", template).run();
+        assert_eq!(secret(), made, "the Job's second run changed the Secret");
+        self.machine.add(&made);
+        made
+    }
+
+    fn metrics(&self, port: u16) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("metrics are served");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+}
+
+/// The metrics that alerts and dashboard ask for, without the endings of their samples.
+fn asked_for() -> BTreeSet<String> {
+    let read = |file: &str| std::fs::read_to_string(chart().join(file)).expect("it is there");
+    let texts = read("alerts.yaml") + &read("dashboards/freehold.json");
+    let names = Regex::new(r"([a-z_]+)\{namespace=").expect("an expression");
+    let names: BTreeSet<String> = names.captures_iter(&texts).map(|found| family(&found[1])).collect();
+    names.into_iter().filter(|name| name != "up").collect()
+}
+
+fn family(sample: &str) -> String {
+    let endings = ["_total", "_bucket", "_sum", "_count"];
+    let family = endings.iter().find_map(|ending| sample.strip_suffix(ending));
+    family.unwrap_or(sample).to_owned()
+}
+
+fn exported(text: &str) -> BTreeSet<String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    types.map(family).collect()
+}
+
+fn admin(server: &str, kubeconfig: &Path, home: &Path) -> Kubectl {
+    Kubectl::new(kubeconfig, home).with(&["--server", server])
+}
+
+#[test]
+fn what_the_chart_renders_runs() {
+    if !Kube::is_available() {
+        eprintln!("left out: there is no kube-apiserver; `tools/get kube-apiserver` builds it");
+        return;
+    }
+    let mut all = Installation::new(&["--set", "monitoring.enabled=true,backup.enabled=true"]);
+    all.start("StatefulSet", "freehold-etcd", "freehold-etcd-0");
+    let secret = all.make_pki();
+
+    let listen = ("0.0.0.0:7080".to_owned(), format!("127.0.0.1:{}", all.ports.server_metrics));
+    all.machine.addresses.push(listen);
+    all.start("Deployment", "freehold-apiserver", "apiserver-1");
+    let server = all.ports.server;
+    all.until("the server listens", |_| TcpStream::connect((Ipv4Addr::LOCALHOST, server)).ok());
+
+    let listen = format!("127.0.0.1:{}", all.ports.manager_metrics);
+    all.machine.addresses.last_mut().expect("the server's").1 = listen;
+    all.start("Deployment", "freehold-controller-manager", "controller-manager-1");
+    let kubeconfig = all.folder.path().join("controller-manager-1/kubeconfig/kubeconfig");
+    let kubectl = admin(&format!("https://127.0.0.1:{server}"), &kubeconfig, all.folder.path());
+    all.until("the server is ready", |_| kubectl.run(&["get", "--raw", "/readyz"]).success.then_some(()));
+
+    let examples = freehold_tests_deploy::top().join("examples/first-project.yaml").display().to_string();
+    kubectl.ok(&["apply", "-f", &examples]);
+    all.until("a project is ready", |_| {
+        let ready = kubectl.run(&["wait", "--for=condition=Ready", "project/web", "--timeout=1s"]);
+        ready.success.then_some(())
+    });
+
+    let test = &find(&all.objects, "Pod", "freehold-test-access")["spec"];
+    assert_eq!(all.machine.pod("test-1", test).run(), "yes\n");
+
+    let job = &find(&all.objects, "CronJob", "freehold-backup")["spec"]["jobTemplate"]["spec"];
+    let backup = all.machine.pod("backup-1", &job["template"]["spec"]);
+    assert!(backup.run().contains("keys as of revision"));
+    assert!(backup.volume("backups").join("backup-1.backup").is_file());
+
+    let told: BTreeSet<String> =
+        [all.ports.server_metrics, all.ports.manager_metrics, all.ports.etcd_metrics]
+            .into_iter()
+            .flat_map(|port| exported(&all.metrics(port)))
+            .collect();
+    let unknown: Vec<String> = asked_for().into_iter().filter(|name| !told.contains(name)).collect();
+    assert!(unknown.is_empty() && asked_for().len() > 20, "metrics that nobody exports: {unknown:?}");
+
+    certificates_of_cert_manager_have_their_places(&mut all, &secret);
+}
+
+/// cert-manager has a Secret for each authority, with file names of its own.
+fn certificates_of_cert_manager_have_their_places(all: &mut Installation, secret: &Value) {
+    let data = |file: &str| secret["data"][file].clone();
+    for (name, files) in [
+        (
+            "freehold-ca",
+            json!({"tls.crt": data("ca.crt"), "tls.key": data("ca.key"), "ca.crt": data("ca.crt")}),
+        ),
+        (
+            "freehold-front-proxy-ca",
+            json!({"tls.crt": data("front-proxy-ca.crt"), "tls.key": data("front-proxy-ca.key")}),
+        ),
+        (
+            "freehold-service-account",
+            json!({"tls.crt": data("ca.crt"), "tls.key": data("service-account.key")}),
+        ),
+    ] {
+        all.machine.add(&json!({"kind": "Secret", "metadata": {"name": name}, "data": files}));
+    }
+    let objects = render(RELEASE, &["--set", "pki.mode=cert-manager"]);
+    let template = &find(&objects, "Deployment", "freehold-controller-manager")["spec"]["template"]["spec"];
+    let pod = all.machine.pod("controller-manager-2", template);
+    pod.prepare();
+    assert!(pod.volume("kubeconfig").join("kubeconfig").is_file());
+    let other = pod.volume("kubeconfig").join("kubeconfig");
+    let kubectl = admin(&format!("https://127.0.0.1:{}", all.ports.server), &other, all.folder.path());
+    kubectl.ok(&["get", "projects"]);
+}
