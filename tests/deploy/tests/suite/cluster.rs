@@ -1,6 +1,6 @@
 //! A real kube-apiserver takes what the chart renders, without an error and without a warning.
 
-use freehold_tests_deploy::{NAMESPACE, RELEASE, chart, render_text, values_files};
+use freehold_tests_deploy::{NAMESPACE, RELEASE, chart, helm, render_text, run, values_files};
 use freehold_tests_harness::{Kube, KubeOptions, Kubectl, crds};
 
 /// Projects whose kinds the chart uses.
@@ -50,6 +50,31 @@ fn dry_run(kubectl: &Kubectl, manifests: &str) -> freehold_tests_harness::Output
     kubectl.run_with_input(&["apply", "--dry-run=server", "-n", NAMESPACE, "-f", "-"], manifests)
 }
 
+/// Runs `helm` in the cluster; it has to succeed, and nothing is to be warned of.
+fn release(kube: &Kube, args: &[&str]) {
+    let (success, printed) =
+        run(helm(args).args(["--namespace", NAMESPACE]).env("KUBECONFIG", kube.admin_kubeconfig()));
+    assert!(success && !printed.to_lowercase().contains("warning"), "helm {args:?}:\n{printed}");
+}
+
+/// Installs the chart, changes what is in its Job's template, goes back, and uninstalls it.
+fn a_release_lives(kube: &Kube) {
+    let chart = chart().display().to_string();
+    let jobs = || kube.kubectl().ok(&["-n", NAMESPACE, "get", "jobs", "-o", "name"]);
+    release(kube, &["install", RELEASE, &chart]);
+    let first = jobs();
+    release(
+        kube,
+        &["upgrade", RELEASE, &chart, "--set", "image.tag=next,apiserver.replicas=3,domain=projects.example"],
+    );
+    let second = jobs();
+    assert!(first != second && second.lines().count() == 1, "{first}{second}");
+    release(kube, &["rollback", RELEASE, "1"]);
+    assert_eq!(jobs(), first);
+    release(kube, &["uninstall", RELEASE]);
+    assert_eq!(kube.kubectl().ok(&["-n", NAMESPACE, "get", "deployments,jobs,services", "-o", "name"]), "");
+}
+
 #[test]
 fn a_restricted_namespace_takes_the_chart_without_a_warning() {
     if !Kube::is_available() {
@@ -69,4 +94,5 @@ fn a_restricted_namespace_takes_the_chart_without_a_warning() {
     let base = chart().join("../../kustomize/base");
     let taken = kubectl.run(&["apply", "--dry-run=server", "-k", &base.display().to_string()]);
     assert!(taken.success && taken.stderr.is_empty(), "{RELEASE}:\n{taken}");
+    a_release_lives(&kube);
 }
