@@ -39,8 +39,8 @@ pub(crate) async fn check_suspension(planes: &Planes, target: &Target, asked: &A
                 || asked.namespace == &*scope.namespace;
             (Some(scope.name.clone()), own)
         }
-        Target::Local(plane) if plane.is_core() => (planes.organization_of(asked), true),
-        Target::User(_) => (planes.organization_of(asked), true),
+        Target::Local(plane) if plane.is_core() => (planes.organization_concerned(asked), true),
+        Target::User(_) => (planes.organization_concerned(asked), true),
         Target::Local(_) | Target::Dedicated(_) | Target::AllPlanes => return Ok(()),
     };
     let lifts = asked.group == organization::GROUP

@@ -356,7 +356,7 @@ impl Planes {
     }
 
     /// The organization whose objects of the core plane a question is about.
-    pub fn organization_of(&self, asked: &Attributes<'_>) -> Option<Arc<str>> {
+    pub fn organization_concerned(&self, asked: &Attributes<'_>) -> Option<Arc<str>> {
         match people::place_in_core(self.directory.clone(), None)(asked) {
             Scope::Organization(organization) | Scope::Project { organization, .. } => Some(organization),
             Scope::Platform | Scope::Nowhere => None,
