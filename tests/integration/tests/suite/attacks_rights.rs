@@ -370,9 +370,9 @@ fn finalizers_of_the_platform_stay(world: &World) {
         });
         for way in ["", "/organizations/rights-final"] {
             let taken = fay.send(Method::PATCH, &format!("{way}{path}"), MERGE, none.clone());
-            assert!(matches!(taken.code, 200 | 403), "{}", taken.body);
-            let left = world.admin().json(&["get", kind, name]);
-            assert!(left["metadata"]["finalizers"].to_string().contains("freehold.dev"), "{path} {left}");
+            // What is answered is what was written, before any controller could put it back.
+            let left = taken.body["metadata"]["finalizers"].to_string();
+            assert!(taken.code == 403 || left.contains("freehold.dev"), "{path} {}", taken.body);
         }
     }
 }
