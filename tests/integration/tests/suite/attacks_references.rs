@@ -1,7 +1,13 @@
 //! What the owner of an organization could try with references: snapshots, owners, claims, bindings and names of planes that
 //! lead to another organization's objects. Each behaves as one to an object that is not there.
 
-use crate::{PATIENCE, access::member, contains_all, text};
+use crate::{
+    PATIENCE,
+    access::member,
+    contains_all,
+    quota::{grant, organization, registration},
+    text,
+};
 use freehold_tests_integration::{Http, Kubectl, World, facts, until};
 use http::Method;
 use serde_json::{Value, json};
@@ -353,45 +359,50 @@ fn each_reference_to_another_organization_s_object_is_one_to_nothing(world: &Wor
     }
 }
 
+/// Claims are looked at when a project was restored, among other occasions.
 fn a_claim_on_another_organization_s_object_goes_whether_that_is_there_or_not(world: &World) {
     let parties = Parties::new(world, "claim");
-    let (evil, acme) = (&parties.evil, &parties.acme);
-    world.server().project(acme).ok(&["create", "configmap", "there"]);
-    world.server().project(evil).ok(&["create", "configmap", "there"]);
+    let (evil, acme, admin) = (&parties.evil, &parties.acme, world.admin());
+    for project in [evil, acme] {
+        world.server().project(project).ok(&["create", "configmap", "there"]);
+        admin.apply(&in_organization(
+            project,
+            "ProjectSnapshot",
+            "before",
+            &json!({"projectRef": {"name": project}}),
+        ));
+        parties.phase(project, "projectsnapshot/before", "Ready");
+    }
+    let (resource, consumer) = ("claim-things", organization(evil));
+    admin.apply(&registration(resource, "Organization", "{kind: ConfigMap}"));
+    admin.apply(&grant(evil, &consumer, resource, 100));
     let http = parties.admin();
     let claims = format!("{QUOTA}/namespaces/organization-{evil}/resourceclaims");
-    let claim = |name: &str, resource: Value| {
+    let claim = |name: &str, project: &str, object: &str| {
+        let for_ =
+            json!({"kind": "ConfigMap", "namespace": "default", "name": object, "plane": world.uid(project)});
         let spec = json!({"consumerRef": {"kind": "Organization", "name": evil, "apiGroup": "resourcemanager.freehold.dev"},
-            "requests": [{"resourceType": "example.com/things", "amount": 1}], "resourceRef": resource});
+            "requests": [{"resourceType": resource, "amount": 1}], "resourceRef": for_});
         let object = json!({"apiVersion": "quota.freehold.dev/v1alpha1", "kind": "ResourceClaim",
             "metadata": {"name": name}, "spec": spec});
         let made = http.json(Method::POST, &claims, &object);
         assert_eq!(made.code, 201, "{}", made.body);
     };
-    let map = |plane: &str, name: &str| json!({"kind": "ConfigMap", "namespace": "default", "name": name, "plane": plane});
-    let of_core = |kind: &str, name: &str| json!({"apiGroup": "resourcemanager.freehold.dev", "kind": kind, "name": name, "plane": "core"});
-    let (own, theirs) = (world.uid(evil), world.uid(acme));
-    claim("own", map(&own, "there"));
-    claim("own-project", of_core("Project", evil));
-    let forged = [
-        ("theirs", map(&theirs, "there")),
-        ("theirs-absent", map(&theirs, "absent")),
-        ("nowhere", map("00000000-0000-4000-8000-000000000000", "there")),
-        ("their-project", of_core("Project", acme)),
-        ("their-organization", of_core("Organization", acme)),
-        ("no-project", of_core("Project", "claim-none")),
-    ];
-    for (name, resource) in &forged {
-        claim(name, resource.clone());
+    for (project, prefix) in [(evil, "own"), (acme, "theirs")] {
+        claim(&format!("{prefix}-there"), project, "there");
+        claim(&format!("{prefix}-absent"), project, "absent");
     }
-    for (name, _) in &forged {
+    for project in [evil, acme] {
+        let spec = json!({"projectRef": {"name": project}, "snapshotRef": {"name": "before"}});
+        admin.apply(&in_organization(project, "ProjectRestore", "look", &spec));
+        parties.phase(project, "projectrestore/look", "Completed");
+    }
+    for name in ["own-absent", "theirs-absent", "theirs-there"] {
         until(&format!("{name} is given back"), PATIENCE, || {
             (http.get(&format!("{claims}/{name}")).code == 404).then_some(())
         });
     }
-    for name in ["own", "own-project"] {
-        assert_eq!(http.get(&format!("{claims}/{name}")).code, 200, "{name}");
-    }
+    assert_eq!(http.get(&format!("{claims}/own-there")).code, 200);
 }
 
 /// Controllers watch all planes at once, and the server says of each object which it is from.
