@@ -5,8 +5,8 @@
 //! Impersonation headers do: the pair holds the rules by which they are judged.
 
 use crate::{
-    filters::Edge, info::RequestInfo, metrics::Held, path::percent_encode, payload::Payload, respond::Reply,
-    upstream,
+    filters::Edge, info::RequestInfo, metrics::Held, path::percent_encode, payload::Payload, respond,
+    respond::Reply, upstream,
 };
 use freehold_apiserver_authn::forwarded_headers;
 use freehold_apiserver_planes::DedicatedTarget;
@@ -61,8 +61,25 @@ pub(crate) async fn forward(
         }
         return Ok(response.map(|_| Payload::empty()));
     }
+    if leads_away(response.status(), response.headers()) {
+        return Ok(respond::text(
+            502,
+            "the backend attempted to redirect this request, which is not permitted",
+        ));
+    }
     clean(response.headers_mut(), false);
+    response.headers_mut().remove(header::SET_COOKIE);
     Ok(incoming(edge, response, revoked, held))
+}
+
+/// Whether an answer sends its client to another server: many clients would show their token there, which is good for more
+/// than the plane of the pair that says so.
+fn leads_away(status: StatusCode, headers: &HeaderMap) -> bool {
+    let is_here = |location: &HeaderValue| {
+        let rest = location.as_bytes().strip_prefix(b"/");
+        rest.is_some_and(|rest| !rest.starts_with(b"/") && !rest.contains(&b'\\'))
+    };
+    status.is_redirection() && !headers.get_all(header::LOCATION).iter().all(is_here)
 }
 
 /// Asks a pair for something on the way that requests of its users take: at its address, by the name in its certificate, as
@@ -233,6 +250,25 @@ pub(crate) fn join(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_redirect_stays_on_the_server_that_was_asked() {
+        let rows = [
+            (301, "/openapi/v3/api/v1?hash=A", false),
+            (302, "https://elsewhere.example/", true),
+            (307, "http://elsewhere.example/", true),
+            (308, "//elsewhere.example/", true),
+            (302, "/\\elsewhere.example/", true),
+            (302, "elsewhere", true),
+            (200, "https://elsewhere.example/", false),
+        ];
+        for (code, location, expected) in rows {
+            let headers = HeaderMap::from_iter([(header::LOCATION, location.parse().unwrap())]);
+            let status = StatusCode::from_u16(code).unwrap();
+            assert_eq!(leads_away(status, &headers), expected, "{code} {location}");
+        }
+        assert!(!leads_away(StatusCode::NOT_MODIFIED, &HeaderMap::new()));
+    }
 
     #[test]
     fn claimed_identities_and_credentials_do_not_pass() {
