@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, Method};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rustls::{RootCertStore, server::WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,8 +114,7 @@ fn name_of(world: &World, path: &str, token: &str) -> Result<String, u16> {
 }
 
 fn key_ids(kubectl: &Kubectl) -> Vec<String> {
-    let keys: Value =
-        serde_json::from_str(&kubectl.ok(&["get", "--raw", "/openid/v1/jwks"])).expect("a JSON Web Key Set");
+    let keys = Http::of(kubectl).get("/openid/v1/jwks").body;
     let mut ids: Vec<String> =
         keys["keys"].as_array().expect("keys").iter().map(|key| text(key, "/kid").to_owned()).collect();
     ids.sort();
