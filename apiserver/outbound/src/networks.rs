@@ -3,8 +3,9 @@
 use ipnet::IpNet;
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
     str::FromStr,
+    sync::LazyLock,
 };
 
 /// The networks in which webhooks and aggregated servers may be: a list of CIDRs and the words `public` (addresses that
@@ -79,36 +80,50 @@ fn plain(address: IpAddr) -> IpAddr {
     }
 }
 
+/// What is not public: IANA's special-purpose registries (RFC 6890 and its updates, read in 2026), multicast, and addresses
+/// that look public and are a cloud's own, which answers its machines alone.
+///
+/// <https://www.iana.org/assignments/iana-ipv4-special-registry>, <https://www.iana.org/assignments/iana-ipv6-special-registry>
+const SPECIAL: &[&str] = &[
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    // Shared addresses, with the metadata service of Alibaba Cloud (100.100.100.200).
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    // With the metadata service of Oracle's classic cloud (192.0.0.192).
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    // AS112 and AMT: answered by whoever is nearest.
+    "192.31.196.0/24",
+    "192.52.193.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "192.175.48.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    // Azure's agent and DNS for the machines in it.
+    "168.63.129.16/32",
+    // Teredo, with an IPv4 address and port in it, is among these, as are benchmarking, ORCHID and drones.
+    "2001::/23",
+    "2001:db8::/32",
+    "2620:4f:8000::/48",
+    "3fff::/20",
+];
+
+/// IPv6 that is given out to be reached from everywhere; unique local addresses, link-local ones and the rest are not in it.
+const GLOBAL: &str = "2000::/3";
+
 fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(four) => is_public_v4(four),
-        IpAddr::V6(six) => is_public_v6(six),
-    }
-}
-
-/// IANA's special-purpose registry (RFC 6890 and its updates) is not public.
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let special = match address.octets() {
-        [0, ..] | [240..=255, ..] => true,
-        [100, second, ..] => second & 0xc0 == 64,
-        [192, 0, 0, _] | [192, 88, 99, _] => true,
-        [198, 18 | 19, ..] => true,
-        _ => false,
-    };
-    !special
-        && !address.is_loopback()
-        && !address.is_private()
-        && !address.is_link_local()
-        && !address.is_multicast()
-        && !address.is_documentation()
-}
-
-/// Of IPv6, what is global unicast (2000::/3) without its special parts (2001::/23, documentation).
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    match address.segments() {
-        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        [first, ..] => first & 0xe000 == 0x2000,
-    }
+    static NETWORKS: LazyLock<(Vec<IpNet>, Option<IpNet>)> =
+        LazyLock::new(|| (SPECIAL.iter().filter_map(|net| net.parse().ok()).collect(), GLOBAL.parse().ok()));
+    let (special, global) = &*NETWORKS;
+    let is_given_out = address.is_ipv4() || global.is_some_and(|global| global.contains(&address));
+    is_given_out && !special.iter().any(|net| net.contains(&address))
 }
 
 #[cfg(test)]
@@ -145,12 +160,65 @@ mod tests {
             "64:ff9b::a9fe:a9fe",
             "2002:7f00:1::",
             "::127.0.0.1",
+            // Clouds' own.
+            "168.63.129.16",
+            "::ffff:168.63.129.16",
+            "64:ff9b::a83f:8110",
+            "100.100.100.200",
+            "192.0.0.192",
+            "fd20:ce::254",
+            // The rest of the registries: each block's first and last address.
+            "0.255.255.255",
+            "192.0.0.8",
+            "192.0.0.255",
+            "192.31.196.1",
+            "192.52.193.1",
+            "192.88.99.255",
+            "192.175.48.255",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.255",
+            "239.255.255.255",
+            "240.0.0.1",
+            "64:ff9b:1::1",
+            "100::1",
+            "100:0:0:1::1",
+            "2001:1::1",
+            "2001:2::1",
+            "2001:1ff:ffff::1",
+            "2002:a00:1::1",
+            "2620:4f:8000::1",
+            "3fff:fff::1",
+            "5f00::1",
+            "fec0::1",
+            "4000::1",
         ] {
             assert!(!networks.allows(inside.parse().unwrap()), "{inside}");
         }
-        for outside in ["1.1.1.1", "100.128.0.1", "172.32.0.1", "2606:4700::1111", "64:ff9b::101:101"] {
+        for outside in [
+            "1.1.1.1",
+            "9.255.255.255",
+            "11.0.0.1",
+            "100.63.255.255",
+            "100.128.0.1",
+            "168.63.129.15",
+            "168.63.129.17",
+            "172.32.0.1",
+            "198.20.0.1",
+            "223.255.255.255",
+            "2001:200::1",
+            "2606:4700::1111",
+            "3fff:1000::1",
+            "64:ff9b::101:101",
+            "2002:101:101::1",
+        ] {
             assert!(networks.allows(outside.parse().unwrap()), "{outside}");
         }
+    }
+
+    #[test]
+    fn each_special_network_is_one() {
+        assert!(SPECIAL.iter().chain([&GLOBAL]).all(|net| net.parse::<IpNet>().is_ok()));
     }
 
     #[test]
