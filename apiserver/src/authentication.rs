@@ -19,7 +19,10 @@ use freehold_apiserver_cache::Cache;
 use freehold_apiserver_outbound::{Networks, Outbound};
 use freehold_apiserver_server::RequestHeaders;
 use freehold_apiserver_storage::ObjectPath;
-use freehold_machinery::{PlaneId, Result, Status, User, Value};
+use freehold_machinery::{
+    PlaneId, Result, Status, User, Value,
+    reserved::{self, Source},
+};
 use organizations::Organizations;
 use settings::Settings;
 use std::sync::Arc;
@@ -150,7 +153,11 @@ impl Authentication {
             }
         }
         if let Some(webhook) = &self.webhook {
-            match Box::pin(webhook.ask(token, audiences)).await {
+            let found = Box::pin(webhook.ask(token, audiences)).await;
+            let found = found.and_then(|found| {
+                found.map(|(user, audiences)| Ok((unreserved(user)?, audiences))).transpose()
+            });
+            match found {
                 Ok(Some(found)) => return Ok(Ok(found)),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
@@ -195,9 +202,14 @@ impl Authentication {
     ) -> Result<Option<User>> {
         let Some(name) = untrusted_issuer(token) else { return Ok(None) };
         if let Some(issuer) = self.settings.issuer(&name) {
-            match issuer.authenticate(token, now()).await {
+            match issuer
+                .authenticate(token, now())
+                .await
+                .map_err(|error| error.to_string())
+                .and_then(unreserved)
+            {
                 Ok(user) => return Ok(Some(user)),
-                Err(error) => errors.push(error.to_string()),
+                Err(error) => errors.push(error),
             }
         }
         let Some(organization) = place.organization else { return Ok(None) };
@@ -218,6 +230,42 @@ impl Authentication {
     }
 }
 
+/// A user as the operator's issuer or webhook describes them; what is wrong where that takes something reserved.
+fn unreserved(user: User) -> std::result::Result<User, String> {
+    match reserved::check_user(Source::Operator, &user) {
+        Ok(()) => Ok(user),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
 fn now() -> i64 {
     jiff::Timestamp::now().as_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_outside_says_that_a_user_is_freeholds_own() {
+        let user = |name: &str, group: &str, key: &str| User {
+            name: name.to_owned(),
+            groups: vec![group.to_owned()],
+            extra: [(key.to_owned(), vec!["x".to_owned()])].into(),
+            ..User::default()
+        };
+        let rows = [
+            ("jane", "system:masters", "example.com/a", true),
+            ("system:freehold:provisioner", "devs", "a", false),
+            ("freehold:serviceaccount:organization-acme:ci", "devs", "a", false),
+            ("organization:acme:jane", "devs", "a", false),
+            ("plane:4711", "devs", "a", false),
+            ("jane", "system:freehold:controllers", "a", false),
+            ("jane", "devs", "iam.freehold.dev/granted", false),
+            ("jane", "devs", "plane.freehold.dev", false),
+        ];
+        for (name, group, key, accepted) in rows {
+            assert_eq!(unreserved(user(name, group, key)).is_ok(), accepted, "{name} {group} {key}");
+        }
+    }
 }

@@ -16,7 +16,10 @@ use freehold_controller_manager_runtime::{
     Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{PlaneId, Value};
+use freehold_machinery::{
+    PlaneId, Value,
+    reserved::{self, Source},
+};
 use freehold_pki::{Authority, CsrInfo, CsrTerms};
 use jiff::Timestamp;
 use serde_json::json;
@@ -32,12 +35,6 @@ const NODES: &str = "system:nodes";
 const NODE: &str = "system:node:";
 /// Usages that this signer signs; `client auth` must be among them.
 const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth"];
-/// The group that nobody may ask for: its members may do anything.
-const MASTERS: &str = freehold_machinery::user::MASTERS;
-
-/// How names begin that Freehold's own components have towards each other: as a pair towards the store, as the server
-/// towards nodes. Nobody gets one by asking.
-const RESERVED: &[&str] = &["plane:", "freehold-", "system:freehold:"];
 
 /// What to do about a request.
 #[derive(Debug, PartialEq)]
@@ -95,12 +92,8 @@ pub(crate) fn check_kubelet(csr: &Value, info: &CsrInfo) -> Result<(), String> {
 }
 
 fn check_client(csr: &Value, info: &CsrInfo) -> Result<(), String> {
-    if info.organizations.iter().any(|group| group == MASTERS) {
-        return Err(format!("nobody is made a member of {MASTERS} this way"));
-    }
-    if RESERVED.iter().any(|reserved| info.common_name.starts_with(reserved)) {
-        return Err(format!("the name {:?} is Freehold's own", info.common_name));
-    }
+    reserved::check(Source::Certificate, &info.common_name, &info.organizations, [])
+        .map_err(|why| why.to_string())?;
     let usages = usages(csr);
     if !usages.iter().any(|u| u == "client auth") || !usages.iter().all(|u| USAGES.contains(&u.as_str())) {
         return Err("usages must include \"client auth\" and no others than those of a client".to_owned());
@@ -253,7 +246,14 @@ mod tests {
         let mut garbage = csr("devs", &["client auth"]);
         garbage["spec"]["request"] = "AAAA".into();
         let rows = [
-            csr(MASTERS, &["client auth"]),
+            csr("system:masters", &["client auth"]),
+            csr("system:freehold:controllers", &["client auth"]),
+            csr("freehold:serviceaccounts", &["client auth"]),
+            csr("organization:acme:devs", &["client auth"]),
+            csr_of("system:freehold:provisioner", "devs", &["client auth"]),
+            csr_of("freehold:serviceaccount:organization-acme:ci", "devs", &["client auth"]),
+            csr_of("organization:acme:jane", "devs", &["client auth"]),
+            csr_of("aggregator:4711", "devs", &["client auth"]),
             csr("devs", &["client auth", "server auth"]),
             csr("devs", &[]),
             csr_of("plane:4711", "devs", &["client auth"]),

@@ -20,6 +20,7 @@ pub mod names;
 pub mod patch;
 pub mod plane;
 pub mod quantity;
+pub mod reserved;
 pub mod resource;
 pub mod schema;
 pub mod selector;

@@ -2,11 +2,12 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>).
 
 use crate::{
-    headers::{self, Headers, PLANE_EXTRA},
+    headers::{self, Headers},
     token,
 };
 use freehold_machinery::{
     PlaneId, Status, User, go, names,
+    reserved::{self, Reserved, Source},
     user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED},
 };
 use std::collections::BTreeMap;
@@ -102,9 +103,7 @@ impl ImpersonationRequest {
     pub fn parse(headers: &dyn Headers) -> Result<Option<Self>, Status> {
         let text = |name| headers.get(name).unwrap_or_default().to_owned();
         let groups = headers::all(headers, GROUP).into_iter().map(str::to_owned).collect();
-        let mut extra = headers::extras(headers, EXTRA);
-        // The plane of an identity follows from where the request is made, and can't be chosen.
-        extra.remove(PLANE_EXTRA);
+        let extra = headers::extras(headers, EXTRA);
         let request = Self { name: text(USER), groups, uid: text(UID), extra };
         let parts = request.parts(LEGACY).len();
         match (request.name.is_empty(), parts) {
@@ -156,6 +155,16 @@ impl ImpersonationRequest {
 
     /// Why nobody may take on this identity in a way, where that is so, and about which part.
     pub fn refused(&self, mode: Mode) -> Option<(Part<'_>, String)> {
+        let own = reserved::check(Source::Impersonation, &self.name, &self.groups, self.extra.keys());
+        if let Err(why) = own {
+            let part = |resource| Part { version: "v1", resource, ..Part::default() };
+            let part = match &why {
+                Reserved::Name(_) => Part { name: &self.name, ..part("users") },
+                Reserved::Group(_) => part("groups"),
+                Reserved::Extra(_) => Part { group: AUTHENTICATION, ..part("userextras") },
+            };
+            return Some((part, why.to_string()));
+        }
         if !mode.is_constrained() {
             return None;
         }

@@ -6,6 +6,7 @@
 use crate::{HeaderNames, Request, headers};
 use freehold_machinery::{
     PlaneId, Status, User,
+    reserved::{self, Source},
     user::{ANONYMOUS, AUTHENTICATED, Basis, UNAUTHENTICATED},
 };
 use freehold_pki::{CertificateInfo, certificates_der, is_issued_by};
@@ -120,6 +121,11 @@ impl Peer {
         speaks && (other.user.is_none() || self.user == other.user)
     }
 
+    /// Whether it may speak for others.
+    pub fn is_front_proxy(&self) -> bool {
+        self.front_proxy.is_some()
+    }
+
     /// The only plane in which the certificate means anything; `None` for one of the platform.
     pub fn plane(&self) -> Option<&PlaneId> {
         self.user.as_ref()?.plane.as_ref()
@@ -133,6 +139,10 @@ impl Peer {
             // A host knows nothing of planes, so what it says of them is a client's.
             user.plane = None;
             user.from_host = true;
+            reserved::check_user(Source::Operator, &user).map_err(|why| {
+                tracing::debug!(user = user.name, %why, "a front proxy's user is refused");
+                Status::unauthorized()
+            })?;
         }
         self.check(request.now, user.plane.as_ref(), request.plane)?;
         let decided = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;

@@ -543,11 +543,20 @@ fn impersonation_asks_for_each_part() {
             "/users/ jane",
             "/groups/ g1",
             "/groups/ g2",
+            "authentication.k8s.io/userextras/plane.freehold.dev victim",
             "authentication.k8s.io/userextras/scopes x",
             "authentication.k8s.io/userextras/scopes y",
             "authentication.k8s.io/uids/ 7"
         ]
     );
+    // It is asked for, and nobody gets it.
+    for mode in request.modes(&User::default()) {
+        let (part, why) = request.refused(mode).expect("the plane is refused");
+        assert_eq!(
+            (part.resource, why.as_str()),
+            ("userextras", r#"the extra key "plane.freehold.dev" is reserved"#)
+        );
+    }
     for row in &all[1..5] {
         assert_eq!(parse(&[*row]).unwrap_err().code, 400, "{row:?} without a user");
     }

@@ -7,11 +7,9 @@ use crate::{
     Attributes, Rule,
     iam::{GROUP as IAM, QUOTA_GROUP as QUOTA, RESOURCES_GROUP as RESOURCES},
 };
-use freehold_machinery::{User, user::MASTERS};
+use freehold_machinery::{User, reserved::CONTROLLERS, user::MASTERS};
 use std::sync::LazyLock;
 
-/// The group of Freehold's own controllers, beside `system:masters`.
-pub const CONTROLLERS: &str = "system:freehold:controllers";
 /// The API group of what dedicated pairs are made of.
 const INFRASTRUCTURE: &str = "infrastructure.freehold.dev";
 

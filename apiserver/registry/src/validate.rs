@@ -8,6 +8,7 @@ use freehold_machinery::{
     apply::FieldSet,
     crd, go, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
+    reserved::{self, Source},
     schema::{self, Schema, default::Empty},
     status::{FieldError, FieldErrorKind},
 };
@@ -156,6 +157,7 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     }
     if errors.is_empty() && op.plane.is_core() {
         errors.extend(identity_provider(ty, object, old));
+        errors.extend(user(ty, object));
     }
     if ty.custom {
         errors.retain(|error| !error.detail.starts_with(UNQUALIFIED));
@@ -189,6 +191,18 @@ fn identity_provider(ty: &ResourceType, object: &Value, old: Option<&Value>) -> 
         Ok(config) => config.validate("spec", &[]),
         Err(error) => vec![FieldError::invalid("spec", Value::Null, error.to_string())],
     }
+}
+
+/// What is wrong about a User: one who would be a component of Freehold.
+fn user(ty: &ResourceType, object: &Value) -> Option<FieldError> {
+    if ty.group != "iam.freehold.dev" || ty.plural != "users" {
+        return None;
+    }
+    let given = object["spec"]["username"].as_str().filter(|name| !name.is_empty());
+    let name = given.unwrap_or_else(|| meta::name(object));
+    let why = reserved::check(Source::Object, name, [], []).err()?;
+    let field = if given.is_some() { "spec.username" } else { "metadata.name" };
+    Some(FieldError::invalid(field, name.into(), why.to_string()))
 }
 
 /// What is said of finalizers of built-in kinds alone: of others it is a warning.

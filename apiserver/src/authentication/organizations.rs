@@ -10,6 +10,7 @@ use freehold_apiserver_cache::{Cache, Entry, ListRequest};
 use freehold_apiserver_outbound::Outbound;
 use freehold_machinery::{
     PlaneId, Result, User,
+    reserved::{self, ORGANIZATION, Source},
     user::{AUTHENTICATED, Basis, Footing},
 };
 use parking_lot::Mutex;
@@ -21,8 +22,6 @@ const RESOURCE: &str = "identityproviders";
 const MAX_PROVIDERS: usize = 16;
 /// Issuers that are kept.
 const MAX_KEPT: usize = 4096;
-/// What no organization's users may be.
-const RESERVED: &str = "system:";
 
 /// A provider as it was compiled: the version of the object, and the issuer or why there is none.
 type Compiled = (u64, std::result::Result<Arc<Issuer>, String>);
@@ -125,12 +124,9 @@ fn resting_on(provider: &Entry, namespace: &str, user: User) -> User {
 
 /// The user as one of an organization alone.
 fn confined(organization: &str, user: User) -> std::result::Result<User, String> {
+    reserved::check_user(Source::Organization, &user).map_err(|why| why.to_string())?;
     let own = user.groups.iter().filter(|group| *group != AUTHENTICATED);
-    let mut names = std::iter::once(&user.name).chain(own.clone());
-    if let Some(name) = names.find(|name| name.starts_with(RESERVED)) {
-        return Err(format!("{name:?} is a name that an organization can't give"));
-    }
-    let prefixed = |name: &str| format!("organization:{organization}:{name}");
+    let prefixed = |name: &str| format!("{ORGANIZATION}{organization}:{name}");
     let groups = own.map(|group| prefixed(group)).chain([AUTHENTICATED.to_owned()]).collect();
     Ok(User { name: prefixed(&user.name), groups, ..user })
 }
@@ -152,5 +148,11 @@ mod tests {
         for (name, groups) in [("system:admin", vec![]), ("jane", vec!["system:masters"])] {
             assert!(confined("acme", user(name, &groups)).is_err(), "{name} {groups:?}");
         }
+        let keyed = |key: &str| User {
+            extra: [(key.to_owned(), vec!["organization-acme/ci".to_owned()])].into(),
+            ..user("jane", &[])
+        };
+        assert!(confined("acme", keyed("iam.freehold.dev/key")).is_err());
+        assert!(confined("acme", keyed("example.com/key")).is_ok());
     }
 }
