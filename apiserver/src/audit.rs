@@ -8,16 +8,14 @@ use freehold_apiserver_audit::{
 };
 use freehold_client::{Client, Config as ClientConfig, RawRequest};
 use http::Method;
+use ipnet::IpNet;
 use prometheus_client::registry::Registry;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use tokio_util::sync::CancellationToken;
 
-/// How often events of organizations that are too old are looked for.
-const EXPIRY: Duration = Duration::from_secs(3600);
 /// How events of organizations are collected for the store.
 const TRAIL: Batch = Batch {
     buffer: 20_000,
@@ -40,6 +38,8 @@ pub struct AuditConfig {
     pub webhook: Option<AuditWebhook>,
     /// Whether the events of each organization are kept for its owner.
     pub trail: bool,
+    /// Networks of proxies whose `X-Forwarded-For` counts.
+    pub proxies: Vec<IpNet>,
 }
 
 /// A file of events.
@@ -74,7 +74,6 @@ impl AuditConfig {
         &self,
         trail: Option<&Arc<Trail>>,
         registry: &mut Registry,
-        stop: &CancellationToken,
     ) -> Result<Option<Arc<Auditor>>> {
         let counters = Counters::register(registry);
         let mut auditor = Auditor::new(counters.clone());
@@ -86,7 +85,6 @@ impl AuditConfig {
         if let Some(trail) = trail {
             let sink = Sink::start("trail", trail.clone(), Mode::Batch, TRAIL, counters);
             auditor = auditor.with_organizations(Trail::policy()?, sink);
-            tokio::spawn(expire(trail.clone(), stop.clone()));
         }
         Ok((records || trail.is_some()).then(|| Arc::new(auditor)))
     }
@@ -118,18 +116,6 @@ fn policy(path: &Path) -> Result<Policy> {
     let named = || format!("--audit-policy-file {}", path.display());
     let text = std::fs::read_to_string(path).with_context(named)?;
     Policy::parse(&text).with_context(named)
-}
-
-async fn expire(trail: Arc<Trail>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(EXPIRY) => {}
-            () = stop.cancelled() => return,
-        }
-        if let Err(error) = trail.expire().await {
-            tracing::warn!(%error, "audit events that are too old are not removed");
-        }
-    }
 }
 
 /// A server that is sent lists of events.

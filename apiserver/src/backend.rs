@@ -8,13 +8,13 @@ use crate::{
     lookup::Lookup,
     organization,
     organization::UserView,
-    people, rights, view,
+    people, rights, trails, view,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_aggregation::Aggregator;
-use freehold_apiserver_audit::{Trail, TrailError};
+use freehold_apiserver_audit::{Standing, Subject, Trail};
 use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
 use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
@@ -28,7 +28,7 @@ use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
     RequestHeaders,
 };
-use freehold_apiserver_storage::{LayerId, ObjectPath, Store, StoreError};
+use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{
@@ -128,7 +128,7 @@ impl LocalBackend {
 
     /// Where a webhook is told that it is asked.
     fn place(&self, target: &Target) -> PlaceKeys {
-        let owner = self.owner(target);
+        let owner = self.owner_of_plane(target);
         let core = PlaneId::core();
         let plane = match target {
             Target::Local(plane) => plane,
@@ -179,12 +179,18 @@ impl LocalBackend {
         written
     }
 
-    /// The audit trail, and the organization that a target is.
-    fn trail_of<'a>(&'a self, target: &'a Target) -> Result<(&'a Trail, &'a str)> {
+    /// The audit trail, and the uid of the organization that a target is.
+    async fn trail_of<'a>(&'a self, target: &Target) -> Result<(&'a Trail, Arc<str>)> {
         match (&self.trail, target) {
-            (Some(trail), Target::Organization(scope)) => Ok((trail, &scope.name)),
+            (Some(trail), Target::Organization(scope)) => {
+                Ok((trail, self.planes.organization_uid(&scope.name).await?))
+            }
             _ => Err(Status::no_such_resource()),
         }
+    }
+
+    fn owner_of_plane(&self, target: &Target) -> Owner {
+        trails::owner_of_plane(self.planes.directory(), target)
     }
 
     /// The aggregated server of a plane for a group and version.
@@ -275,7 +281,7 @@ impl Backend for LocalBackend {
         {
             return people::authenticate_key(&self.planes, token).await.map(Some);
         }
-        let owner = target.map(|target| self.owner(target)).unwrap_or_default();
+        let owner = target.map(|target| self.owner_of_plane(target)).unwrap_or_default();
         let place = Place { plane, organization: owner.organization.as_deref() };
         let user = self.authentication.authenticate(place, peer, headers).await?;
         if let Some(user) = &user {
@@ -294,7 +300,7 @@ impl Backend for LocalBackend {
             Target::Dedicated(pair) => pair.plane.clone(),
             _ => PlaneId::core(),
         };
-        let owner = self.owner(target);
+        let owner = self.owner_of_plane(target);
         let place = Place { plane: &plane, organization: owner.organization.as_deref() };
         self.authentication.review(place, spec).await
     }
@@ -726,31 +732,37 @@ impl Backend for LocalBackend {
         [("etcd", store), ("informer-sync", cache)].into_iter().chain(host).collect()
     }
 
-    fn owner(&self, target: &Target) -> Owner {
-        let plane = match target {
-            Target::Local(plane) => plane,
-            Target::Dedicated(pair) => &pair.plane,
-            Target::Organization(scope) => {
-                return Owner { organization: Some(scope.name.clone()), project: None };
-            }
-            Target::User(_) | Target::AllPlanes => return Owner::default(),
-        };
-        self.planes.directory().by_plane(plane).map_or_else(Owner::default, |info| Owner {
-            organization: Some(info.organization.clone()),
-            project: Some(info.name.clone()),
-        })
+    fn owner(&self, target: &Target, about: &Subject<'_>) -> Owner {
+        let owner = self.owner_of_plane(target);
+        match owner.organization {
+            None if trails::is_core(target) => trails::owner_in_core(self.planes.directory(), about),
+            _ => owner,
+        }
+    }
+
+    fn owner_of(&self, target: &Target, about: &Subject<'_>, object: &Value) -> Option<Arc<str>> {
+        trails::is_core(target).then(|| trails::owner_of_object(about, object)).flatten()
+    }
+
+    async fn standing(
+        &self,
+        organization: &str,
+        target: &Target,
+        user: Option<&User>,
+    ) -> Option<(Arc<str>, Standing)> {
+        trails::standing_at(&self.planes, organization, target, user).await
     }
 
     async fn audit_page(&self, target: &Target, from: &str, since: i64) -> Result<AuditPage> {
-        let (trail, organization) = self.trail_of(target)?;
-        let page = trail.page(organization, from, since).await.map_err(trail_error)?;
+        let (trail, organization) = self.trail_of(target).await?;
+        let page = trail.page(&organization, from, since).await.map_err(trails::unreadable)?;
         Ok(AuditPage { events: page.events, next: page.next, revision: page.revision })
     }
 
     async fn audit_watch(&self, target: &Target, after: u64) -> Result<AuditStream> {
-        let (trail, organization) = self.trail_of(target)?;
-        let events = trail.watch(organization, after).await.map_err(trail_error)?;
-        Ok(events.map(|bundle| bundle.map(|bundle| bundle.events).map_err(trail_error)).boxed())
+        let (trail, organization) = self.trail_of(target).await?;
+        let events = trail.watch(&organization, after).await.map_err(trails::unreadable)?;
+        Ok(events.map(|bundle| bundle.map(|bundle| bundle.events).map_err(trails::unreadable)).boxed())
     }
 
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value> {
@@ -765,18 +777,6 @@ impl Backend for LocalBackend {
             }
             OpenIdDocument::Keys => self.tokens.jwks(plane),
         })
-    }
-}
-
-/// What is said where audit events can't be read.
-fn trail_error(error: TrailError) -> Status {
-    match error {
-        TrailError::NoSuchPlace => Status::bad_request(error.to_string()),
-        TrailError::Store(StoreError::Compacted { .. }) => {
-            Status::expired("the resource version is too old; list the events again")
-        }
-        TrailError::Store(StoreError::Future { asked, current }) => Status::version_too_large(asked, current),
-        TrailError::Store(_) | TrailError::Broken(_) => Status::internal(error),
     }
 }
 

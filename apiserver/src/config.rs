@@ -262,8 +262,8 @@ impl Config {
             &following,
         )?;
         let mut metrics = crate::metrics::registry(&cache, &stored, registry.admission_metrics());
-        let trail = (is_core && self.audit.trail).then(|| Trail::new(self.store.clone()));
-        let auditor = self.audit.build(trail.as_ref(), &mut metrics, &following)?;
+        let trail = is_core.then(|| self.trail(&cache, &following)).flatten();
+        let auditor = self.audit.build(trail.as_ref(), &mut metrics)?;
         // To pairs, which have neither keys nor dictionaries.
         let etcd = self.sealed.is_some().then(|| {
             let bounds = crate::etcd::bounds(registry.clone());
@@ -301,6 +301,13 @@ impl Config {
             tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
         }
         Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
+    }
+
+    /// The trails of organizations, where they are kept, tidied until `stop`.
+    fn trail(&self, cache: &Arc<Cache>, stop: &CancellationToken) -> Option<Arc<Trail>> {
+        let trail = self.audit.trail.then(|| Trail::new(self.store.clone()))?;
+        tokio::spawn(crate::trails::tidy(trail.clone(), cache.clone(), stop.clone()));
+        Some(trail)
     }
 
     /// What the server is secured with at its start.
@@ -353,6 +360,7 @@ impl Config {
             registry,
             more_metrics: self.more_metrics.clone(),
             audit,
+            proxies: self.audit.proxies.clone(),
             origins: self.transport.origins.clone(),
             strict_transport: self.transport.strict_transport.clone(),
             certificates_only: self.transport.certificates_only,

@@ -6,7 +6,7 @@ use freehold_apiserver_registry::Registry;
 use freehold_apiserver_server::{EtcdHandler, Payload};
 use freehold_apiserver_storage::Store;
 use freehold_apiserver_storage_etcd::{Bounds, BoundsOf, Facade, Scope};
-use freehold_machinery::{PlaneId, User};
+use freehold_machinery::{PlaneId, User, reserved::STORE_CLIENT};
 use futures_util::FutureExt;
 use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
@@ -14,13 +14,10 @@ use std::sync::Arc;
 
 /// What stands before keys on the wire; clients leave their `--etcd-prefix` as it is by default.
 const PREFIX: &str = "/freehold/";
-/// The user as whom a pair's apiserver reaches its store begins so; its plane follows. Other identities of a plane, its
-/// admins among them, don't reach it.
-const STORE_CLIENT: &str = "plane:";
 /// gRPC's code for a client that may not do what it asks.
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
 
-/// The plane whose keys a user may reach.
+/// The plane whose keys a user may reach. Other identities of a plane, its admins among them, reach none.
 fn plane(user: &User) -> Option<PlaneId> {
     user.plane.clone().filter(|plane| user.name.strip_prefix(STORE_CLIENT) == Some(plane.as_str()))
 }

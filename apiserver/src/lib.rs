@@ -31,6 +31,7 @@ mod services;
 mod shared;
 mod tenancy;
 mod tokens;
+mod trails;
 mod view;
 mod webhooks;
 

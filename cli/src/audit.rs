@@ -82,6 +82,10 @@ pub(crate) struct AuditArgs {
     /// Bytes of a list of events, likewise.
     #[arg(long, default_value_t = 10 << 20, value_name = "BYTES")]
     audit_webhook_truncate_max_batch_size: usize,
+    /// Networks of proxies whose X-Forwarded-For says where a request came from. Without any, only that of front proxies
+    /// counts, which prove with a certificate what they are.
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    audit_trusted_proxies: Vec<ipnet::IpNet>,
     /// Don't keep the events of each organization for its owner.
     #[arg(long)]
     no_audit_trail: bool,
@@ -167,6 +171,12 @@ impl AuditArgs {
                 ..AuditBatch::webhook()
             },
         });
-        Ok(AuditConfig { policy: self.audit_policy_file.clone(), log, webhook, trail: !self.no_audit_trail })
+        Ok(AuditConfig {
+            policy: self.audit_policy_file.clone(),
+            log,
+            webhook,
+            trail: !self.no_audit_trail,
+            proxies: self.audit_trusted_proxies.clone(),
+        })
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     Authority, ClientName, Error, PLANE_URN, PrivateKey, Result,
     authority::{Leaf, extension},
     name,
-    read::{Names, subject_parts},
+    read::{Names, is_text, subject_parts},
 };
 use std::time::Duration;
 use x509_cert::{
@@ -54,7 +54,15 @@ impl CsrInfo {
         let (_, csr) =
             X509CertificationRequest::from_der(&der).map_err(|e| Error::malformed("request", e))?;
         csr.verify_signature().map_err(|_| Error::Signature("request"))?;
-        let (common_name, organizations) = subject_parts(&csr.certification_request_info.subject);
+        let subject = &csr.certification_request_info.subject;
+        // What another program might read is what an approver has to see.
+        if !is_text(subject) {
+            return Err(Error::malformed(
+                "request",
+                "a name of the subject is in an encoding that is not read",
+            ));
+        }
+        let (common_name, organizations) = subject_parts(subject);
         let names = csr
             .requested_extensions()
             .into_iter()

@@ -147,6 +147,11 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>> {
         .map_err(|e| Error::malformed("certificate", e))
 }
 
+/// Whether the common names and organizations of a subject can be read, all of them.
+pub(crate) fn is_text(subject: &X509Name<'_>) -> bool {
+    subject.iter_common_name().chain(subject.iter_organization()).all(|part| part.as_str().is_ok())
+}
+
 /// Common name (the last one, as Go reads it) and organizations of a subject.
 pub(crate) fn subject_parts(subject: &X509Name<'_>) -> (String, Vec<String>) {
     let common_name = subject.iter_common_name().filter_map(|cn| cn.as_str().ok()).last().unwrap_or_default();

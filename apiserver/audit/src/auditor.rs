@@ -1,13 +1,18 @@
 //! The policies, and the sinks of each.
 
 use crate::{
-    Counters, Policy, Record, Sink, Subject, Written, annotations,
+    Counters, Policy, Record, Sink, Standing, Subject, Written, annotations, cut,
     event::{Event, Micros, ObjectReference, Stage},
     policy::{Level, Wanted},
     secret,
+    share::{Entry, Shares},
 };
-use freehold_machinery::PlaneId;
-use std::{sync::Arc, time::Duration};
+use freehold_machinery::{PlaneId, reserved, user::ANONYMOUS};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Characters of a user agent that are kept (kube-apiserver's number).
 const MAX_USER_AGENT: usize = 1024;
@@ -16,13 +21,38 @@ const MAX_USER_AGENT: usize = 1024;
 struct Output {
     policy: Policy,
     sinks: Vec<Arc<Sink>>,
-    /// Whether only requests for an organization are meant.
-    of_organizations: bool,
+}
+
+/// Where the events of organizations go.
+struct Trails {
+    policy: Policy,
+    sink: Arc<Sink>,
+    shares: Shares,
+}
+
+/// A request whose events are kept for an organization.
+#[derive(Clone, Debug)]
+pub struct Trailed {
+    wanted: Wanted,
+    organization: Arc<str>,
+    standing: Standing,
+}
+
+impl Trailed {
+    /// The events that an organization's trail wants of a request, by its uid and what the author is to it.
+    pub fn new(wanted: Wanted, organization: Arc<str>, standing: Standing) -> Self {
+        Self { wanted, organization, standing }
+    }
+
+    fn level(&self) -> Level {
+        self.wanted.level
+    }
 }
 
 /// Makes events of requests.
 pub struct Auditor {
     outputs: Vec<Output>,
+    trails: Option<Trails>,
     counters: Counters,
     legacy: bool,
 }
@@ -47,49 +77,68 @@ pub struct Begin<'a> {
     pub project: Option<&'a str>,
     /// When it came, in microseconds since 1970.
     pub received: i64,
-    /// Whether it was refused already: organizations are told of all such requests.
-    pub refused: bool,
 }
 
 impl Auditor {
     /// Without policies, nothing is recorded.
     pub fn new(counters: Counters) -> Self {
-        Self { outputs: Vec::new(), counters, legacy: false }
+        Self { outputs: Vec::new(), trails: None, counters, legacy: false }
     }
 
     /// Adds a policy and where its events go.
     pub fn with(mut self, policy: Policy, sinks: Vec<Arc<Sink>>) -> Self {
         self.legacy |= sinks.iter().any(|sink| sink.wants_lines());
-        self.outputs.push(Output { policy, sinks, of_organizations: false });
+        self.outputs.push(Output { policy, sinks });
         self
     }
 
     /// Adds a policy for requests that are for an organization, and where their events go.
     pub fn with_organizations(mut self, policy: Policy, sink: Arc<Sink>) -> Self {
-        self.outputs.push(Output { policy, sinks: vec![sink], of_organizations: true });
+        self.trails = Some(Trails { policy, sink, shares: Shares::default() });
         self
     }
 
-    /// Begins to record a request; `None` where no policy wants that.
-    pub fn begin(self: &Arc<Self>, begin: Begin<'_>) -> Option<Arc<Record>> {
+    /// What an organization's trail has of a request that is for it; `None` for nothing. It has everything that was
+    /// refused, and nothing of the platform's own components: those have reserved names, and no plane.
+    pub fn trail_wants(&self, subject: &Subject<'_>, refused: bool) -> Option<Wanted> {
+        let trails = self.trails.as_ref()?;
+        if subject.user.is_some_and(reserved::is_component) {
+            return None;
+        }
+        let mut wanted = trails.policy.wanted(subject);
+        if refused {
+            wanted.level = wanted.level.max(Level::Metadata);
+        }
+        (wanted.level > Level::None).then_some(wanted)
+    }
+
+    /// Begins to record a request; `None` where neither a policy nor a trail wants that.
+    pub fn begin(self: &Arc<Self>, begin: Begin<'_>, trailed: Option<Trailed>) -> Option<Arc<Record>> {
         let wants = |output: &Output| {
-            if output.of_organizations && begin.organization.is_none() {
-                return None;
-            }
-            let mut wanted = output.policy.wanted(&begin.subject);
-            if !output.of_organizations {
-                self.counters.level(wanted.level);
-            }
-            if output.of_organizations && begin.refused {
-                wanted.level = wanted.level.max(Level::Metadata);
-            }
+            let wanted = output.policy.wanted(&begin.subject);
+            self.counters.level(wanted.level);
             (wanted.level > Level::None).then_some(wanted)
         };
         let wanted: Vec<Option<Wanted>> = self.outputs.iter().map(wants).collect();
-        let level = wanted.iter().flatten().map(|wanted| wanted.level).max()?;
+        self.record(begin, wanted, trailed)
+    }
+
+    /// Begins to record a request that no policy wanted, for a trail alone.
+    pub fn begin_late(self: &Arc<Self>, begin: Begin<'_>, trailed: Trailed) -> Option<Arc<Record>> {
+        self.record(begin, vec![None; self.outputs.len()], Some(trailed))
+    }
+
+    fn record(
+        self: &Arc<Self>,
+        begin: Begin<'_>,
+        wanted: Vec<Option<Wanted>>,
+        trailed: Option<Trailed>,
+    ) -> Option<Arc<Record>> {
+        let of_trail = trailed.as_ref().map(Trailed::level);
+        let level = wanted.iter().flatten().map(|wanted| wanted.level).chain(of_trail).max()?;
         let subject = &begin.subject;
         let sensitive = secret::sensitive(subject.group, subject.resource, subject.subresource);
-        Some(Arc::new(Record::new(self.clone(), wanted, sensitive, event(begin, level))))
+        Some(Arc::new(Record::new(self.clone(), (wanted, trailed), sensitive, event(begin, level))))
     }
 
     /// Hands an event of a stage to the sinks that want it. False where one that must have it has not.
@@ -109,9 +158,32 @@ impl Auditor {
         all
     }
 
+    /// Hands an event of a stage to the organization's trail, where that wants it and has room for its author.
+    pub(crate) async fn emit_trailed(&self, trailed: &Trailed, allowed: bool, event: &Event) {
+        let Some(trails) = self.trails.as_ref().filter(|_| trailed.wanted.has(event.stage)) else { return };
+        let (organization, standing) = (&trailed.organization, trailed.standing);
+        let author = author(event);
+        let entry = Entry { organization, standing, allowed, author: &author };
+        let Some((address, left_out)) = trails.shares.place(&entry, Instant::now()) else {
+            self.counters.left_out();
+            return;
+        };
+        let mut event = event.clone();
+        if left_out > 0 {
+            event.annotations.insert(annotations::LEFT_OUT.to_owned(), left_out.to_string());
+        }
+        let written = at_level(&event, &trailed.wanted, false);
+        self.counters.event();
+        trails
+            .sink
+            .process(&Written { json: cut::event(written.json), line: None, address: Some(address) })
+            .await;
+    }
+
     /// Delivers what is still in the sinks, for at most that long.
     pub async fn close(&self, patience: Duration) {
-        let sinks = self.outputs.iter().flat_map(|output| &output.sinks);
+        let trails = self.trails.iter().map(|trails| &trails.sink);
+        let sinks = self.outputs.iter().flat_map(|output| &output.sinks).chain(trails);
         futures_util::future::join_all(sinks.map(|sink| sink.close(patience))).await;
     }
 }
@@ -151,6 +223,19 @@ fn without_objects(event: &Event, wanted: &Wanted, legacy: bool) -> Option<Writt
     Some(event.written(legacy))
 }
 
+/// Who is behind an event: a name or, of those who gave none, an address; of IPv6 the network that one site has.
+fn author(event: &Event) -> String {
+    let named = !matches!(&*event.user.username, "" | ANONYMOUS);
+    if named {
+        return event.user.username.to_string();
+    }
+    match event.source_ips.last().and_then(|ip| ip.parse().ok()) {
+        Some(IpAddr::V6(six)) => format!("{:x?}", &six.segments()[..4]),
+        Some(four) => four.to_string(),
+        None => String::new(),
+    }
+}
+
 fn event(begin: Begin<'_>, level: Level) -> Event {
     let subject = &begin.subject;
     let object = || ObjectReference {
@@ -180,7 +265,7 @@ fn event(begin: Begin<'_>, level: Level) -> Event {
         impersonated_user: None,
         authentication_metadata: None,
         source_ips: begin.source_ips,
-        user_agent: agent(begin.user_agent),
+        user_agent: cut::text(begin.user_agent, MAX_USER_AGENT),
         object_ref: (!subject.resource.is_empty()).then(object),
         response_status: None,
         request_object: None,
@@ -188,12 +273,5 @@ fn event(begin: Begin<'_>, level: Level) -> Event {
         request_received_timestamp: Micros(begin.received),
         stage_timestamp: Micros(begin.received),
         annotations: named.collect(),
-    }
-}
-
-fn agent(text: &str) -> String {
-    match text.char_indices().find(|(at, c)| at + c.len_utf8() > MAX_USER_AGENT) {
-        Some((end, _)) => format!("{}...TRUNCATED", &text[..end]),
-        None => text.to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! An event, as it is written.
 
-use crate::{Level, annotations};
+use crate::{Address, Level};
 use bytes::Bytes;
 use freehold_machinery::{Status, User, Value, go};
 use serde::{Deserialize, Serialize, Serializer};
@@ -33,7 +33,7 @@ impl Stage {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct UserInfo {
     #[serde(skip_serializing_if = "str::is_empty")]
-    username: Box<str>,
+    pub(crate) username: Box<str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     uid: Box<str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -191,8 +191,8 @@ pub struct Written {
     pub json: Bytes,
     /// The one-line text form of it, where a sink wants that.
     pub line: Option<Box<str>>,
-    /// The organization that it is about; empty for none.
-    pub organization: Arc<str>,
+    /// Where it is kept for an organization; `None` for what is not.
+    pub address: Option<Address>,
 }
 
 impl Event {
@@ -200,12 +200,7 @@ impl Event {
     pub(crate) fn written(&self, legacy: bool) -> Written {
         // Nothing in it can fail: keys are strings.
         let json = serde_json::to_vec(self).unwrap_or_default();
-        let organization = self.annotations.get(annotations::ORGANIZATION).map_or("", String::as_str);
-        Written {
-            json: json.into(),
-            line: legacy.then(|| legacy_line(self).into()),
-            organization: organization.into(),
-        }
+        Written { json: json.into(), line: legacy.then(|| legacy_line(self).into()), address: None }
     }
 }
 

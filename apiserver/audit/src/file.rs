@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     fn event(size: usize) -> Written {
-        Written { json: vec![b'x'; size].into(), line: None, organization: "".into() }
+        Written { json: vec![b'x'; size].into(), line: None, address: None }
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -13,19 +13,23 @@
 //! ([`Deliver`]).
 
 mod auditor;
+mod cut;
 mod event;
 mod file;
+mod pace;
 mod policy;
 mod record;
 pub mod secret;
+mod share;
 mod sink;
 mod trail;
 
-pub use auditor::{Auditor, Begin};
+pub use auditor::{Auditor, Begin, Trailed};
 pub use event::{Event, ObjectReference, Stage, Written, legacy_line};
 pub use file::{Files, Rotation};
-pub use policy::{Level, Policy, PolicyError, Subject};
+pub use policy::{Level, Policy, PolicyError, Subject, Wanted};
 pub use record::{MAX_OBJECT, Record, Response};
+pub use share::{Address, Share, Standing};
 pub use sink::{Batch, Counters, Deliver, Mode, Sink, Truncate};
 pub use trail::{Page, Trail, TrailError, Watched};
 
@@ -37,6 +41,8 @@ pub mod annotations {
     pub const ORGANIZATION: &str = "audit.freehold.dev/organization";
     /// The project.
     pub const PROJECT: &str = "audit.freehold.dev/project";
+    /// How many refused requests of strangers were left out of the trail before this one.
+    pub const LEFT_OUT: &str = "audit.freehold.dev/left-out";
     /// That an object was too large to be in the event, in Kubernetes' name.
     pub const TRUNCATED: &str = "audit.k8s.io/truncated";
     /// Whether the request was allowed: `allow` or `forbid`.

@@ -123,7 +123,7 @@ pub struct Subject<'a> {
 
 /// What a policy says of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     pub(crate) level: Level,
     /// A bit for each stage that is left out.
     omitted: u8,

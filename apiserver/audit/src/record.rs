@@ -1,7 +1,7 @@
 //! One request, from the moment its author is known to the end of its answer.
 
 use crate::{
-    Auditor, Level, Stage, annotations,
+    Auditor, Level, Stage, Trailed, annotations,
     event::{AuthenticationMetadata, Event, Micros, ResponseStatus},
     policy::Wanted,
     secret::{REDACTED, Sensitive},
@@ -9,7 +9,7 @@ use crate::{
 use freehold_machinery::{Status, User, Value, meta};
 use parking_lot::Mutex;
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -31,6 +31,9 @@ pub struct Response {
 pub struct Record {
     auditor: Arc<Auditor>,
     wanted: Vec<Option<Wanted>>,
+    trailed: OnceLock<Trailed>,
+    /// Whether its author was found to have a right to it.
+    allowed: AtomicBool,
     sensitive: Option<Sensitive>,
     level: Level,
     event: Mutex<Event>,
@@ -40,12 +43,30 @@ pub struct Record {
 impl Record {
     pub(crate) fn new(
         auditor: Arc<Auditor>,
-        wanted: Vec<Option<Wanted>>,
+        (wanted, trailed): (Vec<Option<Wanted>>, Option<Trailed>),
         sensitive: Option<Sensitive>,
         event: Event,
     ) -> Self {
         let level = event.level;
-        Self { auditor, wanted, sensitive, level, event: Mutex::new(event), ended: AtomicBool::new(false) }
+        let trailed = trailed.map(OnceLock::from).unwrap_or_default();
+        let (allowed, ended) = Default::default();
+        Self { auditor, wanted, trailed, allowed, sensitive, level, event: Mutex::new(event), ended }
+    }
+
+    /// Whether its events are kept for an organization.
+    pub fn is_trailed(&self) -> bool {
+        self.trailed.get().is_some()
+    }
+
+    /// Keeps its events for an organization, too. The first one that is told counts.
+    pub fn trail(&self, trailed: Trailed) {
+        // One that is there already stays.
+        let _ = self.trailed.set(trailed);
+    }
+
+    /// The author was found to have a right to it.
+    pub fn allowed(&self) {
+        self.allowed.store(true, Ordering::Relaxed);
     }
 
     /// Whether the answer's body is to be in the event.
@@ -63,6 +84,7 @@ impl Record {
 
     /// Whether the request was allowed, and why.
     pub fn decided(&self, allowed: bool, reason: &str) {
+        self.allowed.store(allowed, Ordering::Relaxed);
         self.annotate(annotations::DECISION, if allowed { "allow" } else { "forbid" });
         self.annotate(annotations::REASON, reason);
     }
@@ -143,6 +165,9 @@ impl Record {
             }
             event.clone()
         };
+        if let Some(trailed) = self.trailed.get() {
+            self.auditor.emit_trailed(trailed, self.allowed.load(Ordering::Relaxed), &event).await;
+        }
         self.auditor.emit(&self.wanted, &event).await
     }
 

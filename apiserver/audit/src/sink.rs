@@ -166,6 +166,11 @@ impl Counters {
         self.rejected.inc();
     }
 
+    /// Counts an event of a stranger that was left out of a trail.
+    pub(crate) fn left_out(&self) {
+        self.lost("trail-rate", 1);
+    }
+
     fn lost(&self, plugin: &'static str, count: usize) {
         self.errors.get_or_create(&Plugin { plugin }).inc_by(count as u64);
     }

@@ -1,14 +1,14 @@
 //! The events of each organization, kept in the store for its owner.
 //!
 //! Events are collected for a second and lie in the store as compressed bundles, whatever server made them: reading and
-//! watching them costs no memory. Each organization has so many bytes of them (`MAX_BYTES`) for so long (`KEPT`); the
-//! oldest go first.
+//! watching them costs no memory. Each kind of author has so many bytes of them ([`Share`]), for so long (`KEPT`); the
+//! oldest of the kind go first. A trail is its organization's by uid and goes with it.
 //!
 //! ```text
-//! system/audit/<organization>/<microseconds since 1970, 16 digits>-<8 hex digits>      gzip of lines of JSON
+//! system/audit/<organization's uid>/<share>/<microseconds since 1970, 16 digits>-<8 hex digits>      gzip of lines of JSON
 //! ```
 
-use crate::{Deliver, Policy, PolicyError, Written};
+use crate::{Address, Deliver, Policy, PolicyError, Share, Written};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
@@ -16,7 +16,9 @@ use freehold_apiserver_storage::{
     Change, Commit, Key, KeyRange, Range, Revision, Store, StoreError, WatchItem,
 };
 use futures_util::{Stream, StreamExt};
+use serde::Deserialize;
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     io::{Read, Write},
     sync::Arc,
@@ -25,18 +27,20 @@ use std::{
 
 /// How long events are kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Bytes of an organization's events in the store.
-const MAX_BYTES: u64 = 8 << 20;
 /// Changes of a commit.
 const CHANGES: usize = 100;
 /// Bytes of a commit.
 const COMMIT: usize = 1 << 20;
 /// Bytes of a bundle before it is compressed; a further event begins another.
 const BUNDLE: usize = 512 << 10;
-/// The part of an organization's bundles that is removed where they take too much.
+/// The part of a share's bundles that is removed where they take too much.
 const PART: u64 = 8;
 /// The events that a page has at least, where there are so many.
 const PAGE: usize = 500;
+/// Bundles of each share that are read at a time.
+const READ: usize = 8;
+/// Digits of a time in keys.
+const DIGITS: usize = 16;
 
 /// What is recorded of requests for organizations.
 const POLICY: &str = include_str!("trail-policy.yaml");
@@ -84,6 +88,49 @@ fn name(organization: &str) -> String {
     format!("audit/{organization}")
 }
 
+fn keys_of(organization: &str, share: Share) -> KeyRange {
+    KeyRange::system(&format!("{}/{}", name(organization), share.name()))
+}
+
+/// The keys of a share from a time on.
+fn since(organization: &str, share: Share, time: i64) -> KeyRange {
+    let all = keys_of(organization, share);
+    let start = [&all.start[..], format!("{time:0DIGITS$}").as_bytes()].concat();
+    all.from_key(start.into())
+}
+
+/// Bundles, by the time that stands in their keys.
+type Bundles = BTreeMap<i64, Vec<Bytes>>;
+
+/// The time in a key of a bundle.
+fn time_of(key: &Key) -> Option<i64> {
+    let at = key.as_bytes().iter().rposition(|byte| *byte == b'/')? + 1;
+    std::str::from_utf8(key.as_bytes().get(at..at + DIGITS)?).ok()?.parse().ok()
+}
+
+/// The token with which a list goes on from a time. It is of one organization.
+fn token(organization: &str, time: i64) -> String {
+    format!("{organization}.{time:0DIGITS$}")
+}
+
+fn time_of_token(organization: &str, token: &str) -> Option<i64> {
+    let time = token.strip_prefix(organization)?.strip_prefix('.')?;
+    let is_time = time.len() == DIGITS && time.bytes().all(|byte| byte.is_ascii_digit());
+    time.parse().ok().filter(|_| is_time)
+}
+
+/// When the stage of an event was, as its text sorts; empty for what has none.
+fn stage_time(event: &Bytes) -> Box<str> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Timed<'a> {
+        #[serde(borrow)]
+        stage_timestamp: Cow<'a, str>,
+    }
+    let timed: Timed<'_> = serde_json::from_slice(event).unwrap_or_default();
+    timed.stage_timestamp.into()
+}
+
 impl Trail {
     /// The trails in a store.
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
@@ -95,39 +142,73 @@ impl Trail {
         Policy::parse(POLICY)
     }
 
-    /// A page of an organization's events, from a place or from a time in microseconds since 1970 on. It has whole
-    /// bundles: about [`PAGE`] events.
+    /// A page of an organization's events, from a place or from a time in microseconds since 1970 on, in the order of
+    /// their time over all shares. It has whole bundles: about [`PAGE`] events.
+    ///
+    /// # Errors
+    /// [`TrailError::NoSuchPlace`] for a place that no page of this organization gave.
     pub async fn page(&self, organization: &str, from: &str, since: i64) -> Result<Page, TrailError> {
-        let all = KeyRange::system(&name(organization));
-        let start = match from {
-            "" => format!("{since:016}"),
-            place if place.len() <= 32 && place.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') => {
-                place.to_owned()
-            }
-            _ => return Err(TrailError::NoSuchPlace),
+        let mut from = match from {
+            "" => since,
+            place => time_of_token(organization, place).ok_or(TrailError::NoSuchPlace)?,
         };
-        let prefix = all.start.clone();
-        let mut keys = all.from_key([&prefix[..], start.as_bytes()].concat().into());
         let mut page = Page::default();
         loop {
-            let found = self.store.range(Range { limit: 8, ..Range::all(keys.clone()) }).await?;
-            page.revision = found.revision;
-            for (at, item) in found.items.iter().enumerate() {
-                page.events.extend(unpack(&item.value)?);
-                let more = at + 1 < found.items.len() || found.more;
-                let rest = KeyRange::one(&item.key).end;
-                if page.events.len() >= PAGE && more {
-                    // Behind this bundle: `-` sorts before all that may follow it.
-                    let place = item.key.as_bytes().slice(prefix.len()..);
-                    page.next = Some(format!("{}-", String::from_utf8_lossy(&place)));
-                    return Ok(page);
+            let (bundles, more, revision) = self.bundles(organization, from).await?;
+            page.revision = revision;
+            let times: Vec<i64> = bundles.keys().copied().collect();
+            for (nth, bundle) in bundles.into_values().enumerate() {
+                for bundle in bundle {
+                    page.events.extend(unpack(&bundle)?);
                 }
-                keys = keys.from_key(rest);
+                from = times[nth].saturating_add(1);
+                if page.events.len() >= PAGE && (more || nth + 1 < times.len()) {
+                    page.next = Some(token(organization, from));
+                    break;
+                }
             }
-            if !found.more {
+            if page.next.is_some() || !more {
+                page.events.sort_by_cached_key(stage_time);
                 return Ok(page);
             }
         }
+    }
+
+    /// The first bundles of all shares from a time on, whether there are more behind them, and the revision.
+    async fn bundles(&self, organization: &str, from: i64) -> Result<(Bundles, bool, Revision), TrailError> {
+        let (mut bundles, mut revision) = (Bundles::new(), 0);
+        // Up to where nothing is missing.
+        let mut end = None;
+        for share in Share::ALL {
+            let keys = since(organization, share, from);
+            let found = self.store.range(Range { limit: READ, ..Range::all(keys.clone()) }).await?;
+            revision = found.revision.max(revision);
+            let last = found.items.last().and_then(|item| time_of(&item.key)).filter(|_| found.more);
+            end = end.into_iter().chain(last).min();
+            for item in found.items {
+                let time =
+                    time_of(&item.key).ok_or_else(|| TrailError::Broken("its key has no time".into()))?;
+                bundles.entry(time).or_default().push(item.value);
+            }
+        }
+        let Some(end) = end else { return Ok((bundles, false, revision)) };
+        // Of the last time of a share that has more, others may be behind it: all of that time are read.
+        bundles.retain(|time, _| *time < end);
+        if bundles.is_empty() {
+            bundles.insert(end, self.bundles_at(organization, end).await?);
+        }
+        Ok((bundles, true, revision))
+    }
+
+    async fn bundles_at(&self, organization: &str, time: i64) -> Result<Vec<Bytes>, TrailError> {
+        let mut bundles = Vec::new();
+        for share in Share::ALL {
+            let keys = since(organization, share, time);
+            let end = since(organization, share, time.saturating_add(1)).start;
+            let found = self.store.range(Range::all(KeyRange { end, ..keys })).await?;
+            bundles.extend(found.items.into_iter().map(|item| item.value));
+        }
+        Ok(bundles)
     }
 
     /// The events of an organization as they come, after a revision; 0 is now.
@@ -156,8 +237,8 @@ impl Trail {
         }))
     }
 
-    /// Removes what is too old, of all organizations.
-    pub async fn expire(&self) -> Result<(), TrailError> {
+    /// The organizations that have a trail, by uid.
+    pub async fn organizations(&self) -> Result<BTreeSet<String>, TrailError> {
         let mut organizations = BTreeSet::new();
         let mut keys = KeyRange::system("audit");
         loop {
@@ -169,23 +250,33 @@ impl Trail {
             organizations.insert(organization.to_owned());
             keys = keys.from_key(KeyRange::system(&name(organization)).end);
         }
-        for organization in organizations {
-            let all = KeyRange::system(&name(&organization));
-            let kept = i64::try_from(KEPT.as_micros()).unwrap_or(i64::MAX);
-            let oldest =
-                format!("{:016}", jiff::Timestamp::now().as_microsecond().saturating_sub(kept).max(0));
-            let end: Bytes = [&all.start[..], oldest.as_bytes()].concat().into();
-            self.store.clear(KeyRange { start: all.start, end }).await?;
+        Ok(organizations)
+    }
+
+    /// Removes the trail of an organization that is gone. To be done again does no harm.
+    pub async fn clear(&self, organization: &str) -> Result<(), TrailError> {
+        Ok(self.store.clear(KeyRange::system(&name(organization))).await.map(drop)?)
+    }
+
+    /// Removes what is too old, of all organizations.
+    pub async fn expire(&self) -> Result<(), TrailError> {
+        let kept = i64::try_from(KEPT.as_micros()).unwrap_or(i64::MAX);
+        let oldest = jiff::Timestamp::now().as_microsecond().saturating_sub(kept).max(0);
+        for organization in self.organizations().await? {
+            for share in Share::ALL {
+                let end = since(&organization, share, oldest).start;
+                self.store.clear(KeyRange { end, ..keys_of(&organization, share) }).await?;
+            }
         }
         Ok(())
     }
 
-    /// Removes the oldest of an organization's events while they take too much.
-    async fn trim(&self, organization: &str) -> Result<(), TrailError> {
-        let all = KeyRange::system(&name(organization));
+    /// Removes the oldest of a share's events while they take too much.
+    async fn trim(&self, address: &Address) -> Result<(), TrailError> {
+        let all = keys_of(&address.organization, address.share);
         loop {
             let taken = self.store.usage(all.clone()).await?;
-            if taken.bytes <= MAX_BYTES {
+            if taken.bytes <= address.share.bytes() {
                 break;
             }
             let limit = usize::try_from(taken.keys / PART).unwrap_or(usize::MAX).max(1);
@@ -211,9 +302,10 @@ impl Trail {
 #[async_trait]
 impl Deliver for Trail {
     async fn deliver(&self, events: &[Written]) -> Result<(), String> {
-        let mut bundles: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
-        for event in events.iter().filter(|event| !event.organization.is_empty()) {
-            let bundles = bundles.entry(&event.organization).or_default();
+        let mut bundles: BTreeMap<&Address, Vec<Vec<u8>>> = BTreeMap::new();
+        for event in events {
+            let Some(address) = &event.address else { continue };
+            let bundles = bundles.entry(address).or_default();
             let room = bundles.last().is_some_and(|last| last.len() + event.json.len() < BUNDLE);
             if !room {
                 bundles.push(Vec::new());
@@ -224,23 +316,25 @@ impl Deliver for Trail {
             }
         }
         let (mut changes, mut bytes) = (Vec::new(), 0);
-        for (organization, own) in &bundles {
-            for bundle in own {
+        let now = jiff::Timestamp::now().as_microsecond();
+        for (address, own) in &bundles {
+            // What came together has one time in all shares.
+            for (time, bundle) in (now..).zip(own) {
                 let value = pack(bundle).map_err(|error| error.to_string())?;
                 if changes.len() >= CHANGES || bytes + value.len() > COMMIT {
                     self.put(std::mem::take(&mut changes)).await.map_err(|error| error.to_string())?;
                     bytes = 0;
                 }
                 bytes += value.len();
-                let now = jiff::Timestamp::now().as_microsecond();
                 let other = &uuid::Uuid::new_v4().simple().to_string()[..8];
-                let key = Key::system(&format!("{}/{now:016}-{other}", name(organization)));
-                changes.push(Change::Put(key, value));
+                let (of, share) = (name(&address.organization), address.share.name());
+                changes
+                    .push(Change::Put(Key::system(&format!("{of}/{share}/{time:0DIGITS$}-{other}")), value));
             }
         }
         self.put(changes).await.map_err(|error| error.to_string())?;
-        for organization in bundles.keys() {
-            self.trim(organization).await.map_err(|error| error.to_string())?;
+        for address in bundles.into_keys() {
+            self.trim(address).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -273,24 +367,49 @@ mod tests {
     use super::*;
     use freehold_apiserver_storage_embedded::Embedded;
 
+    fn event_in(share: Share, organization: &str, text: &str) -> Written {
+        let address = Some(Address { organization: organization.into(), share });
+        Written { json: text.to_owned().into(), line: None, address }
+    }
+
     fn event(organization: &str, text: &str) -> Written {
-        Written { json: text.to_owned().into(), line: None, organization: organization.into() }
+        event_in(Share::Members, organization, text)
+    }
+
+    fn trail() -> (tempfile::TempDir, Arc<Trail>) {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::new(Embedded::open(folder.path()).unwrap());
+        (folder, trail)
     }
 
     fn texts(events: &[Bytes]) -> Vec<&str> {
         events.iter().map(|event| std::str::from_utf8(event).unwrap()).collect()
     }
 
+    /// All pages: what they have, and how many they are.
+    async fn read(trail: &Trail, organization: &str) -> (Vec<Bytes>, usize) {
+        let (mut seen, mut from, mut pages) = (Vec::new(), String::new(), 0);
+        loop {
+            let page = trail.page(organization, &from, 0).await.unwrap();
+            seen.extend(page.events);
+            pages += 1;
+            match page.next {
+                Some(next) => from = next,
+                None => return (seen, pages),
+            }
+        }
+    }
+
     #[tokio::test]
     async fn an_organization_reads_and_watches_its_own_events_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let trail = Trail::new(Embedded::open(folder.path()).unwrap());
-        trail.deliver(&[event("a", "1"), event("ab", "x"), event("a", "2"), event("", "y")]).await.unwrap();
+        let (_folder, trail) = trail();
+        let nobodys = Written { address: None, ..event("", "y") };
+        trail.deliver(&[event("a", "1"), event("ab", "x"), event("a", "2"), nobodys]).await.unwrap();
         let page = trail.page("a", "", 0).await.unwrap();
         assert_eq!(texts(&page.events), ["1", "2"]);
         assert_eq!(page.next, None);
         let mut watch = Box::pin(trail.watch("a", page.revision).await.unwrap());
-        trail.deliver(&[event("ab", "z"), event("a", "3")]).await.unwrap();
+        trail.deliver(&[event("ab", "z"), event_in(Share::Strangers, "a", "3")]).await.unwrap();
         let seen = watch.next().await.unwrap().unwrap();
         assert_eq!(texts(&seen.events), ["3"]);
         assert!(seen.revision > page.revision);
@@ -298,50 +417,73 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_follow_each_other_without_a_gap() {
-        let folder = tempfile::tempdir().unwrap();
-        let trail = Trail::new(Embedded::open(folder.path()).unwrap());
+    async fn pages_follow_each_other_without_a_gap_over_all_shares() {
+        let (_folder, trail) = trail();
         let mut expected = Vec::new();
-        for bundle in 0..12 {
-            let events: Vec<Written> = (0..100).map(|at| event("a", &format!("{bundle}-{at}"))).collect();
+        for bundle in 0..40 {
+            let at = |nth: usize| format!(r#"{{"stageTimestamp":"{bundle:03}-{nth:03}"}}"#);
+            // Shares have unequal numbers of bundles.
+            let share =
+                |nth: usize| if bundle % 3 == 0 { Share::ALL[nth % 5] } else { Share::ALL[bundle % 2] };
+            let events: Vec<Written> = (0..50).map(|nth| event_in(share(nth), "a", &at(nth))).collect();
             expected.extend(events.iter().map(|e| e.json.clone()));
             trail.deliver(&events).await.unwrap();
         }
-        let (mut seen, mut from, mut pages) = (Vec::new(), String::new(), 0);
-        loop {
-            let page = trail.page("a", &from, 0).await.unwrap();
-            seen.extend(page.events);
-            pages += 1;
-            match page.next {
-                Some(next) => from = next,
-                None => break,
-            }
-        }
+        let (seen, pages) = read(&trail, "a").await;
         assert_eq!(seen, expected);
-        assert_eq!(pages, 3);
+        assert_eq!(pages, 4);
     }
 
     #[tokio::test]
-    async fn the_oldest_events_go_when_there_are_too_many() {
-        let folder = tempfile::tempdir().unwrap();
-        let trail = Trail::new(Embedded::open(folder.path()).unwrap());
-        for _ in 0..20 {
+    async fn bundles_of_one_time_are_on_one_page_however_many_they_are() {
+        let (_folder, trail) = trail();
+        for nth in 0..30 {
+            let key = Key::system(&format!("audit/a/busy/{:016}-{nth:08x}", 5));
+            let lines = format!("{nth}\n").repeat(30);
+            trail.put(vec![Change::Put(key, pack(lines.as_bytes()).unwrap())]).await.unwrap();
+        }
+        assert_eq!(trail.page("a", "", 0).await.unwrap().events.len(), 900);
+        assert_eq!(read(&trail, "a").await.0.len(), 900);
+    }
+
+    #[tokio::test]
+    async fn a_place_in_one_trail_is_none_in_another() {
+        let (_folder, trail) = trail();
+        for organization in ["a", "b"] {
+            let events: Vec<Written> = (0..600).map(|at| event(organization, &at.to_string())).collect();
+            for _ in 0..2 {
+                trail.deliver(&events).await.unwrap();
+            }
+        }
+        let next = trail.page("a", "", 0).await.unwrap().next.expect("there is more");
+        assert!(trail.page("a", &next, 0).await.is_ok());
+        let wrong = [next.as_str(), "b", "b.", "b.1", "b.-000000000000001", "b.00000000000000000"];
+        for token in wrong {
+            assert!(matches!(trail.page("b", token, 0).await, Err(TrailError::NoSuchPlace)), "{token}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_one_share_removes_the_oldest_of_that_share_alone() {
+        let (_folder, trail) = trail();
+        trail.deliver(&[event("a", "kept")]).await.unwrap();
+        for _ in 0..10 {
             // Text that does not compress well.
             let noise: String = (0..16_000).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
-            trail.deliver(&[event("a", &noise), event("a", &noise)]).await.unwrap();
+            let strangers = event_in(Share::Strangers, "a", &noise);
+            trail.deliver(&[strangers.clone(), strangers]).await.unwrap();
         }
-        let taken = trail.store.usage(KeyRange::system("audit/a")).await.unwrap().bytes;
-        assert!(taken <= MAX_BYTES, "{taken}");
-        assert!(taken > MAX_BYTES / 2, "{taken}");
+        let taken = trail.store.usage(keys_of("a", Share::Strangers)).await.unwrap().bytes;
+        assert!(taken <= Share::Strangers.bytes() && taken > Share::Strangers.bytes() / 2, "{taken}");
+        assert_eq!(texts(&trail.page("a", "", 0).await.unwrap().events[..1]), ["kept"]);
     }
 
     #[tokio::test]
     async fn what_is_too_old_goes() {
-        let folder = tempfile::tempdir().unwrap();
-        let trail = Trail::new(Embedded::open(folder.path()).unwrap());
+        let (_folder, trail) = trail();
         let old = jiff::Timestamp::now().as_microsecond() - i64::try_from(KEPT.as_micros()).unwrap() - 1;
         for organization in ["a", "b"] {
-            let key = Key::system(&format!("audit/{organization}/{old:016}-00000000"));
+            let key = Key::system(&format!("audit/{organization}/members/{old:016}-00000000"));
             trail.put(vec![Change::Put(key, pack(b"old\n").unwrap())]).await.unwrap();
             trail.deliver(&[event(organization, "new")]).await.unwrap();
         }
@@ -349,6 +491,19 @@ mod tests {
         for organization in ["a", "b"] {
             assert_eq!(texts(&trail.page(organization, "", 0).await.unwrap().events), ["new"]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_trail_goes_whole_and_alone() {
+        let (_folder, trail) = trail();
+        for share in Share::ALL {
+            trail.deliver(&[event_in(share, "a", "1"), event_in(share, "ab", "2")]).await.unwrap();
+        }
+        assert_eq!(trail.organizations().await.unwrap(), ["a".to_owned(), "ab".to_owned()].into());
+        for _ in 0..2 {
+            trail.clear("a").await.unwrap();
+        }
+        assert_eq!(trail.organizations().await.unwrap(), ["ab".to_owned()].into());
     }
 
     #[test]

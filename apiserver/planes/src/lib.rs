@@ -243,6 +243,14 @@ impl Planes {
         self.dedicated(&info).await
     }
 
+    /// The uid of an organization, as far as it is known: one that comes later under its name has another.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub async fn organization_uid(&self, name: &str) -> Result<Arc<str>> {
+        Ok(self.known_object("organizations", name).await?.uid().into())
+    }
+
     /// The address of a project's pair, from its `ProjectControlPlane` in the infra plane.
     async fn dedicated(&self, info: &ProjectInfo) -> Result<DedicatedTarget> {
         let path = ObjectPath {

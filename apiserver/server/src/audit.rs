@@ -1,27 +1,25 @@
 //! What the audit log is told of a request, and when.
 
 use crate::{
+    backend::Owner,
     filters::{Edge, Trace},
+    host::Connection,
     identity::Identity,
     info::{RequestInfo, ResourcePath},
     negotiate::Format,
     payload::Payload,
     read,
     respond::Reply,
+    sources,
 };
-use freehold_apiserver_audit::{Begin, MAX_OBJECT, Record, Response, Stage, Subject};
+use freehold_apiserver_audit::{Auditor, Begin, MAX_OBJECT, Record, Response, Stage, Subject, Trailed};
 use freehold_apiserver_authz::Decision;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{Annotations, Patch};
 use freehold_machinery::{Status, User, Value};
 use http::{header, request::Parts};
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-/// Addresses of proxies that a client may name.
-const MAX_PROXIES: usize = 16;
 /// Parameters of URLs that some clients put tokens in.
 const TOKENS: [&str; 2] = ["access_token", "token"];
 
@@ -30,12 +28,15 @@ pub(crate) struct Recording {
     record: OnceLock<Arc<Record>>,
     pub(crate) annotations: Annotations,
     received: i64,
+    /// Who the request is treated as and by which constraint, where that is not its author.
+    treated: OnceLock<(Arc<User>, &'static str)>,
 }
 
 impl Default for Recording {
     fn default() -> Self {
         let received = jiff::Timestamp::now().as_microsecond();
-        Self { record: OnceLock::new(), annotations: Annotations::default(), received }
+        let (record, treated) = Default::default();
+        Self { record, annotations: Annotations::default(), received, treated }
     }
 }
 
@@ -52,25 +53,43 @@ impl Drop for Recording {
 
 /// A request on its way.
 #[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub(crate) edge: &'a Arc<Edge>,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) connection: &'a Connection,
+}
+
+impl Origin<'_> {
+    /// What the audit log is told of it.
+    pub(crate) fn asked<'b>(
+        &'b self,
+        target: &'b Target,
+        parts: &'b Parts,
+        user: Option<&'b User>,
+    ) -> Asked<'b> {
+        let Self { edge, info, connection } = *self;
+        Asked { edge, info, connection, target, parts, user }
+    }
+}
+
+/// A request on its way, and its author.
+#[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) edge: &'a Edge,
     pub(crate) info: &'a RequestInfo,
-    pub(crate) remote: SocketAddr,
+    pub(crate) connection: &'a Connection,
+    pub(crate) target: &'a Target,
+    pub(crate) parts: &'a Parts,
+    /// `None` where nobody was believed.
+    pub(crate) user: Option<&'a User>,
 }
 
 impl Asked<'_> {
-    fn record(
-        &self,
-        target: &Target,
-        parts: &Parts,
-        user: Option<&User>,
-        (received, refused): (i64, bool),
-    ) -> Option<Arc<Record>> {
-        let auditor = self.edge.auditor.as_ref()?;
-        let empty = ResourcePath::default();
-        let resource = self.info.resource.as_ref().unwrap_or(&empty);
-        let subject = Subject {
-            user,
+    fn subject(&self) -> Subject<'_> {
+        static NONE: LazyLock<ResourcePath> = LazyLock::new(ResourcePath::default);
+        let resource = self.info.resource.as_ref().unwrap_or(&NONE);
+        Subject {
+            user: self.user,
             verb: &self.info.verb,
             group: &resource.group,
             version: &resource.version,
@@ -79,16 +98,33 @@ impl Asked<'_> {
             namespace: resource.namespace.as_deref().unwrap_or(""),
             name: resource.name.as_deref().unwrap_or(""),
             path: &self.info.path,
-        };
-        let owner = self.edge.backend.owner(target);
-        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        auditor.begin(Begin {
+        }
+    }
+
+    /// What an organization's trail wants of it.
+    async fn trailed(&self, owner: &Owner, refused: bool) -> Option<Trailed> {
+        let wanted = self.edge.auditor.as_ref()?.trail_wants(&self.subject(), refused)?;
+        let organization = owner.organization.as_deref()?;
+        let (uid, standing) = self.edge.backend.standing(organization, self.target, self.user).await?;
+        Some(Trailed::new(wanted, uid, standing))
+    }
+
+    /// Begins a record with `start`, which is given what the auditor takes.
+    fn record(
+        &self,
+        received: i64,
+        owner: &Owner,
+        start: impl FnOnce(&Arc<Auditor>, Begin<'_>) -> Option<Arc<Record>>,
+    ) -> Option<Arc<Record>> {
+        let text =
+            |name| self.parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let begin = Begin {
             audit_id: text(crate::respond::AUDIT_ID),
-            uri: &uri(parts),
-            source_ips: sources(parts, self.remote),
+            uri: &uri(self.parts),
+            source_ips: sources::all(&self.parts.headers, self.connection.remote),
             user_agent: text(header::USER_AGENT),
-            subject,
-            plane: match target {
+            subject: self.subject(),
+            plane: match self.target {
                 Target::Local(plane) => Some(plane),
                 Target::Dedicated(pair) => Some(&pair.plane),
                 _ => None,
@@ -96,21 +132,26 @@ impl Asked<'_> {
             organization: owner.organization.as_deref(),
             project: owner.project.as_deref(),
             received,
-            refused,
-        })
+        };
+        start(self.edge.auditor.as_ref()?, begin)
+    }
+
+    fn owner(&self) -> Owner {
+        self.edge.backend.owner(self.target, &self.subject())
     }
 }
 
 impl Recording {
     /// Makes the first event. 500 where it had to be kept and was not.
-    pub(crate) async fn begin(
-        &self,
-        asked: &Asked<'_>,
-        target: &Target,
-        parts: &Parts,
-        user: &User,
-    ) -> Result<(), Status> {
-        let Some(record) = asked.record(target, parts, Some(user), (self.received, false)) else {
+    pub(crate) async fn begin(&self, asked: &Asked<'_>) -> Result<(), Status> {
+        if asked.edge.auditor.is_none() {
+            return Ok(());
+        }
+        let owner = asked.owner();
+        let trailed = asked.trailed(&owner, false).await;
+        let Some(record) =
+            asked.record(self.received, &owner, |auditor, begin| auditor.begin(begin, trailed))
+        else {
             return Ok(());
         };
         let record = self.record.get_or_init(|| record);
@@ -121,33 +162,73 @@ impl Recording {
     }
 
     /// The one event of a request whose author is not believed.
-    pub(crate) async fn unauthenticated(
-        &self,
-        asked: &Asked<'_>,
-        target: &Target,
-        parts: &Parts,
-        peer: &Identity,
-    ) {
-        let Some(record) = asked.record(target, parts, None, (self.received, true)) else { return };
-        let mut status = Status::new(401, "", attempted(parts, peer));
+    pub(crate) async fn unauthenticated(&self, asked: &Asked<'_>) {
+        if asked.edge.auditor.is_none() {
+            return;
+        }
+        let owner = asked.owner();
+        let trailed = asked.trailed(&owner, true).await;
+        let record = asked.record(self.received, &owner, |auditor, begin| auditor.begin(begin, trailed));
+        let Some(record) = record else { return };
+        let mut status = Status::new(401, "", attempted(asked.parts, &asked.connection.peer));
         status.status = String::new();
         record.response(Response { code: 401, status: Some(status), object: None });
         record.stage(Stage::ResponseStarted).await;
     }
 
-    /// A request that was not allowed: whoever wants to know of refusals alone does from here on.
-    pub(crate) fn refused(&self, asked: &Asked<'_>, target: &Target, parts: &Parts, user: &User) {
-        if self.record.get().is_none()
-            && let Some(record) = asked.record(target, parts, Some(user), (self.received, true))
-        {
-            let _ = self.record.set(record);
+    /// A request that was not allowed: the organization that it is for is told of those that its trail does not have
+    /// otherwise.
+    pub(crate) async fn refused(&self, asked: &Asked<'_>) {
+        if asked.edge.auditor.is_none() || self.record.get().is_some_and(|record| record.is_trailed()) {
+            return;
+        }
+        let owner = asked.owner();
+        self.trail(asked, &owner, true).await;
+    }
+
+    /// The object that a request makes says whose it is, where its path does not.
+    pub(crate) async fn made(&self, asked: &Asked<'_>, object: &Value) {
+        if asked.edge.auditor.is_none() || self.record.get().is_some_and(|record| record.is_trailed()) {
+            return;
+        }
+        if let Some(organization) = asked.edge.backend.owner_of(asked.target, &asked.subject(), object) {
+            let owner = Owner { organization: Some(organization), project: None };
+            self.trail(asked, &owner, false).await;
         }
     }
 
-    /// Who the request is treated as, where that is somebody else.
-    pub(crate) fn impersonated(&self, asker: &Arc<User>, user: &Arc<User>, constraint: &str) {
-        if let Some(record) = self.record.get().filter(|_| !Arc::ptr_eq(asker, user)) {
+    /// Has an organization's trail have the request from here on.
+    async fn trail(&self, asked: &Asked<'_>, owner: &Owner, refused: bool) {
+        let Some(trailed) = asked.trailed(owner, refused).await else { return };
+        if let Some(record) = self.record.get() {
+            return record.trail(trailed);
+        }
+        let late = asked.record(self.received, owner, |auditor, begin| auditor.begin_late(begin, trailed));
+        let Some(record) = late else { return };
+        if let Some((user, constraint)) = self.treated.get() {
             record.impersonated(user, constraint);
+        }
+        let _ = self.record.set(record);
+    }
+
+    /// Who the request is treated as, where that is somebody else.
+    pub(crate) fn impersonated(&self, asker: &Arc<User>, user: &Arc<User>, constraint: &'static str) {
+        if Arc::ptr_eq(asker, user) {
+            return;
+        }
+        if let Some(record) = self.record.get() {
+            record.impersonated(user, constraint);
+        }
+        // There is one identity that a request can ask for.
+        let _ = self.treated.set((user.clone(), constraint));
+    }
+
+    /// The answer of the pair of a dedicated project, which judges for itself.
+    pub(crate) async fn judged(&self, asked: &Asked<'_>, code: u16) {
+        match self.record.get() {
+            Some(record) if code < 400 => record.allowed(),
+            _ if matches!(code, 401 | 403) => self.refused(asked).await,
+            _ => {}
         }
     }
 
@@ -255,26 +336,6 @@ fn uri(parts: &Parts) -> String {
     format!("{path}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
-/// The addresses that a request came through: what proxies say, and the connection's own last. Only that one is known.
-fn sources(parts: &Parts, remote: SocketAddr) -> Vec<String> {
-    let values = |name: &str| {
-        let all = parts.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        let all = all.flat_map(|value| value.split(',')).filter_map(|ip| ip.trim().parse::<IpAddr>().ok());
-        all.take(MAX_PROXIES).collect::<Vec<_>>()
-    };
-    let mut found = values("x-forwarded-for");
-    if let Some(real) = values("x-real-ip").first()
-        && !found.contains(real)
-    {
-        found.push(*real);
-    }
-    let own = remote.ip().to_canonical();
-    if found.last() != Some(&own) {
-        found.push(own);
-    }
-    found.iter().map(IpAddr::to_string).collect()
-}
-
 /// How somebody tried to say who they are, in kube-apiserver's words.
 fn attempted(parts: &Parts, peer: &Identity) -> String {
     let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -310,20 +371,6 @@ mod tests {
         ];
         for (sent, expected) in rows {
             assert_eq!(uri(&parts(sent, &[])), expected);
-        }
-    }
-
-    #[test]
-    fn the_connection_is_the_last_source() {
-        let remote = "127.0.0.1:5".parse().unwrap();
-        let rows = [
-            ("x-other", "10.0.0.1", "127.0.0.1"),
-            ("x-forwarded-for", "10.0.0.1, nobody, 10.0.0.2", "10.0.0.1 10.0.0.2 127.0.0.1"),
-            ("x-forwarded-for", "127.0.0.1", "127.0.0.1"),
-            ("x-real-ip", "10.0.0.9", "10.0.0.9 127.0.0.1"),
-        ];
-        for (name, value, expected) in rows {
-            assert_eq!(sources(&parts("/", &[(name, value)]), remote).join(" "), expected, "{name}: {value}");
         }
     }
 }

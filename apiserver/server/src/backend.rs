@@ -8,6 +8,7 @@
 use crate::{aggregated::Aggregated, identity::RequestHeaders, trail::AuditPage};
 use async_trait::async_trait;
 use bytes::Bytes;
+use freehold_apiserver_audit::{Standing, Subject};
 use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
 use freehold_apiserver_catalog::TypeSet;
@@ -295,10 +296,29 @@ pub trait Backend: Send + Sync + 'static {
     /// Each check of `/readyz` beyond the server's own, by name, with what is wrong.
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)>;
 
-    /// The organization and project that a target is of, for the audit log.
-    fn owner(&self, target: &Target) -> Owner {
-        let _ = target;
+    /// The organization and project that a request is for, for the audit log: those of its target or, in the core plane,
+    /// of the object that its path names.
+    fn owner(&self, target: &Target, about: &Subject<'_>) -> Owner {
+        let _ = (target, about);
         Owner::default()
+    }
+
+    /// The organization of an object that is about to be made, where the object and not its path says that.
+    fn owner_of(&self, target: &Target, about: &Subject<'_>, object: &Value) -> Option<Arc<str>> {
+        let _ = (target, about, object);
+        None
+    }
+
+    /// The uid of an organization, and what somebody (`None`: nobody was believed) is to it; `None` where there is no such
+    /// organization.
+    async fn standing(
+        &self,
+        organization: &str,
+        target: &Target,
+        user: Option<&User>,
+    ) -> Option<(Arc<str>, Standing)> {
+        let _ = (organization, target, user);
+        None
     }
 
     /// Audit events of an organization, from a place or from a time (microseconds since 1970) on. 404 where none are kept.

@@ -1,9 +1,10 @@
 //! One request on its way to a handler: who asks, where, and for what.
 
 use crate::{
-    audit::Recording,
+    audit::{Asked, Recording},
     fair::Turn,
     filters::{Admitted, Edge},
+    host::Connection,
     identity::{self, Until},
     info::{RequestInfo, ResourcePath},
     query::Query,
@@ -21,6 +22,7 @@ use std::sync::Arc;
 /// A request and what is known of it.
 pub(crate) struct Call<'a> {
     pub(crate) edge: &'a Arc<Edge>,
+    pub(crate) connection: &'a Connection,
     pub(crate) parts: &'a Parts,
     pub(crate) query: &'a Query,
     pub(crate) context: Context,
@@ -29,6 +31,9 @@ pub(crate) struct Call<'a> {
     pub(crate) target: Target,
     /// See [`Operation::seen`].
     pub(crate) seen: u64,
+    /// Who sent it.
+    pub(crate) asker: Arc<User>,
+    /// Who it is treated as.
     pub(crate) user: Arc<User>,
     /// Ends what takes long besides the user's rights; see [`identity::Treated`].
     pub(crate) until: Option<Until>,
@@ -43,6 +48,12 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// The request, as the audit log is told of it.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        let Self { edge, info, connection, target, parts, .. } = self;
+        Asked { edge, info, connection, target, parts, user: Some(&self.asker) }
+    }
+
     /// 403 in Kubernetes' words unless the user may do this.
     pub(crate) async fn authorize(&self) -> Result<(), Status> {
         let attributes = self.info.attributes(&self.user);

@@ -11,6 +11,7 @@ use freehold_machinery::User;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use ipnet::IpNet;
 use prometheus_client::registry::Registry;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub etcd: Option<EtcdHandler>,
     /// Where events of requests go.
     pub audit: Option<Arc<Auditor>>,
+    /// Networks of proxies whose `X-Forwarded-For` counts; that of front proxies does, wherever they are.
+    pub proxies: Vec<IpNet>,
     /// The pages of which browsers may send requests here.
     pub origins: Origins,
     /// `Strict-Transport-Security` for browsers (RFC 6797); empty for none.

@@ -194,6 +194,9 @@ pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming)
     if format == negotiate::Format::Json {
         body.written = bytes.clone();
     }
+    if call.info.verb == "create" {
+        call.recording.made(&call.asked(), &body.value).await;
+    }
     call.recording.request(&body.value, bytes.len());
     if op.ty.custom && op.subresource.as_deref() != Some("scale") {
         for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {

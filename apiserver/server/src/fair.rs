@@ -119,7 +119,8 @@ pub(crate) async fn enter(
         flow.0 = Some([schema, level]);
     }
     // The platform's own programs work in many planes: one that floods must not hold them up.
-    let exempt = user.plane.is_none() && (user.is_in(MASTERS) || user.is_in(crate::filters::CONTROLLERS));
+    let exempt = user.plane.is_none()
+        && (user.is_in(MASTERS) || user.is_in(freehold_machinery::reserved::CONTROLLERS));
     let unlimited = Limits::default();
     let limits = if exempt { &unlimited } else { limits };
     let cost = cost(edge, target, &footing, (info, headers, body), query);

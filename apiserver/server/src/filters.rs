@@ -4,7 +4,7 @@
 
 use crate::{
     aside,
-    audit::{self, Asked, Recording},
+    audit::{self, Origin, Recording},
     backend::Backend,
     browser::{self, Origins},
     call::Call,
@@ -24,7 +24,7 @@ use crate::{
     proxy,
     query::Query,
     respond::{self, Reply},
-    reviews, streams,
+    reviews, sources, streams,
     untaken::Untaken,
     upstream::Upstream,
     websocket,
@@ -37,7 +37,9 @@ use freehold_apiserver_planes::{
     context::{self, Context},
 };
 use freehold_machinery::{
-    Status, User, time,
+    Status, User,
+    reserved::CONTROLLERS,
+    time,
     user::{ANONYMOUS, MASTERS},
 };
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
@@ -47,6 +49,7 @@ use hyper::{
     body::{Body as _, Incoming},
     upgrade::OnUpgrade,
 };
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use std::{
     panic::AssertUnwindSafe,
@@ -60,8 +63,6 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-/// The group of Freehold's own controllers, which work on planes by their identifiers.
-pub(crate) const CONTROLLERS: &str = "system:freehold:controllers";
 /// For how long a client may take nothing of an answer.
 const UNTAKEN: Duration = Duration::from_secs(60);
 /// Longest audit id that is taken from a client, in bytes.
@@ -84,6 +85,8 @@ pub(crate) struct Edge {
     pub(crate) flows: FlowMetrics,
     etcd: Option<EtcdHandler>,
     pub(crate) auditor: Option<Arc<Auditor>>,
+    /// Networks of proxies whose word on where a request came from counts.
+    proxies: Vec<IpNet>,
     pub(crate) origins: Origins,
     untaken: Untaken,
     pub(crate) strict_transport: Option<HeaderValue>,
@@ -115,6 +118,7 @@ impl Edge {
             domain: config.domain,
             etcd: config.etcd,
             auditor: config.audit,
+            proxies: config.proxies,
             origins: config.origins,
             untaken: Untaken::new(UNTAKEN),
             strict_transport: HeaderValue::from_str(&config.strict_transport).ok().filter(|v| !v.is_empty()),
@@ -355,7 +359,9 @@ struct Ask<'a> {
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, unread: &mut Option<Incoming>) -> Result<Reply, Status> {
         let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
-        let asked = Asked { edge, info, remote: connection.remote };
+        let origin = Origin { edge, info, connection };
+        let is_proxy = matches!(&connection.peer, Ok(Some(peer)) if peer.is_front_proxy());
+        sources::verify(&mut parts.headers, connection.remote, is_proxy, &edge.proxies);
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
@@ -366,11 +372,11 @@ impl Ask<'_> {
         {
             Ok(user) => user,
             Err(status) => {
-                recording.unauthenticated(&asked, believed, parts, peer).await;
+                recording.unauthenticated(&origin.asked(believed, parts, None)).await;
                 return Err(status);
             }
         };
-        recording.begin(&asked, believed, parts, &user).await?;
+        recording.begin(&origin.asked(believed, parts, Some(&user))).await?;
         let Resolved { target, seen } = resolved.map_err(|status| to_the_known_alone(&user, status))?;
         confine(&user, &context, &target)?;
         // What is suspended answers nobody, whatever they may do there.
@@ -380,7 +386,8 @@ impl Ask<'_> {
         // The pair judges for itself, impersonation included: it has the rules. What the platform gives it is told.
         let is_pairs = matches!(target, Target::Dedicated(_)) && !reviews::is_about_access(info);
         if is_pairs && !edge.backend.asks_others() {
-            return to_pair(edge, (&target, &user, upgraded), info, parts, taken(unread)?).await;
+            let asks = (&target, &user, &user);
+            return to_pair((origin, recording), asks, upgraded, parts, taken(unread)?).await;
         }
         // Impersonation is itself authorized, as the one who asks; what follows is authorized as the other.
         let asker = user.clone();
@@ -391,14 +398,15 @@ impl Ask<'_> {
                 (user, until)
             }
             Err(status) => {
-                recording.refused(&asked, &target, parts, &asker);
+                recording.refused(&origin.asked(&target, parts, Some(&asker))).await;
                 return Ok(respond::forbidden(&parts.headers, query, &status));
             }
         };
         if is_pairs {
             // Who it is has been judged, by others too: the pair is asked as that one.
             identity::forget_impersonation(&mut parts.headers);
-            return to_pair(edge, (&target, &user, until), info, parts, taken(unread)?).await;
+            let asks = (&target, &asker, &user);
+            return to_pair((origin, recording), asks, until, parts, taken(unread)?).await;
         }
         // Who asks for more than a share waits here, and takes no place that others could have.
         let waits = Held::new(edge.metrics.in_queue(info.is_read_only()));
@@ -410,12 +418,14 @@ impl Ask<'_> {
         let parts = &*parts;
         let call = Call {
             edge,
+            connection,
             parts,
             query,
             context,
             prefix,
             target,
             seen,
+            asker,
             user,
             until,
             info,
@@ -424,14 +434,13 @@ impl Ask<'_> {
             place,
             recording,
         };
-        serve(call, &asked, unread, upgrade).await
+        serve(call, unread, upgrade).await
     }
 }
 
 /// Answers a call that has its turn, where its user may ask that.
 async fn serve(
     mut call: Call<'_>,
-    asked: &Asked<'_>,
     unread: &mut Option<Incoming>,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Reply, Status> {
@@ -440,7 +449,7 @@ async fn serve(
             return Err(status);
         }
         let reply = respond::forbidden(&call.parts.headers, call.query, &status);
-        call.recording.refused(asked, &call.target, call.parts, &call.user);
+        call.recording.refused(&call.asked()).await;
         return Ok(reply);
     }
     if call.turn.get_mut().takes_long() && !call.turn.get_mut().is_watch() {
@@ -471,11 +480,24 @@ fn taken(unread: &mut Option<Incoming>) -> Result<Incoming, Status> {
     unread.take().ok_or_else(|| Status::internal("the body was read before"))
 }
 
-/// Passes a request on to the pair that it is for, which is told what the platform gives its user.
+/// Passes a request of `asker`, who is treated as `user`, on to the pair that it is for. The pair judges it.
 async fn to_pair(
-    edge: &Arc<Edge>,
+    (origin, recording): (Origin<'_>, &Recording),
+    (target, asker, user): (&Target, &Arc<User>, &Arc<User>),
+    until: Option<Until>,
+    parts: &mut Parts,
+    body: Incoming,
+) -> Result<Reply, Status> {
+    let answer = pass_on(origin, (target, user, until), parts, body).await;
+    let code = answer.as_ref().map_or_else(|status| status.code, |reply| reply.status().as_u16());
+    recording.judged(&origin.asked(target, parts, Some(asker)), code).await;
+    answer
+}
+
+/// Gives a request to a pair, which is told what the platform gives its user.
+async fn pass_on(
+    Origin { edge, info, connection }: Origin<'_>,
     (target, user, until): (&Target, &Arc<User>, Option<Until>),
-    info: &RequestInfo,
     parts: &mut Parts,
     body: Incoming,
 ) -> Result<Reply, Status> {
@@ -487,6 +509,7 @@ async fn to_pair(
     let told = edge.backend.told_of(target, &attributes, user.clone()).await?;
     let _place = admit(edge, info)?;
     let path = proxy::path_and_query(info, parts.uri.query())?;
+    sources::forward(&mut parts.headers, connection.remote);
     proxy::forward(edge, pair, &told, &path, parts, body, (held, revoked)).await
 }
 

@@ -5,7 +5,7 @@ use freehold_apiserver_authn::{
     Headers, ImpersonationRequest, Peer, Roots,
     impersonate::{Mode, Part},
 };
-use freehold_apiserver_authz::{Attributes, forbidden, iam::GRANTED};
+use freehold_apiserver_authz::{Attributes, forbidden};
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
 use futures_util::{
@@ -188,10 +188,8 @@ pub(crate) async fn impersonate(
                     let revoked = asked.iter().map(|asked| edge.backend.revoked(target, &user, asked));
                     future::select_all(revoked).map(drop).boxed().shared()
                 });
-                let mut user = wanted.user(&user, &plane_of(Some(target)), mode);
-                // What the platform gives is given to who asked.
-                user.extra.remove(GRANTED);
-                let (user, until) = (Arc::new(user), first_of(until, upgraded));
+                let user = Arc::new(wanted.user(&user, &plane_of(Some(target)), mode));
+                let until = first_of(until, upgraded);
                 return Ok(Treated { user, constraint: mode.constraint(), until });
             }
             Some(status) => refusal = refusal.or(Some(status)),

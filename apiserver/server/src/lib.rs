@@ -46,6 +46,7 @@ mod query;
 mod read;
 mod respond;
 mod reviews;
+mod sources;
 mod streams;
 mod tls;
 mod together;

@@ -16,8 +16,8 @@ use http::{HeaderValue, Method};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
-use std::time::Duration;
 use serde_json::json;
+use std::time::Duration;
 
 /// The path of a plane's archive, within its context.
 pub(crate) const ARCHIVE: &str = "/archive";

@@ -79,6 +79,7 @@ impl Running {
             more_metrics: None,
             etcd: None,
             audit: None,
+            proxies: Vec::new(),
             origins: Default::default(),
             strict_transport: String::new(),
             certificates_only: false,

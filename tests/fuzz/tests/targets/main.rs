@@ -1,9 +1,11 @@
-//! What must hold for whatever clients send: decoders, patches, apply, selectors and tables, and the store as pairs reach it.
+//! What must hold for whatever clients send: decoders, patches, apply, selectors, tables, certificates, and the store as pairs
+//! reach it.
 //!
 //! The decoder of bodies (with YAML) and continue tokens are tried where they are private: `apiserver/server/src/fuzz.rs`,
 //! `apiserver/registry/src/fuzz.rs`.
 
 mod apply;
+mod certificates;
 mod decode;
 mod facade;
 mod patch;

@@ -77,7 +77,7 @@ fn who_am_i(http: &Http) -> Value {
 }
 
 /// A request by HTTP/1.1 with further lines in its head; gives the whole answer.
-fn with_lines(kubectl: &Kubectl, method: &str, path: &str, lines: &[&str], body: &str) -> String {
+pub(crate) fn with_lines(kubectl: &Kubectl, method: &str, path: &str, lines: &[&str], body: &str) -> String {
     let mut wire = freehold_tests_integration::Wire::http1(kubectl);
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
     let head = format!(
