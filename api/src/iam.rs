@@ -4,7 +4,7 @@
 //! in `freehold-system` everything. Elsewhere it counts for nothing.
 
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::{LocalRef, READY_COLUMN, Role as MemberRole, column};
+use crate::resourcemanager::{CredentialId, LocalRef, READY_COLUMN, Role as MemberRole, column};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -197,6 +197,11 @@ pub struct UserSpec {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 254))]
     pub email: String,
+    /// Single credentials that don't count any more, while others of the user do: `X509SHA256=` and a certificate's
+    /// fingerprint, or `JTI=` and a token's identifier, as `authentication.kubernetes.io/credential-id` has them in audit events.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "set"))]
+    pub revoked_credentials: Vec<CredentialId>,
 }
 
 /// The wanted state of a Group.

@@ -39,9 +39,14 @@ pub fn organization_of(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(ORGANIZATION_NAMESPACE)
 }
 
+/// How the names of the Secrets with projects' kubeconfigs end.
+pub const KUBECONFIG_SUFFIX: &str = "-kubeconfig";
+/// The user of a project's kubeconfig, who is in `system:masters` of its plane.
+pub const PROJECT_ADMIN: &str = "freehold:project-admin";
+
 /// The name of the Secret with a project's kubeconfig, in its organization's namespace.
 pub fn kubeconfig_secret(project: &str) -> String {
-    format!("{project}-kubeconfig")
+    format!("{project}{KUBECONFIG_SUFFIX}")
 }
 
 /// The namespace of a dedicated pair in the infra plane, by the project's uid.

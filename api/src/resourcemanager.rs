@@ -171,6 +171,31 @@ pub struct ForkSource {
     pub revision: Option<i64>,
 }
 
+/// Which credentials of a control plane count. Changing it needs `write` on `projects/credentials`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self.generation >= oldSelf.generation", "message": "generation can only be raised"}
+]))]
+pub struct PlaneCredentials {
+    /// The generation of its certificates. Raising it ends all that were signed before: those of its kubeconfig, which is
+    /// made anew, and those of signing requests.
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub generation: i64,
+    /// Single credentials that don't count any more, as `authentication.kubernetes.io/credential-id` has them in audit
+    /// events: `X509SHA256=` and the certificate's fingerprint, or `JTI=` and the token's identifier.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "set"))]
+    pub revoked: Vec<CredentialId>,
+}
+
+/// `X509SHA256=` and 64 hexadecimal digits, or `JTI=` and a token's identifier.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CredentialId(
+    #[schemars(length(max = 128), regex(pattern = r"^(X509SHA256=[0-9a-f]{64}|JTI=[!-~]+)$"))] pub String,
+);
+
 /// How a project's control plane is to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -179,7 +204,10 @@ pub struct ForkSource {
         "rule": "has(self.from) == has(oldSelf.from) && (!has(self.from) || self.from == oldSelf.from)",
         "message": "from is immutable"
     },
-    {"rule": "self.class == oldSelf.class", "message": "class is immutable"}
+    {"rule": "self.class == oldSelf.class", "message": "class is immutable"},
+    {
+        "rule": "has(self.credentials) || !has(oldSelf.credentials)", "message": "credentials can not be removed"
+    }
 ]))]
 pub struct ControlPlaneSpec {
     /// Where it runs. Can be changed: the plane moves and its address stays.
@@ -190,11 +218,19 @@ pub struct ControlPlaneSpec {
     /// What it is a fork of. Can't be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<ForkSource>,
+    /// Which of its credentials count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<PlaneCredentials>,
 }
 
 impl Default for ControlPlaneSpec {
     fn default() -> Self {
-        Self { mode: ControlPlaneMode::Shared, class: crate::keys::DEFAULT_CLASS.to_owned(), from: None }
+        Self {
+            mode: ControlPlaneMode::Shared,
+            class: crate::keys::DEFAULT_CLASS.to_owned(),
+            from: None,
+            credentials: None,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::lookup::Lookup;
 use anyhow::Result as AnyResult;
 use documents::Documents;
 use freehold_apiserver_authn::{
-    BootstrapToken, Peer, Request, TokenIssuer, bearer, bootstrap, certified, oidc::untrusted_issuer, review,
+    BootstrapToken, Peer, Request, TokenIssuer, bearer, bootstrap, certified, oidc::untrusted_issuer,
 };
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_outbound::{Networks, Outbound};
@@ -37,6 +37,9 @@ pub(crate) struct Place<'a> {
     /// The organization that the plane or view is of.
     pub(crate) organization: Option<&'a str>,
 }
+
+/// Whose token it is, and which of the audiences that were asked for it is for; otherwise what is wrong with it.
+pub(crate) type Reviewed = std::result::Result<(User, Vec<String>), Vec<String>>;
 
 /// Who is asking.
 pub(crate) struct Authentication {
@@ -109,22 +112,16 @@ impl Authentication {
     }
 
     /// The status of a TokenReview with that spec.
-    pub(crate) async fn review(&self, place: Place<'_>, spec: &Value) -> Result<Value> {
+    pub(crate) async fn review(&self, place: Place<'_>, spec: &Value) -> Result<Reviewed> {
         let wanted = spec["audiences"].as_array().map(Vec::as_slice).unwrap_or_default();
         let wanted: Vec<String> = wanted.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let audiences = if wanted.is_empty() { self.tokens.api_audiences(place.plane) } else { wanted };
         let token = spec["token"].as_str().unwrap_or_default();
-        let found = self.token(place, token, &audiences).await?;
-        Ok(review::answer(found.as_ref().cloned().map_err(Vec::as_slice)))
+        self.token(place, token, &audiences).await
     }
 
     /// Whose token this is, for whoever answers to one of `audiences`; otherwise what is wrong with it.
-    async fn token(
-        &self,
-        place: Place<'_>,
-        token: &str,
-        audiences: &[String],
-    ) -> Result<std::result::Result<(User, Vec<String>), Vec<String>>> {
+    async fn token(&self, place: Place<'_>, token: &str, audiences: &[String]) -> Result<Reviewed> {
         let mut errors = Vec::new();
         // Only the last of these asks another server about a token that it has not seen.
         match self.of_service_account(place.plane, token, audiences).await? {

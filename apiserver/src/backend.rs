@@ -15,7 +15,7 @@ use bytes::Bytes;
 use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Standing, Subject, Trail};
-use freehold_apiserver_authn::{Headers, Peer, TokenIssuer};
+use freehold_apiserver_authn::{Headers, Peer, TokenIssuer, review};
 use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
@@ -286,6 +286,7 @@ impl Backend for LocalBackend {
         let user = self.authentication.authenticate(place, peer, headers).await?;
         if let Some(user) = &user {
             people::check_active(&self.planes, user).await?;
+            people::check_believed(&self.planes, user).await?;
         }
         Ok(user)
     }
@@ -302,7 +303,13 @@ impl Backend for LocalBackend {
         };
         let owner = self.owner_of_plane(target);
         let place = Place { plane: &plane, organization: owner.organization.as_deref() };
-        self.authentication.review(place, spec).await
+        let found = match self.authentication.review(place, spec).await? {
+            Ok((user, _)) if !self.planes.believes(&user).await => {
+                Err(vec!["the token was revoked".to_owned()])
+            }
+            found => found,
+        };
+        Ok(review::answer(found.as_ref().cloned().map_err(Vec::as_slice)))
     }
 
     async fn authorize(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {

@@ -36,11 +36,24 @@ pub(crate) fn is_platforms(user: &User) -> bool {
 
 /// 401 for who is locked out.
 pub(crate) async fn check_active(planes: &Planes, user: &User) -> Result<()> {
-    if user.plane.is_none() && planes.people().iam().await.read().deactivated(&user.name).is_some() {
-        tracing::debug!(user = user.name, "a deactivated user is refused");
+    if user.plane.is_some() {
+        return Ok(());
+    }
+    let iam = planes.people().iam().await.read();
+    if iam.deactivated(&user.name).is_some() || iam.is_revoked(user) {
+        tracing::debug!(user = user.name, "a deactivated user or a revoked credential is refused");
         return Err(Status::unauthorized());
     }
     Ok(())
+}
+
+/// 401 for a credential of a plane that was revoked there.
+pub(crate) async fn check_believed(planes: &Planes, user: &User) -> Result<()> {
+    if planes.believes(user).await {
+        return Ok(());
+    }
+    tracing::debug!(user = user.name, "a revoked credential of a project is refused");
+    Err(Status::unauthorized())
 }
 
 /// A new token and what is kept of it, for a key of that name.
@@ -177,7 +190,7 @@ pub(crate) fn revoked(
         let mut above = planes.people().changes();
         let own = planes.changes_of(&plane);
         let mut below = own.subscribe();
-        let mut projects = planes.directory().suspensions();
+        let mut projects = planes.directory().restrictions();
         // All that an identity rests on is in one plane.
         let home = asked.user.basis.as_ref().and_then(|basis| basis.objects.first());
         let footings = home.map(|footing| planes.footings_of(&footing.plane)).unwrap_or_default();
@@ -224,6 +237,9 @@ async fn stands(planes: &Planes, user: &User) -> bool {
         return false;
     }
     if basis.voucher.as_ref().is_some_and(|voucher| !voucher.stands()) {
+        return false;
+    }
+    if !planes.believes(user).await {
         return false;
     }
     for footing in &basis.objects {

@@ -1,6 +1,6 @@
 //! `freehold can-i VERB RESOURCE`: asks an access review, and says which binding allows it or what is missing.
 
-use crate::kubeconfig;
+use crate::{kubeconfig, terminal};
 use anyhow::{Result, bail};
 use freehold_api::urls::{organization_path, project_path};
 use freehold_client::{Client, Resource};
@@ -85,7 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     println!("{}", if allowed { "yes" } else { "no" });
     for field in ["reason", "evaluationError"] {
         if let Some(text) = status[field].as_str().filter(|text| args.explain && !text.is_empty()) {
-            println!("{text}");
+            terminal::say(text);
         }
     }
     if !allowed {

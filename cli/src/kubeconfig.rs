@@ -1,17 +1,34 @@
-//! `freehold kubeconfig PROJECT`: prints the kubeconfig that the project controller keeps in a Secret.
+//! `freehold kubeconfig PROJECT`: prints a kubeconfig for a project, with the caller's own identity, or with that of the
+//! project's admin, which the project controller keeps in a Secret.
+
+mod masters;
+mod own;
 
 use anyhow::{Context, Result, bail};
-use base64::{Engine, prelude::BASE64_STANDARD};
 use freehold_api::keys;
-use freehold_client::{Client, Config, Resource};
-use std::{ffi::OsString, io::Write, path::PathBuf};
+use freehold_client::{Client, Config, Identity, Resource};
+use freehold_machinery::user::MASTERS;
+use freehold_pki::{CertificateInfo, certificates_der};
+use masters::Masters;
+use std::{
+    ffi::OsString,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// A server's URL, and the name that TLS asks for where that is not its host.
+type Address = (String, Option<String>);
 
 /// Flags of `freehold kubeconfig`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The project.
     project: String,
-    /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// With the identity of the project's admin, which is not a person's: owners can read it. Who is in system:masters on
+    /// the platform gets that always, so that their own identity is in no file made for a project.
+    #[arg(long)]
+    admin: bool,
+    /// Who asks. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// The control plane's own host, PROJECT.DOMAIN, in place of its path, where the server was started with this --domain.
@@ -31,17 +48,21 @@ pub(crate) fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathB
     flag.or_else(named).unwrap_or_else(|| DEFAULT.into())
 }
 
-/// The config of an admin or owner.
-pub(crate) fn admin(flag: Option<PathBuf>) -> Result<Config> {
+fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
     let kubeconfig = chosen(flag, std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
         bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
     }
-    Ok(Config::from_kubeconfig(&kubeconfig)?)
+    Ok(kubeconfig)
 }
 
-/// The kubeconfig of a project.
-pub(crate) async fn of_project(client: &Client, name: &str) -> Result<String> {
+/// The config of an admin or owner.
+pub(crate) fn admin(flag: Option<PathBuf>) -> Result<Config> {
+    Ok(Config::from_kubeconfig(found(flag)?)?)
+}
+
+/// What the admin of a project signs in with.
+pub(crate) async fn of_project(client: &Client, caller: &Config, name: &str) -> Result<Masters> {
     let projects = Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "projects");
     let project = client.get(&projects, None, name).await?;
     let Some(organization) = project["spec"]["ownerRef"]["name"].as_str() else {
@@ -49,30 +70,50 @@ pub(crate) async fn of_project(client: &Client, name: &str) -> Result<String> {
     };
     let namespace = keys::organization_namespace(organization);
     let secrets = Resource::namespaced("", "v1", "secrets");
-    let secret = client
-        .get(&secrets, Some(&namespace), &keys::kubeconfig_secret(name))
+    let secret = keys::kubeconfig_secret(name);
+    let found = client
+        .get(&secrets, Some(&namespace), &secret)
         .await
         .with_context(|| format!("project {name:?} has no kubeconfig yet; wait for its condition Ready"))?;
-    let data = secret["data"][keys::KUBECONFIG_KEY].as_str().context("the Secret has no kubeconfig in it")?;
-    let bytes = BASE64_STANDARD.decode(data).context("the Secret's kubeconfig is not base64")?;
-    String::from_utf8(bytes).context("the Secret's kubeconfig is no text")
+    Masters::read(&project, &found, caller)
+        .with_context(|| format!("Secret {secret:?} is not as Freehold wrote it; wait until it is made anew"))
 }
 
-/// Prints the kubeconfig of a project.
+/// Whether an identity is in `system:masters`. A file with it would give the whole platform away.
+fn is_master(identity: &Identity) -> bool {
+    let Identity::ClientCert { cert_pem, .. } = identity else { return false };
+    let info = certificates_der(cert_pem).ok().and_then(|ders| CertificateInfo::parse(ders.first()?).ok());
+    info.is_some_and(|info| {
+        info.planes().is_empty() && info.organizations.iter().any(|group| group == MASTERS)
+    })
+}
+
+/// Prints a kubeconfig for a project.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = Client::new(&admin(args.kubeconfig)?)?;
-    let mut text = of_project(&client, &args.project).await?;
-    if let Some(domain) = &args.domain {
-        anyhow::ensure!(
-            !args.project.contains('.'),
-            "a project with dots in its name has no host of its own"
-        );
-        let host = format!("{}.{domain}", args.project);
-        text = freehold_pki::at_host(&text, &host, args.keep_address)
-            .context("the kubeconfig is no https one")?;
-    }
+    own::check_name(&args.project)?;
+    let path = found(args.kubeconfig.clone())?;
+    let host = |server: &str| address(&args, server);
+    // What a plugin says is not asked for: only a certificate tells that somebody is a master.
+    let caller = Config::from_kubeconfig(&path);
+    let text = if args.admin || caller.as_ref().is_ok_and(|caller| is_master(&caller.identity)) {
+        let caller = caller?;
+        let client = Client::new(&caller)?;
+        of_project(&client, &caller, &args.project).await?.kubeconfig(host)?
+    } else {
+        let own = std::fs::read_to_string(&path)?;
+        own::turned(&own, path.parent().unwrap_or(Path::new("")), &args.project, host)?
+    };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// The address of the project's own host, where that is asked for.
+fn address(args: &Args, server: &str) -> Result<Option<Address>> {
+    let Some(domain) = &args.domain else { return Ok(None) };
+    anyhow::ensure!(!args.project.contains('.'), "a project with dots in its name has no host of its own");
+    let host = format!("{}.{domain}", args.project);
+    let address = freehold_pki::host_address(server, &host, args.keep_address);
+    address.map(Some).context("the kubeconfig is no https one")
 }
 
 #[cfg(test)]

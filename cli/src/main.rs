@@ -23,6 +23,7 @@ mod pki_secret;
 mod project;
 mod stop;
 mod store;
+mod terminal;
 mod transport;
 mod up;
 
@@ -55,7 +56,7 @@ enum Command {
     Node(node::Args),
     /// Makes the authorities and keys that several core servers share.
     Pki(pki::Args),
-    /// Prints the kubeconfig of a project.
+    /// Prints a kubeconfig for a project.
     Kubeconfig(kubeconfig::Args),
     /// Writes all that a server keeps into a file.
     Backup(backup::BackupArgs),
@@ -63,7 +64,7 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Shows how objects are encrypted in the store, or rotates the keys.
     Encryption(encryption::Args),
-    /// Snapshots, forks, restores, exports and imports projects.
+    /// Snapshots, forks, restores, exports and imports projects, and revokes their credentials.
     Project(project::Args),
     /// Says whether something is allowed, by which binding, or what is missing.
     CanI(can_i::Args),
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("freehold: {error:#}");
+            eprintln!("freehold: {}", terminal::plain(format_args!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -90,6 +90,7 @@ impl Pki {
     pub(crate) fn write_admin_kubeconfig(&self, server: &str, place: &Path) -> Result<()> {
         let pair = self.master("admin")?;
         let text = kubeconfig(&KubeconfigParams {
+            tls_server_name: "",
             name: "freehold",
             server,
             ca_pem: self.ca.cert_pem(),

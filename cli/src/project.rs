@@ -1,7 +1,7 @@
-//! `freehold project`: snapshots, forks, restores, exports and imports. Each but the last two is an API object that is made and
-//! waited for; whatever is done here, `kubectl` can do.
+//! `freehold project`: snapshots, forks, restores, exports, imports and revocations. Each but the last three is an API object
+//! that is made and waited for; whatever is done here, `kubectl` can do.
 
-use crate::kubeconfig;
+use crate::{kubeconfig, terminal};
 use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use freehold_api::{
@@ -10,9 +10,10 @@ use freehold_api::{
     resourcemanager::{GROUP, VERSION},
 };
 use freehold_apiserver::archive;
-use freehold_client::{Client, Config, RawRequest, Resource};
+use freehold_client::{Client, Config, Patch, PatchOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use http::Method;
+use serde_json::json;
 use std::{
     fs::File,
     io::{BufReader, Write},
@@ -79,6 +80,16 @@ enum Command {
         #[arg(long)]
         snapshot: String,
     },
+    /// Ends certificates of a project at once: all that were signed until now, those of its kubeconfig too, which is made
+    /// anew. Tokens of service accounts and what the project's RBAC says stay.
+    RevokeCredentials {
+        /// The project.
+        project: String,
+        /// A single credential to end, in place of all: what audit events have as authentication.kubernetes.io/credential-id,
+        /// X509SHA256=FINGERPRINT or JTI=IDENTIFIER. Can be given several times.
+        #[arg(long = "id")]
+        ids: Vec<String>,
+    },
     /// Writes what a project has into a file.
     Export {
         /// The project.
@@ -99,6 +110,19 @@ enum Command {
     },
 }
 
+/// How often a change is tried again that another one came before.
+const ATTEMPTS: usize = 5;
+
+/// Which credentials of a project count once some are revoked: single ones where there are `ids`, otherwise all of before.
+fn revoking(project: &Value, ids: &[String]) -> Value {
+    let credentials = &project["spec"]["controlPlane"]["credentials"];
+    let generation = credentials["generation"].as_i64().unwrap_or(0);
+    let known = credentials["revoked"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let new = ids.iter().map(|id| Value::from(id.as_str())).filter(|id| !known.contains(id));
+    let revoked: Vec<Value> = known.iter().cloned().chain(new).collect();
+    json!({"generation": if ids.is_empty() { generation + 1 } else { generation }, "revoked": revoked})
+}
+
 struct Session {
     client: Client,
     config: Config,
@@ -115,6 +139,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Command::Fork { project, to, snapshot, revision } => {
             session.fork(&to, ForkSource { project, snapshot, revision }).await
         }
+        Command::RevokeCredentials { project, ids } => session.revoke(&project, &ids).await,
         Command::Restore { project, snapshot } => session.restore(&project, &snapshot).await,
         Command::Export { project, file } => session.export(&project, &file).await,
         Command::Import { file, to, organization } => session.import(&file, &to, organization).await,
@@ -194,10 +219,10 @@ impl Session {
         self.client.create(&SNAPSHOTS, &wire(&snapshot)?).await?;
         let made = self.wait_phase(&SNAPSHOTS, &namespace, name).await?;
         let status = &made["status"];
-        println!(
+        terminal::say(format_args!(
             "snapshot {name} of {project} at revision {}: {} objects, {} bytes",
             status["revision"], status["objects"], status["bytes"]
-        );
+        ));
         Ok(())
     }
 
@@ -208,7 +233,7 @@ impl Session {
         let about = format!("{to} is a fork of {}", from.project);
         let plane = ControlPlaneSpec { class: class.to_owned(), from: Some(from), ..Default::default() };
         self.make_project(to, organization, plane).await?;
-        println!("{about}");
+        terminal::say(about);
         Ok(())
     }
 
@@ -249,14 +274,44 @@ impl Session {
         meta::remove(&mut restore, "name");
         let made = self.client.create(&RESTORES, &restore).await?;
         let done = self.wait_phase(&RESTORES, &namespace, meta::name(&made)).await?;
-        println!("{project} is as in snapshot {snapshot}, from revision {}", done["status"]["revision"]);
+        terminal::say(format_args!(
+            "{project} is as in snapshot {snapshot}, from revision {}",
+            done["status"]["revision"]
+        ));
+        Ok(())
+    }
+
+    async fn revoke(&self, name: &str, ids: &[String]) -> Result<()> {
+        for attempt in 1.. {
+            let project = self.client.get(&PROJECTS, None, name).await?;
+            let credentials = revoking(&project, ids);
+            // What another one changed meanwhile is not written over.
+            let patch = Patch::Merge(json!({
+                "metadata": {"resourceVersion": meta::text(&project, "resourceVersion")},
+                "spec": {"controlPlane": {"credentials": credentials}},
+            }));
+            match self.client.patch(&PROJECTS, None, name, &patch, &PatchOptions::default()).await {
+                Err(error) if error.code() == 409 && attempt < ATTEMPTS => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) if ids.is_empty() => {
+                    terminal::say(format_args!(
+                        "certificates of {name} count from generation {} on",
+                        credentials["generation"]
+                    ));
+                    return Ok(());
+                }
+                Ok(_) => {
+                    terminal::say(format_args!("{} of {name} count no longer", ids.join(", ")));
+                    return Ok(());
+                }
+            }
+        }
         Ok(())
     }
 
     /// A client of a project's own plane, as its admin.
     async fn inside(&self, project: &str) -> Result<Client> {
-        let text = kubeconfig::of_project(&self.client, project).await?;
-        let mut config = Config::from_kubeconfig_text(&text)?;
+        let mut config = kubeconfig::of_project(&self.client, &self.config, project).await?.config();
         config.max_response_bytes = MAX_ARCHIVE;
         config.timeout = TRANSFER;
         config.user_agent.clone_from(&self.config.user_agent);
@@ -276,7 +331,10 @@ impl Session {
         });
         match written {
             Ok((revision, objects)) => {
-                println!("{} has {objects} objects of {project} at revision {revision}", file.display());
+                terminal::say(format_args!(
+                    "{} has {objects} objects of {project} at revision {revision}",
+                    file.display()
+                ));
                 Ok(())
             }
             Err(error) => {
@@ -301,7 +359,22 @@ impl Session {
         request.content_type = "application/vnd.freehold.archive";
         request.body = std::fs::read(file)?.into();
         let answer = self.inside(to).await?.json(request).await.with_context(what)?;
-        println!("{to} has {} objects of {}", answer["objects"], file.display());
+        terminal::say(format_args!("{to} has {} objects of {}", answer["objects"], file.display()));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_certificates_are_revoked_or_single_ones() {
+        let credentials = json!({"generation": 2, "revoked": ["JTI=a"]});
+        let project = json!({"spec": {"controlPlane": {"credentials": credentials}}});
+        let ids = ["JTI=a".to_owned(), "JTI=b".to_owned()];
+        assert_eq!(revoking(&project, &[]), json!({"generation": 3, "revoked": ["JTI=a"]}));
+        assert_eq!(revoking(&project, &ids), json!({"generation": 2, "revoked": ["JTI=a", "JTI=b"]}));
+        assert_eq!(revoking(&Value::Null, &[]), json!({"generation": 1, "revoked": []}));
     }
 }

@@ -56,7 +56,7 @@ struct Context {
 impl Kubeconfig {
     /// Reads YAML or JSON.
     pub fn parse(text: &str) -> Result<Self> {
-        serde_saphyr::from_str(text).map_err(|e| Error::Config(format!("kubeconfig: {e}")))
+        kubeconfig_as(text)
     }
 
     /// Its users, by name. Relative paths start at `base`.
@@ -109,6 +109,14 @@ impl UserEntry {
             None => Ok(Identity::None),
         }
     }
+}
+
+/// Reads a kubeconfig, YAML or JSON, as a type of the caller's: one that takes no other fields, or a value that keeps all.
+///
+/// # Errors
+/// It is not YAML, or not of that type.
+pub fn kubeconfig_as<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_saphyr::from_str(text).map_err(|e| Error::Config(format!("kubeconfig: {e}")))
 }
 
 fn find<'a, T>(list: &'a [Named<T>], name: &str, what: &str) -> Result<&'a T> {

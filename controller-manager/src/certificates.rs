@@ -10,6 +10,7 @@
 use crate::context::{Context, Reconcile};
 use crate::kinds::SIGNING_REQUESTS;
 use crate::object::{int, items, text};
+use crate::project::{ProjectView, generation_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Patch, PatchOptions};
 use freehold_controller_manager_runtime::{
@@ -20,7 +21,7 @@ use freehold_machinery::{
     PlaneId, Value,
     reserved::{self, Source},
 };
-use freehold_pki::{Authority, CsrInfo, CsrTerms};
+use freehold_pki::{Authority, CsrInfo, CsrTerms, PlaneBinding};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -117,6 +118,7 @@ fn accept(
 struct Signing {
     planes: Planes,
     requests: Store<Value>,
+    projects: Store<ProjectView>,
     authority: Arc<Authority>,
     longest: Duration,
 }
@@ -128,10 +130,11 @@ pub(crate) fn start(context: &mut Context) {
     let mut informer = Informer::new(&context.planes, Interest::objects(SIGNING_REQUESTS));
     informer.enqueue_into(&queue);
     let requests = context.run_informer(informer);
-    let (planes, longest, waits) =
-        (context.planes.clone(), context.config.certificate_validity, requests.clone());
-    let controller = Signing { planes, requests, authority, longest };
-    context.control("certificate-signing", 2, &queue, &[&waits], controller);
+    let projects = context.projects().store();
+    let (planes, longest) = (context.planes.clone(), context.config.certificate_validity);
+    let waits = (requests.clone(), projects.clone());
+    let controller = Signing { planes, requests, projects, authority, longest };
+    context.control("certificate-signing", 2, &queue, &[&waits.0, &waits.1], controller);
 }
 
 impl Reconcile for Signing {
@@ -158,10 +161,11 @@ impl Signing {
         match action {
             Action::Fail(message) => Err(message),
             Action::Sign { request, usages, validity } => {
+                let generation = generation_of(&self.projects, plane);
+                let bound = (!plane.is_core()).then(|| PlaneBinding { plane: plane.as_str(), generation });
                 let own = (!plane.is_core()).then(|| self.authority.for_plane(plane.as_str())).transpose();
                 let own = own.map_err(|e| e.to_string())?;
-                let terms =
-                    CsrTerms { usages: &usages, validity, plane: own.as_ref().map(|_| plane.as_str()) };
+                let terms = CsrTerms { usages: &usages, validity, plane: bound };
                 let authority = own.as_ref().unwrap_or(&self.authority);
                 authority.sign_csr(&request, &terms).map_err(|e| e.to_string())
             }

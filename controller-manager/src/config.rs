@@ -79,8 +79,10 @@ pub struct Config {
     pub ca_pem: String,
     /// Signs client certificates. Without it no project gets a kubeconfig and no signing request is signed.
     pub signing: Option<Arc<Authority>>,
-    /// How long client certificates of projects are valid.
+    /// How long certificates of signing requests are valid at the longest.
     pub certificate_validity: Duration,
+    /// How long the certificates of projects' kubeconfigs are valid. They are renewed when a third of that is left.
+    pub kubeconfig_validity: Duration,
     /// Into how many parts the planes are divided, where several instances share them (see
     /// [`Division`](freehold_controller_manager_runtime::Division)); `None`: this instance has all.
     pub parts: Option<u32>,
@@ -112,6 +114,7 @@ impl Config {
             ca_pem: ca_pem.into(),
             signing,
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
+            kubeconfig_validity: Duration::from_secs(90 * 24 * 3600),
             parts: None,
             metrics: Metrics::default(),
             max_endpoints_per_slice: 100,

@@ -115,7 +115,7 @@ shared! {
     endpoint_slices: Kept = planes, Interest::projected(kinds::ENDPOINT_SLICES, Kept::slice).index(Kept::index);
     organizations: Value = core, Interest::objects(kinds::ORGANIZATIONS);
     projects: ProjectView = core,
-        Interest::projected(kinds::PROJECTS, ProjectView::of).index(crate::project::organization_index);
+        Interest::projected(kinds::PROJECTS, ProjectView::of).index(crate::project::project_index);
 }
 
 impl Context {

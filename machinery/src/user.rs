@@ -37,6 +37,8 @@ pub struct Basis {
     pub objects: Vec<Footing>,
     /// Who vouches for it, where the configuration says that.
     pub voucher: Option<Voucher>,
+    /// The generation of its plane's credentials that it belongs to, where that counts: a higher one of the plane ends it.
+    pub generation: Option<u64>,
 }
 
 /// Somebody who is believed because the configuration says so: all copies end with it. Equal if they are copies.
@@ -91,6 +93,9 @@ impl Basis {
 pub const MASTERS: &str = "system:masters";
 /// The group of all who proved who they are.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The extra key with which credential somebody authenticated: `X509SHA256=` and a certificate's fingerprint, or `JTI=` and a
+/// token's identifier.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// The group of those who did not.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of those who did not.

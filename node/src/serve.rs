@@ -195,7 +195,7 @@ fn options(query: &str, now: Timestamp) -> Result<LogOptions, String> {
 mod tests {
     use super::*;
     use freehold_client::{Client, Config, Identity};
-    use freehold_pki::{Authority, ClientName};
+    use freehold_pki::{Authority, ClientName, PlaneBinding};
 
     #[test]
     fn a_query_becomes_options() {
@@ -242,6 +242,7 @@ mod tests {
         let token = CancellationToken::new();
         let serving = tokio::spawn(bound.run(token.clone()));
         let get = |authority: &Authority, user: &str, plane: Option<&str>, path: &'static str| {
+            let plane = plane.map(|plane| PlaneBinding { plane, generation: 0 });
             let name = ClientName { user, plane, ..ClientName::default() };
             let pair = authority.issue_client(&name, day).unwrap();
             let identity = Identity::ClientCert { cert_pem: pair.cert_pem, key_pem: pair.key_pem };

@@ -53,7 +53,16 @@ pub struct ClientName<'a> {
     /// The user's groups: the subject's organizations.
     pub groups: &'a [String],
     /// The only plane in which the certificate means anything; `None` for one of the platform.
-    pub plane: Option<&'a str>,
+    pub plane: Option<PlaneBinding<'a>>,
+}
+
+/// What a certificate is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaneBinding<'a> {
+    /// The identifier of the plane.
+    pub plane: &'a str,
+    /// The generation of the plane's credentials: the certificate ends when the plane's generation is higher.
+    pub generation: u64,
 }
 
 /// A certificate authority: its certificate and key.
@@ -151,7 +160,8 @@ impl Authority {
     ) -> Result<Pair> {
         let key = PrivateKey::generate()?;
         let hosts = hosts.iter().map(|host| name::host(host.as_ref()));
-        let names = hosts.chain(client.plane.map(name::plane)).collect::<Result<_>>()?;
+        let bound = client.plane.iter().flat_map(name::binding);
+        let names = hosts.chain(bound).collect::<Result<_>>()?;
         let subject = name::subject(client.user, client.groups)?;
         let cert_pem = self.issue(Leaf { subject, names, public: key.public_info()?, usages, validity })?;
         Ok(Pair { cert_pem, key_pem: key.pem().to_owned() })

@@ -5,7 +5,7 @@
 //! the request was made, never by the request.
 
 use crate::{
-    Authority, ClientName, Error, PLANE_URN, PrivateKey, Result,
+    Authority, ClientName, Error, PLANE_URN, PlaneBinding, PrivateKey, Result,
     authority::{Leaf, extension},
     name,
     read::{Names, is_text, subject_parts},
@@ -33,7 +33,7 @@ pub struct CsrTerms<'a, S> {
     pub validity: Duration,
     /// The plane in which the request was made, to which the certificate is then bound; `None` only for requests of
     /// the platform itself.
-    pub plane: Option<&'a str>,
+    pub plane: Option<PlaneBinding<'a>>,
 }
 
 /// Who a request asks for.
@@ -85,7 +85,9 @@ impl Authority {
         let csr = CertReq::from_der(&der(request)?).map_err(|e| Error::malformed("request", e))?;
         let mut names = requested_names(&csr.info)?;
         names.retain(|name| !is_reserved(name));
-        names.extend(terms.plane.map(name::plane).transpose()?);
+        for bound in terms.plane.iter().flat_map(name::binding) {
+            names.push(bound?);
+        }
         let CertReqInfo { subject, public_key: public, .. } = csr.info;
         self.issue(Leaf { subject, names, public, usages: terms.usages, validity: terms.validity })
     }
@@ -158,17 +160,20 @@ mod tests {
     use crate::{CertificateInfo, certificates_der};
 
     #[test]
-    fn a_request_can_not_choose_its_plane() {
+    fn a_request_can_choose_neither_its_plane_nor_its_generation() {
         let authority = Authority::generate("ca").unwrap();
         let key = PrivateKey::generate().unwrap();
         let client = ClientName { user: "eve", ..ClientName::default() };
-        let forged = vec![name::plane("victim").unwrap(), name::host("eve.example").unwrap()];
+        let victim = PlaneBinding { plane: "victim", generation: 9 };
+        let forged =
+            name::binding(&victim).chain([name::host("eve.example")]).collect::<Result<_>>().unwrap();
         let request = request_with(&key, &client, forged).unwrap();
-        for plane in [Some("own"), None] {
+        for plane in [Some(PlaneBinding { plane: "own", generation: 3 }), None] {
             let terms = CsrTerms { usages: crate::usage::CLIENT, validity: Duration::from_secs(60), plane };
             let pem = authority.sign_csr(request.as_bytes(), &terms).unwrap();
             let info = CertificateInfo::parse(&certificates_der(&pem).unwrap()[0]).unwrap();
-            assert_eq!(info.planes(), plane.into_iter().collect::<Vec<_>>());
+            assert_eq!(info.planes(), plane.iter().map(|bound| bound.plane).collect::<Vec<_>>());
+            assert_eq!(info.generation().unwrap(), plane.map_or(0, |bound| bound.generation));
             assert_eq!(info.names.dns, ["eve.example"]);
         }
     }

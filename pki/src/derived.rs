@@ -99,7 +99,7 @@ fn client_authority(key: &PrivateKey, plane: &str) -> Result<Vec<Extension>> {
 mod tests {
     use super::*;
     use crate::{
-        CertificateInfo, ClientName, certificates_der, is_issued_by,
+        CertificateInfo, ClientName, PlaneBinding, certificates_der, is_issued_by,
         read::{blocks, p256_public},
     };
     use std::time::Duration;
@@ -108,7 +108,8 @@ mod tests {
     fn each_plane_has_an_authority_of_its_own_below_the_platforms() {
         let platform = Authority::generate("ca").unwrap();
         let (a, b) = (platform.for_plane("a").unwrap(), platform.for_plane("b").unwrap());
-        let client = ClientName { user: "jane", groups: &[], plane: Some("a") };
+        let client =
+            ClientName { user: "jane", groups: &[], plane: Some(PlaneBinding { plane: "a", generation: 0 }) };
         let issued = a.issue_client(&client, Duration::from_secs(60)).unwrap();
         let ders = certificates_der(&issued.cert_pem).unwrap();
         let der = |pem: &str| certificates_der(pem).unwrap().remove(0);

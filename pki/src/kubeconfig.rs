@@ -11,6 +11,8 @@ pub struct KubeconfigParams<'a> {
     pub name: &'a str,
     /// The server's URL; a path is kept.
     pub server: &'a str,
+    /// The name that TLS asks for; empty for the host of the server's URL.
+    pub tls_server_name: &'a str,
     /// The authorities that clients trust, PEM. Empty: those of the client's machine.
     pub ca_pem: &'a str,
     /// How the client says who it is.
@@ -52,7 +54,10 @@ pub fn kubeconfig(params: &KubeconfigParams<'_>) -> String {
         "" => String::new(),
         pem => format!("\n    certificate-authority-data: {}", STANDARD.encode(pem)),
     };
-    let server = quoted(params.server);
+    let server = match params.tls_server_name {
+        "" => quoted(params.server),
+        name => format!("{}\n    tls-server-name: {}", quoted(params.server), quoted(name)),
+    };
     let namespace = quoted(if params.namespace.is_empty() { "default" } else { params.namespace });
     let user = match &params.user {
         Credentials::ClientCert { cert_pem, key_pem } => format!(
@@ -90,25 +95,20 @@ fn traditional(key_pem: &str) -> String {
     PrivateKey::from_pem(key_pem).and_then(|key| key.traditional_pem()).unwrap_or_else(|_| key_pem.to_owned())
 }
 
-/// A kubeconfig that [`kubeconfig`] made, with its server at the root of a host of its own, `https://HOST[:PORT]`. Where the
-/// host has no entry in DNS, the address can be kept: TLS alone asks for the host then (`tls-server-name`).
-/// `None` if it is none of those, or its server has no `https` URL.
-pub fn at_host(kubeconfig: &str, host: &str, keep_address: bool) -> Option<String> {
-    const KEY: &str = "    server: ";
-    let line = kubeconfig.lines().find(|line| line.starts_with(KEY))?;
-    let url = line[KEY.len()..].trim_matches('"').strip_prefix("https://")?;
+/// Where a project's own host is reached, `https://HOST[:PORT]`, by the server's URL. Where the host has no entry in DNS, the
+/// address can be kept: then TLS alone asks for the host (`tls-server-name`, the second part).
+/// `None` if the server has no `https` URL.
+pub fn host_address(server: &str, host: &str, keep_address: bool) -> Option<(String, Option<String>)> {
+    let url = server.strip_prefix("https://")?;
     let authority = url.split('/').next().filter(|authority| !authority.is_empty())?;
+    if keep_address {
+        return Some((format!("https://{authority}"), Some(host.to_owned())));
+    }
     let port = match authority.rsplit_once(':') {
         Some((_, port)) if !port.ends_with(']') => format!(":{port}"),
         _ => String::new(),
     };
-    let server = match keep_address {
-        true => {
-            format!("{KEY}{}\n    tls-server-name: {}", quoted(&format!("https://{authority}")), quoted(host))
-        }
-        false => format!("{KEY}{}", quoted(&format!("https://{host}{port}"))),
-    };
-    Some(kubeconfig.replacen(line, &server, 1))
+    Some((format!("https://{host}{port}"), None))
 }
 
 /// A double-quoted YAML scalar.
@@ -141,20 +141,28 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_turned_to_a_host_of_its_own() {
-        let text = |server| {
-            let user = Credentials::Token("t");
-            kubeconfig(&KubeconfigParams { name: "web", server, ca_pem: "", user, namespace: "" })
-        };
-        let at = |server, keep| at_host(&text(server), "web.example.com", keep);
+    fn a_project_has_an_address_of_its_own() {
+        let at = |server, keep| host_address(server, "web.example.com", keep);
         let by_path = "https://127.0.0.1:7443/projects/web";
-        assert_eq!(at(by_path, false), Some(text("https://web.example.com:7443")));
-        let kept = at(by_path, true).unwrap();
-        assert!(kept.contains(
-            "server: \"https://127.0.0.1:7443\"\n    tls-server-name: \"web.example.com\"\nusers:"
-        ));
-        assert_eq!(at("https://[fd00::1]/projects/web", false), Some(text("https://web.example.com")));
+        assert_eq!(at(by_path, false), Some(("https://web.example.com:7443".into(), None)));
+        let kept = ("https://127.0.0.1:7443".into(), Some("web.example.com".into()));
+        assert_eq!(at(by_path, true), Some(kept));
+        assert_eq!(
+            at("https://[fd00::1]/projects/web", false),
+            Some(("https://web.example.com".into(), None))
+        );
         assert_eq!(at("http://127.0.0.1/projects/web", false), None);
-        assert_eq!(at_host("", "web.example.com", false), None);
+        let user = Credentials::Token("t");
+        let params = KubeconfigParams {
+            name: "web",
+            server: "https://h",
+            tls_server_name: "web.h",
+            ca_pem: "",
+            user,
+            namespace: "",
+        };
+        assert!(
+            kubeconfig(&params).contains("server: \"https://h\"\n    tls-server-name: \"web.h\"\nusers:")
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! A user's groups are the organizations of the subject. Each stands in a relative distinguished name of its own, so
 //! that their order is kept and none hides another.
 
-use crate::{Error, Result};
+use crate::{Error, PlaneBinding, Result};
 use std::net::IpAddr;
 use x509_cert::{
     attr::AttributeTypeAndValue,
@@ -43,9 +43,19 @@ pub(crate) fn host(name: &str) -> Result<GeneralName> {
     }
 }
 
-/// The URI that binds a certificate to a plane.
+/// The URIs that bind a certificate to a plane, and to a generation of its credentials where that is not the first.
+pub(crate) fn binding(to: &PlaneBinding<'_>) -> impl Iterator<Item = Result<GeneralName>> + use<> {
+    let generation = (to.generation > 0).then(|| uri(&format!("{}{}", crate::GENERATION_URN, to.generation)));
+    [Some(plane(to.plane)), generation].into_iter().flatten()
+}
+
+/// The URI that names a plane.
 pub(crate) fn plane(plane: &str) -> Result<GeneralName> {
-    ia5(&format!("{}{plane}", crate::PLANE_URN)).map(GeneralName::UniformResourceIdentifier)
+    uri(&format!("{}{plane}", crate::PLANE_URN))
+}
+
+fn uri(text: &str) -> Result<GeneralName> {
+    ia5(text).map(GeneralName::UniformResourceIdentifier)
 }
 
 fn ia5(text: &str) -> Result<Ia5String> {

@@ -1,6 +1,6 @@
 //! Reading certificates: who they speak for, how long, and who signed them.
 
-use crate::{Error, PLANE_URN, Result};
+use crate::{Error, GENERATION_URN, PLANE_URN, Result};
 use std::net::IpAddr;
 use x509_parser::{
     certificate::X509Certificate,
@@ -64,6 +64,20 @@ impl CertificateInfo {
     /// The planes to which the certificate is bound. None: it is of the platform. More than one: none of ours.
     pub fn planes(&self) -> Vec<&str> {
         self.names.uris.iter().filter_map(|uri| uri.strip_prefix(PLANE_URN)).collect()
+    }
+
+    /// The generation of its plane's credentials that the certificate belongs to; 0 where it names none.
+    ///
+    /// # Errors
+    /// It names several, or one that is no number: such a certificate is none of ours.
+    pub fn generation(&self) -> Result<u64> {
+        let malformed = || Error::malformed("certificate", "a generation that can't be read");
+        let mut named = self.names.uris.iter().filter_map(|uri| uri.strip_prefix(GENERATION_URN));
+        match (named.next(), named.next()) {
+            (None, _) => Ok(0),
+            (Some(generation), None) => generation.parse().map_err(|_| malformed()),
+            (Some(_), Some(_)) => Err(malformed()),
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use freehold_pki::{
     Authority, CertificateInfo, ClientName, Credentials, CsrInfo, CsrTerms, Error, KubeconfigParams, Pair,
-    PrivateKey, certificates_der, csr, is_issued_by, kubeconfig, not_after, usage, write_private,
+    PlaneBinding, PrivateKey, certificates_der, csr, is_issued_by, kubeconfig, not_after, usage,
+    write_private,
 };
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
@@ -33,8 +34,10 @@ fn a_client_certificate_names_user_groups_and_plane() {
     ];
     for (user, groups, plane) in rows {
         let groups = strings(groups);
-        let pair = authority.issue_client(&ClientName { user, groups: &groups, plane }, DAY).unwrap();
+        let bound = plane.map(|plane| PlaneBinding { plane, generation: groups.len() as u64 });
+        let pair = authority.issue_client(&ClientName { user, groups: &groups, plane: bound }, DAY).unwrap();
         let read = info(&pair.cert_pem);
+        assert_eq!(read.generation().unwrap(), bound.map_or(0, |bound| bound.generation));
         assert_eq!((read.common_name.as_str(), &read.organizations), (user, &groups));
         assert_eq!(read.planes(), plane.into_iter().collect::<Vec<_>>());
         assert!(read.client_auth && !read.is_ca);
@@ -118,7 +121,11 @@ fn a_signed_request_keeps_its_subject_and_names() {
     let request = csr::request(&key, &client, &["a.example", "10.0.0.1"]).unwrap();
     let asked = CsrInfo::parse(request.as_bytes()).unwrap();
     assert_eq!((asked.common_name.as_str(), &asked.organizations), ("jane", &groups));
-    let terms = CsrTerms { usages: &["digital signature", "client auth"], validity: DAY, plane: Some("p1") };
+    let terms = CsrTerms {
+        usages: &["digital signature", "client auth"],
+        validity: DAY,
+        plane: Some(PlaneBinding { plane: "p1", generation: 0 }),
+    };
     let read = info(&authority.sign_csr(request.as_bytes(), &terms).unwrap());
     assert_eq!((read.common_name.as_str(), &read.organizations), ("jane", &groups));
     assert_eq!((&read.names.dns, &read.names.ips), (&asked.names.dns, &asked.names.ips));
@@ -168,6 +175,7 @@ fn a_kubeconfig_is_yaml_that_says_what_it_was_told() {
     ];
     for (user, expected) in rows {
         let params = KubeconfigParams {
+            tls_server_name: "",
             name: "acme: \"x\"\n#",
             server: "https://h:6443/projects/p",
             ca_pem: "CA",

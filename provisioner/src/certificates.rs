@@ -7,7 +7,8 @@
 use crate::plan::{self, Credentials, KeyPair, server_names};
 use freehold_api::keys::aggregator_name;
 use freehold_pki::{
-    Authority, CertificateInfo, ClientName, PrivateKey, certificates_der, is_issued_by, pair_token_keys,
+    Authority, CertificateInfo, ClientName, PERMANENT, PlaneBinding, PrivateKey, certificates_der,
+    is_issued_by, pair_token_keys,
 };
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -66,7 +67,8 @@ impl Wanted {
     }
 
     fn issue(&self, authority: &Authority, validity: Duration) -> freehold_pki::Result<KeyPair> {
-        let client = ClientName { user: &self.user, groups: &self.groups, plane: self.plane.as_deref() };
+        let plane = self.plane.as_deref().map(|plane| PlaneBinding { plane, generation: PERMANENT });
+        let client = ClientName { user: &self.user, groups: &self.groups, plane };
         let pair = if self.hosts.is_empty() {
             authority.issue_client(&client, validity)
         } else {
@@ -91,6 +93,7 @@ impl Wanted {
         info.common_name == self.user
             && info.organizations == self.groups
             && info.planes() == self.plane.as_deref().into_iter().collect::<Vec<_>>()
+            && info.generation().is_ok_and(|at| at == self.plane.as_ref().map_or(0, |_| PERMANENT))
             && info.names.dns.iter().collect::<BTreeSet<_>>() == hosts
     }
 }

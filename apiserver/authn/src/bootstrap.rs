@@ -73,7 +73,11 @@ impl<'a> BootstrapToken<'a> {
             name: format!("system:bootstrap:{}", self.id),
             groups,
             plane: Some(plane.clone()),
-            basis: Some(Arc::new(Basis { until, objects: vec![of_secret(plane, secret)], voucher: None })),
+            basis: Some(Arc::new(Basis {
+                until,
+                objects: vec![of_secret(plane, secret)],
+                ..Basis::default()
+            })),
             ..User::default()
         })
     }

@@ -7,9 +7,9 @@ use crate::{HeaderNames, Request, headers};
 use freehold_machinery::{
     PlaneId, Status, User,
     reserved::{self, Source},
-    user::{ANONYMOUS, AUTHENTICATED, Basis, UNAUTHENTICATED},
+    user::{ANONYMOUS, AUTHENTICATED, Basis, CREDENTIAL_ID, UNAUTHENTICATED},
 };
-use freehold_pki::{CertificateInfo, certificates_der, is_issued_by};
+use freehold_pki::{CertificateInfo, PERMANENT, certificates_der, is_issued_by};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -204,15 +204,21 @@ fn user(info: &CertificateInfo, der: &[u8]) -> Result<Option<User>, Status> {
         [plane] => Some(plane.parse::<PlaneId>().map_err(|_| Status::unauthorized())?),
         _ => return Err(Status::unauthorized()),
     };
+    let generation = info.generation().map_err(|_| Status::unauthorized())?;
     if info.common_name.is_empty() {
         return Ok(None);
     }
+    let basis = Basis {
+        until: Some(info.not_after.saturating_add(1)),
+        generation: Some(generation).filter(|at| plane.is_some() && *at != PERMANENT),
+        ..Basis::default()
+    };
     let mut groups = info.organizations.clone();
     if !groups.iter().any(|group| group == AUTHENTICATED) {
         groups.push(AUTHENTICATED.to_owned());
     }
     let fingerprint = format!("X509SHA256={}", hex::encode(Sha256::digest(der)));
-    let extra = [(crate::token::CREDENTIAL_ID.to_owned(), vec![fingerprint])].into();
+    let extra = [(CREDENTIAL_ID.to_owned(), vec![fingerprint])].into();
     Ok(Some(User {
         name: info.common_name.clone(),
         uid: String::new(),
@@ -220,6 +226,6 @@ fn user(info: &CertificateInfo, der: &[u8]) -> Result<Option<User>, Status> {
         extra,
         plane,
         from_host: false,
-        basis: Basis::until(info.not_after.saturating_add(1)),
+        basis: Some(Arc::new(basis)),
     }))
 }

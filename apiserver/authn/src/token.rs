@@ -4,7 +4,7 @@ use crate::keys::{KeySet, PublicKey};
 use arc_swap::ArcSwap;
 use freehold_machinery::{
     PlaneId, User, Value,
-    user::{AUTHENTICATED, Basis, Footing, Voucher},
+    user::{AUTHENTICATED, Basis, CREDENTIAL_ID, Footing, Voucher},
 };
 use jsonwebtoken::{Algorithm, Validation};
 use parking_lot::Mutex;
@@ -16,8 +16,6 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The extra key that names the credential behind an identity.
-pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// How far clocks may differ, in seconds; Kubernetes' value.
 pub const LEEWAY: i64 = 60;
 /// Tokens larger than this, in bytes, are refused unread. Real ones are about 1 KiB.
@@ -438,5 +436,6 @@ fn basis(plane: &PlaneId, Signed { claims, voucher }: &Signed) -> Basis {
         until: Some(claims.exp.saturating_add(LEEWAY + 1)),
         objects: needed.into_iter().filter_map(footing).collect(),
         voucher: Some(voucher.clone()),
+        generation: None,
     }
 }

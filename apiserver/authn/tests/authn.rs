@@ -7,7 +7,7 @@ use freehold_apiserver_authn::{
     ServiceAccountLookup, TokenError, TokenIssuer, TokenRequestSpec, review,
 };
 use freehold_machinery::{PlaneId, User, Value};
-use freehold_pki::{Authority, ClientName, Pair, PrivateKey, certificates_der};
+use freehold_pki::{Authority, ClientName, Pair, PlaneBinding, PrivateKey, certificates_der};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -402,6 +402,7 @@ impl Certificates {
 
     fn peer(&self, authority: &Authority, user: &str, plane: Option<&str>) -> Peer {
         let groups = ["dev".to_owned()];
+        let plane = plane.map(|plane| PlaneBinding { plane, generation: 0 });
         let client = ClientName { user, groups: &groups, plane };
         let pair = authority.issue_client(&client, Duration::from_secs(DAY as u64)).unwrap();
         self.parse(&pair)
@@ -446,7 +447,11 @@ fn a_certificate_counts_in_its_plane_while_it_is_valid() {
         }
     }
     for bound in ["NOT A PLANE", "a/../b"] {
-        let client = ClientName { user: "eve", plane: Some(bound), ..ClientName::default() };
+        let client = ClientName {
+            user: "eve",
+            plane: Some(PlaneBinding { plane: bound, generation: 0 }),
+            ..ClientName::default()
+        };
         let Ok(pair) = certificates.clients.issue_client(&client, Duration::from_secs(60)) else { continue };
         assert!(
             Peer::parse(&certificates_der(&pair.cert_pem).unwrap(), &certificates.roots).is_err(),

@@ -16,6 +16,9 @@ use std::{fmt, sync::Arc};
 /// Where in the platform something is asked: of the core plane that depends on the question.
 pub type Place = Arc<dyn Fn(&Attributes<'_>) -> Scope + Send + Sync>;
 
+/// What else somebody has to be allowed who does that; `None` for nothing.
+pub type Also = for<'a> fn(&Attributes<'a>) -> Option<Attributes<'a>>;
+
 /// Who else is asked, before and behind what is known here.
 pub trait Others: Send + Sync {
     /// What all of them say together; `own` is what is known here. May take its time, and block for it.
@@ -39,6 +42,7 @@ struct Above {
 pub struct Access {
     policy: Arc<Policy>,
     above: Option<Above>,
+    also: Option<Also>,
     others: Option<Arc<dyn Others>>,
 }
 
@@ -50,7 +54,7 @@ impl fmt::Debug for Access {
 
 impl From<Arc<Policy>> for Access {
     fn from(policy: Arc<Policy>) -> Self {
-        Self { policy, above: None, others: None }
+        Self { policy, above: None, also: None, others: None }
     }
 }
 
@@ -76,12 +80,17 @@ impl Holder for Access {
 impl Access {
     /// A project's policy below the platform's.
     pub fn new(policy: Arc<Policy>, iam: Arc<RwLock<Iam>>, place: Place) -> Self {
-        Self { policy, above: Some(Above { iam, place, is_own: false }), others: None }
+        Self { policy, above: Some(Above { iam, place, is_own: false }), also: None, others: None }
     }
 
     /// The policy of one of the platform's own planes, in which namespaces can be organizations'.
     pub fn of_platform(policy: Arc<Policy>, iam: Arc<RwLock<Iam>>, place: Place) -> Self {
-        Self { policy, above: Some(Above { iam, place, is_own: true }), others: None }
+        Self { policy, above: Some(Above { iam, place, is_own: true }), also: None, others: None }
+    }
+
+    /// An access in which the platform's roles have to allow what `also` names, too.
+    pub fn also(self, also: Also) -> Self {
+        Self { also: Some(also), ..self }
     }
 
     /// The same, with others who are asked too.
@@ -129,13 +138,7 @@ impl Access {
             return denied;
         }
         let decision = self.policy.authorize_by(attributes, self.bindings_for(attributes));
-        match &self.above {
-            Some(Above { iam, place, .. }) if !decision.allowed => {
-                let found = iam.read().authorize(&place(attributes), attributes);
-                found.map_or(decision, Decision::allow)
-            }
-            _ => decision,
-        }
+        if decision.allowed { decision } else { self.granted(attributes).map_or(decision, Decision::allow) }
     }
 
     /// Why, or what each binding of the user lacks.
@@ -150,7 +153,11 @@ impl Access {
         }
         let mut lines = self.policy.explain(attributes, self.bindings_for(attributes));
         if let Some(Above { iam, place, .. }) = &self.above {
-            lines.extend(iam.read().explain(&place(attributes), attributes));
+            let iam = iam.read();
+            let also = self.also.and_then(|also| also(attributes));
+            let lacks = also.filter(|also| iam.authorize(&place(also), also).is_none());
+            lines.extend(lacks.iter().flat_map(|also| iam.explain(&place(also), also)));
+            lines.extend(iam.explain(&place(attributes), attributes));
         }
         let head =
             format!("nothing allows {} to User {:?}", iam::permission_of(attributes), attributes.user.name);
@@ -163,7 +170,11 @@ impl Access {
     /// What the platform alone says: why that is allowed.
     pub fn granted(&self, attributes: &Attributes<'_>) -> Option<String> {
         let Above { iam, place, .. } = self.above.as_ref()?;
-        iam.read().authorize(&place(attributes), attributes)
+        let iam = iam.read();
+        if let Some(also) = self.also.and_then(|also| also(attributes)) {
+            iam.authorize(&place(&also), &also)?;
+        }
+        iam.authorize(&place(attributes), attributes)
     }
 
     /// The bindings that name an organization or a project of one as their target ([`Iam::bindings_of`]).
@@ -236,6 +247,29 @@ impl Access {
         let asked =
             Attributes { name, ..Attributes::resource(user, "suspend", iam::RESOURCES_GROUP, resource) };
         user.is_in(MASTERS) || self.allows(&asked)
+    }
+
+    /// Whether a user may change which credentials of a project count. Fails with 403.
+    pub fn check_credentials(&self, user: &User, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let read = |object: &Value| object["spec"]["controlPlane"]["credentials"].clone();
+        // A new project has no credentials yet.
+        if user.is_in(MASTERS) || old.is_none_or(|old| read(old) == read(object)) {
+            return Ok(());
+        }
+        let asked = Attributes {
+            name: meta::name(object),
+            subresource: "credentials",
+            ..Attributes::resource(user, "update", iam::RESOURCES_GROUP, "projects")
+        };
+        if self.allows(&asked) {
+            return Ok(());
+        }
+        let why = format!("user {:?} may not change which credentials count", user.name);
+        Err(Status::forbidden(
+            &GroupResource::new(iam::RESOURCES_GROUP, "projects"),
+            meta::name(object),
+            &why,
+        ))
     }
 
     /// The `status` of a SelfSubjectRulesReview. Fails with 400 where the spec names no namespace.

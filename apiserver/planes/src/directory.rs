@@ -4,7 +4,7 @@
 use crate::changes::Changes;
 use freehold_api::keys;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
-use freehold_machinery::{PlaneId, PlaneMap, Result};
+use freehold_machinery::{PlaneId, PlaneMap, Result, User, user::CREDENTIAL_ID};
 use parking_lot::RwLock;
 use serde::{Deserialize, de::IgnoredAny};
 use std::{
@@ -37,7 +37,35 @@ pub struct ProjectInfo {
     pub forking: bool,
     /// Why nothing is served in it, where it is suspended.
     pub suspended: Option<Arc<str>>,
+    /// Which credentials of its plane count; `None` where all of them do.
+    pub credentials: Option<Arc<Credentials>>,
     modified: u64,
+}
+
+/// Which credentials of a plane count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Certificates of an earlier generation don't.
+    pub generation: u64,
+    /// Single ones that don't, by their identifiers.
+    pub revoked: Box<[Box<str>]>,
+}
+
+impl Credentials {
+    /// Whether a user's credential counts.
+    fn include(&self, user: &User) -> bool {
+        let of_now =
+            user.basis.as_ref().and_then(|basis| basis.generation).is_none_or(|g| g >= self.generation);
+        let mut ids = user.extra.get(CREDENTIAL_ID).into_iter().flatten();
+        of_now && !ids.any(|id| self.revoked.iter().any(|revoked| **revoked == **id))
+    }
+}
+
+impl ProjectInfo {
+    /// Whether a user's credential counts in the project's plane.
+    pub fn believes(&self, user: &User) -> bool {
+        self.credentials.as_ref().is_none_or(|credentials| credentials.include(user))
+    }
 }
 
 /// What is read of a project's object.
@@ -92,6 +120,16 @@ struct ControlPlane<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     from: Option<IgnoredAny>,
+    #[serde(borrow)]
+    credentials: Option<CredentialFields<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CredentialFields<'a> {
+    generation: i64,
+    #[serde(borrow)]
+    revoked: Vec<Cow<'a, str>>,
 }
 
 /// The class of most projects, once for all of them.
@@ -116,6 +154,10 @@ impl ProjectInfo {
             class: class.map_or_else(default_class, Into::into),
             forking: wanted.from.is_some() && there.id.is_none(),
             suspended: fields.spec.suspension.map(|suspension| suspension.reason.into()),
+            credentials: wanted.credentials.map(|credentials| {
+                let revoked = credentials.revoked.iter().map(|id| Box::from(&**id)).collect();
+                Arc::new(Credentials { generation: credentials.generation.max(0).unsigned_abs(), revoked })
+            }),
             modified: entry.modified,
         })
     }
@@ -165,8 +207,8 @@ pub struct Directory {
     /// Whether all projects have been read.
     filled: watch::Sender<bool>,
     dedicated: Arc<Notify>,
-    /// Counts projects that were suspended, or are so no longer.
-    suspensions: watch::Sender<u64>,
+    /// Counts suspensions, revocations and ends of suspensions of projects.
+    restrictions: watch::Sender<u64>,
     /// Tells of organizations' projects: of those that come and go, and of what other servers serve in them.
     changes: Changes<Arc<str>>,
 }
@@ -181,7 +223,7 @@ impl Directory {
             gone: RwLock::new(Some(HashMap::new())),
             filled: watch::Sender::new(!has_core),
             dedicated,
-            suspensions: watch::Sender::new(0),
+            restrictions: watch::Sender::new(0),
             changes: Changes::default(),
         });
         if has_core {
@@ -207,9 +249,9 @@ impl Directory {
         self.index.read().by_name.get(name).cloned()
     }
 
-    /// Tells when a project is suspended, or is so no longer.
-    pub fn suspensions(&self) -> watch::Receiver<u64> {
-        self.suspensions.subscribe()
+    /// Tells when a project is suspended, or is so no longer, and when other credentials of it count.
+    pub fn restrictions(&self) -> watch::Receiver<u64> {
+        self.restrictions.subscribe()
     }
 
     /// Tells when an organization's projects change, the aggregated servers in them, or who may ask those; for as long as
@@ -231,6 +273,17 @@ impl Directory {
     /// The project of a plane.
     pub fn by_plane(&self, plane: &PlaneId) -> Option<Arc<ProjectInfo>> {
         self.index.read().by_plane.get(plane).cloned()
+    }
+
+    /// The project of a plane, once all projects have been read.
+    pub async fn known_plane(&self, plane: &PlaneId) -> Option<Arc<ProjectInfo>> {
+        let known = self.by_plane(plane);
+        if known.is_none() && !*self.filled.borrow() {
+            // The sender lives as long as this.
+            let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
+            return self.by_plane(plane);
+        }
+        known
     }
 
     /// The project of a plane, as of now.
@@ -290,12 +343,15 @@ fn observe(directory: &Weak<Directory>, event: Option<&CacheEvent>) {
             if info.dedicated || before.as_ref().is_some_and(|before| before.dedicated) {
                 directory.dedicated.notify_one();
             }
-            let changed = info.suspended != before.and_then(|before| before.suspended.clone());
+            let (suspended, credentials) = before
+                .map(|before| (before.suspended.clone(), before.credentials.clone()))
+                .unwrap_or_default();
+            let changed = info.suspended != suspended || info.credentials != credentials;
             let plane = info.plane.clone();
             directory.index.write().put(info);
             directory.tell(&plane);
             if changed {
-                directory.suspensions.send_modify(|count| *count += 1);
+                directory.restrictions.send_modify(|count| *count += 1);
             }
         }
     }

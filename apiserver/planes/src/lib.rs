@@ -39,7 +39,7 @@ use freehold_apiserver_authz::{
 use freehold_apiserver_cache::{Cache, Entry};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{ObjectPath, Placement};
-use freehold_machinery::{GroupResource, PlaneId, PlaneMap, Result, Status, user::Footing};
+use freehold_machinery::{GroupResource, PlaneId, PlaneMap, Result, Status, User, user::Footing};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -341,7 +341,10 @@ impl Planes {
         }
         let iam = self.people.iam().await.clone();
         let place: Place = match self.directory.by_plane(plane) {
-            _ if plane.is_core() => people::place_in_core(self.directory.clone(), None),
+            _ if plane.is_core() => {
+                let place = people::place_in_core(self.directory.clone(), None);
+                return Ok(Access::new(policy, iam, place).also(people::credentials_in_core));
+            }
             Some(info) => {
                 let (organization, project) = (info.organization.clone(), info.name.clone());
                 Arc::new(move |_| Scope::Project {
@@ -360,7 +363,7 @@ impl Planes {
         let policy = self.policy(&PlaneId::core()).await?;
         let iam = self.people.iam().await.clone();
         let place = people::place_in_core(self.directory.clone(), Some(scope.name.clone()));
-        Ok(Access::of_platform(policy, iam, place))
+        Ok(Access::of_platform(policy, iam, place).also(people::credentials_in_view))
     }
 
     /// The organization whose objects of the core plane a question is about.
@@ -369,6 +372,16 @@ impl Planes {
             Scope::Organization(organization) | Scope::Project { organization, .. } => Some(organization),
             Scope::Platform | Scope::Nowhere => None,
         }
+    }
+
+    /// Whether the credential of an identity of a plane still counts there. A pair knows no project: there, certificates
+    /// that a generation could end count for nothing, and those who have one come through the core server.
+    pub async fn believes(&self, user: &User) -> bool {
+        let Some(plane) = &user.plane else { return true };
+        if !self.has_core() {
+            return user.basis.as_ref().is_none_or(|basis| basis.generation.is_none());
+        }
+        self.directory.known_plane(plane).await.is_none_or(|project| project.believes(user))
     }
 
     /// Why nothing is served in a plane, where its project or its organization is suspended.

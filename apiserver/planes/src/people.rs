@@ -2,6 +2,7 @@
 //! deactivations and suspensions. Their objects need not be in memory for it.
 
 use crate::Directory;
+use freehold_api::keys;
 use freehold_apiserver_authz::{
     Attributes,
     access::Place,
@@ -138,6 +139,29 @@ async fn fill(people: Weak<People>, since: u64) {
         drop(strong);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// What it takes besides to reach the kubeconfigs of projects, which are Secrets of their organization's namespace: whoever
+/// has one is a master of the project. Without a name a request reaches all Secrets, but for one that makes a new one.
+pub(crate) fn credentials_in_core<'a>(asked: &Attributes<'a>) -> Option<Attributes<'a>> {
+    let within = asked.namespace.is_empty() || organization_of(asked.namespace).is_some();
+    let reached = match asked.name {
+        "" => asked.verb != "create",
+        name => name.ends_with(keys::KUBECONFIG_SUFFIX),
+    };
+    let secrets = asked.group.is_empty() && asked.resource == "secrets";
+    (secrets && within && reached).then(|| Attributes {
+        group: RESOURCES,
+        resource: "projects",
+        subresource: "credentials",
+        name: "",
+        ..asked.clone()
+    })
+}
+
+/// [`credentials_in_core`] in an organization's view, where a request for no namespace is about its projects' planes.
+pub(crate) fn credentials_in_view<'a>(asked: &Attributes<'a>) -> Option<Attributes<'a>> {
+    credentials_in_core(asked).filter(|_| !asked.namespace.is_empty())
 }
 
 /// Where in the platform a question about the core plane is asked: what belongs to an organization, or is one of its

@@ -313,9 +313,14 @@ impl Registry {
         }
         let access: Access = self.policies.access(&op.plane).await?;
         match (group, resource) {
-            (RESOURCES, ORGANIZATIONS | PROJECTS) => {
+            (RESOURCES, ORGANIZATIONS) => {
                 access.complete_suspension(&op.user, resource, new);
                 access.check_suspension(&op.user, resource, Some(new), old)
+            }
+            (RESOURCES, PROJECTS) => {
+                access.complete_suspension(&op.user, resource, new);
+                access.check_suspension(&op.user, resource, Some(new), old)?;
+                access.check_credentials(&op.user, new, old)
             }
             // An answer gives what the invitation offered, which was checked then.
             (IAM, INVITATIONS) if old.is_some() => Ok(()),

@@ -119,7 +119,7 @@ fn resting_on(provider: &Entry, namespace: &str, user: User) -> User {
         uid: provider.uid().to_owned(),
     };
     let until = user.basis.as_ref().and_then(|basis| basis.until);
-    User { basis: Some(Arc::new(Basis { until, objects: vec![footing], voucher: None })), ..user }
+    User { basis: Some(Arc::new(Basis { until, objects: vec![footing], ..Basis::default() })), ..user }
 }
 
 /// The user as one of an organization alone.

@@ -1,5 +1,6 @@
 //! What a project needs, from what is there.
 
+use super::kubeconfig::SecretView;
 use crate::object::{generation, text};
 use crate::plane::Refusal;
 use freehold_api::ControlPlaneMode;
@@ -10,17 +11,6 @@ use jiff::Timestamp;
 use serde_json::json;
 use std::time::Duration;
 
-/// What is kept of a kubeconfig Secret.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SecretView {
-    /// The project that it is for.
-    pub(crate) project: String,
-    /// What its kubeconfig was made from.
-    pub(crate) hash: String,
-    /// When its certificate ends, in seconds since 1970.
-    pub(crate) expires: i64,
-}
-
 /// What is known of a project that is not being deleted.
 pub(crate) struct Observed<'a> {
     pub(crate) project: &'a Value,
@@ -28,14 +18,14 @@ pub(crate) struct Observed<'a> {
     pub(crate) refused: Option<&'a Refusal>,
     pub(crate) organization_exists: bool,
     pub(crate) secret: Option<&'a SecretView>,
+    /// Whether that Secret is as it was made, for the project as it is now.
+    pub(crate) secret_made: bool,
     /// Its ProjectControlPlane, if there is one.
     pub(crate) control_plane: Option<&'a Value>,
     /// Whether its pair answers, where that was asked: otherwise why not.
     pub(crate) answer: Option<Result<(), String>>,
     /// The address of its plane.
     pub(crate) url: &'a str,
-    /// What the kubeconfig has to be made from.
-    pub(crate) hash: &'a str,
     /// Whether certificates can be signed, and how long they are valid.
     pub(crate) validity: Option<Duration>,
     pub(crate) now: Timestamp,
@@ -176,7 +166,7 @@ fn decide_secret(observed: &Observed<'_>, actions: &mut Vec<Action>) -> Option<D
     let renew = i64::try_from(validity.as_secs() / 3).unwrap_or(i64::MAX);
     let left = observed.secret.map(|secret| secret.expires - renew - observed.now.as_second());
     match (observed.secret, left) {
-        (Some(secret), Some(left)) if secret.hash == observed.hash && left > 0 => {
+        (Some(_), Some(left)) if observed.secret_made && left > 0 => {
             Some(Duration::from_secs(left.unsigned_abs()))
         }
         _ => {
@@ -221,8 +211,10 @@ mod tests {
         })
     }
 
-    fn secret(hash: &str, expires: i64) -> SecretView {
-        SecretView { project: "web".into(), hash: hash.into(), expires }
+    fn secret(expires: i64) -> SecretView {
+        let annotations = json!({"resourcemanager.freehold.dev/certificate-expires": expires.to_string()});
+        let metadata = json!({"labels": {PROJECT: "web"}, "annotations": annotations});
+        SecretView::of(json!({"metadata": metadata})).unwrap()
     }
 
     fn observed<'a>(project: &'a Value) -> Observed<'a> {
@@ -231,10 +223,10 @@ mod tests {
             refused: None,
             organization_exists: true,
             secret: None,
+            secret_made: true,
             control_plane: None,
             answer: None,
             url: "https://h/projects/web",
-            hash: "h",
             validity: Some(VALIDITY),
             now: Timestamp::UNIX_EPOCH,
         }
@@ -269,12 +261,12 @@ mod tests {
     fn a_settled_project_needs_nothing_until_its_certificate_ages() {
         let mut settled = project("Shared");
         settled["status"] = status(&decide(&observed(&settled))).clone();
-        for (secret, actions, again) in [
-            (secret("h", 900), vec![], Some(Duration::from_secs(600))),
-            (secret("h", 300), vec![Action::WriteSecret], None),
-            (secret("other", 900), vec![Action::WriteSecret], None),
+        for (secret, secret_made, actions, again) in [
+            (secret(900), true, vec![], Some(Duration::from_secs(600))),
+            (secret(300), true, vec![Action::WriteSecret], None),
+            (secret(900), false, vec![Action::WriteSecret], None),
         ] {
-            let decision = decide(&Observed { secret: Some(&secret), ..observed(&settled) });
+            let decision = decide(&Observed { secret: Some(&secret), secret_made, ..observed(&settled) });
             assert_eq!(decision, Decision { actions, again });
         }
     }
@@ -346,8 +338,13 @@ mod tests {
 
     #[test]
     fn who_has_no_authority_leaves_a_project_to_who_has() {
-        let (shared, written) = (project("Shared"), secret("other", 1));
-        let decision = decide(&Observed { validity: None, secret: Some(&written), ..observed(&shared) });
+        let (shared, written) = (project("Shared"), secret(1));
+        let decision = decide(&Observed {
+            validity: None,
+            secret_made: false,
+            secret: Some(&written),
+            ..observed(&shared)
+        });
         assert_eq!((decision.actions, decision.again), (Vec::new(), None));
     }
 

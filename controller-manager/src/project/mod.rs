@@ -5,6 +5,7 @@
 
 mod decide;
 mod fork;
+mod kubeconfig;
 mod teardown;
 mod view;
 
@@ -13,33 +14,21 @@ use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
 use crate::plane::{Actions, Refusal};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use decide::{Action, Observed, SecretView, decide};
-use freehold_api::keys::{
-    KUBECONFIG_KEY, ORGANIZATION, PROJECT, READY, kubeconfig_secret, organization_namespace,
-};
-use freehold_api::urls::{plane_path, project_path, project_url};
-use freehold_client::{Client, DeleteOptions, Error, PatchOptions, RawRequest};
+use decide::{Action, Observed, decide};
+use freehold_api::keys::{ORGANIZATION, PROJECT, READY};
+use freehold_api::urls::{plane_path, project_path};
+use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, RawRequest};
 use freehold_controller_manager_runtime::{
     EventType, Informer, Interest, Key, Outcome, Queue, Reconciled, Recorder, Store, conditions,
 };
 use freehold_machinery::{PlaneId, Value, meta};
-use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, kubeconfig};
 use jiff::Timestamp;
+use kubeconfig::{SecretView, Terms, secret_key};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use view::ProjectView;
 
-/// Annotation of a kubeconfig Secret: what it was made from.
-const HASH: &str = "resourcemanager.freehold.dev/kubeconfig-hash";
-/// Annotation of a kubeconfig Secret: when its certificate ends, in seconds since 1970.
-const EXPIRES: &str = "resourcemanager.freehold.dev/certificate-expires";
-/// Another value has all kubeconfigs made anew.
-const KIND_OF_KUBECONFIG: &str = "signed by the authority of the plane's clients";
-/// The name that a project's kubeconfig signs in with.
-const ADMIN: &str = "freehold:project-admin";
 /// When a fork that can't be made yet is looked at again.
 const FORK_AGAIN: Duration = Duration::from_secs(2);
 /// When a pair that did not answer is asked again.
@@ -62,25 +51,17 @@ struct Projects {
     terms: Terms,
 }
 
-/// What kubeconfigs are made from.
-struct Terms {
-    external_url: String,
-    ca_pem: String,
-    signing: Option<Arc<Authority>>,
-    validity: Duration,
+/// The index entries of a project: its organization, and its plane where the credentials of that have been revoked.
+pub(crate) fn project_index(_: &Key, project: &ProjectView) -> Vec<String> {
+    let revoked = project.plane.as_ref().filter(|_| project.generation > 0).map(ToString::to_string);
+    std::iter::once(project.organization.to_string()).chain(revoked).collect()
 }
 
-/// The index entry of a project: its organization.
-pub(crate) fn organization_index(_: &Key, project: &ProjectView) -> Vec<String> {
-    vec![project.organization.to_string()]
-}
-
-fn secret_view(secret: Value) -> Option<SecretView> {
-    Some(SecretView {
-        project: meta::label(&secret, PROJECT)?.to_owned(),
-        hash: meta::annotation(&secret, HASH).unwrap_or_default().to_owned(),
-        expires: meta::annotation(&secret, EXPIRES).and_then(|e| e.parse().ok()).unwrap_or(0),
-    })
+/// The generation of a plane's credentials.
+pub(crate) fn generation_of(projects: &Store<ProjectView>, plane: &PlaneId) -> u64 {
+    let raised = projects.by_index(&PlaneId::core(), plane.as_str());
+    let own = raised.iter().find(|(_, project)| project.plane.as_ref() == Some(plane));
+    own.map_or(0, |(_, project)| project.generation.into())
 }
 
 /// Starts the controller.
@@ -99,7 +80,7 @@ pub(crate) fn start(context: &mut Context) {
         external_url: config.external_url.clone(),
         ca_pem: config.ca_pem.clone(),
         signing: config.signing.clone(),
-        validity: config.certificate_validity,
+        validity: config.kubeconfig_validity,
     };
     let controller = Projects {
         core: context.core.everywhere(),
@@ -157,7 +138,7 @@ fn follow_organizations(context: &mut Context, queue: &Arc<Queue<Key>>, projects
 }
 
 fn follow_secrets(context: &Context, queue: &Arc<Queue<Key>>) -> Store<SecretView> {
-    let interest = Interest::projected(SECRETS, secret_view).labels(PROJECT).metadata_only();
+    let interest = Interest::projected(SECRETS, SecretView::of).labels(PROJECT);
     let mut informer = Informer::new(&context.core, interest);
     let queue = queue.clone();
     informer.on_change(move |change| {
@@ -244,7 +225,6 @@ impl Projects {
         refused: Option<&Refusal>,
         answer: Option<Result<(), String>>,
     ) -> decide::Decision {
-        let url = project_url(&self.terms.external_url, meta::name(project));
         let organization = Key::new(PlaneId::core(), "", text(project, "/spec/ownerRef/name"));
         let secret = self.secrets.get(&secret_key(project));
         let control_plane = self.control_plane(project);
@@ -252,11 +232,11 @@ impl Projects {
             project,
             refused,
             organization_exists: self.organizations.get(&organization).is_some(),
+            secret_made: secret.as_ref().is_some_and(|secret| self.terms.made(project, secret)),
             secret: secret.as_deref(),
             control_plane: control_plane.as_deref(),
             answer,
-            hash: &self.terms.hash(project, &url),
-            url: &url,
+            url: &self.terms.url(project),
             validity: self.terms.signing.as_ref().map(|_| self.terms.validity),
             now: Timestamp::now(),
         })
@@ -324,15 +304,30 @@ impl Projects {
             }
         };
         let written = if self.secrets.get(&secret_key(project)).is_some() {
-            self.core.update(&SECRETS, &secret).await
+            self.replace_secret(&secret).await
         } else {
             match self.core.create(&SECRETS, &secret).await {
-                Err(error) if error.is_already_exists() => self.core.update(&SECRETS, &secret).await,
+                Err(error) if error.is_already_exists() => self.replace_secret(&secret).await,
                 created => created,
             }
         };
         self.secrets_written.expect(key, &written?);
         Ok(())
+    }
+
+    /// Puts a Secret in place of whatever has its name: also of one that somebody made immutable, or of another type.
+    async fn replace_secret(&self, secret: &Value) -> Result<Value, Error> {
+        let (namespace, name) = (Some(meta::namespace(secret)), meta::name(secret));
+        match self.core.update(&SECRETS, secret).await {
+            Err(error) if error.code() == 422 => {
+                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                self.core.patch(&SECRETS, namespace, name, &free, &PatchOptions::default()).await?;
+                self.core.delete(&SECRETS, namespace, name, &DeleteOptions::default()).await?;
+                self.core.create(&SECRETS, secret).await
+            }
+            Err(error) if error.is_not_found() => self.core.create(&SECRETS, secret).await,
+            updated => updated,
+        }
     }
 
     async fn create_control_plane(&self, project: &Value) -> Result<(), Error> {
@@ -444,91 +439,9 @@ fn patience(project: &Value, now: Timestamp) -> Duration {
     (age / 4).clamp(Duration::from_millis(200), Duration::from_secs(30))
 }
 
-fn secret_key(project: &Value) -> Key {
-    let namespace = organization_namespace(text(project, "/spec/ownerRef/name"));
-    Key::new(PlaneId::core(), &namespace, &kubeconfig_secret(meta::name(project)))
-}
-
-impl Terms {
-    /// What a kubeconfig is made from, its certificate aside.
-    fn hash(&self, project: &Value, url: &str) -> String {
-        let mut hasher = Sha256::new();
-        for part in [KIND_OF_KUBECONFIG, meta::uid(project), url, &self.ca_pem] {
-            hasher.update(part);
-            hasher.update([0]);
-        }
-        if let Some(signing) = &self.signing {
-            hasher.update(signing.cert_pem());
-        }
-        hex::encode(&hasher.finalize()[..8])
-    }
-
-    /// The Secret with a new certificate for a project's plane alone. It has no owner reference: this controller removes
-    /// it itself, and the garbage collector would ask for the owner of each at its making and every few minutes.
-    fn secret(&self, project: &Value, now: Timestamp) -> anyhow::Result<Value> {
-        let signing =
-            self.signing.as_ref().ok_or_else(|| anyhow::anyhow!("no signing authority is configured"))?;
-        let (name, uid, organization) =
-            (meta::name(project), meta::uid(project), text(project, "/spec/ownerRef/name"));
-        let groups = [freehold_machinery::user::MASTERS.to_owned()];
-        let client = ClientName { user: ADMIN, groups: &groups, plane: Some(uid) };
-        let pair = signing.for_plane(uid)?.issue_client(&client, self.validity)?;
-        let url = project_url(&self.external_url, name);
-        let text = kubeconfig(&KubeconfigParams {
-            name,
-            server: &url,
-            ca_pem: &self.ca_pem,
-            user: Credentials::ClientCert { cert_pem: &pair.cert_pem, key_pem: &pair.key_pem },
-            namespace: "default",
-        });
-        let expires = now.as_second().saturating_add_unsigned(self.validity.as_secs());
-        Ok(json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {
-                "name": kubeconfig_secret(name),
-                "namespace": organization_namespace(organization),
-                "labels": {PROJECT: name, ORGANIZATION: organization},
-                "annotations": {HASH: self.hash(project, &url), EXPIRES: expires.to_string()},
-            },
-            "data": {KUBECONFIG_KEY: STANDARD.encode(text)},
-        }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn terms() -> Terms {
-        let signing = Authority::generate("test").unwrap();
-        Terms {
-            external_url: "https://h:6443/".into(),
-            ca_pem: signing.cert_pem().to_owned(),
-            signing: Some(Arc::new(signing)),
-            validity: Duration::from_secs(3600),
-        }
-    }
-
-    #[test]
-    fn a_kubeconfig_signs_in_to_its_plane_alone() {
-        let project = json!({
-            "metadata": {"name": "web", "uid": "0c1f", "generation": 1}, "spec": {"ownerRef": {"name": "acme"}},
-        });
-        let (terms, now) = (terms(), Timestamp::from_second(1000).unwrap());
-        let secret = terms.secret(&project, now).unwrap();
-        assert_eq!(secret["metadata"]["namespace"], "organization-acme");
-        let text = STANDARD.decode(secret["data"]["kubeconfig"].as_str().unwrap()).unwrap();
-        let config =
-            freehold_client::Config::from_kubeconfig_text(std::str::from_utf8(&text).unwrap()).unwrap();
-        assert_eq!(config.server, "https://h:6443/projects/web");
-        assert!(matches!(config.identity, freehold_client::Identity::ClientCert { .. }));
-        let view = secret_view(secret).unwrap();
-        let url = project_url(&terms.external_url, "web");
-        assert_eq!(
-            view,
-            SecretView { project: "web".into(), hash: terms.hash(&project, &url), expires: 4600 }
-        );
-    }
 
     #[test]
     fn a_plane_moves_when_its_mode_in_status_changes() {

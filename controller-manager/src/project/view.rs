@@ -16,6 +16,8 @@ pub(crate) struct ProjectView {
     pub(crate) shared: Option<bool>,
     /// The class of its plane; empty for the default one, so that most take nothing for it.
     class: Box<str>,
+    /// The generation of its credentials.
+    pub(crate) generation: u32,
     /// Whether its deletion has begun.
     pub(crate) deleting: bool,
     /// Its JSON.
@@ -35,6 +37,7 @@ impl ProjectView {
                 .filter(|c| *c != DEFAULT_CLASS)
                 .unwrap_or("")
                 .into(),
+            generation: super::kubeconfig::generation(&project),
             deleting: meta::is_deleting(&project),
             object: Mutex::new(Some(project.to_string().into())),
         })

@@ -179,6 +179,7 @@ fn write_identities(folder: &Path, port: u16) {
     let admin = authority.issue_client(&admin, VALIDITY).expect("a certificate");
     let tokens = PrivateKey::generate().expect("a key");
     let kubeconfig = kubeconfig(&KubeconfigParams {
+        tls_server_name: "",
         name: "kube",
         server: &url(port),
         ca_pem: authority.cert_pem(),

@@ -171,8 +171,14 @@ impl Server {
 
     fn kubectl_as(&self, name: &str, user: Credentials<'_>, ca_pem: &str) -> Kubectl {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let text =
-            kubeconfig(&KubeconfigParams { name, server: self.url(), ca_pem, user, namespace: "default" });
+        let text = kubeconfig(&KubeconfigParams {
+            name,
+            server: self.url(),
+            tls_server_name: "",
+            ca_pem,
+            user,
+            namespace: "default",
+        });
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = self.folder().join(format!("{name}-{number}.kubeconfig"));
         write_private(&path, text.as_bytes()).expect("the test's folder can be written");

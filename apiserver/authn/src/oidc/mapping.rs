@@ -5,7 +5,7 @@ use super::{
     config::{Claim, ClaimMappings, JwtAuthenticator, PrefixedClaim},
     failed,
 };
-use crate::token::CREDENTIAL_ID;
+use freehold_machinery::user::CREDENTIAL_ID;
 use freehold_machinery::{
     Map, User, Value, names,
     status::{FieldError, FieldErrorKind},

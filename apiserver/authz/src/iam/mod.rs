@@ -20,7 +20,7 @@ pub(crate) use permission::describe;
 use crate::{Attributes, Rule, RuleCache, Rules, rule::Probe};
 use compile::{Compiled, Grant};
 use facts::{Key, Namespace};
-use freehold_machinery::{User, Value, meta};
+use freehold_machinery::{User, Value, meta, user::CREDENTIAL_ID};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
@@ -91,6 +91,8 @@ pub struct Iam {
     suspended: HashMap<Box<str>, Suspension>,
     /// The addresses of users, by the names under which they authenticate.
     emails: HashMap<Box<str>, Box<str>>,
+    /// Credentials of users that don't count any more, likewise.
+    revoked: HashMap<Box<str>, Box<[Box<str>]>>,
     /// Service accounts that count, as `namespace/name`.
     accounts: HashSet<Box<str>>,
     /// Their keys, likewise.
@@ -116,6 +118,12 @@ impl Iam {
                 match spec["email"].as_str().filter(|email| !gone && !email.is_empty()) {
                     Some(email) => drop(self.emails.insert(username.into(), email.into())),
                     None => drop(self.emails.remove(username)),
+                }
+                let revoked = spec["revokedCredentials"].as_array().filter(|_| !gone).into_iter().flatten();
+                let revoked: Box<[Box<str>]> = revoked.filter_map(Value::as_str).map(Box::from).collect();
+                match revoked.is_empty() {
+                    false => drop(self.revoked.insert(username.into(), revoked)),
+                    true => drop(self.revoked.remove(username)),
                 }
             }
             Kind::Account => {
@@ -176,6 +184,13 @@ impl Iam {
     /// Why a user is locked out, if one is.
     pub fn deactivated(&self, user: &str) -> Option<&str> {
         self.deactivated.get(user)?.values().next().map(|reason| &**reason)
+    }
+
+    /// Whether the credential that a user of the platform authenticated with does not count any more.
+    pub fn is_revoked(&self, user: &User) -> bool {
+        let Some(revoked) = self.revoked.get(&*user.name) else { return false };
+        let mut ids = user.extra.get(CREDENTIAL_ID).into_iter().flatten();
+        ids.any(|id| revoked.iter().any(|revoked| **revoked == **id))
     }
 
     /// The address of a user, by the name under which they authenticate.

@@ -6,7 +6,7 @@ use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, Config, Limits, Reload, Server,
 };
 use freehold_machinery::Value;
-use freehold_pki::{Authority, ClientName, Pair};
+use freehold_pki::{Authority, ClientName, Pair, PlaneBinding};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -98,6 +98,7 @@ impl Running {
             return Client { address: self.address, host: None, tls: Arc::new(client_tls(&self.pki, None)) };
         };
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        let plane = plane.map(|plane| PlaneBinding { plane, generation: 0 });
         self.client_with(
             &self.pki.clients.issue_client(&ClientName { user, groups: &groups, plane }, DAY).unwrap(),
         )
