@@ -22,7 +22,7 @@ use freehold_apiserver_outbound::Outbound;
 use freehold_apiserver_planes::{DedicatedTarget, Planes, Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
     Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
-    Registry, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
+    Registry, Shown, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
 };
 use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
@@ -123,7 +123,26 @@ impl LocalBackend {
 
     /// What a user is shown of the core plane.
     async fn own_view(&self, name: &str) -> UserView {
-        UserView { name: name.into(), iam: self.planes.people().iam().await.clone() }
+        let iam = self.planes.people().iam().await.clone();
+        UserView { name: name.into(), iam, planes: self.planes.clone() }
+    }
+
+    /// An operation on a collection as one plane sees it, and what the target shows of that.
+    async fn shown(
+        &self,
+        target: &Target,
+        mut op: Operation,
+        verb: &str,
+    ) -> Result<(Operation, Option<Arc<Shown>>)> {
+        let (op, shown) = match target {
+            Target::Organization(scope) => organization::shown(&self.planes, op, scope)?,
+            Target::User(name) => {
+                op.seen = self.planes.directory().current().await?;
+                self.own_view(name).await.shown(op)?
+            }
+            _ => return Ok((self.local(target, op, verb)?, None)),
+        };
+        Ok((op, Some(shown)))
     }
 
     /// Where a webhook is told that it is asked.
@@ -328,13 +347,23 @@ impl Backend for LocalBackend {
         if people::check_active(&self.planes, attributes.user).await.is_err() {
             return Ok(Decision::refuse("the user is deactivated"));
         }
-        rights::check_suspension(&self.planes, target, attributes).await?;
         let own = rights::decide(&self.planes, target, attributes);
-        self.authorization.decide(attributes, &self.place(target), own).await
+        let decision = self.authorization.decide(attributes, &self.place(target), own).await?;
+        // Only those who could do it otherwise are told that an organization is suspended.
+        if decision.allowed {
+            rights::check_suspension(&self.planes, target, attributes).await?;
+        }
+        Ok(decision)
     }
 
     async fn authorize_request(&self, target: &Target, attributes: &Attributes<'_>) -> Result<Decision> {
         let decision = self.authorize(target, attributes).await?;
+        // That there is no such organization, likewise.
+        if let Target::Organization(scope) = target
+            && decision.allowed
+        {
+            scope.check_exists()?;
+        }
         // To a pair the core server says what the platform allows.
         Ok(match attributes.user.extra.get(GRANTED).filter(|_| !self.planes.has_core()) {
             Some(reason) if !decision.allowed && !decision.denied => Decision::allow(reason.concat()),
@@ -438,31 +467,33 @@ impl Backend for LocalBackend {
         self.registry.get(&op, resource_version).await
     }
 
-    async fn list(&self, target: &Target, op: Operation, options: ListOptions) -> Result<List> {
+    async fn list(&self, target: &Target, op: Operation, mut options: ListOptions) -> Result<List> {
         if let Some(across) = self.across(target, &op) {
             return self.registry.list_across(&op, &options, &across).await;
         }
-        match target {
-            Target::Organization(scope) => organization::list(&self.registry, op, scope, &options).await,
-            Target::User(name) => self.own_view(name).await.list(&self.registry, op, &options).await,
-            _ => self.registry.list(&self.local(target, op, "list")?, &options).await,
-        }
+        let (op, shown) = self.shown(target, op, "list").await?;
+        options.shown = shown;
+        self.registry.list(&op, &options).await
     }
 
     async fn watch(
         &self,
         target: &Target,
         op: Operation,
-        options: WatchOptions,
+        mut options: WatchOptions,
     ) -> Result<BoxStream<'static, WatchEvent>> {
         if let Some(across) = self.across(target, &op) {
             return Ok(self.registry.watch_across(&op, &options, &across).await?.boxed());
         }
-        match target {
-            Target::Organization(scope) => organization::watch(&self.registry, op, scope, &options).await,
-            Target::User(name) => self.own_view(name).await.watch(&self.registry, op, &options).await,
-            _ => Ok(self.registry.watch(&self.local(target, op, "watch")?, &options).await?.boxed()),
+        let (op, shown) = self.shown(target, op, "watch").await?;
+        options.list.shown = shown;
+        if let Target::User(name) = target {
+            let view = self.own_view(name).await;
+            view.check_since(&op, &options.list.resource_version)?;
+            let events = self.registry.watch(&op, &options).await?;
+            return Ok(view.while_unchanged(&op, events));
         }
+        Ok(self.registry.watch(&op, &options).await?.boxed())
     }
 
     async fn create(
@@ -568,11 +599,9 @@ impl Backend for LocalBackend {
         list: ListOptions,
         options: DeleteOptions,
     ) -> Result<List> {
-        let op = self.local(target, op, "deletecollection")?;
-        if let Target::Organization(scope) = target {
-            return organization::delete_collection(&self.registry, op, scope, &list, &options).await;
-        }
-        self.registry.delete_collection(&op, &list, &options).await
+        self.local(target, op.clone(), "deletecollection")?;
+        let (op, shown) = self.shown(target, op, "deletecollection").await?;
+        self.registry.delete_collection(&op, &ListOptions { shown, ..list }, &options).await
     }
 
     async fn delete_plane(&self, plane: &PlaneId) -> Result<Value> {

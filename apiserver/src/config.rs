@@ -22,7 +22,7 @@ use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Authorities as Published, Layers, Planes};
-use freehold_apiserver_registry::Registry;
+use freehold_apiserver_registry::{Registry, TokenSecrets};
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Server,
 };
@@ -200,6 +200,13 @@ async fn reach(options: &EtcdOptions) -> Result<Arc<dyn Store>, StoreError> {
     Ok(store)
 }
 
+/// What continue tokens are sealed with: the keys that sign service account tokens, which all servers of a plane have in
+/// common. The first of them is in use; the others are from before.
+pub(crate) fn token_secrets(service_account_keys: &str) -> Vec<zeroize::Zeroizing<String>> {
+    let keys = service_account_keys.split("-----BEGIN").skip(1);
+    keys.map(|key| key.split_whitespace().collect::<String>().into()).collect()
+}
+
 fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
     let material =
         ClientMaterial { ca: ca.as_bytes(), chain: pair.cert_pem.as_bytes(), key: pair.key_pem.as_bytes() };
@@ -243,6 +250,10 @@ impl Config {
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let registry = registry.with_admission(Chain::new(&self.admission));
+        let secrets = Arc::new(TokenSecrets::new(
+            token_secrets(&self.service_account_key).iter().map(|secret| secret.as_bytes()),
+        ));
+        let registry = registry.with_token_secrets(secrets.clone());
         let registry = Arc::new(registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone()))));
         let aggregator = Aggregator::start(
             cache.clone(),
@@ -294,6 +305,7 @@ impl Config {
                 reload: server.reload(),
                 authorities: host.is_none().then(|| authorities.clone()),
                 tokens,
+                continue_secrets: secrets,
             };
             tokio::spawn(follower.run(following.clone()));
         }

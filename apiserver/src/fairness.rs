@@ -80,7 +80,8 @@ impl LocalBackend {
                 let owner = self.planes.directory().by_plane(plane);
                 (plane.clone(), owner.map_or_else(|| "".into(), |info| info.organization.clone()))
             }
-            Target::Organization(scope) => (PlaneId::core(), scope.name.clone()),
+            Target::Organization(scope) if scope.exists => (PlaneId::core(), scope.name.clone()),
+            Target::Organization(_) => (PlaneId::core(), "".into()),
             Target::User(_) | Target::AllPlanes => (PlaneId::core(), "".into()),
             Target::Dedicated(_) => return Ok(None),
         };
@@ -107,7 +108,8 @@ impl LocalBackend {
             Target::Local(plane) => of(plane),
             Target::Organization(scope) => self.planes.directory().of_organization(&scope.name).len() * SOME,
             Target::AllPlanes => self.planes.directory().len() * SOME,
-            Target::User(_) => of(&PlaneId::core()),
+            // Of what belongs to others nothing is told, the size neither.
+            Target::User(_) => SOME,
             Target::Dedicated(_) => 0,
         }
     }

@@ -1,19 +1,23 @@
-//! The organization's view of the core plane: its own objects and nobody else's, for every verb.
+//! The views of organizations and users of the core plane: their own objects and nobody else's, for every verb.
 
 use crate::backend::is_read;
 use freehold_apiserver_authz::{
     Attributes,
     iam::{Iam, RESOURCES_GROUP},
 };
-use freehold_apiserver_planes::OrganizationScope;
-use freehold_apiserver_registry::{
-    DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, WatchEvent, WatchOptions,
-};
+use freehold_apiserver_cache::Entry;
+use freehold_apiserver_planes::{OrganizationScope, Planes};
+use freehold_apiserver_registry::{Operation, Patch, Places, Registry, Shown, WatchEvent};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
-use futures_util::{Stream, StreamExt, future::ready, stream::BoxStream};
+use futures_util::{
+    FutureExt, Stream, StreamExt,
+    future::{self, Either},
+    stream::{self, BoxStream},
+};
 use parking_lot::RwLock;
 use serde_json::json;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
 
 /// The API group of organizations, projects and memberships.
 pub(crate) const GROUP: &str = RESOURCES_GROUP;
@@ -21,6 +25,8 @@ pub(crate) const GROUP: &str = RESOURCES_GROUP;
 pub(crate) const IAM: &str = freehold_apiserver_authz::iam::GROUP;
 /// That of what an organization is allowed.
 const QUOTA: &str = freehold_apiserver_authz::iam::QUOTA_GROUP;
+/// How long changes are collected before a user's memberships are compared.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 /// Whether an operation is about objects of the core plane: those that say who owns what, and whatever is in the
 /// organization's own namespace. Everything else is asked over all of its projects.
@@ -108,58 +114,31 @@ pub(crate) fn check_write(op: &Operation, scope: &OrganizationScope, object: &Va
     Err(Status::forbidden(&op.ty.group_resource(), meta::name(object), &why))
 }
 
-fn keep(list: &mut List, wanted: impl Fn(&Value) -> bool) {
-    list.items.retain(|object| wanted(&object.value()));
-    list.remaining = None;
-}
-
-/// Lists the organization's own.
-pub(crate) async fn list(
-    registry: &Registry,
+/// An operation on a collection, confined to the organization, and what its view shows of that.
+pub(crate) fn shown(
+    planes: &Arc<Planes>,
     op: Operation,
     scope: &OrganizationScope,
-    options: &ListOptions,
-) -> Result<List> {
+) -> Result<(Operation, Arc<Shown>)> {
     let op = confine(op, scope)?;
-    let mut list = registry.list(&op, options).await?;
-    keep(&mut list, |object| belongs(&op, scope, object));
-    Ok(list)
-}
-
-/// Deletes the organization's own, one by one.
-pub(crate) async fn delete_collection(
-    registry: &Registry,
-    op: Operation,
-    scope: &OrganizationScope,
-    options: &ListOptions,
-    delete: &DeleteOptions,
-) -> Result<List> {
-    let found = list(registry, op.clone(), scope, options).await?;
-    for object in &found.items {
-        let value = object.value();
-        let mut one = confine(op.clone(), scope)?;
-        one.name = Some(meta::name(&value).to_owned());
-        let options = DeleteOptions { uid: Some(meta::uid(&value).to_owned()), ..delete.clone() };
-        match registry.delete(&one, &options).await {
-            Ok(_) => {}
-            Err(status) if status.is_not_found() || status.is_conflict() => {}
-            Err(status) => return Err(status),
+    let (view, own) = (format!("organization {}", scope.name), scope.name.clone());
+    let shown = match op.ty.plural.as_str() {
+        _ if op.ty.namespaced => Shown::all(view),
+        "projects" => {
+            let (planes, name) = (planes.clone(), own.clone());
+            let find = move |at| {
+                let mut found = Places::new();
+                planes.directory().add_names_of(&name, at, &mut found).then_some(found)
+            };
+            Shown::only(view, move |entry| entry.field("spec.ownerRef.name") == &*own, find)
         }
-    }
-    Ok(found)
-}
-
-/// Watches the organization's own.
-pub(crate) async fn watch(
-    registry: &Registry,
-    op: Operation,
-    scope: &OrganizationScope,
-    options: &WatchOptions,
-) -> Result<BoxStream<'static, WatchEvent>> {
-    let op = confine(op, scope)?;
-    let scope = scope.clone();
-    let events = registry.watch(&op, options).await?;
-    Ok(only(events, move |object| belongs(&op, &scope, object)))
+        "organizations" => {
+            let name = own.clone();
+            Shown::only(view, move |entry| entry.name() == &*own, move |_| Some([name.clone()].into()))
+        }
+        _ => Shown::only(view, |_| false, |_| Some(Places::new())),
+    };
+    Ok((op, Arc::new(shown)))
 }
 
 /// What a user may do in their own view: read, answer invitations, leave organizations.
@@ -199,29 +178,61 @@ pub(crate) fn check_answer(op: &Operation, patch: &Patch) -> Result<()> {
 pub(crate) struct UserView {
     pub(crate) name: Arc<str>,
     pub(crate) iam: Arc<RwLock<Iam>>,
+    pub(crate) planes: Arc<Planes>,
 }
 
 impl UserView {
-    fn is_mine(&self, op: &Operation, object: &Value) -> bool {
-        let spec = &object["spec"];
-        let me = spec["userRef"]["name"] == *self.name;
-        match (op.ty.group.as_str(), op.ty.plural.as_str()) {
+    /// Whether a field of an object is something.
+    fn is_mine<'a>(&self, (group, resource): (&str, &str), field: impl Fn(&str) -> &'a str) -> bool {
+        let me = field("spec.userRef.name") == &*self.name;
+        let is_member = |organization: &str| self.iam.read().is_member(organization, &self.name);
+        match (group, resource) {
             (GROUP, "organizationmemberships") | (IAM, "groupmemberships") => me,
-            (GROUP, "organizations") => self.iam.read().is_member(meta::name(object), &self.name),
-            (GROUP, "projects") => {
-                let owner = spec["ownerRef"]["name"].as_str().unwrap_or_default();
-                self.iam.read().is_member(owner, &self.name)
-            }
+            (GROUP, "organizations") => is_member(field("metadata.name")),
+            (GROUP, "projects") => is_member(field("spec.ownerRef.name")),
             (IAM, "userinvitations") => {
-                let email = spec["email"].as_str().filter(|email| !email.is_empty());
-                me || email.is_some_and(|email| self.iam.read().email(&self.name) == Some(email))
+                let email = field("spec.email");
+                me || !email.is_empty() && self.iam.read().email(&self.name) == Some(email)
             }
             (IAM, "users") => {
-                let username = spec["username"].as_str().filter(|name| !name.is_empty());
-                username.unwrap_or(meta::name(object)) == &*self.name
+                let username = field("spec.username");
+                (if username.is_empty() { field("metadata.name") } else { username }) == &*self.name
             }
             _ => false,
         }
+    }
+
+    /// The places of the user's own objects as of a revision, others perhaps among them.
+    fn find(&self, (group, resource): (&str, &str), at: u64) -> Option<Places> {
+        let (people, mut found) = (self.planes.people(), Places::new());
+        let is_known = match (group, resource) {
+            (GROUP, "organizations") => return people.organizations_of(&self.name, at),
+            (GROUP, "projects") => {
+                let directory = self.planes.directory();
+                let organizations = people.organizations_of(&self.name, at)?;
+                organizations.iter().all(|name| directory.add_names_of(name, at, &mut found))
+            }
+            (IAM, "userinvitations") => {
+                let email = self.iam.read().email(&self.name).map(str::to_owned);
+                let names = std::iter::once(&*self.name).chain(email.as_deref());
+                names.fold(true, |known, name| people.add_places(resource, name, at, &mut found) && known)
+            }
+            (GROUP, "organizationmemberships") | (IAM, "groupmemberships" | "users") => {
+                people.add_places(resource, &self.name, at, &mut found)
+            }
+            _ => true,
+        };
+        is_known.then_some(found)
+    }
+
+    /// An operation on a collection of the core plane, and what the user is shown of that.
+    pub(crate) fn shown(&self, op: Operation) -> Result<(Operation, Arc<Shown>)> {
+        let op = Self::core(op)?;
+        let what = (op.ty.group.clone(), op.ty.plural.clone());
+        let (own, view, at) = (what.clone(), self.clone(), self.clone());
+        let shows = move |entry: &Entry| view.is_mine((&own.0, &own.1), |path| entry.field(path));
+        let find = move |revision| at.find((&what.0, &what.1), revision);
+        Ok((op, Arc::new(Shown::only(format!("user {}", self.name), shows, find))))
     }
 
     fn core(mut op: Operation) -> Result<Operation> {
@@ -235,50 +246,69 @@ impl UserView {
         let mut whole = Self::core(op.clone())?;
         whole.subresource = None;
         let object = registry.get(&whole, "").await?.value();
-        if self.is_mine(op, &object) {
+        let field = |path: &str| {
+            let found = path.split('.').try_fold(&*object, |value, key| value.get(key));
+            found.and_then(Value::as_str).unwrap_or_default()
+        };
+        if self.is_mine((&op.ty.group, &op.ty.plural), field) {
             return Ok(());
         }
         Err(Status::not_found(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default()))
     }
 
-    /// Lists the user's own.
-    pub(crate) async fn list(
-        &self,
-        registry: &Registry,
-        op: Operation,
-        options: &ListOptions,
-    ) -> Result<List> {
-        let op = Self::core(op)?;
-        let mut list = registry.list(&op, options).await?;
-        keep(&mut list, |object| self.is_mine(&op, object));
-        Ok(list)
+    /// What decides over the objects that are not the user's by what they say themselves.
+    fn reach(&self) -> (Option<Places>, Option<String>) {
+        let email = self.iam.read().email(&self.name).map(str::to_owned);
+        (self.planes.people().organizations_of(&self.name, u64::MAX), email)
     }
 
-    /// Watches the user's own.
-    pub(crate) async fn watch(
-        &self,
-        registry: &Registry,
-        op: Operation,
-        options: &WatchOptions,
-    ) -> Result<BoxStream<'static, WatchEvent>> {
-        let op = Self::core(op)?;
-        let events = registry.watch(&op, options).await?;
-        let view = self.clone();
-        Ok(only(events, move |object| view.is_mine(&op, object)))
+    /// Whether what is shown of a kind depends on more than its objects.
+    fn is_by_membership(op: &Operation) -> bool {
+        matches!(op.ty.plural.as_str(), "organizations" | "projects" | "userinvitations")
     }
-}
 
-/// The events of objects that are wanted.
-fn only(
-    events: impl Stream<Item = WatchEvent> + Send + 'static,
-    wanted: impl Fn(&Value) -> bool + Send + 'static,
-) -> BoxStream<'static, WatchEvent> {
-    let seen = move |event: &WatchEvent| {
-        let object: Option<&Object> = match event {
-            WatchEvent::Changed(changed) => Some(&changed.object),
-            WatchEvent::Bookmark(..) | WatchEvent::Error(_) => None,
+    /// Checks that a watch of the user's own can begin behind a revision.
+    ///
+    /// # Errors
+    /// 410 where the user's memberships have changed since: there is no event of what they brought or took.
+    pub(crate) fn check_since(&self, op: &Operation, since: &str) -> Result<()> {
+        let Some(since) = since.parse::<u64>().ok().filter(|since| *since > 0) else { return Ok(()) };
+        let changed =
+            if Self::is_by_membership(op) { self.planes.people().changed_for(&self.name) } else { 0 };
+        if since >= changed {
+            return Ok(());
+        }
+        Err(Status::expired(format!("too old resource version: {since} ({changed})")))
+    }
+
+    /// The events until the user's memberships change: then the list has to be read again.
+    pub(crate) fn while_unchanged(
+        &self,
+        op: &Operation,
+        events: impl Stream<Item = WatchEvent> + Send + 'static,
+    ) -> BoxStream<'static, WatchEvent> {
+        if !Self::is_by_membership(op) {
+            return StreamExt::boxed(events);
+        }
+        let (view, mut changes) = (self.clone(), self.planes.people().changes());
+        let before = self.reach();
+        let changed = async move {
+            while view.reach() == before && changes.changed().await.is_ok() {
+                sleep(TOGETHER).await;
+                changes.mark_unchanged();
+            }
         };
-        ready(object.is_none_or(|object| wanted(&object.value())))
-    };
-    events.filter(seen).boxed()
+        let begin = Some((StreamExt::boxed(events), FutureExt::boxed(changed)));
+        let steps = stream::unfold(begin, |state| async move {
+            let (mut events, changed) = state?;
+            match future::select(events.next(), changed).await {
+                Either::Left((event, changed)) => Some((event?, Some((events, changed)))),
+                Either::Right(_) => {
+                    let status = Status::expired("the user's memberships have changed; list again");
+                    Some((WatchEvent::Error(status), None))
+                }
+            }
+        });
+        StreamExt::boxed(steps)
+    }
 }

@@ -1,6 +1,8 @@
 //! Certificates and keys that are replaced while the server serves: what is read anew counts for new connections and tokens.
 
+use crate::config::token_secrets;
 use freehold_apiserver_authn::{KeySet, TokenIssuer};
+use freehold_apiserver_registry::TokenSecrets;
 use freehold_apiserver_server::{Authorities, Reload};
 use freehold_pki::Pair;
 use std::{sync::Arc, time::Duration};
@@ -33,6 +35,8 @@ pub(crate) struct Follower {
     /// The authorities of the server; `None` where another cluster's are added to them, which is followed elsewhere.
     pub(crate) authorities: Option<Authorities>,
     pub(crate) tokens: Arc<TokenIssuer>,
+    /// What continue tokens are sealed with.
+    pub(crate) continue_secrets: Arc<TokenSecrets>,
 }
 
 impl Follower {
@@ -81,7 +85,11 @@ impl Follower {
         }
         if fresh.service_account_key != self.now.service_account_key {
             let keys = KeySet::from_bundle(&fresh.service_account_key);
-            let replaced = keys.map(|keys| self.tokens.replace_keys(keys));
+            let replaced = keys.map(|keys| {
+                self.tokens.replace_keys(keys);
+                let secrets = token_secrets(&fresh.service_account_key);
+                self.continue_secrets.replace(secrets.iter().map(|secret| secret.as_bytes()));
+            });
             told("the keys of tokens", replaced.map_err(|error| error.to_string()));
         }
         self.now = fresh;

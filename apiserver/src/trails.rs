@@ -30,7 +30,7 @@ pub(crate) fn is_core(target: &Target) -> bool {
 /// The organization and project of a target's plane, or the organization that it is.
 pub(crate) fn owner_of_plane(directory: &Directory, target: &Target) -> Owner {
     if let Target::Organization(scope) = target {
-        return Owner { organization: Some(scope.name.clone()), project: None };
+        return Owner { organization: scope.exists.then(|| scope.name.clone()), project: None };
     }
     let info = plane_of(target).and_then(|plane| directory.by_plane(plane));
     info.map_or_else(Owner::default, |info| Owner {

@@ -3,7 +3,7 @@
 use crate::{
     Cache, Entry, Stack,
     event::{self, Own},
-    layer::collection,
+    layer::{collection, object_name},
     merge::Span,
     plane::Snapshot,
     telling::{OwnPage, key_of},
@@ -152,6 +152,30 @@ impl Cache {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// One object as of a revision that is visible here. The store is asked only where the object has changed since.
+    ///
+    /// # Errors
+    /// The store fails, or has forgotten that revision.
+    pub async fn get_at(&self, plane: &PlaneId, path: &ObjectPath, at: u64) -> Result<Option<Arc<Entry>>> {
+        let now = self.get_cached(plane, path).await?;
+        if now.as_ref().is_some_and(|entry| entry.modified <= at) {
+            return Ok(now);
+        }
+        let key = Key::object(plane, path);
+        let range = Range { at: Some(at), ..Range::all(KeyRange::one(&key)) };
+        let item = self.stores.of(plane).range(range).await?.items.pop();
+        let stack = self.stack_at(plane, at, true).await?;
+        let below = || {
+            let name = object_name(path.namespace.as_deref(), &path.name);
+            stack.get(plane, &collection(&path.group, &path.resource), &name)
+        };
+        Ok(match item.map(|item| event::read_own(&item, stack.record())) {
+            Some(Own::Object(entry)) => Some(entry),
+            Some(Own::Whiteout | Own::Absent) => None,
+            Some(Own::Buried) | None => below(),
+        })
     }
 
     /// The objects behind `after` (a place in the order; empty for the first page), as of a past revision.

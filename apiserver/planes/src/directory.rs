@@ -1,7 +1,7 @@
 //! Which projects there are: what routing needs of each, kept current by the feed itself. The projects' objects need not
 //! be in memory for it.
 
-use crate::changes::Changes;
+use crate::{changes::Changes, places::Departures};
 use freehold_api::keys;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, PlaneMap, Result, User, user::CREDENTIAL_ID};
@@ -168,6 +168,7 @@ struct Index {
     by_name: HashMap<Arc<str>, Arc<ProjectInfo>>,
     by_plane: PlaneMap<Arc<ProjectInfo>>,
     by_organization: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    departures: Departures,
 }
 
 impl Index {
@@ -176,7 +177,11 @@ impl Index {
         if self.by_name.get(&info.name).is_some_and(|known| known.modified >= info.modified) {
             return;
         }
-        self.remove(&info.name.clone());
+        if let Some(before) = self.take(&info.name)
+            && before.organization != info.organization
+        {
+            self.departures.note(info.modified, &before.organization, &before.name);
+        }
         if let Some((known, _)) = self.by_organization.get_key_value(&info.organization) {
             info.organization = known.clone();
         }
@@ -186,8 +191,15 @@ impl Index {
         self.by_organization.entry(info.organization.clone()).or_default().insert(info.name.clone());
     }
 
-    fn remove(&mut self, name: &str) {
-        let Some(info) = self.by_name.remove(name) else { return };
+    /// Forgets a project that is gone as of a revision.
+    fn remove(&mut self, name: &str, revision: u64) {
+        if let Some(info) = self.take(name) {
+            self.departures.note(revision, &info.organization, &info.name);
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<Arc<ProjectInfo>> {
+        let info = self.by_name.remove(name)?;
         self.by_plane.remove(&info.plane);
         if let Some(names) = self.by_organization.get_mut(&info.organization) {
             names.remove(name);
@@ -195,6 +207,7 @@ impl Index {
                 self.by_organization.remove(&info.organization);
             }
         }
+        Some(info)
     }
 }
 
@@ -302,6 +315,14 @@ impl Directory {
         names.into_iter().flatten().filter_map(|name| index.by_name.get(name).cloned()).collect()
     }
 
+    /// Adds the names of an organization's projects as of a revision, perhaps of some that came later. False where that is not
+    /// known.
+    pub fn add_names_of(&self, organization: &str, at: u64, to: &mut BTreeSet<Arc<str>>) -> bool {
+        let index = self.index.read();
+        to.extend(index.by_organization.get(organization).into_iter().flatten().cloned());
+        index.departures.add_since(at, organization, to)
+    }
+
     /// The projects that pairs serve, as of now.
     pub(crate) async fn dedicated(&self) -> Result<Vec<Arc<ProjectInfo>>> {
         self.current().await?;
@@ -333,7 +354,7 @@ fn observe(directory: &Weak<Directory>, event: Option<&CacheEvent>) {
     match (change.kind, ProjectInfo::read(&change.entry)) {
         (EventKind::Deleted, _) | (_, None) => {
             let name = change.entry.name();
-            directory.index.write().remove(name);
+            directory.index.write().remove(name, event.revision);
             if let Some(gone) = &mut *directory.gone.write() {
                 gone.insert(name.into(), event.revision);
             }
@@ -386,7 +407,11 @@ impl Directory {
                 }
             })
             .await?;
-        *self.gone.write() = None;
+        let mut gone = self.gone.write();
+        // What went meanwhile was not always known then.
+        let last = gone.take().into_iter().flatten().map(|(_, revision)| revision).max().unwrap_or_default();
+        self.index.write().departures.complete_from(last.max(at));
+        drop(gone);
         self.filled.send_replace(true);
         Ok(())
     }

@@ -18,6 +18,7 @@ mod layers;
 mod operations;
 mod pairs;
 mod people;
+mod places;
 mod policies;
 mod stored;
 mod types;
@@ -75,6 +76,18 @@ pub struct OrganizationScope {
     pub name: Arc<str>,
     /// Its namespace in the core plane.
     pub namespace: Arc<str>,
+    /// Whether there is such an organization: only those who would be let in are told.
+    pub exists: bool,
+}
+
+impl OrganizationScope {
+    /// Checks that there is such an organization.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub fn check_exists(&self) -> Result<()> {
+        if self.exists { Ok(()) } else { Err(Status::not_found(&resource("organizations"), &self.name)) }
+    }
 }
 
 /// Where a dedicated pair's apiserver is.
@@ -190,9 +203,13 @@ impl Planes {
             }
             Context::Organization(name) => {
                 seen = self.directory.current().await?;
-                self.known_object("organizations", name).await?;
+                let exists = match self.known_object("organizations", name).await {
+                    Ok(_) => true,
+                    Err(status) if status.is_not_found() => false,
+                    Err(status) => return Err(status),
+                };
                 let namespace = format!("organization-{name}").into();
-                Target::Organization(OrganizationScope { name: name.as_str().into(), namespace })
+                Target::Organization(OrganizationScope { name: name.as_str().into(), namespace, exists })
             }
             Context::User(name) => Target::User(name.clone()),
             Context::Plane(plane) if self.exists(plane).await? => Target::Local(plane.clone()),

@@ -2,9 +2,10 @@
 
 use crate::{
     List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions,
-    list::{At, Token, expired},
+    list::{At, expired},
     registry::schema_since,
     select::Selection,
+    token::{Seal, Token},
 };
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Entry, PageOfPlanes, PagesOfPlanes, Scope};
@@ -37,6 +38,7 @@ pub struct View {
     pub(crate) show: Arc<Show>,
     /// Equal for views that show an object the same way; 0 for the one that adds nothing.
     pub(crate) key: u64,
+    name: Box<str>,
 }
 
 impl View {
@@ -47,12 +49,12 @@ impl View {
     ) -> Self {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
-        Self { show: Arc::new(show), key: hasher.finish() | 1 }
+        Self { show: Arc::new(show), key: hasher.finish() | 1, name: name.into() }
     }
 
     /// Objects as they are.
     fn plain() -> Self {
-        Self { show: Arc::new(|_, object| Some(object)), key: 0 }
+        Self { show: Arc::new(|_, object| Some(object)), key: 0, name: Box::default() }
     }
 }
 
@@ -79,14 +81,20 @@ impl Registry {
     /// Lists a resource over several planes, in the order of their identifiers, in pages or whole.
     pub async fn list_across(&self, op: &Operation, options: &ListOptions, across: &Across) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
-        let (at, after) = self.start_across(options).await?;
+        let seal = Seal::new(&self.tokens, op, options, &across.view.name);
+        let token = seal.open()?;
+        let (at, after) = self.start_across(options, token.as_ref()).await?;
         let mut pages = self.pages(op, across, at, after).await?;
         let mut list =
             List { items: Vec::new(), revision: at, continue_token: String::new(), remaining: None };
         let most = if options.limit == 0 { usize::MAX } else { options.limit };
         // What was seen last, and whether there is more behind it.
         let mut last: Option<(PlaneId, Arc<Entry>)> = None;
-        while let Some(mut page) = self.next_across(&mut pages, options).await? {
+        let size = if options.limit == 0 { PAGE } else { options.limit.min(PAGE) + 1 };
+        loop {
+            let page = self.cache.page_of_planes(&mut pages, size).await;
+            let page = page.map_err(|status| expired(status, &seal, token.as_ref()))?;
+            let Some(mut page) = page else { return Ok(list) };
             page.retain(|found| selection.matches(&found.entry));
             for run in page.chunk_by(|a, b| a.plane == b.plane) {
                 let Some(PageOfPlanes { plane, .. }) = run.first() else { continue };
@@ -100,7 +108,7 @@ impl Registry {
                     let Some(object) = (across.view.show)(plane, object) else { continue };
                     if list.items.len() == most {
                         let (plane, entry) = last.unwrap_or((plane.clone(), found.entry.clone()));
-                        list.continue_token = Token::across(at, &plane, entry.place());
+                        list.continue_token = seal.seal(&Token::across(at, &plane, entry.place()))?;
                         return Ok(list);
                     }
                     list.items.push(object);
@@ -108,13 +116,16 @@ impl Registry {
                 }
             }
         }
-        Ok(list)
     }
 
     /// The revision that a list is of, and behind what it goes on.
-    async fn start_across(&self, options: &ListOptions) -> Result<(u64, Option<(PlaneId, Box<str>)>)> {
-        let at = options.at()?;
-        if options.continue_token.is_empty() {
+    async fn start_across(
+        &self,
+        options: &ListOptions,
+        token: Option<&Token>,
+    ) -> Result<(u64, Option<(PlaneId, Box<str>)>)> {
+        let at = options.at(token.is_some())?;
+        let Some(token) = token else {
             let revision = match at {
                 At::Latest => self.cache.catch_up().await?,
                 At::Exact(revision) => {
@@ -127,22 +138,11 @@ impl Registry {
                 }
             };
             return Ok((revision, None));
-        }
-        let token = Token::decode(&options.continue_token)?;
+        };
         let plane = token.plane()?;
         let revision = if token.rv == 0 { self.cache.catch_up().await? } else { token.rv };
         self.cache.wait_for_asked(revision).await?;
-        Ok((revision, Some((plane, token.start.into()))))
-    }
-
-    async fn next_across(
-        &self,
-        pages: &mut PagesOfPlanes,
-        options: &ListOptions,
-    ) -> Result<Option<Vec<PageOfPlanes>>> {
-        let size = if options.limit == 0 { PAGE } else { options.limit.min(PAGE) + 1 };
-        let page = self.cache.page_of_planes(pages, size).await;
-        page.map_err(|status| expired(status, &options.continue_token))
+        Ok((revision, Some((plane, token.start.as_str().into()))))
     }
 
     pub(crate) async fn pages(

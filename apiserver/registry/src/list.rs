@@ -8,94 +8,11 @@ use crate::{
     List, ListOptions, Operation, Registry,
     registry::{parse_version, schema_since},
     select::Selection,
-};
-use base64::{
-    DecodeError, Engine, alphabet,
-    engine::{GeneralPurpose, general_purpose::NO_PAD},
+    token::{Seal, Token},
 };
 use freehold_apiserver_cache::{Entry, ListRequest, ListedPart};
-use freehold_machinery::{PlaneId, Result, Status};
-use serde::{Deserialize, Serialize};
+use freehold_machinery::{Result, Status};
 use std::sync::Arc;
-
-/// The longest continue token that is read, in bytes.
-const MAX_TOKEN: usize = 4_096;
-
-/// As Go reads it, which takes no notice of the last bits.
-const BASE64: GeneralPurpose =
-    GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
-
-/// What a continue token says.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Token {
-    /// Format.
-    v: String,
-    /// Revision; 0: whatever is current.
-    pub(crate) rv: u64,
-    /// The last place that was sent.
-    pub(crate) start: String,
-    /// The plane of that place, in a list over several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    plane: Option<String>,
-}
-
-const FORMAT: &str = "freehold/v1";
-
-impl Token {
-    pub(crate) fn text(&self) -> String {
-        BASE64.encode(serde_json::to_vec(self).unwrap_or_default())
-    }
-
-    pub(crate) fn encode(rv: u64, start: &str) -> String {
-        Self { v: FORMAT.into(), rv, start: start.into(), plane: None }.text()
-    }
-
-    /// A place in a list over several planes.
-    pub(crate) fn across(rv: u64, plane: &PlaneId, start: &str) -> String {
-        Self { v: FORMAT.into(), rv, start: start.into(), plane: Some(plane.to_string()) }.text()
-    }
-
-    /// The plane, in a token of a list over several.
-    pub(crate) fn plane(&self) -> Result<PlaneId> {
-        let plane = self.plane.as_deref().and_then(|plane| plane.parse().ok());
-        plane.ok_or_else(|| {
-            Status::bad_request(
-                "invalid continue token: continue key is not valid: it is of a list of one plane",
-            )
-        })
-    }
-
-    pub(crate) fn decode(text: &str) -> Result<Self> {
-        let bad = |why: &str| {
-            Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
-        };
-        if text.len() > MAX_TOKEN {
-            return Err(bad("it is too long"));
-        }
-        let bytes = BASE64.decode(text).map_err(|error| bad(&illegal(text, error)))?;
-        let said = |error: serde_json::Error| {
-            bad(&freehold_machinery::go::syntax_error(&bytes).unwrap_or_else(|| error.to_string()))
-        };
-        let token: Self = serde_json::from_slice(&bytes).map_err(said)?;
-        if token.v != FORMAT {
-            return Err(bad(&format!("server does not recognize this encoded version {}", token.v)));
-        }
-        if token.start.contains("..") || token.start.split('/').count() > 2 {
-            return Err(bad(&token.start));
-        }
-        Ok(token)
-    }
-}
-
-/// What is wrong with base64, in Go's words: where the first character stands that can't be there.
-fn illegal(text: &str, error: DecodeError) -> String {
-    let at = match error {
-        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
-        DecodeError::InvalidLength(length) => length / 4 * 4,
-        DecodeError::InvalidPadding => text.len(),
-    };
-    format!("illegal base64 data at input byte {at}")
-}
 
 /// As of when a list is asked for.
 pub(crate) enum At {
@@ -108,12 +25,12 @@ pub(crate) enum At {
 }
 
 impl ListOptions {
-    pub(crate) fn at(&self) -> Result<At> {
+    /// As of when the list is. `continued` is whether it goes on behind a token.
+    pub(crate) fn at(&self, continued: bool) -> Result<At> {
         let unreadable =
             |error: Status| Status::bad_request(format!("invalid resource version: {}", error.message));
         let matching = self.resource_version_match.as_str();
-        if !self.continue_token.is_empty() {
-            Token::decode(&self.continue_token)?;
+        if continued {
             if !matching.is_empty() {
                 return Err(forbidden_match("resourceVersionMatch is forbidden when continue is provided"));
             }
@@ -151,11 +68,11 @@ fn forbidden_match(why: &str) -> Status {
 const COUNTED: usize = 5_000;
 
 /// Entries in order, with what is needed to go on behind them.
-struct Entries {
-    items: Vec<Arc<Entry>>,
-    revision: u64,
-    more: bool,
-    remaining: Option<u64>,
+pub(crate) struct Entries {
+    pub(crate) items: Vec<Arc<Entry>>,
+    pub(crate) revision: u64,
+    pub(crate) more: bool,
+    pub(crate) remaining: Option<u64>,
 }
 
 impl Entries {
@@ -170,29 +87,34 @@ impl Registry {
     /// Lists a resource of one plane.
     pub async fn list(&self, op: &Operation, options: &ListOptions) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
-        let at = options.at()?;
+        let view = options.shown.as_ref().map_or("", |shown| &shown.name);
+        let seal = Seal::new(&self.tokens, op, options, view);
+        let token = seal.open()?;
+        let at = options.at(token.is_some())?;
         // kube-apiserver's cache takes no notice of a limit where anything will do, however old.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
-        let found = if options.continue_token.is_empty() {
-            match at {
-                At::Exact(revision) => {
-                    let page = self.past(op, &selection, revision, "", limit).await;
-                    page.map_err(|status| expired(status, ""))?
-                }
-                At::NotOlderThan(revision) => {
-                    self.cache.wait_for_asked(revision).await?;
-                    self.present(op, &selection, "", limit).await?
-                }
-                At::Latest => {
-                    self.catch_up(op).await?;
-                    self.present(op, &selection, "", limit).await?
-                }
+        let found = match (&token, at) {
+            (Some(token), _) => {
+                let page = self.next_page(op, &selection, token, limit).await;
+                page.map_err(|status| expired(status, &seal, Some(token)))?
             }
-        } else {
-            self.next_page(op, &selection, &options.continue_token, limit).await?
+            (None, At::Exact(revision)) => {
+                let page = self.past(op, &selection, revision, "", limit).await;
+                page.map_err(|status| expired(status, &seal, None))?
+            }
+            (None, At::NotOlderThan(revision)) => {
+                self.cache.wait_for_asked(revision).await?;
+                self.present(op, &selection, "", limit).await?
+            }
+            (None, At::Latest) => {
+                self.catch_up(op).await?;
+                self.present(op, &selection, "", limit).await?
+            }
         };
-        let last = found.items.last().filter(|_| found.more);
-        let token = last.map_or_else(String::new, |last| Token::encode(found.revision, last.place()));
+        let token = match found.items.last().filter(|_| found.more) {
+            Some(last) => seal.seal(&Token::new(found.revision, last.place()))?,
+            None => String::new(),
+        };
         let since = schema_since(&self.cache, &op.plane, &op.ty);
         let mut items = self.converter.all(&op.plane, &op.ty, found.items, since).await?;
         if selection.needs_conversion() {
@@ -205,16 +127,14 @@ impl Registry {
         &self,
         op: &Operation,
         selection: &Selection,
-        text: &str,
+        token: &Token,
         limit: usize,
     ) -> Result<Entries> {
-        let token = Token::decode(text)?;
         if token.rv == 0 {
             self.catch_up(op).await?;
             return self.present(op, selection, &token.start, limit).await;
         }
-        let page = self.past(op, selection, token.rv, &token.start, limit).await;
-        page.map_err(|status| expired(status, text))
+        self.past(op, selection, token.rv, &token.start, limit).await
     }
 
     fn request<'a>(op: &'a Operation) -> ListRequest<'a> {
@@ -243,6 +163,9 @@ impl Registry {
         after: &str,
         limit: usize,
     ) -> Result<Entries> {
+        if let Some(entries) = self.shown(op, selection, self.cache.applied(), after, limit).await? {
+            return Ok(entries);
+        }
         match self.cached(op, selection, after, limit).await? {
             Some(listed) => Ok(Entries::of(listed, selection)),
             // Too large for memory: read as of now, in pages.
@@ -267,6 +190,13 @@ impl Registry {
         if at < base {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));
         }
+        if selection.shown().is_some() {
+            // What is too old is said to be so, though all that is shown may be in memory.
+            self.cache.page(Self::request(op), at, after, 1).await?;
+        }
+        if let Some(entries) = self.shown(op, selection, at, after, limit).await? {
+            return Ok(entries);
+        }
         match self.cached(op, selection, after, limit).await? {
             Some(listed) if listed.changed <= at => {
                 // Nothing changed since, and yet what is too old has to be said to be: clients count on tokens that expire.
@@ -287,13 +217,15 @@ impl Registry {
         limit: usize,
     ) -> Result<Entries> {
         let mut entries = Entries { items: Vec::new(), revision: at, more: false, remaining: None };
+        // Behind a page of what a view shows, a further object is sought: what is hidden makes no further page.
+        let wanted = limit + usize::from(selection.shown().is_some());
         let mut next = Some(Box::from(after));
         while let Some(place) = next
-            && (limit == 0 || entries.items.len() < limit)
+            && (limit == 0 || entries.items.len() < wanted)
         {
             let page = self.cache.page(Self::request(op), at, &place, limit).await?;
             entries.items.extend(page.objects.into_iter().filter(|entry| selection.matches(entry)));
-            entries.more = page.next.is_some();
+            entries.more = page.next.is_some() && selection.shown().is_none();
             next = page.next;
         }
         if limit > 0 && entries.items.len() > limit {
@@ -310,11 +242,11 @@ impl Registry {
 
 /// What a list says that is as of a time too long ago. A token is answered with another one, for those who take an
 /// inconsistent rest.
-pub(crate) fn expired(status: Status, text: &str) -> Status {
+pub(crate) fn expired(status: Status, seal: &Seal<'_>, token: Option<&Token>) -> Status {
     if status.code != 410 {
         return status;
     }
-    let Ok(token) = Token::decode(text) else {
+    let Some(token) = token else {
         return Status::expired("The resourceVersion for the provided list is too old.");
     };
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
@@ -323,6 +255,9 @@ pub(crate) fn expired(status: Status, text: &str) -> Status {
                    objects that were created, modified, or deleted between the time the first chunk was returned and now \
                    may show up in the list.";
     let mut fresh = Status::expired(message);
-    fresh.continue_token = Some(Token { rv: 0, ..token }.text());
+    match seal.seal(&Token { rv: 0, ..token.clone() }) {
+        Ok(text) => fresh.continue_token = Some(text),
+        Err(status) => return status,
+    }
     fresh
 }

@@ -1,5 +1,6 @@
 //! What a request asks of the registry, and what it answers.
 
+use crate::Shown;
 use bytes::Bytes;
 use freehold_apiserver_admission::Annotations;
 pub use freehold_apiserver_cache::EventKind;
@@ -123,6 +124,8 @@ pub struct ListOptions {
     pub limit: usize,
     /// `continue`, as given.
     pub continue_token: String,
+    /// The view through which the objects are seen; `None` shows all of the plane.
+    pub shown: Option<Arc<Shown>>,
 }
 
 /// Options of a watch.

@@ -1,7 +1,7 @@
 //! The registry itself, and reads of single objects.
 
 use crate::{
-    AdmissionMetrics, Object, Operation, Tenancy, Webhooks,
+    AdmissionMetrics, Object, Operation, Tenancy, TokenSecrets, Webhooks,
     conversion::Converter,
     convert,
     ledger::{Books, Nobody},
@@ -27,6 +27,7 @@ pub struct Registry {
     pub(crate) tenancy: Arc<dyn Tenancy>,
     pub(crate) books: Books,
     pub(crate) admission: AdmissionMetrics,
+    pub(crate) tokens: Arc<TokenSecrets>,
 }
 
 /// Who may do what in each plane, for the checks that keep people from granting what they don't have.
@@ -83,7 +84,13 @@ impl Registry {
             chain,
             tenancy: Arc::new(Nobody),
             books: Books::default(),
+            tokens: Arc::default(),
         }
+    }
+
+    /// Seals continue tokens with secrets that other servers have too.
+    pub fn with_token_secrets(self, tokens: Arc<TokenSecrets>) -> Self {
+        Self { tokens, ..self }
     }
 
     /// The same with these admission plugins in place of the default ones.

@@ -1,12 +1,13 @@
 //! Selectors on entries of the cache.
 
-use crate::ListOptions;
+use crate::{ListOptions, Shown};
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     resource::Conversion,
     selector::{Fields, Labels},
 };
+use std::sync::Arc;
 
 /// Which objects of a resource a request is about.
 pub(crate) struct Selection {
@@ -14,6 +15,7 @@ pub(crate) struct Selection {
     fields: Fields,
     namespace: Option<String>,
     kind: Kind,
+    shown: Option<Arc<Shown>>,
     /// The version in which fields are looked at, where a webhook converts to it: an entry of another one is judged
     /// when it is converted ([`Selection::shows`]).
     converted: Option<String>,
@@ -46,12 +48,18 @@ impl Selection {
         let by_content = fields.requirements().iter().any(|r| !r.field.starts_with("metadata."));
         let webhook = matches!(ty.storage.conversion, Conversion::Webhook(_));
         let converted = (webhook && by_content).then(|| ty.api_version());
-        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), kind, converted })
+        let shown = options.shown.clone().filter(|shown| !shown.is_all());
+        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), kind, shown, converted })
+    }
+
+    /// The view that hides some of the objects.
+    pub(crate) fn shown(&self) -> Option<&Shown> {
+        self.shown.as_deref()
     }
 
     /// Whether everything is selected.
     pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.is_empty() && self.fields.is_empty() && self.shown.is_none()
     }
 
     /// Whether some entries are only judged when they are converted.
@@ -74,7 +82,9 @@ impl Selection {
 
     /// Whether an entry is selected, or may be when it is converted.
     pub(crate) fn matches(&self, entry: &Entry) -> bool {
-        if self.namespace.as_deref().is_some_and(|namespace| namespace != entry.namespace()) {
+        if self.namespace.as_deref().is_some_and(|namespace| namespace != entry.namespace())
+            || self.shown.as_ref().is_some_and(|shown| !shown.shows(entry))
+        {
             return false;
         }
         let field = |path: &str| {

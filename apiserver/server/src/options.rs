@@ -98,6 +98,7 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, Status> {
         resource_version_match: query.text("resourceVersionMatch").to_owned(),
         limit: query.number("limit")?.map_or(0, |n| usize::try_from(n).unwrap_or(0)),
         continue_token: query.text("continue").to_owned(),
+        shown: None,
     };
     query.number("timeoutSeconds")?;
     let mut errors = Vec::new();

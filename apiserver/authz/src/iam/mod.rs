@@ -262,6 +262,11 @@ impl Iam {
         }
     }
 
+    /// The groups (`namespace/name`) of a user.
+    pub fn groups_of(&self, user: &str) -> impl Iterator<Item = &str> {
+        self.groups.get(user).into_iter().flat_map(|groups| groups.values().map(|group| &**group))
+    }
+
     /// Whether the user is given anything there.
     pub fn is_known(&self, scope: &Scope, user: &User) -> bool {
         self.visit(user, scope, |grant| grant.reaches(scope).then_some(())).is_some()

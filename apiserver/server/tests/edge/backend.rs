@@ -129,9 +129,11 @@ impl Backend for Memory {
         let plane = |name: &str| name.parse::<PlaneId>().map_err(Status::internal);
         let target = match context {
             Context::Platform => Target::Local(PlaneId::core()),
-            Context::Organization(name) => {
-                Target::Organization(OrganizationScope { name: name.as_str().into(), namespace: "o".into() })
-            }
+            Context::Organization(name) => Target::Organization(OrganizationScope {
+                name: name.as_str().into(),
+                namespace: "o".into(),
+                exists: true,
+            }),
             Context::Project(name) if name == "pair" => {
                 let pair = self.pair.lock().unwrap().clone();
                 Target::Dedicated(pair.ok_or_else(|| Status::unavailable("not ready").retry_after(1))?)
