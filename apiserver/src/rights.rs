@@ -2,8 +2,8 @@
 
 use crate::{backend::is_read, organization};
 use freehold_apiserver_authz::{Access, Attributes, Decision, iam::Scope, reserved};
-use freehold_apiserver_planes::{Planes, Target};
-use freehold_machinery::{PlaneId, Result};
+use freehold_apiserver_planes::{OrganizationScope, Planes, Target};
+use freehold_machinery::{PlaneId, Result, User, user::AUTHENTICATED};
 
 /// What decides at a target.
 pub(crate) async fn access(planes: &Planes, target: &Target) -> Result<Access> {
@@ -67,14 +67,37 @@ pub(crate) async fn decide(
     {
         return Ok(Decision::allow("it is the user's own view"));
     }
-    let decision = access(planes, target).await?.authorize(attributes);
-    match target {
-        Target::Organization(scope) if !decision.allowed && !attributes.is_resource() => {
-            let scope = Scope::Organization(scope.name.clone());
-            let known = planes.people().iam().await.read().is_known(&scope, attributes.user);
-            let document = known && attributes.verb == "get";
-            Ok(if document { Decision::allow("the user is known to the organization") } else { decision })
-        }
-        _ => Ok(decision),
+    let access = access(planes, target).await?;
+    let Target::Organization(scope) = target else { return Ok(access.authorize(attributes)) };
+    let known = is_known(planes, scope, attributes.user).await;
+    let decision = if known { access.authorize(attributes) } else { of_stranger(&access, attributes) };
+    let is_document = known && !attributes.is_resource() && attributes.verb == "get";
+    match decision.allowed || !is_document {
+        true => Ok(decision),
+        false => Ok(Decision::allow("the user is known to the organization")),
+    }
+}
+
+/// A user without what everybody is who has authenticated.
+fn personally(user: &User) -> User {
+    let mut user = user.clone();
+    user.groups.retain(|group| group != AUTHENTICATED);
+    user
+}
+
+/// Whether a user is given anything in an organization that not everybody is given everywhere.
+async fn is_known(planes: &Planes, scope: &OrganizationScope, user: &User) -> bool {
+    let place = Scope::Organization(scope.name.clone());
+    planes.people().iam().await.read().is_known(&place, &personally(user))
+}
+
+/// What is allowed to somebody whom the organization does not know: what the platform's roles give, and what RBAC gives that
+/// user or its groups. What RBAC gives everybody in the platform, such as discovery, tells strangers nothing of an organization.
+fn of_stranger(access: &Access, attributes: &Attributes<'_>) -> Decision {
+    let user = personally(attributes.user);
+    let decision = access.authorize(&Attributes { user: &user, ..attributes.clone() });
+    match access.granted(attributes) {
+        Some(reason) if !decision.allowed => Decision::allow(reason),
+        _ => decision,
     }
 }

@@ -513,8 +513,12 @@ async fn pass_on(
     proxy::forward(edge, pair, &told, &path, parts, body, (held, revoked)).await
 }
 
-/// 401 for an identity that belongs to another plane, 403 for who may not name planes by their identifiers.
+/// 401 for an identity that belongs to another plane and for nobody where organizations and users are asked for, 403 for who
+/// may not name planes by their identifiers.
 fn confine(user: &User, context: &Context, target: &Target) -> Result<(), Status> {
+    if user.name == ANONYMOUS && matches!(context, Context::Organization(_) | Context::User(_)) {
+        return Err(Status::unauthorized());
+    }
     if let Some(home) = &user.plane {
         let here = match target {
             Target::Local(plane) => plane == home,
