@@ -47,13 +47,15 @@ test: test-tools
 	cargo build -p freehold-cli
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
-# The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. A real
-# identity provider, Keycloak. And the fuzz targets.
+# The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. What
+# views tell, with and without hidden objects. A real identity provider, Keycloak. And the fuzz targets.
 test-long: tools fuzz
 	cargo build -p freehold-cli
 	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
 	FREEHOLD_FAULT_ROUNDS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-integration storm_of_writes -- --nocapture $(ARGS)
+	FREEHOLD_PAGING_ROUNDS=50 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tests-integration hidden_objects_leave_no_trace -- --nocapture $(ARGS)
 	tools/get keycloak
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  FREEHOLD_TEST_KEYCLOAK=1 \

@@ -64,6 +64,7 @@ pub struct Suspension {
     /// Who may lift it, and change it. Where it is not given: the platform, if its author may `suspend` on the platform, and
     /// the organization otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SuspensionLift")]
     pub lifted_by: Option<SuspensionLift>,
 }
 

@@ -69,12 +69,38 @@ pub(crate) async fn decide(
     }
     let access = access(planes, target).await?;
     let Target::Organization(scope) = target else { return Ok(access.authorize(attributes)) };
-    let known = is_known(planes, scope, attributes.user).await;
-    let decision = if known { access.authorize(attributes) } else { of_stranger(&access, attributes) };
-    let is_document = known && !attributes.is_resource() && attributes.verb == "get";
-    match decision.allowed || !is_document {
+    let standing = Standing::of(planes, scope, attributes.user).await;
+    let decision = match standing {
+        Standing::Stranger => of_stranger(&access, attributes),
+        Standing::Named | Standing::Known => access.authorize(attributes),
+    };
+    let is_document = !attributes.is_resource() && attributes.verb == "get";
+    match decision.allowed || !is_document || standing != Standing::Known {
         true => Ok(decision),
         false => Ok(Decision::allow("the user is known to the organization")),
+    }
+}
+
+/// What a user is to an organization, apart from what everybody is given everywhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Nothing is given to the user there.
+    Stranger,
+    /// Something is, in a project perhaps.
+    Named,
+    /// Something is in the organization itself.
+    Known,
+}
+
+impl Standing {
+    async fn of(planes: &Planes, scope: &OrganizationScope, user: &User) -> Self {
+        let iam = planes.people().iam().await.read();
+        let is_member = || iam.is_member(&scope.name, &user.name);
+        match iam.is_known(&Scope::Organization(scope.name.clone()), &personally(user)) {
+            true => Self::Known,
+            false if user.plane.is_none() && !user.from_host && is_member() => Self::Named,
+            false => Self::Stranger,
+        }
     }
 }
 
@@ -83,12 +109,6 @@ fn personally(user: &User) -> User {
     let mut user = user.clone();
     user.groups.retain(|group| group != AUTHENTICATED);
     user
-}
-
-/// Whether a user is given anything in an organization that not everybody is given everywhere.
-async fn is_known(planes: &Planes, scope: &OrganizationScope, user: &User) -> bool {
-    let place = Scope::Organization(scope.name.clone());
-    planes.people().iam().await.read().is_known(&place, &personally(user))
 }
 
 /// What is allowed to somebody whom the organization does not know: what the platform's roles give, and what RBAC gives that

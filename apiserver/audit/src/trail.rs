@@ -238,6 +238,9 @@ impl Trail {
     }
 
     /// The organizations that have a trail, by uid.
+    ///
+    /// # Errors
+    /// What the store says.
     pub async fn organizations(&self) -> Result<BTreeSet<String>, TrailError> {
         let mut organizations = BTreeSet::new();
         let mut keys = KeyRange::system("audit");
@@ -254,11 +257,17 @@ impl Trail {
     }
 
     /// Removes the trail of an organization that is gone. To be done again does no harm.
+    ///
+    /// # Errors
+    /// What the store says.
     pub async fn clear(&self, organization: &str) -> Result<(), TrailError> {
         Ok(self.store.clear(KeyRange::system(&name(organization))).await.map(drop)?)
     }
 
     /// Removes what is too old, of all organizations.
+    ///
+    /// # Errors
+    /// What the store says.
     pub async fn expire(&self) -> Result<(), TrailError> {
         let kept = i64::try_from(KEPT.as_micros()).unwrap_or(i64::MAX);
         let oldest = jiff::Timestamp::now().as_microsecond().saturating_sub(kept).max(0);

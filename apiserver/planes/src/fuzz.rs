@@ -32,8 +32,9 @@ fn seeds() -> [Vec<Record>; 3] {
 }
 
 fn archive(records: &[Record]) -> Vec<u8> {
-    let mut encoder = Encoder::new(&Header::new(Kind::Plane, 1, String::new())).unwrap();
-    records.iter().for_each(|record| encoder.push(record).unwrap());
+    let mut encoder =
+        Encoder::new(&Header::new(Kind::Plane, 1, String::new())).expect("an archive can be written");
+    records.iter().for_each(|record| encoder.push(record).expect("an archive can be written"));
     let mut bytes = encoder.take().to_vec();
     bytes.extend_from_slice(&encoder.finish());
     bytes

@@ -285,7 +285,7 @@ pub(crate) fn credentials_in_core<'a>(asked: &Attributes<'a>) -> Option<Attribut
         resource: "projects",
         subresource: "credentials",
         name: "",
-        ..asked.clone()
+        ..*asked
     })
 }
 
@@ -308,10 +308,11 @@ pub(crate) fn place_in_core(directory: Arc<Directory>, within: Option<Arc<str>>)
             },
             () if is("organizations") => Scope::Organization(asked.name.into()),
             () if is("projects") => match directory.named(asked.name) {
-                Some(info) => {
+                // In a view another's project is as one that is not there: the view does not find it.
+                Some(info) if within.as_ref().is_none_or(|own| info.organization == *own) => {
                     Scope::Project { organization: info.organization.clone(), project: info.name.clone() }
                 }
-                None => rest(),
+                _ => rest(),
             },
             // An organization's namespace is not its own.
             () if asked.group.is_empty() && asked.resource == "namespaces" => rest(),

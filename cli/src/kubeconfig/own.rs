@@ -110,7 +110,7 @@ mod tests {
             json!({"server": "https://projects/projects/web", "certificate-authority": "/home/ann/ca.crt"});
         assert_eq!(made["clusters"], json!([{"name": "web", "cluster": cluster}]));
         let exec = &made["users"][0]["user"]["exec"];
-        assert_eq!(exec["command"], "/home/ann/./login");
+        assert_eq!(exec["command"], "/home/ann/login");
         assert_eq!((exec["args"][0].as_str(), made["users"].as_array().unwrap().len()), (Some("a"), 1));
     }
 

@@ -69,6 +69,12 @@ impl Http {
         self.send(Method::GET, path, "", Bytes::new())
     }
 
+    /// A request for another representation.
+    pub fn get_as(&self, path: &str, accept: &'static str) -> Answer {
+        let request = RawRequest { accept, ..RawRequest::new(Method::GET, path) };
+        self.ask(&request).unwrap_or_else(|error| panic!("GET {path}: {error}"))
+    }
+
     /// The same where no answer may come: `None` then.
     pub fn try_get(&self, path: &str) -> Option<Answer> {
         self.try_send(Method::GET, path, "", Bytes::new()).ok()
@@ -113,7 +119,11 @@ impl Http {
         if !content_type.is_empty() {
             request.content_type = content_type;
         }
-        match self.runtime.block_on(self.client.request(&request)) {
+        self.ask(&request)
+    }
+
+    fn ask(&self, request: &RawRequest) -> Result<Answer, Error> {
+        match self.runtime.block_on(self.client.request(request)) {
             Ok(response) => {
                 let text = || Value::String(String::from_utf8_lossy(&response.body).into_owned());
                 let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| text());

@@ -214,7 +214,7 @@ fn certificates_of_a_dedicated_project_end_with_their_generation(world: &World) 
     let name = "creds-pair";
     world.organization("creds-pairs", &[]);
     world.admin().apply(&format!(
-        "{{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {{name: {name}}},
+        "---\n{{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {{name: {name}}},
           spec: {{ownerRef: {{kind: Organization, name: creds-pairs}}, controlPlane: {{mode: Dedicated}}}}}}"
     ));
     world.wait_ready(name);

@@ -13,6 +13,9 @@ facts!(world:
 
 const ARCHIVE: &str = "application/vnd.freehold.archive";
 
+/// Keys, behind the plane's own part, and values.
+type Records = Vec<(&'static str, Vec<u8>)>;
+
 /// An archive of these keys, behind the plane's own part, and values.
 fn archive(records: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let header = json!({"kind": "plane", "revision": 1, "created": "2026-01-01T00:00:00Z"}).to_string();
@@ -82,8 +85,8 @@ fn an_imported_object_is_checked_as_one_that_is_created(world: &World) {
         "[".repeat(200),
         "]".repeat(200)
     );
-    let long = definition(&"self.size > 0 || ".repeat(20_000).trim_end_matches("|| "));
-    let rows: Vec<(Vec<(&str, Vec<u8>)>, u16, &str)> = vec![
+    let long = definition("self.size > 0 || ".repeat(20_000).trim_end_matches("|| "));
+    let rows: Vec<(Records, u16, &str)> = vec![
         (vec![(MAP, map("a", &json!({"data": {"k": 1}})))], 400, "configmaps \"default/a\""),
         (vec![(MAP, map("a", &json!({"data": {"k": deep(119)}})))], 400, "configmaps \"default/a\""),
         (vec![(MAP, map("a", &json!({"data": {"no/key": "v"}})))], 422, "configmaps \"default/a\""),

@@ -19,6 +19,7 @@ mod attacks_gates;
 mod attacks_imports;
 mod attacks_names;
 mod attacks_objects;
+mod attacks_paging;
 mod attacks_pairs;
 mod attacks_references;
 mod attacks_rights;
