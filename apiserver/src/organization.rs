@@ -214,8 +214,8 @@ impl UserView {
             }
             (IAM, "userinvitations") => {
                 let email = self.iam.read().email(&self.name).map(str::to_owned);
-                let names = std::iter::once(&*self.name).chain(email.as_deref());
-                names.fold(true, |known, name| people.add_places(resource, name, at, &mut found) && known)
+                let mut names = std::iter::once(&*self.name).chain(email.as_deref());
+                names.all(|name| people.add_places(resource, name, at, &mut found))
             }
             (GROUP, "organizationmemberships") | (IAM, "groupmemberships" | "users") => {
                 people.add_places(resource, &self.name, at, &mut found)

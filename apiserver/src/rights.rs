@@ -3,6 +3,7 @@
 use crate::{backend::is_read, organization};
 use freehold_apiserver_authz::{Access, Attributes, Decision, iam::Scope, reserved};
 use freehold_apiserver_planes::{OrganizationScope, Planes, Target};
+use freehold_apiserver_server::CONNECT;
 use freehold_machinery::{PlaneId, Result, User, user::AUTHENTICATED};
 
 /// What decides at a target.
@@ -46,7 +47,9 @@ pub(crate) async fn check_suspension(planes: &Planes, target: &Target, asked: &A
     let lifts = asked.group == organization::GROUP
         && asked.resource == "organizations"
         && matches!(asked.verb, "update" | "patch" | "suspend");
-    let Some(organization) = organization.filter(|_| !lifts && !(own && is_read(asked.verb))) else {
+    // A connection acts, also where it is asked for with GET.
+    let reads = is_read(asked.verb) && !CONNECT.contains(&asked.subresource);
+    let Some(organization) = organization.filter(|_| !(lifts || own && reads)) else {
         return Ok(());
     };
     let Some(suspended) = planes.organization_suspended(&organization).await else { return Ok(()) };

@@ -280,7 +280,7 @@ pub(crate) fn credentials_in_core<'a>(asked: &Attributes<'a>) -> Option<Attribut
         name => name.ends_with(keys::KUBECONFIG_SUFFIX),
     };
     let secrets = asked.group.is_empty() && asked.resource == "secrets";
-    (secrets && within && reached).then(|| Attributes {
+    (secrets && within && reached).then_some(Attributes {
         group: RESOURCES,
         resource: "projects",
         subresource: "credentials",

@@ -10,8 +10,8 @@ use http::header;
 use serde_json::json;
 use std::{net::IpAddr, sync::Arc};
 
-/// The subresources that connect.
-pub(crate) const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+/// The subresources that connect, whatever the verb.
+pub const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
 /// Refuses a connection, in kube-apiserver's words.
 pub(crate) async fn serve(call: &Call<'_>, op: &Operation) -> Status {

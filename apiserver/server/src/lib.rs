@@ -64,6 +64,7 @@ pub use aggregated::Aggregated;
 pub use backend::{ArchiveStream, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction};
 pub use browser::{Origins, OriginsError};
 pub use config::{Authorities, BindError, Config, EtcdHandler, Limits, MoreMetrics};
+pub use connect::CONNECT;
 pub use identity::RequestHeaders;
 pub use listen::{Reload, Server};
 pub use payload::{Beginning, BoxError, Data, Payload};

@@ -26,7 +26,10 @@ pub(super) fn update_csr(op: &Operation, object: &mut Value, old: &Value) {
     if op.subresource.as_deref() == Some("approval") {
         let conditions = object["status"]["conditions"].take();
         object["status"] = old.get("status").cloned().unwrap_or_else(|| serde_json::json!({}));
-        object["status"]["conditions"] = conditions;
+        if let Some(status) = object["status"].as_object_mut() {
+            status.remove("conditions");
+            status.extend((!conditions.is_null()).then(|| ("conditions".to_owned(), conditions)));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_
 use freehold_apiserver_storage::{Change, Commit, Expect, Key, KeyRange, Range, Store, StoreError};
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_client::{Client, Config, Identity, RawRequest};
-use freehold_pki::{Authority, ClientName, Pair, PrivateKey};
+use freehold_pki::{Authority, ClientName, PlaneBinding, Pair, PrivateKey};
 use freehold_tests_integration::{Http, Kubectl, World, facts, until};
 use http::{HeaderMap, HeaderName, Method};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
@@ -447,7 +447,8 @@ fn who_trusts_the_clients_of_one_project_refuses_those_of_others(world: &World) 
     assert!(is_taken(&authority, &leaf(&asked)), "without what stands behind it");
     let platform = platform(world);
     let bound = |plane: &str| {
-        let name = ClientName { user: "jane", groups: &["system:masters".to_owned()], plane: Some(plane) };
+        let plane = Some(PlaneBinding { plane, generation: 0 });
+        let name = ClientName { user: "jane", groups: &["system:masters".to_owned()], plane };
         platform.issue_client(&name, std::time::Duration::from_secs(3600)).expect("a certificate").cert_pem
     };
     for (what, foreign) in [
@@ -479,6 +480,7 @@ fn certificates_of_a_projects_authority_are_believed_in_its_plane_alone(world: &
     let platform = platform(world);
     let masters = ["system:masters".to_owned()];
     let code = |authority: &Authority, plane: Option<&str>, path: &str| {
+        let plane = plane.map(|plane| PlaneBinding { plane, generation: 0 });
         let name = ClientName { user: "jane", groups: &masters, plane };
         let pair =
             authority.issue_client(&name, std::time::Duration::from_secs(3600)).expect("a certificate");
