@@ -231,13 +231,8 @@ impl Config {
             tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store), history));
         }
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-        let authorities = Published {
-            serving: &self.serving_ca,
-            front_proxy: self.front_proxy_ca.as_deref(),
-            clients: self.client_authority.published(),
-        };
-        let layers =
-            Arc::new(Layers::install(self.store.clone(), self.plane.clone(), &authorities, &now).await?);
+        let (store, authorities) = (self.store.clone(), self.published());
+        let layers = Arc::new(Layers::install(store, self.plane.clone(), &authorities, &now).await?);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
         let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
@@ -275,11 +270,7 @@ impl Config {
         let mut metrics = crate::metrics::registry(&cache, &stored, registry.admission_metrics());
         let trail = is_core.then(|| self.trail(&cache, &following)).flatten();
         let auditor = self.audit.build(trail.as_ref(), &mut metrics)?;
-        // To pairs, which have neither keys nor dictionaries.
-        let etcd = self.sealed.is_some().then(|| {
-            let bounds = crate::etcd::bounds(registry.clone());
-            crate::etcd::handler(self.store.clone(), bounds)
-        });
+        let etcd = self.etcd_handler(&registry);
         let backend = LocalBackend {
             trail,
             host: host.clone(),
@@ -330,6 +321,21 @@ impl Config {
             front_proxy_ca: self.front_proxy_ca.clone(),
             service_account_key: self.service_account_key.clone(),
         }
+    }
+
+    /// What planes publish of its authorities.
+    fn published(&self) -> Published<'_> {
+        Published {
+            serving: &self.serving_ca,
+            front_proxy: self.front_proxy_ca.as_deref(),
+            clients: self.client_authority.published(),
+        }
+    }
+
+    /// Serves each plane's keys to its pair, which has neither keys nor dictionaries; `None` where this is a pair itself.
+    fn etcd_handler(&self, registry: &Arc<Registry>) -> Option<EtcdHandler> {
+        let bounds = || crate::etcd::bounds(registry.clone());
+        self.sealed.is_some().then(|| crate::etcd::handler(self.store.clone(), bounds()))
     }
 
     /// What it has in common with the other servers on its store.

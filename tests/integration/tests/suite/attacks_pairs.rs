@@ -6,7 +6,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_
 use freehold_apiserver_storage::{Change, Commit, Expect, Key, KeyRange, Range, Store, StoreError};
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_client::{Client, Config, Identity, RawRequest};
-use freehold_pki::{Authority, ClientName, PlaneBinding, Pair, PrivateKey};
+use freehold_pki::{Authority, ClientName, Pair, PlaneBinding, PrivateKey};
 use freehold_tests_integration::{Http, Kubectl, World, facts, until};
 use http::{HeaderMap, HeaderName, Method};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
