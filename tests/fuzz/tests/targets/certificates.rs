@@ -6,7 +6,7 @@ use freehold_machinery::{
     reserved::{self, Source},
     user::AUTHENTICATED,
 };
-use freehold_pki::{Authority, CertificateInfo, CsrInfo, CsrTerms, certificates_der};
+use freehold_pki::{Authority, CertificateInfo, CsrInfo, CsrTerms, PlaneBinding, certificates_der};
 use freehold_tests_fuzz::Fuzz;
 use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, SanType};
 use std::time::Duration;
@@ -79,7 +79,8 @@ fn no_request_of_a_plane_becomes_an_identity_of_the_platform() {
             Err(why) => return why.to_string(),
         };
         let checked = reserved::check(Source::Certificate, &info.common_name, &info.organizations, []);
-        let terms = CsrTerms { usages: USAGES, validity: Duration::from_secs(60), plane: Some(own.as_str()) };
+        let plane = Some(PlaneBinding { plane: own.as_str(), generation: 0 });
+        let terms = CsrTerms { usages: USAGES, validity: Duration::from_secs(60), plane };
         let pem = match authority.sign_csr(request.as_bytes(), &terms) {
             Ok(pem) => pem,
             Err(why) => return why.to_string(),
@@ -107,7 +108,8 @@ fn certificates_and_requests_of_any_bytes_are_read_or_refused() {
     let authority = Authority::generate("ca").unwrap();
     let roots = Roots::new(authority.cert_pem(), []).unwrap();
     let request = request(b"Cujane\nOudevs\nUuurn:freehold:plane:core", &key).unwrap();
-    let terms = CsrTerms { usages: USAGES, validity: Duration::from_secs(60), plane: Some("own") };
+    let plane = Some(PlaneBinding { plane: "own", generation: 0 });
+    let terms = CsrTerms { usages: USAGES, validity: Duration::from_secs(60), plane };
     let signed = certificates_der(&authority.sign_csr(request.as_bytes(), &terms).unwrap()).unwrap();
     Fuzz::new("certificates", [signed[0].clone(), request.into_bytes()], 4_000).words(WORDS).run(|bytes| {
         let asked = CsrInfo::parse(bytes).map(|info| info.organizations.len());
