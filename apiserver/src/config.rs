@@ -222,6 +222,12 @@ impl Config {
         Ok(Arc::new(if self.plane.is_core() { issuer.with_pairs() } else { issuer }))
     }
 
+    /// What continue tokens are sealed with.
+    fn continue_secrets(&self) -> Arc<TokenSecrets> {
+        let secrets = token_secrets(&self.service_account_key);
+        Arc::new(TokenSecrets::new(secrets.iter().map(|secret| secret.as_bytes())))
+    }
+
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
     pub async fn build(mut self) -> Result<ApiServer> {
         let stored = crate::measured::measure(&mut self.store);
@@ -244,11 +250,8 @@ impl Config {
             Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()));
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
-        let registry = registry.with_admission(Chain::new(&self.admission));
-        let secrets = Arc::new(TokenSecrets::new(
-            token_secrets(&self.service_account_key).iter().map(|secret| secret.as_bytes()),
-        ));
-        let registry = registry.with_token_secrets(secrets.clone());
+        let secrets = self.continue_secrets();
+        let registry = registry.with_admission(Chain::new(&self.admission)).with_token_secrets(&secrets);
         let registry = Arc::new(registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone()))));
         let aggregator = Aggregator::start(
             cache.clone(),

@@ -118,7 +118,7 @@ fn personally(user: &User) -> User {
 /// user or its groups. What RBAC gives everybody in the platform, such as discovery, tells strangers nothing of an organization.
 fn of_stranger(access: &Access, attributes: &Attributes<'_>) -> Decision {
     let user = personally(attributes.user);
-    let decision = access.authorize(&Attributes { user: &user, ..attributes.clone() });
+    let decision = access.authorize(&Attributes { user: &user, ..*attributes });
     match access.granted(attributes) {
         Some(reason) if !decision.allowed => Decision::allow(reason),
         _ => decision,

@@ -141,8 +141,20 @@ fn covered(user: &User, (held, errors): &(Vec<Held>, Vec<String>), rules: &[Rule
 
 /// Whether what is held reaches all of a rule, apart from what the rule itself leaves out.
 pub(crate) fn holds(own: &Held, other: &Rule, but: &[Rule]) -> bool {
-    let left_out = |kept: &Rule| !meets(kept, other) || but.iter().any(|out| covers(out, kept));
+    let left_out =
+        |kept: &Rule| !meets(kept, other) || but.iter().any(|out| covers(out, &within(kept, other)));
     covers(&own.rule, other) && own.except.iter().all(left_out)
+}
+
+/// A rule with those of its verbs that the other has, too: what somebody lacks with other verbs is not asked for.
+fn within(rule: &Rule, other: &Rule) -> Rule {
+    let has_all = |rule: &Rule| rule.verbs.iter().any(|verb| verb == "*");
+    let verbs = match (has_all(rule), has_all(other)) {
+        (_, true) => rule.verbs.clone(),
+        (true, false) => other.verbs.clone(),
+        (false, false) => rule.verbs.iter().filter(|verb| other.verbs.contains(verb)).cloned().collect(),
+    };
+    Rule { verbs, ..rule.clone() }
 }
 
 /// Whether there is anything that both rules are about.

@@ -134,7 +134,7 @@ mod tests {
     fn place_is_found_until_its_departure() {
         let mut places = Places::from(10);
         let [ann, bob] = ["ann", "bob"].map(str::to_owned);
-        places.put(11, "a/x", &[ann.clone()]);
+        places.put(11, "a/x", std::slice::from_ref(&ann));
         places.put(12, "a/y", &[ann.clone(), bob.clone()]);
         assert_eq!(at(&places, 12, "ann").unwrap(), ["a/x", "a/y"]);
         assert_eq!(at(&places, 12, "bob").unwrap(), ["a/y"]);

@@ -61,9 +61,8 @@ impl Registry {
         let mut op = op.clone();
         op.ty = op.types.find("", "v1", "pods").cloned().ok_or_else(Status::no_such_resource)?;
         op.subresource = Some("binding".into());
-        let conflict = |why: &str| {
-            Err(Status::conflict(&GroupResource::new("", "pods/binding"), op.name(), &why.to_owned()))
-        };
+        let conflict =
+            |why: &str| Err(Status::conflict(&GroupResource::new("", "pods/binding"), op.name(), why));
         let current = self.get(&op, "").await?.value();
         let (name, wanted) = (op.name(), meta::uid(binding));
         if !wanted.is_empty() && wanted != meta::uid(&current) {

@@ -89,8 +89,8 @@ impl Registry {
     }
 
     /// Seals continue tokens with secrets that other servers have too.
-    pub fn with_token_secrets(self, tokens: Arc<TokenSecrets>) -> Self {
-        Self { tokens, ..self }
+    pub fn with_token_secrets(self, tokens: &Arc<TokenSecrets>) -> Self {
+        Self { tokens: tokens.clone(), ..self }
     }
 
     /// The same with these admission plugins in place of the default ones.

@@ -187,7 +187,7 @@ struct Stored {
 impl Stored {
     /// Adds what is to be written, if there is room; also whether to count now.
     fn add(&mut self, bounds: &Bounds, added: Usage, now: Instant) -> (bool, bool) {
-        let counted = self.counted.clone().unwrap_or_default();
+        let counted = self.counted.unwrap_or_default();
         let room = |limit: u64, counted: u64| limit.saturating_sub(counted);
         let (keys, bytes) = (room(bounds.keys, counted.keys), room(bounds.bytes, counted.bytes));
         let (with_keys, with_bytes) = (self.since.keys + added.keys, self.since.bytes + added.bytes);
