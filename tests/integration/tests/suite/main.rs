@@ -44,6 +44,7 @@ mod etcd_access;
 mod extending;
 mod first_project;
 mod forks;
+mod gates;
 mod health;
 mod host;
 mod isolation;
