@@ -48,7 +48,8 @@ test: test-tools
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
 # The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. What
-# views tell, with and without hidden objects. A real identity provider, Keycloak. And the fuzz targets.
+# views tell, with and without hidden objects. 3,000 steps of the model of who may do what. A real identity provider, Keycloak.
+# And the fuzz targets.
 test-long: tools fuzz
 	cargo build -p freehold-cli
 	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
@@ -56,6 +57,8 @@ test-long: tools fuzz
 	  cargo test -p freehold-tests-integration storm_of_writes -- --nocapture $(ARGS)
 	FREEHOLD_PAGING_ROUNDS=50 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-integration hidden_objects_leave_no_trace -- --nocapture $(ARGS)
+	FREEHOLD_MODEL_STEPS=3000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tests-integration model:: -- --nocapture $(ARGS)
 	tools/get keycloak
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  FREEHOLD_TEST_KEYCLOAK=1 \

@@ -52,6 +52,7 @@ mod keycloak;
 mod kubectl_more;
 mod kubectl_verbs;
 mod limits;
+mod model;
 mod organizations;
 mod project_hosts;
 mod quota;
