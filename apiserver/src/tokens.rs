@@ -56,7 +56,7 @@ pub(crate) async fn prepare(
         let (given, own) = (meta::text(request, field), meta::text(&account, field));
         if !given.is_empty() && given != own {
             let detail = format!("must match the {what} if specified");
-            let error = FieldError::invalid(&format!("metadata.{field}"), given.into(), &detail);
+            let error = FieldError::invalid(format!("metadata.{field}"), given.into(), &detail);
             return Err(Status::invalid("authentication.k8s.io", KIND, meta::name(&account), &[error]));
         }
         meta::set(request, field, own);

@@ -360,7 +360,7 @@ impl Planes {
         let place: Place = match self.directory.by_plane(plane) {
             _ if plane.is_core() => {
                 let place = people::place_in_core(self.directory.clone(), None);
-                return Ok(Access::new(policy, iam, place).also(people::credentials_in_core));
+                return Ok(Access::of_platform(policy, iam, place).also(people::credentials_in_core));
             }
             Some(info) => {
                 let (organization, project) = (info.organization.clone(), info.name.clone());

@@ -43,7 +43,7 @@ pub(crate) fn ask(world: &World, user: &str) -> Http {
 }
 
 pub(crate) fn assert_refused(answer: &Answer, what: &str) {
-    assert!(matches!(answer.code, 403 | 404 | 405), "{what}: {} {}", answer.code, answer.body);
+    assert!(matches!(answer.code, 403..=405), "{what}: {} {}", answer.code, answer.body);
 }
 
 /// An organization with one owner, who counts.
@@ -103,9 +103,9 @@ fn rbac_in_an_organizations_namespace_gives_nothing_of_the_platforms(world: &Wor
             world.person("mallory", way).with(masks).fails(&["get", "secrets", "-n", namespace]);
         }
     }
-    let account = &format!("serviceaccounts/default");
+    let account = "serviceaccounts/default";
     for args in [
-        &["impersonate", account.as_str()][..],
+        &["impersonate", account][..],
         &["patch", "projectsnapshots.resourcemanager.freehold.dev/mine", "--subresource=status"],
         &["create", "resourcegrants.quota.freehold.dev"],
         &["patch", "namespaces/organization-rights-evil"],

@@ -388,7 +388,7 @@ impl Subject {
         projects
             .flat_map(|(at, project)| project.snapshots.iter().map(move |of| ((organization, *at), of)))
             .map(|(at, (name, content))| (at, name.clone(), content.clone()))
-            .last()
+            .next_back()
     }
 
     fn fork(&mut self, by: Who, at: At) -> Outcome {
