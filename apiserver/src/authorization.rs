@@ -12,7 +12,7 @@ mod webhook;
 
 pub(crate) use again::Refused;
 
-use crate::backend::PlaceKeys;
+use crate::policies::PlaceKeys;
 use anyhow::{Context, Result as AnyResult};
 use arc_swap::ArcSwap;
 use freehold_apiserver_authz::{Attributes, Decision, access::Others};

@@ -8,21 +8,22 @@ use crate::{
     lookup::Lookup,
     organization,
     organization::UserView,
-    people, rights, trails, view,
+    people,
+    policies::{PlaceKeys, place},
+    rights, trails, view,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Standing, Subject, Trail};
 use freehold_apiserver_authn::{Headers, Peer, TokenIssuer, review};
-use freehold_apiserver_authz::{Access, Attributes, Decision, forbidden, iam::GRANTED};
+use freehold_apiserver_authz::{Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
 use freehold_apiserver_planes::{DedicatedTarget, Planes, Resolved, Target, context::Context};
 use freehold_apiserver_registry::{
-    Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, PolicySource,
-    Registry, Shown, WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
+    Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, Shown,
+    WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
 };
 use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
@@ -55,35 +56,6 @@ pub struct LocalBackend {
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) trail: Option<Arc<Trail>>,
     pub(crate) flows: KnownFlows,
-}
-
-/// The policies of planes, for the registry.
-pub(crate) struct Policies {
-    pub(crate) planes: Arc<Planes>,
-    pub(crate) authorization: Arc<Authorization>,
-}
-
-#[async_trait]
-impl PolicySource for Policies {
-    async fn access(&self, plane: &PlaneId) -> Result<Access> {
-        let access = self.planes.access(plane).await?;
-        if self.authorization.is_plain() {
-            return Ok(access);
-        }
-        let owner = self.planes.directory().by_plane(plane);
-        let owner = owner.map(|info| (info.name.clone(), info.organization.clone()));
-        let (project, organization) = owner.unzip();
-        let place = place(plane, project, organization);
-        Ok(access.asking(self.authorization.within(place)))
-    }
-}
-
-/// Extra keys of a user, and what a webhook is told in them of where it is asked; empty for nothing.
-pub(crate) type PlaceKeys = [(&'static str, String); 3];
-
-fn place(plane: &PlaneId, project: Option<Arc<str>>, organization: Option<Arc<str>>) -> PlaceKeys {
-    let text = |name: Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
-    [(PLANE_ANNOTATION, plane.to_string()), (PROJECT, text(project)), (ORGANIZATION, text(organization))]
 }
 
 /// An operation over several planes can only read.

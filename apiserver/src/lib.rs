@@ -25,6 +25,7 @@ mod measured;
 mod metrics;
 mod organization;
 mod people;
+mod policies;
 mod reload;
 mod rights;
 mod services;

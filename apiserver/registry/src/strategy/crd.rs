@@ -28,7 +28,7 @@ impl Registry {
             return Ok(());
         }
         crd::prepare_status(object, old);
-        let before = object["status"].clone();
+        let before = unwritten(&object["status"]);
         let group = object["spec"]["group"].as_str().unwrap_or_default().to_owned();
         let (plane, resource) = (&op.plane, "customresourcedefinitions");
         let request = ListRequest { plane, group: "apiextensions.k8s.io", resource, namespace: None };
@@ -44,6 +44,15 @@ impl Registry {
         own_status(op, object, &before);
         Ok(())
     }
+}
+
+/// Returns a status as Kubernetes' Go type has it before anybody writes it: what it always has is empty.
+fn unwritten(status: &Value) -> Value {
+    let mut unwritten = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": []});
+    for (field, value) in status.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        unwritten[field] = value.clone();
+    }
+    unwritten
 }
 
 /// Records the server as the manager of the status that it wrote, as kube-apiserver's controllers of definitions are.

@@ -123,9 +123,10 @@ fn the_key_of_tokens_is_changed(
     let old = fs::read_to_string(&file).expect("the key");
     let new = freehold_pki::PrivateKey::generate().expect("a key");
     put(&format!("{}{old}", new.pem()));
+    // Each key of the platform is published with the one that a pair of the project would sign with.
     until("both keys are believed", PATIENCE, || {
         let keys = project.ok(&["get", "--raw", "/projects/ends-web/openid/v1/jwks"]);
-        (keys.matches("\"kid\"").count() == 2).then_some(())
+        (keys.matches("\"kid\"").count() == 4).then_some(())
     });
     let of_new = with_token(server, project.ok(&["create", "token", "bound"]).trim());
     let newer = watched(&of_new);
