@@ -14,7 +14,7 @@ const KEPT: usize = 256;
 pub enum ClientAuthority {
     /// Authorities that follow from the platform's, one for each plane.
     Platform(Arc<Authority>),
-    /// That of the one plane of this server, PEM.
+    /// The authority of the one plane of this server, PEM.
     Plane(String),
 }
 

@@ -50,12 +50,12 @@ pub(crate) struct References<'a> {
 }
 
 impl<'a> References<'a> {
-    /// Those of an object in a namespace; `None` outside of organizations' namespaces.
+    /// Returns the references of an object in a namespace; `None` outside of organizations' namespaces.
     pub(crate) fn of_namespace(core: &'a Client, namespace: &str) -> Option<Self> {
         Some(Self { core, organization: OrganizationName::of_namespace(namespace)? })
     }
 
-    /// Those of a project.
+    /// Returns the references of a project; `None` for one without an organization.
     pub(crate) fn of_project(core: &'a Client, project: &Value) -> Option<Self> {
         let organization = OrganizationName::named(text(project, "/spec/ownerRef/name"))?;
         Some(Self { core, organization })

@@ -125,9 +125,9 @@ pub type ClientsOf = Arc<dyn Fn(&PlaneId) -> String + Send + Sync>;
 pub struct Authorities<'a> {
     /// That of its serving certificate: `kube-root-ca.crt` of each namespace.
     pub serving: &'a str,
-    /// That of the certificates with which it speaks for its users to aggregated servers.
+    /// The authority of the certificates with which it speaks for its users to aggregated servers.
     pub front_proxy: Option<&'a str>,
-    /// Those of the clients of projects' planes, each one's own.
+    /// The authorities of the clients of project planes, one for each plane.
     pub clients: ClientsOf,
 }
 
