@@ -5,11 +5,11 @@ use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
 use freehold_controller_manager::Config as ControllerConfig;
-use freehold_controller_manager_runtime::Election;
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::Pair;
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
+use freehold_runtime::Election;
 use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

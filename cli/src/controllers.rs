@@ -9,8 +9,8 @@ use crate::{
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config as ClientConfig};
 use freehold_controller_manager::Config as ControllerConfig;
-use freehold_controller_manager_runtime::{Division, Election, Metrics, Times};
 use freehold_machinery::PlaneId;
+use freehold_runtime::{Division, Election, Metrics, Times};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{ApiServer, Networks, StoreConfig};
-use freehold_controller_manager_runtime::Metrics;
+use freehold_runtime::Metrics;
 use std::{
     io::Write,
     net::SocketAddr,

@@ -8,8 +8,8 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::CLUSTER_ROLES;
 use crate::object::{items, labels, selects};
 use freehold_client::{ListOptions, Patch, PatchOptions};
-use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled};
 use freehold_machinery::{Value, meta, selector::Labels};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled};
 use serde_json::json;
 
 /// The label of built-in roles.

@@ -11,13 +11,11 @@ use crate::kinds::{CRDS, PROJECTS, QUOTA_CLAIMS, RESTORES};
 use crate::object::text;
 use crate::project::ProjectView;
 use freehold_client::{Client, DeleteOptions, Error, ListOptions, Resource};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store,
-};
 use freehold_machinery::{
     PlaneId, Status, Value, meta,
     tenancy::{Coordinates, OrganizationName, Tenant},
 };
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

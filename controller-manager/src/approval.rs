@@ -7,10 +7,8 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::{ACCESS_REVIEWS, SIGNING_REQUESTS};
 use crate::object::{conditions_of, text};
 use freehold_client::{Client, Error};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::Value;
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 
 /// A permission that has a request approved, and what the approval says.

@@ -13,15 +13,15 @@ use crate::object::{int, items, text};
 use crate::project::{ProjectView, generation_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Patch, PatchOptions};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-    conditions::{self, Set},
-};
 use freehold_machinery::{
     PlaneId, Value,
     reserved::{self, Source},
 };
 use freehold_pki::{Authority, CsrInfo, CsrTerms, PlaneBinding};
+use freehold_runtime::{
+    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
+    conditions::{self, Set},
+};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;

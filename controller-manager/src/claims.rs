@@ -5,8 +5,8 @@ use crate::kinds::PODS;
 use crate::object::{controller_reference, selects, unless_gone};
 use crate::pods::PodView;
 use freehold_client::{Client, Error, Patch, PatchOptions};
-use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{Value, meta, selector::Labels};
+use freehold_runtime::Key;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@ use crate::kinds::CLASSES;
 use crate::object::{finalizer_patch, items, status_patch};
 use crate::plane::{Actions, refusal, set_phase};
 use freehold_client::{Client, PatchOptions};
-use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use freehold_machinery::{Map, Value, meta};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 
 /// Held until planes don't stand on the class' objects any more.
 const FINALIZER: &str = "resourcemanager.freehold.dev/class";

@@ -7,10 +7,8 @@ use crate::kinds::SIGNING_REQUESTS;
 use crate::object::{conditions_of, text, unless_gone};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::DeleteOptions;
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::{Value, meta, time};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 
 use crate::Manager;
 use freehold_client::Client;
-use freehold_controller_manager_runtime::Metrics;
 use freehold_machinery::PlaneId;
 use freehold_pki::Authority;
+use freehold_runtime::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub struct Config {
     /// How long the certificates of projects' kubeconfigs are valid. They are renewed when a third of that is left.
     pub kubeconfig_validity: Duration,
     /// Into how many parts the planes are divided, where several instances share them (see
-    /// [`Division`](freehold_controller_manager_runtime::Division)); `None`: this instance has all.
+    /// [`Division`](freehold_runtime::Division)); `None`: this instance has all.
     pub parts: Option<u32>,
     /// Where controllers count.
     pub metrics: Metrics,

@@ -7,11 +7,11 @@ use crate::object::NamespaceView;
 use crate::pods::PodView;
 use crate::project::ProjectView;
 use freehold_client::Client;
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{PlaneId, Value};
+use freehold_runtime::{
     Controller, Informer, Interest, Key, Metrics, Outcome, Planes, Presence, Queue, QueueKey, Reconciled,
     Store, resync,
 };
-use freehold_machinery::{PlaneId, Value};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;

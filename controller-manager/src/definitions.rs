@@ -8,10 +8,8 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::CRDS;
 use crate::object::unless_gone;
 use freehold_client::DeleteOptions;
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::{Value, crd, meta};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use std::time::Duration;
 
 /// How long the server that took the delete is left to it.

@@ -8,11 +8,11 @@ use crate::kinds::{DISRUPTION_BUDGETS, PODS};
 use crate::object::{controller_of, generation, int, own_entry, text, unless_gone};
 use crate::pods::PodView;
 use freehold_client::{Client, Error, Patch, PatchOptions, RawRequest};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{Value, meta, selector::Labels, time};
+use freehold_runtime::{
     Change, EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
     conditions,
 };
-use freehold_machinery::{Value, meta, selector::Labels, time};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};

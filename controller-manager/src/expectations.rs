@@ -5,8 +5,8 @@
 //! and a store tells how far it has seen. The event of the write makes the key come again; but a store that is listed anew
 //! tells how far it has seen only when all of it is there, with no event: so a key that waits also looks by itself.
 
-use freehold_controller_manager_runtime::{Outcome, QueueKey, Store};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{Outcome, QueueKey, Store};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl<K: QueueKey> Expectations<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_controller_manager_runtime::{Controller, Key, Queue};
+    use freehold_runtime::{Controller, Key, Queue};
     use serde_json::json;
     use std::sync::Arc;
     use tokio_util::sync::CancellationToken;

@@ -6,8 +6,8 @@ use crate::context::Context;
 use crate::kinds::CLASSES;
 use crate::object::text;
 use crate::project::ProjectView;
-use freehold_controller_manager_runtime::{Informer, Interest, Key, Planes, Store};
 use freehold_machinery::{PlaneId, Value};
+use freehold_runtime::{Informer, Interest, Key, Planes, Store};
 
 /// Controllers that work in every plane, as nobody else could: they hold the platform's keys.
 pub(crate) const ALWAYS: &[&str] = &["certificate-signing", "service-account-token"];

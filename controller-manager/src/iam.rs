@@ -7,11 +7,11 @@ use crate::kinds::{BINDINGS, GROUP_MEMBERSHIPS, GROUPS, IAM_ACCOUNTS, IAM_KEYS, 
 use crate::object::{generation, status_patch, text};
 use freehold_api::keys::{READY, SYSTEM_NAMESPACE, organization_of};
 use freehold_client::{Client, DeleteOptions, PatchOptions, Resource};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{Value, meta};
+use freehold_runtime::{
     Informer, Interest, Key, Outcome, Queue, Reconciled, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{Value, meta};
 use jiff::Timestamp;
 use std::time::Duration;
 

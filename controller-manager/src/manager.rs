@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::context::Context;
 use freehold_client::Client;
-use freehold_controller_manager_runtime::{Metrics, Planes};
+use freehold_runtime::{Metrics, Planes};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

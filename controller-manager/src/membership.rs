@@ -8,11 +8,11 @@ use crate::kinds::MEMBERSHIPS;
 use crate::object::{generation, status_patch, text};
 use freehold_api::keys::{READY, organization_namespace};
 use freehold_client::{Client, ListOptions, PatchOptions};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{
     Informer, Interest, Key, Outcome, Queue, Reconciled, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{PlaneId, Value, meta};
 use jiff::Timestamp;
 
 /// Whether a membership counts, or why not.

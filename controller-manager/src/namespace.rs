@@ -8,11 +8,11 @@ use crate::discovery::{Discovered, discover};
 use crate::kinds::NAMESPACES;
 use crate::object::{NamespaceView, items, status_patch};
 use freehold_client::{Client, DeleteOptions, Error, ListOptions, PatchOptions, Propagation};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{Value, meta};
+use freehold_runtime::{
     Key, Outcome, Planes, Queue, Reconciled, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{Value, meta};
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use std::collections::BTreeMap;

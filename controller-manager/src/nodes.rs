@@ -8,10 +8,8 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::NODES;
 use crate::object::{items, text};
 use freehold_client::{Patch, PatchOptions};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 
 const EFFECT: &str = "NoSchedule";

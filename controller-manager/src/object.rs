@@ -1,8 +1,8 @@
 //! Reading parts of objects that are JSON values, whatever is wrong with them.
 
 use freehold_client::{Client, Error, Resource};
-use freehold_controller_manager_runtime::{Informer, Key, Queue, Seen};
 use freehold_machinery::{Map, Value, meta, selector::Labels};
+use freehold_runtime::{Informer, Key, Queue, Seen};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -7,11 +7,11 @@ use crate::project::ProjectView;
 use freehold_api::keys::{DELETE_PROJECTS, ORGANIZATION, READY, TERMINATING, organization_namespace};
 use freehold_api::urls::organization_path;
 use freehold_client::{Client, DeleteOptions, ListOptions, PatchOptions};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{
     EventType, Key, Outcome, Queue, Reconciled, Recorder, Store,
     conditions::{self, Set},
 };
-use freehold_machinery::{PlaneId, Value, meta};
 use jiff::Timestamp;
 use serde_json::json;
 use std::time::Duration;

@@ -4,8 +4,8 @@ use crate::object::text;
 use crate::references::{Layer, OwnPlane};
 use freehold_api::urls::plane_path;
 use freehold_client::{Client, Error, RawRequest};
-use freehold_controller_manager_runtime::conditions::{self, Set};
 use freehold_machinery::{PlaneId, Value};
+use freehold_runtime::conditions::{self, Set};
 use http::Method;
 use jiff::Timestamp;
 

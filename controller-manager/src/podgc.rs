@@ -6,10 +6,8 @@ use crate::kinds::{NODES, PODS};
 use crate::object::{conditions_of, generation, items, unless_gone};
 use crate::pods::{ENDED, Phase, PodView};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::{Value, time};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use crate::job::pod::{JobPod, is_tracked};
 use crate::object::{controller_of, controller_reference, items, orphan_entry, text};
 use freehold_client::Error;
-use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{Map, Value, meta};
+use freehold_runtime::Key;
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 use std::cmp::Ordering;

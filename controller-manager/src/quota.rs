@@ -11,11 +11,9 @@ use crate::discovery::{Discovered, discover};
 use crate::kinds::{DEVICE_CLASSES, RESOURCE_QUOTAS};
 use deletions::{Deletions, Names};
 use freehold_client::{Client, Error, ListOptions, Patch, PatchOptions, Resource};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::{GroupResource, Map, Value, meta, quantity::Quantity};
 use freehold_machinery_quota::{Surroundings, Usage, counted_types, matches, resources, usage};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -10,10 +10,10 @@ use crate::object::{
 };
 use crate::pods::{Phase, PodView, burst, new_pod};
 use freehold_client::{Client, DeleteOptions, Error, PatchOptions};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{Value, meta, time};
+use freehold_runtime::{
     Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store, conditions,
 };
-use freehold_machinery::{Value, meta, time};
 use jiff::Timestamp;
 use serde_json::json;
 use std::cmp::{Ordering, Reverse};

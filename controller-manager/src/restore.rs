@@ -7,8 +7,8 @@ use crate::plane::{Actions, Refusal, refusal, set_phase};
 use crate::references::{Layer, References, no_project, no_snapshot};
 use crate::snapshot::is_settled;
 use freehold_client::{Client, Error, PatchOptions};
-use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use freehold_machinery::{Value, meta, time};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 

@@ -4,10 +4,8 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::CONFIG_MAPS;
 use crate::object::{NamespaceView, enqueue_namespaces_of_deleted, stays, text};
 use freehold_client::{Patch, PatchOptions};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
 use freehold_machinery::Value;
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 
 const NAME: &str = "kube-root-ca.crt";

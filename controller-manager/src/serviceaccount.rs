@@ -3,9 +3,7 @@
 use crate::context::{Context, Reconcile};
 use crate::kinds::SERVICE_ACCOUNTS;
 use crate::object::{NamespaceView, enqueue_namespaces_of_deleted, stays};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store,
-};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 
 const NAME: &str = "default";

@@ -7,8 +7,8 @@ use crate::object::{finalizer_patch, int, status_patch, text};
 use crate::plane::{Actions, Refusal, refusal, set_phase};
 use crate::references::{Layer, References, no_project};
 use freehold_client::{Client, Error, PatchOptions};
-use freehold_controller_manager_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use std::time::Duration;
 
 /// Held until the layer was let go.

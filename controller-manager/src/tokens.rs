@@ -8,10 +8,8 @@ use crate::kinds::{SECRETS, SERVICE_ACCOUNTS};
 use crate::object::{items, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Client, DeleteOptions, Error};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store,
-};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

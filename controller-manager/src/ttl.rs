@@ -6,8 +6,8 @@ use crate::job::ended;
 use crate::kinds::JOBS;
 use crate::object::{int, text, unless_gone};
 use freehold_client::{DeleteOptions, Propagation};
-use freehold_controller_manager_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use freehold_machinery::{Value, meta, time};
+use freehold_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;
 use std::time::Duration;
 

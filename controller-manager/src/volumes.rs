@@ -8,10 +8,8 @@ use crate::context::{Context, Reconcile};
 use crate::kinds::{ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES};
 use crate::object::{finalizer_patch, items, text};
 use freehold_client::{Client, Error, ListOptions, PatchOptions, Resource};
-use freehold_controller_manager_runtime::{
-    Informer, Interest, Key, Outcome, Planes, Queue, QueueKey, Reconciled, Store,
-};
 use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, QueueKey, Reconciled, Store};
 use std::time::Duration;
 
 /// How often a used object is looked at without a cause.

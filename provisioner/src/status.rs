@@ -2,8 +2,8 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys;
-use freehold_controller_manager_runtime::conditions;
 use freehold_machinery::Value;
+use freehold_runtime::conditions;
 use jiff::Timestamp;
 
 /// What was observed of a pair.

@@ -11,10 +11,10 @@ use crate::kinds::{CRON_JOBS, JOBS};
 use crate::object::{controller_of, controller_reference, owned_entry, unless_gone};
 use decide::{Decision, Observed, Start, decide};
 use freehold_client::{Client, DeleteOptions, Error, Propagation};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{Value, meta, time};
+use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
 };
-use freehold_machinery::{Value, meta, time};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;

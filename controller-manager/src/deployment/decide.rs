@@ -8,8 +8,8 @@ use super::template::{
     rolled_back,
 };
 use crate::object::{labels, selector, selects};
-use freehold_controller_manager_runtime::EventType;
 use freehold_machinery::{Value, meta};
+use freehold_runtime::EventType;
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;

@@ -16,10 +16,8 @@ use crate::object::{
 use crate::pods::PodView;
 use decide::{Action, Observed, decide};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
-use freehold_controller_manager_runtime::{
-    EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
-};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;

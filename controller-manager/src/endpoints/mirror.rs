@@ -10,10 +10,8 @@ use crate::context::{Context, Reconcile, Synced};
 use crate::expectations::{Expectations, NOT_YET};
 use crate::object::{controller_reference, items, labels, namespace_terminates};
 use freehold_client::Client;
-use freehold_controller_manager_runtime::{
-    EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
-};
 use freehold_machinery::{Map, Value, meta};
+use freehold_runtime::{EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use serde_json::json;
 use std::collections::BTreeMap;
 

@@ -17,8 +17,8 @@ mod trigger;
 
 use crate::object::{items, labels, text};
 use crate::pods::PodView;
-use freehold_controller_manager_runtime::{Change, Key, Queue, Store};
 use freehold_machinery::{Map, PlaneId, Value, meta};
+use freehold_runtime::{Change, Key, Queue, Store};
 use std::sync::Arc;
 
 /// The label of what belongs to a Service without an address of its own.

@@ -13,10 +13,8 @@ use crate::kinds::ENDPOINTS;
 use crate::object::{items, labels, namespace_terminates, text};
 use crate::pods::PodView;
 use freehold_client::{Client, DeleteOptions, Error};
-use freehold_controller_manager_runtime::{
-    Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
-};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use serde_json::json;
 
 /// The label of who writes Endpoints.

@@ -10,10 +10,10 @@ use crate::kinds::{ENDPOINT_SLICES, NODES};
 use crate::object::{namespace_terminates, text, unless_gone};
 use crate::pods::PodView;
 use freehold_client::{Client, DeleteOptions, Error};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{Value, meta};
+use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
 };
-use freehold_machinery::{Value, meta};
 
 /// The label of a node that names its zone.
 const ZONE: &str = "/metadata/labels/topology.kubernetes.io~1zone";

@@ -4,8 +4,8 @@ use super::subsets::{MAX, OVER_CAPACITY};
 use super::{Pod, mirror, single, sliced, slices::Plan};
 use crate::object::items;
 use crate::pods::{NamedPort, Phase, PodView};
-use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::Key;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! Service was made.
 
 use super::Pod;
-use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{Value, meta, time};
+use freehold_runtime::Key;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};

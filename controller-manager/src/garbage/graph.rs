@@ -5,8 +5,8 @@
 
 use crate::object::items;
 use freehold_client::Resource;
-use freehold_controller_manager_runtime::{QueueKey, Seen};
 use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{QueueKey, Seen};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

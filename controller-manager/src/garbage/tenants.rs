@@ -5,11 +5,11 @@
 
 use super::graph::{Bond, Item, Owner};
 use crate::project::ProjectView;
-use freehold_controller_manager_runtime::{Key, Store};
 use freehold_machinery::{
     PlaneId,
     tenancy::{Coordinates, OrganizationName, Tenant},
 };
+use freehold_runtime::{Key, Store};
 
 /// Whose the objects of the core plane are; without projects in a dedicated pair, which has no core plane.
 pub(super) struct Tenants(pub(super) Option<Store<ProjectView>>);

@@ -4,8 +4,8 @@ use super::facts::{Facts, JobsPod};
 use super::policy::{Backoff, restarts_exceed, success};
 use crate::object::{int, items, text};
 use crate::pods::worth;
-use freehold_controller_manager_runtime::conditions;
 use freehold_machinery::{Value, time};
+use freehold_runtime::conditions;
 use std::collections::HashSet;
 use std::time::Duration;
 

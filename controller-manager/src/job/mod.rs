@@ -22,10 +22,8 @@ use crate::pods::{PodView, burst};
 use decide::{BATCH, Chosen, Decision, Manage, New, decide};
 use facts::{Facts, Observed};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
-use freehold_controller_manager_runtime::{
-    EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,
-};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use jiff::Timestamp;
 use policy::Backoff;
 use serde_json::json;

@@ -3,8 +3,8 @@
 use super::{is_orphan, release};
 use crate::context::{Context, Reconcile};
 use crate::pods::PodView;
-use freehold_controller_manager_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use freehold_machinery::{Value, meta};
+use freehold_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 
 struct Orphans {
     planes: Planes,

@@ -4,9 +4,9 @@
 use super::decide::{Chosen, Condition, Manage, completed};
 use super::facts::{Facts, JobsPod};
 use crate::pods::Phase;
-use freehold_controller_manager_runtime::EventType;
-use freehold_controller_manager_runtime::conditions::find;
 use freehold_machinery::{Map, Value, time};
+use freehold_runtime::EventType;
+use freehold_runtime::conditions::find;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::HashSet;

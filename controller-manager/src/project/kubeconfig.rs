@@ -9,9 +9,9 @@ use freehold_api::keys::{
     KUBECONFIG_KEY, ORGANIZATION, PROJECT, PROJECT_ADMIN, kubeconfig_secret, organization_namespace,
 };
 use freehold_api::urls::project_url;
-use freehold_controller_manager_runtime::Key;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, PlaneBinding, kubeconfig};
+use freehold_runtime::Key;
 use jiff::Timestamp;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};

@@ -18,10 +18,10 @@ use decide::{Action, Observed, decide};
 use freehold_api::keys::{ORGANIZATION, PROJECT, READY};
 use freehold_api::urls::{plane_path, project_path};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, RawRequest};
-use freehold_controller_manager_runtime::{
+use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Queue, Reconciled, Recorder, Store, conditions,
 };
-use freehold_machinery::{PlaneId, Value, meta};
 use jiff::Timestamp;
 use kubeconfig::{SecretView, Terms, secret_key};
 use serde_json::json;

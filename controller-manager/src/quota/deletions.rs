@@ -3,8 +3,8 @@
 
 use crate::context::Context;
 use freehold_client::Resource;
-use freehold_controller_manager_runtime::{Informer, Interest, Key, Planes, Queue, Seen, Store};
 use freehold_machinery::Value;
+use freehold_runtime::{Informer, Interest, Key, Planes, Queue, Seen, Store};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -112,21 +112,13 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     // Clients of the apiserver: through its API alone.
-    ("controller-manager-runtime", &["machinery", "client"]),
+    ("runtime", &["machinery", "client"]),
     (
         "controller-manager",
-        &[
-            "machinery",
-            "machinery-cron",
-            "machinery-quota",
-            "api",
-            "client",
-            "pki",
-            "controller-manager-runtime",
-        ],
+        &["machinery", "machinery-cron", "machinery-quota", "api", "client", "pki", "runtime"],
     ),
-    ("provisioner", &["machinery", "api", "client", "pki", "controller-manager-runtime"]),
-    ("node", &["machinery", "client", "pki", "controller-manager-runtime"]),
+    ("provisioner", &["machinery", "api", "client", "pki", "runtime"]),
+    ("node", &["machinery", "client", "pki", "runtime"]),
     // The program: the one crate that knows both sides.
     (
         "cli",
@@ -136,7 +128,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "pki",
             "client",
             "apiserver",
-            "controller-manager-runtime",
+            "runtime",
             "controller-manager",
             "provisioner",
             "node",

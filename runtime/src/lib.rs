@@ -12,7 +12,7 @@
 //!
 //! A controller in short:
 //! ```no_run
-//! # use freehold_controller_manager_runtime::*;
+//! # use freehold_runtime::*;
 //! # use freehold_client::{Client, Resource};
 //! # use tokio_util::sync::CancellationToken;
 //! # async fn example(client: Client, token: CancellationToken) {
