@@ -257,6 +257,11 @@ impl CacheEvent {
         Some(text(&self.key, start..end + behind))
     }
 
+    /// The object's collection and place, `<group>/<resource>/[<namespace>/]<name>`.
+    pub(crate) fn collection_and_place(&self) -> &str {
+        text(&self.key, usize::from(self.collection.start)..self.key.as_bytes().len())
+    }
+
     /// The plane's own value after the event.
     pub(crate) fn own(&self) -> Own {
         match self.growth {

@@ -6,7 +6,7 @@ use crate::{
     event::{self, Own},
     hub::{Hub, Interest},
     layer::{collection, object_name},
-    merge::Span,
+    merge::{Span, Within},
     plane::PlaneCache,
 };
 use freehold_apiserver_storage::{Key, KeyRange, ObjectPath, Placement, StoreError, WatchItem};
@@ -287,7 +287,12 @@ impl Cache {
             return Vec::new();
         };
         let collection = &*collection(group, resource);
-        let shot = slot.0.snapshot(Span { collection, namespace, after: "" }, usize::MAX, 0);
+        let shot = slot.0.snapshot(
+            Span { collection, within: Within::namespace(namespace), after: "" },
+            usize::MAX,
+            0,
+            None,
+        );
         shot.map(|shot| shot.all()).unwrap_or_default()
     }
 
@@ -380,7 +385,7 @@ impl Cache {
     ) -> u64 {
         let mut hub = self.hub.lock();
         let collection = collection(group, resource).into();
-        let interest = Interest { plane: Some(plane), collection, namespace: None };
+        let interest = Interest { plane: Some(plane), collection, within: Within::Everywhere };
         hub.observe(interest, Arc::new(observer));
         hub.revision
     }
@@ -393,7 +398,7 @@ impl Cache {
         observer: impl Fn(Option<&CacheEvent>) + Send + Sync + 'static,
     ) {
         let collection = collection(group, resource).into();
-        let interest = Interest { plane: None, collection, namespace: None };
+        let interest = Interest { plane: None, collection, within: Within::Everywhere };
         self.hub.lock().observe(interest, Arc::new(observer));
     }
 

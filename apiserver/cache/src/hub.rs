@@ -1,12 +1,13 @@
 //! Recent events and who waits for more. All of it is behind one lock that the feed takes for each batch, so that a
 //! watch starts at a revision without missing or repeating an event.
 //!
-//! What is watched is a *topic*: a collection or what is of it in a namespace, of one plane or of all. An event is put
-//! into the ring of each of its (at most four) topics once, however many watch it; each watcher reads the ring at its own place, and what all of a
+//! What is watched is a *topic*: a collection, what is of it in a namespace, or one object, of one plane or of all. An event is put
+//! into the ring of each of its (at most six) topics once, however many watch it; each watcher reads the ring at its own place, and what all of a
 //! topic's watchers have read leaves it.
 
 use crate::{
     CacheEvent,
+    merge::Within,
     telling::{Events, Moved},
 };
 use freehold_machinery::{PlaneId, PlaneMap};
@@ -31,26 +32,30 @@ const KEPT: Duration = Duration::from_secs(300);
 /// Events that a reader takes at a time.
 const BATCH: usize = 64;
 
-/// What a watcher is interested in: a collection or what is of it in a namespace, of one plane or of all.
+/// What a watcher is interested in: a collection or a part of it, of one plane or of all.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Interest {
     pub(crate) plane: Option<PlaneId>,
     pub(crate) collection: Box<str>,
-    pub(crate) namespace: Option<Box<str>>,
+    pub(crate) within: Within<Box<str>>,
 }
 
 impl Interest {
     fn wants(&self, event: &CacheEvent) -> bool {
         event.is_of(&self.collection)
             && self.plane.as_ref().is_none_or(|p| *p == event.plane)
-            && self.namespace.as_deref().is_none_or(|namespace| event.namespace() == Some(namespace))
+            && match &self.within {
+                Within::Everywhere => true,
+                Within::Namespace(namespace) => event.namespace() == Some(namespace),
+                Within::Place(place) => event.name() == &**place,
+            }
     }
 
     /// The topic's name among those of the plane or of all.
     fn topic(&self) -> Box<str> {
-        match &self.namespace {
-            Some(namespace) => format!("{}/{namespace}", self.collection).into(),
-            None => self.collection.clone(),
+        match &self.within {
+            Within::Everywhere => self.collection.clone(),
+            Within::Namespace(part) | Within::Place(part) => format!("{}/{part}", self.collection).into(),
         }
     }
 }
@@ -282,7 +287,8 @@ impl Drop for Reader {
 
 /// Puts an event into its rings.
 fn send(topics: &mut Topics, event: &Arc<CacheEvent>, full: bool) {
-    for name in std::iter::once(event.collection()).chain(event.collection_and_namespace()) {
+    let parts = event.collection_and_namespace().into_iter().chain([event.collection_and_place()]);
+    for name in std::iter::once(event.collection()).chain(parts) {
         if let Some(topic) = topics.get(name)
             && !topic.publish(Told::Event(event.clone()), full)
         {
@@ -443,7 +449,7 @@ mod tests {
 
     fn interest(plane: Option<&str>) -> Interest {
         let plane = plane.map(|plane| plane.parse().unwrap());
-        Interest { plane, collection: "core/configmaps".into(), namespace: None }
+        Interest { plane, collection: "core/configmaps".into(), within: Within::Everywhere }
     }
 
     async fn revisions(reader: &mut Reader, count: usize) -> Vec<u64> {
@@ -502,9 +508,11 @@ mod tests {
     #[tokio::test]
     async fn who_watches_a_namespace_is_told_of_it_alone() {
         let mut hub = Hub::new(0, 1 << 20);
-        let of = |namespace: &str| Interest { namespace: Some(namespace.into()), ..interest(Some("a")) };
+        let of =
+            |namespace: &str| Interest { within: Within::Namespace(namespace.into()), ..interest(Some("a")) };
         let (mut default, other) = (hub.subscribe(of("default")), hub.subscribe(of("defaul")));
-        let mut everywhere = hub.subscribe(Interest { namespace: Some("default".into()), ..interest(None) });
+        let mut everywhere =
+            hub.subscribe(Interest { within: Within::Namespace("default".into()), ..interest(None) });
         hub.publish(event("a", 1, 10));
         hub.publish(event("b", 2, 10));
         assert_eq!(revisions(&mut default, 1).await, [1]);

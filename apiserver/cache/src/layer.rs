@@ -3,7 +3,7 @@
 use crate::{
     Entry,
     event::{self, Own},
-    merge::{Found, Slots, Span, bounds, over},
+    merge::{Found, Slots, Span, Within, bounds, over},
 };
 use async_trait::async_trait;
 use freehold_apiserver_storage::{Event, KeyValue, ObjectPath, StoreError};
@@ -229,7 +229,7 @@ impl Stack {
     /// The objects of a resource, as a plane shows them that has nothing of its own of it.
     pub fn objects(&self, plane: &PlaneId, group: &str, resource: &str) -> Vec<Arc<Entry>> {
         let collection = &*collection(group, resource);
-        let found = self.slots(Span { collection, namespace: None, after: "" }, true);
+        let found = self.slots(Span { collection, within: Within::Everywhere, after: "" }, true);
         found.filter_map(|(_, found)| found).map(|found| self.show(plane, collection, found)).collect()
     }
 
@@ -244,7 +244,7 @@ impl Stack {
 
     /// What lies below a plane's own objects, of all layers or of the snapshot alone.
     pub(crate) fn slots<'a>(&'a self, span: Span<'_>, all: bool) -> Slots<'a> {
-        let (from, to) = bounds(span.namespace, span.after);
+        let (from, to) = bounds(span.within, span.after);
         let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
         let mut merged: Slots<'a> = Box::new(std::iter::empty());
         let layers = self.layers.iter().filter(|(kind, _)| all || *kind == LayerKind::Snapshot);
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn layers_merge_from_the_top_and_whiteouts_hide() {
         let (plane, stack) = ("p".parse().unwrap(), stack(false));
-        let span = Span { collection: NAMESPACES, namespace: None, after: "" };
+        let span = Span { collection: NAMESPACES, within: Within::Everywhere, after: "" };
         let found = stack.slots(span, true).filter_map(|(_, found)| found);
         let listed: Vec<_> = found.map(|found| stack.show(&plane, NAMESPACES, found)).collect();
         assert_eq!(listed.iter().map(|entry| entry.place()).collect::<Vec<_>>(), ["b", "c", "kube-system"]);

@@ -12,6 +12,7 @@ mod entry;
 mod event;
 mod feed;
 mod hub;
+mod index;
 mod layer;
 mod merge;
 mod objects;
@@ -26,10 +27,11 @@ mod watch;
 pub use entry::Entry;
 pub use event::{CacheEvent, Change, EventKind, check};
 pub use feed::{Cache, CacheOptions, CacheState, Seen};
+pub use index::By;
 pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch, Texts,
     TextsOf,
 };
-pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey};
+pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey, Wanted};
 pub use skipped::log_skipped;
-pub use watch::{Scope, Subscription, WatchStart};
+pub use watch::{Scope, Subscription, WatchRequest, WatchStart};

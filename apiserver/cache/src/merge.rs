@@ -1,18 +1,66 @@
 //! Collections as they show above one another: sources in the order of places, merged as they are read. Nothing is copied
 //! for it, so a page costs what is on it.
 
-use crate::{Entry, LayerKind};
+use crate::{Entry, LayerKind, telling::key_of};
+use freehold_apiserver_storage::KeyRange;
+use freehold_machinery::PlaneId;
 use std::{
     cmp::Ordering,
     ops::Bound::{self, Excluded, Included, Unbounded},
     sync::Arc,
 };
 
-/// Which objects of a collection: those of a namespace or all, behind a place (empty for all).
+/// Which part of a collection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Within<S> {
+    /// All of it.
+    #[default]
+    Everywhere,
+    /// The objects of one namespace.
+    Namespace(S),
+    /// The object at one place (`namespace/name` or `name`), if it is there.
+    Place(S),
+}
+
+impl<'a> Within<&'a str> {
+    pub(crate) fn namespace(namespace: Option<&'a str>) -> Self {
+        namespace.map_or(Self::Everywhere, Self::Namespace)
+    }
+
+    pub(crate) fn to_boxed(self) -> Within<Box<str>> {
+        match self {
+            Self::Everywhere => Within::Everywhere,
+            Self::Namespace(namespace) => Within::Namespace(namespace.into()),
+            Self::Place(place) => Within::Place(place.into()),
+        }
+    }
+
+    /// The keys of the part of a plane's collection.
+    pub(crate) fn keys(self, plane: &PlaneId, collection: &str) -> KeyRange {
+        let (group, resource) = collection.split_once('/').unwrap_or_default();
+        match self {
+            Self::Everywhere => KeyRange::resource(plane, group, resource, None),
+            Self::Namespace(namespace) => KeyRange::resource(plane, group, resource, Some(namespace)),
+            Self::Place(place) => KeyRange::one(&key_of(plane, collection, place)),
+        }
+    }
+}
+
+impl Within<Box<str>> {
+    pub(crate) fn as_deref(&self) -> Within<&str> {
+        match self {
+            Self::Everywhere => Within::Everywhere,
+            Self::Namespace(namespace) => Within::Namespace(namespace),
+            Self::Place(place) => Within::Place(place),
+        }
+    }
+}
+
+/// A part of a collection, behind a place (empty for all).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span<'a> {
     pub(crate) collection: &'a str,
-    pub(crate) namespace: Option<&'a str>,
+    pub(crate) within: Within<&'a str>,
     pub(crate) after: &'a str,
 }
 
@@ -55,10 +103,18 @@ pub(crate) fn over<'a>(
     })
 }
 
-/// The bounds of what lies in a namespace, or of everything, behind a place.
-pub(crate) fn bounds(namespace: Option<&str>, after: &str) -> (Bound<Box<str>>, Bound<Box<str>>) {
+/// The bounds of a part of a collection behind a place.
+pub(crate) fn bounds(within: Within<&str>, after: &str) -> (Bound<Box<str>>, Bound<Box<str>>) {
     let behind = |start: Bound<Box<str>>| if after.is_empty() { start } else { Excluded(after.into()) };
-    let Some(namespace) = namespace else { return (behind(Unbounded), Unbounded) };
+    let namespace = match within {
+        Within::Everywhere => return (behind(Unbounded), Unbounded),
+        // The character behind a place is no part of any: nothing lies between the two.
+        Within::Place(place) if after >= place => {
+            return (Included(format!("{place}\0").into()), Excluded(format!("{place}\0").into()));
+        }
+        Within::Place(place) => return (Included(place.into()), Included(place.into())),
+        Within::Namespace(namespace) => namespace,
+    };
     // '0' is the character behind '/'.
     let (start, end): (Box<str>, Box<str>) = (format!("{namespace}/").into(), format!("{namespace}0").into());
     let from = match (after < &*start, after < &*end) {
@@ -102,22 +158,28 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_ends_before_the_next_wherever_it_is_begun() {
+    fn a_part_ends_where_the_next_begins_wherever_it_is_begun() {
         let all = source(&[("a-b/c", true), ("a/b", true), ("a/z", true), ("b/x", true)], 1);
-        let rows: [(Option<&str>, &str, &[&str]); 7] = [
-            (None, "", &["a-b/c", "a/b", "a/z", "b/x"]),
-            (None, "a/b", &["a/z", "b/x"]),
-            (None, "zz", &[]),
-            (Some("a"), "", &["a/b", "a/z"]),
-            (Some("a"), "a/b", &["a/z"]),
-            (Some("a"), "a-b/c", &["a/b", "a/z"]),
-            (Some("a"), "b/x", &[]),
+        let (everywhere, a) = (Within::Everywhere, Within::Namespace("a"));
+        let rows: [(Within<&str>, &str, &[&str]); 12] = [
+            (everywhere, "", &["a-b/c", "a/b", "a/z", "b/x"]),
+            (everywhere, "a/b", &["a/z", "b/x"]),
+            (everywhere, "zz", &[]),
+            (a, "", &["a/b", "a/z"]),
+            (a, "a/b", &["a/z"]),
+            (a, "a-b/c", &["a/b", "a/z"]),
+            (a, "b/x", &[]),
+            (Within::Place("a/b"), "", &["a/b"]),
+            (Within::Place("a/b"), "a-b/c", &["a/b"]),
+            (Within::Place("a/b"), "a/b", &[]),
+            (Within::Place("a/b"), "b/x", &[]),
+            (Within::Place("a/c"), "", &[]),
         ];
-        for (namespace, after, expected) in rows {
-            let (from, to) = bounds(namespace, after);
+        for (within, after, expected) in rows {
+            let (from, to) = bounds(within, after);
             let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
             let found: Vec<_> = all.range::<str, _>(bounds).map(|(place, _)| place).collect();
-            assert_eq!(found, expected, "{namespace:?} behind {after:?}");
+            assert_eq!(found, expected, "{within:?} behind {after:?}");
         }
     }
 }

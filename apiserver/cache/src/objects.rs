@@ -1,6 +1,9 @@
 //! The objects of one collection, in order.
 
-use crate::{Entry, merge::bounds};
+use crate::{
+    Entry,
+    merge::{Within, bounds},
+};
 use std::{ops::Bound, sync::Arc};
 
 /// Objects of a chunk at most. For the next change each reader has a chunk copied that it shares.
@@ -101,9 +104,9 @@ impl Objects {
         self.len == 0
     }
 
-    /// Where those of a namespace, or all, behind a place begin and end, and how many they are.
-    fn span(&self, namespace: Option<&str>, after: &str) -> (At, At, usize) {
-        let (from, to) = bounds(namespace, after);
+    /// Where a part behind a place begins and ends, and how many it has.
+    fn span(&self, within: Within<&str>, after: &str) -> (At, At, usize) {
+        let (from, to) = bounds(within, after);
         let from = match &from {
             Bound::Included(from) => self.behind(|place| place < from.as_bytes()),
             Bound::Excluded(from) => self.behind(|place| place <= from.as_bytes()),
@@ -119,14 +122,14 @@ impl Objects {
         (from, to, len.saturating_sub(from.1))
     }
 
-    /// How many there are of a namespace, or in all, behind a place.
-    pub(crate) fn count(&self, namespace: Option<&str>, after: &str) -> usize {
-        self.span(namespace, after).2
+    /// How many a part has behind a place.
+    pub(crate) fn count(&self, within: Within<&str>, after: &str) -> usize {
+        self.span(within, after).2
     }
 
-    /// The first `most` of those of a namespace, or of all, behind a place, as they are now.
-    pub(crate) fn run(&self, namespace: Option<&str>, after: &str, most: usize) -> Run {
-        let ((first, skip), (last, _), len) = self.span(namespace, after);
+    /// The first `most` of a part behind a place, as they are now.
+    pub(crate) fn run(&self, within: Within<&str>, after: &str, most: usize) -> Run {
+        let ((first, skip), (last, _), len) = self.span(within, after);
         let len = len.min(most);
         let mut left = skip + len;
         let chunks = self.chunks.get(first..).unwrap_or_default().iter().take(last + 1 - first);
@@ -179,7 +182,11 @@ mod tests {
     fn objects_are_in_the_order_of_their_places_and_found_by_them() {
         let mut objects = objects(&["b/x", "a/z", "a-b/c", "a/b"], 1);
         let places = |objects: &Objects, namespace| {
-            objects.run(namespace, "", 9).iter().map(|entry| entry.place().to_owned()).collect::<Vec<_>>()
+            objects
+                .run(Within::namespace(namespace), "", 9)
+                .iter()
+                .map(|entry| entry.place().to_owned())
+                .collect::<Vec<_>>()
         };
         assert_eq!(places(&objects, None), ["a-b/c", "a/b", "a/z", "b/x"]);
         assert_eq!(places(&objects, Some("a")), ["a/b", "a/z"]);
@@ -210,7 +217,7 @@ mod tests {
                 }
                 assert_eq!(objects.len(), model.len());
                 if revision % 97 == 0 {
-                    noted.push((objects.run(None, "", usize::MAX), model.clone()));
+                    noted.push((objects.run(Within::Everywhere, "", usize::MAX), model.clone()));
                 }
             }
             let seen = |run: &Run| -> Vec<(String, u64)> {
@@ -224,13 +231,15 @@ mod tests {
             for (namespace, after) in
                 [(None, ""), (None, "a/150"), (Some("a"), ""), (Some("a"), "a/299"), (Some("c"), "b")]
             {
-                let within = |place: &str| {
+                let is_within = |place: &str| {
                     place > after && namespace.is_none_or(|name: &str| place.starts_with(&format!("{name}/")))
                 };
-                let expected: Vec<_> = model.clone().into_iter().filter(|(place, _)| within(place)).collect();
-                assert_eq!(objects.count(namespace, after), expected.len());
+                let within = Within::namespace(namespace);
+                let expected: Vec<_> =
+                    model.clone().into_iter().filter(|(place, _)| is_within(place)).collect();
+                assert_eq!(objects.count(within, after), expected.len());
                 for most in [0, 1, 10, MOST, 100, usize::MAX] {
-                    let run = objects.run(namespace, after, most);
+                    let run = objects.run(within, after, most);
                     let first: Vec<_> = expected.iter().take(most).cloned().collect();
                     assert_eq!(seen(&run), first, "{namespace:?} behind {after:?}, {most}");
                 }

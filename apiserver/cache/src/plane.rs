@@ -3,7 +3,8 @@
 use crate::{
     CacheEvent, Entry, LayerSource, Stack,
     event::{self, Own},
-    merge::{Found, Slot, Span, bounds, over},
+    index::{By, Indexes, WORTHWHILE},
+    merge::{Found, Slot, Span, Within, bounds, over},
     objects::{Objects, Run},
 };
 use bytes::Bytes;
@@ -20,6 +21,8 @@ use std::{
 
 /// How many keys one read of a load asks for: what is read lies in memory beside what is kept of it.
 const LOAD_CHUNK: usize = 250;
+/// Objects that are put into an index before others may write.
+const FILL_CHUNK: usize = 500;
 /// What a loaded plane takes beside its objects, and what each of its collections does, in bytes, about.
 const PLANE_OVERHEAD: usize = 512;
 const COLLECTION_OVERHEAD: usize = 256;
@@ -40,6 +43,8 @@ pub(crate) struct PlaneCache {
 #[derive(Default)]
 struct State {
     collections: BTreeMap<Box<str>, Collection>,
+    /// By which objects of large collections are found; most planes have none.
+    indexes: Option<Box<BTreeMap<Box<str>, Indexes>>>,
     /// The revision at which it was read from the store; events up to it are in it already.
     loaded: u64,
     /// Everything up to here is in it.
@@ -215,8 +220,15 @@ impl PlaneCache {
 
     /// Objects of a collection, layers included; `None` where it is not kept in memory. Where no layer has a part in it,
     /// `most` of them alone, and how many more there are.
-    pub(crate) fn snapshot<'a>(&'a self, span: Span<'a>, most: usize, applied: u64) -> Option<Snapshot<'a>> {
-        let below = self.stack.get().is_some_and(|stack| stack.has_collection(span.collection));
+    /// Of those that `by` names a value of alone, if there is an index; it may be others too.
+    pub(crate) fn snapshot<'a>(
+        &'a self,
+        span: Span<'a>,
+        most: usize,
+        applied: u64,
+        by: Option<(By<&str>, &str)>,
+    ) -> Option<Snapshot<'a>> {
+        let below = self.has_below(span.collection);
         let most = if below { usize::MAX } else { most };
         let state = self.state.read();
         let revision = state.revision.max(applied);
@@ -226,10 +238,14 @@ impl PlaneCache {
         }
         // What was deleted before it was loaded is not known here.
         let changed = own.map_or(0, |c| c.changed).max(state.stack).max(state.loaded);
-        let objects = own.map(|own| own.objects.run(span.namespace, span.after, most)).unwrap_or_default();
-        let all = own.map_or(0, |own| own.objects.count(span.namespace, span.after));
+        // What of the plane's own is not wanted still hides what lies below.
+        let found = by.filter(|_| !below).and_then(|(by, value)| state.found(span.collection, by, value));
+        let own_objects = found.unwrap_or_else(|| own.map(|own| &own.objects));
+        let objects =
+            own_objects.map(|objects| objects.run(span.within, span.after, most)).unwrap_or_default();
+        let all = own_objects.map_or(0, |objects| objects.count(span.within, span.after));
         let rest = all - objects.len();
-        let (from, to) = bounds(span.namespace, span.after);
+        let (from, to) = bounds(span.within, span.after);
         let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));
         let whiteouts = own.iter().flat_map(|own| own.whiteouts.range::<str, _>(bounds));
         Some(Snapshot {
@@ -243,6 +259,42 @@ impl PlaneCache {
         })
     }
 
+    fn has_below(&self, collection: &str) -> bool {
+        self.stack.get().is_some_and(|stack| stack.has_collection(collection))
+    }
+
+    /// Takes note that a collection is asked for by a value, and makes an index of a large one of which that is asked
+    /// again.
+    pub(crate) fn index(&self, collection: &str, by: By<&str>) {
+        if self.has_below(collection) || !self.state.read().lacks(collection, by) {
+            return;
+        }
+        let present = {
+            let mut state = self.state.write();
+            let Some(own) = state.collections.get(collection) else { return };
+            let present = own.objects.run(Within::Everywhere, "", usize::MAX);
+            if !state.indexes_of(collection).ask(by) {
+                return;
+            }
+            present
+        };
+        let mut entries = present.iter().peekable();
+        while entries.peek().is_some() {
+            let mut state = self.state.write();
+            let State { collections, indexes, .. } = &mut *state;
+            let own = collections.get(collection);
+            let is_present = |entry: &&Arc<Entry>| {
+                own.and_then(|own| own.objects.get(entry.place())).is_some_and(|now| Arc::ptr_eq(now, entry))
+            };
+            let some = entries.by_ref().take(FILL_CHUNK).filter(is_present);
+            let indexes = indexes.as_mut().and_then(|indexes| indexes.get_mut(collection));
+            if !indexes.is_some_and(|indexes| indexes.fill(by, some)) {
+                return;
+            }
+        }
+        self.state.write().indexes_of(collection).finish(by);
+    }
+
     /// How many objects of its own the plane has in a collection, or in one namespace of it; `None` where the collection is
     /// not kept here.
     pub(crate) fn count(&self, collection: &str, namespace: Option<&str>) -> Option<usize> {
@@ -250,7 +302,7 @@ impl PlaneCache {
         let Some(own) = state.collections.get(collection) else { return Some(0) };
         (!own.large).then(|| match namespace {
             None => own.objects.len(),
-            Some(_) => own.objects.count(namespace, ""),
+            Some(_) => own.objects.count(Within::namespace(namespace), ""),
         })
     }
 
@@ -271,7 +323,8 @@ impl PlaneCache {
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         let state = self.state.read();
-        state.bytes + PLANE_OVERHEAD + state.collections.len() * COLLECTION_OVERHEAD
+        let indexes = state.indexes.iter().flat_map(|all| all.values()).map(Indexes::bytes).sum::<usize>();
+        state.bytes + indexes + PLANE_OVERHEAD + state.collections.len() * COLLECTION_OVERHEAD
     }
 
     /// Leaves the largest collection to the store from now on, because the plane takes too much as a whole.
@@ -335,8 +388,28 @@ impl State {
         [&key.as_bytes()[..span.end], b"0"].concat().into()
     }
 
+    /// Whether an index of a collection is worthwhile and not there.
+    fn lacks(&self, collection: &str, by: By<&str>) -> bool {
+        self.collections.get(collection).is_some_and(|own| own.objects.len() >= WORTHWHILE)
+            && self
+                .indexes
+                .as_ref()
+                .and_then(|all| all.get(collection))
+                .is_none_or(|indexes| indexes.lacks(by))
+    }
+
+    fn indexes_of(&mut self, collection: &str) -> &mut Indexes {
+        self.indexes.get_or_insert_default().entry(collection.into()).or_default()
+    }
+
+    /// What an index finds, if there is one.
+    fn found(&self, collection: &str, by: By<&str>, value: &str) -> Option<Option<&Objects>> {
+        self.indexes.as_ref()?.get(collection)?.find(by, value)
+    }
+
     /// Leaves a collection to the store.
     fn leave(&mut self, collection: &str) {
+        self.indexes.iter_mut().for_each(|all| drop(all.remove(collection)));
         let Some(slot) = self.collections.get_mut(collection) else { return };
         self.bytes -= slot.bytes;
         // As of each revision up to now it may be another one.
@@ -351,9 +424,15 @@ impl State {
             self.collections.insert(collection.into(), Collection::default());
         }
         let Some(slot) = self.collections.get_mut(collection) else { return };
-        let before = slot.bytes;
-        slot.put(name, own, revision);
-        self.bytes = self.bytes + slot.bytes - before;
+        let bytes = slot.bytes;
+        let indexes = self.indexes.as_mut().and_then(|all| all.get_mut(collection));
+        let after = match (&indexes, &own) {
+            (Some(_), Own::Object(entry)) => Some(entry.clone()),
+            _ => None,
+        };
+        let before = slot.put(name, own, revision);
+        indexes.into_iter().for_each(|indexes| indexes.change(before.as_ref(), after.as_ref()));
+        self.bytes = self.bytes + slot.bytes - bytes;
         if slot.bytes > self.most {
             self.leave(collection);
         }
@@ -366,10 +445,11 @@ impl Collection {
         self.large || !self.objects.is_empty() || !self.whiteouts.is_empty()
     }
 
-    fn put(&mut self, name: &str, own: Own, revision: u64) {
+    /// Puts what the plane has of its own to its place, and gives the object that was there.
+    fn put(&mut self, name: &str, own: Own, revision: u64) -> Option<Arc<Entry>> {
         self.changed = self.changed.max(revision);
         if self.large {
-            return;
+            return None;
         }
         if self.whiteouts.remove(name).is_some() || self.buried.remove(name).is_some() {
             self.bytes -= name.len() + WHITEOUT;
@@ -391,6 +471,7 @@ impl Collection {
             }
             Own::Absent => self.objects.remove(name),
         };
-        self.bytes -= before.map_or(0, |entry| entry.cost());
+        self.bytes -= before.as_ref().map_or(0, |entry| entry.cost());
+        before
     }
 }

@@ -3,8 +3,9 @@
 use crate::{
     Cache, Entry, Stack,
     event::{self, Own},
+    index::By,
     layer::{collection, object_name},
-    merge::Span,
+    merge::{Span, Within},
     plane::Snapshot,
     telling::{OwnPage, key_of},
 };
@@ -33,6 +34,15 @@ pub struct ListRequest<'a> {
     pub resource: &'a str,
     /// One namespace, or all.
     pub namespace: Option<&'a str>,
+}
+
+/// Objects that a list is to consist of, where not all of a part are wanted.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Whether an object is wanted.
+    pub matches: &'a (dyn Fn(&Entry) -> bool + Sync),
+    /// A value that each wanted object has: large collections have an index by what is asked for again and again.
+    pub by: Option<(By<&'a str>, &'a str)>,
 }
 
 /// Objects as of one revision.
@@ -103,20 +113,22 @@ impl Cache {
     }
 
     /// Like [`Cache::list_cached`], the first `limit` (0 for all) behind a place in the order, and where `wanted` is
-    /// given, of those that it says yes to alone.
+    /// given, of those alone.
     pub async fn list_cached_part(
         &self,
         request: ListRequest<'_>,
         after: &str,
         limit: usize,
-        wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)>,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<Option<ListedPart>> {
         let collection = &*collection(request.group, request.resource);
-        let span = Span { collection, namespace: request.namespace, after };
+        let span = Span { collection, within: Within::namespace(request.namespace), after };
         let most = if limit == 0 || wanted.is_some() { usize::MAX } else { limit };
         loop {
             let plane = self.plane(request.plane).await?;
-            let shot = plane.snapshot(span, most, self.applied());
+            let by = wanted.and_then(|wanted| wanted.by);
+            by.iter().for_each(|(by, _)| plane.index(collection, *by));
+            let shot = plane.snapshot(span, most, self.applied(), by);
             // A plane that was put above other layers meanwhile must not be told at a revision behind that.
             if self.is_current(&plane) {
                 return Ok(shot.map(|shot| part(shot, limit, wanted)));
@@ -202,7 +214,7 @@ impl Cache {
         let read = self.stores.of(request.plane).range(range).await?;
         let stack = self.stack_at(request.plane, at, layers).await?;
         let own = OwnPage::new(&read.items, read.more, prefix, stack.record());
-        let span = Span { collection: name, namespace: request.namespace, after };
+        let span = Span { collection: name, within: Within::namespace(request.namespace), after };
         let mut merged = own.above(stack.slots(span, layers)).map(|(_, found)| found);
         let most = if limit > 0 { limit } else { usize::MAX };
         let shown = merged.by_ref().take(most);
@@ -380,12 +392,12 @@ fn mentions_finalizers(value: &[u8]) -> bool {
     std::str::from_utf8(value).map_or(true, |text| text.contains("\"finalizers\""))
 }
 
-fn part(shot: Snapshot<'_>, limit: usize, wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)>) -> ListedPart {
+fn part(shot: Snapshot<'_>, limit: usize, wanted: Option<Wanted<'_>>) -> ListedPart {
     let (revision, changed) = (shot.revision, shot.changed);
     if limit == 0 && wanted.is_none() {
         return ListedPart { objects: shot.all(), revision, changed, left: 0 };
     }
-    let mut found = shot.found().filter(|found| wanted.is_none_or(|wanted| wanted(found.entry)));
+    let mut found = shot.found().filter(|found| wanted.is_none_or(|wanted| (wanted.matches)(found.entry)));
     let most = if limit == 0 { usize::MAX } else { limit };
     let objects = found.by_ref().take(most).map(|found| shot.show(found)).collect();
     let left = match wanted {

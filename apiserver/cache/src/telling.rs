@@ -6,7 +6,7 @@ use crate::{
     CacheEvent, Entry, Stack,
     event::{self, Own},
     layer::{collection, object_name},
-    merge::{Found, Slot, Span, over},
+    merge::{Found, Slot, Span, Within, over},
 };
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, ObjectPath, Range, Store, StoreError};
 use freehold_machinery::PlaneId;
@@ -164,7 +164,7 @@ impl Telling {
     /// there are more.
     fn difference(&self, collection: &str, page: &OwnPage) -> (Vec<Arc<CacheEvent>>, Option<Box<str>>) {
         let moved = &*self.moved;
-        let span = Span { collection, namespace: None, after: &self.after };
+        let span = Span { collection, within: Within::Everywhere, after: &self.after };
         let written = moved.written(collection, &self.after);
         let mut before = page.above(moved.old.slots(span, false)).peekable();
         let now = over(slots(&written), moved.new.slots(span, false));

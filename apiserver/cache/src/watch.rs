@@ -5,10 +5,10 @@ use crate::{
     feed::{CATCH_UP, NUDGE},
     hub::{Interest, Reader},
     layer::collection,
-    merge::Span,
+    merge::{Span, Within},
     plane::{Pin, PlaneCache},
 };
-use freehold_apiserver_storage::{KeyRange, StoreError, WatchItem};
+use freehold_apiserver_storage::{StoreError, WatchItem};
 use freehold_machinery::{PlaneId, Result, Status};
 use futures_util::StreamExt;
 use std::{
@@ -28,6 +28,26 @@ pub enum Scope {
     Plane(PlaneId),
     /// All planes, loaded or not; the watcher filters.
     AllPlanes,
+}
+
+/// Which objects a watch is about.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchRequest<'a> {
+    /// The group objects are stored under.
+    pub group: &'a str,
+    /// The resource objects are stored under.
+    pub resource: &'a str,
+    /// One namespace, or all.
+    pub namespace: Option<&'a str>,
+    /// One object's place (`namespace/name` or `name`), or all: events of others do not wake the watcher.
+    pub place: Option<&'a str>,
+}
+
+impl<'a> WatchRequest<'a> {
+    /// All objects of a resource.
+    pub fn all(group: &'a str, resource: &'a str) -> Self {
+        Self { group, resource, namespace: None, place: None }
+    }
 }
 
 /// Where a watch begins.
@@ -63,29 +83,26 @@ fn too_old(asked: u64, oldest: u64) -> Status {
 }
 
 impl Cache {
-    /// Opens a watch on a resource, in one namespace or in all.
+    /// Opens a watch on a resource or a part of it.
     ///
-    /// Fails with 410 where the revision is older than what is remembered: for one plane here or in the store, for all
+    /// # Errors
+    /// 410 where the revision is older than what is remembered: for one plane here or in the store, for all
     /// planes here.
     pub async fn watch(
         &self,
         scope: Scope,
-        group: &str,
-        resource: &str,
-        namespace: Option<&str>,
+        watched: WatchRequest<'_>,
         start: WatchStart,
     ) -> Result<Subscription> {
-        let (collection, namespace) = (collection(group, resource).into(), namespace.map(Box::from));
+        let WatchRequest { group, resource, namespace, place } = watched;
+        let within = place.map_or_else(|| Within::namespace(namespace), Within::Place).to_boxed();
+        let collection = collection(group, resource).into();
         match scope {
             Scope::Plane(plane) => {
-                self.watch_plane(
-                    &plane,
-                    Interest { plane: Some(plane.clone()), collection, namespace },
-                    start,
-                )
-                .await
+                let interest = Interest { plane: Some(plane.clone()), collection, within };
+                self.watch_plane(&plane, interest, start).await
             }
-            Scope::AllPlanes => self.watch_all(Interest { plane: None, collection, namespace }, start),
+            Scope::AllPlanes => self.watch_all(Interest { plane: None, collection, within }, start),
         }
     }
 
@@ -118,8 +135,7 @@ impl Cache {
             StoreError::Compacted { oldest, .. } => too_old(asked, oldest),
             other => other.into(),
         };
-        let (group, resource) = of.collection.split_once('/').unwrap_or_default();
-        let keys = KeyRange::resource(&plane.id, group, resource, of.namespace.as_deref());
+        let keys = of.within.as_deref().keys(&plane.id, &of.collection);
         let mut stream = self.stores.of(&plane.id).watch(keys, asked, true).await.map_err(failed)?;
         let (begun, mut bytes) = (Instant::now(), 0);
         loop {
@@ -176,9 +192,8 @@ impl Cache {
             }
             // What the load of the plane saw before the feed is in the snapshot; those events are dropped here.
             WatchStart::Now => {
-                let (collection, namespace) = (&*of.collection, of.namespace.as_deref());
-                let span = Span { collection, namespace, after: "" };
-                let shot = plane.snapshot(span, usize::MAX, hub.revision);
+                let span = Span { collection: &of.collection, within: of.within.as_deref(), after: "" };
+                let shot = plane.snapshot(span, usize::MAX, hub.revision, None);
                 let revision = shot.as_ref().map_or(hub.revision, |shot| shot.revision);
                 (shot, Vec::new(), revision)
             }

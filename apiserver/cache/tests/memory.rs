@@ -3,8 +3,8 @@
 
 use async_trait::async_trait;
 use freehold_apiserver_cache::{
-    Cache, CacheOptions, Entry, EventKind, LayerSource, ListRequest, Scope, Stack, StackInfo, Switch,
-    WatchStart, codec,
+    By, Cache, CacheOptions, Entry, EventKind, LayerSource, ListRequest, Scope, Stack, StackInfo, Switch,
+    Wanted, WatchRequest, WatchStart, codec,
 };
 use freehold_apiserver_storage::{
     Change, Commit, Committed, Event, Key, KeyRange, KeyValue, MAX_OPERATIONS, ObjectPath, Range,
@@ -200,7 +200,8 @@ async fn a_collection_too_large_for_memory_is_served_all_the_same() {
     assert!(absent.0.is_none() && absent.1.own == 0);
 
     let now = Scope::Plane(p.clone());
-    let mut watch = world.cache.watch(now, "", "configmaps", None, WatchStart::Now).await.unwrap();
+    let mut watch =
+        world.cache.watch(now, WatchRequest::all("", "configmaps"), WatchStart::Now).await.unwrap();
     assert!(watch.initial.is_none(), "it is to be read from the store as of the watch's revision");
     world.commit(vec![Change::Delete(Key::object(&p, &path("configmaps", &names[0])))]).await;
     let event = watch.next().await.unwrap();
@@ -217,7 +218,8 @@ async fn over_the_budget_planes_go_that_nobody_asked_for_and_watched_ones_last()
     }
     world.names(&planes[0], "configmaps").await;
     let watched = Scope::Plane(planes[0].clone());
-    let mut watch = world.cache.watch(watched, "", "configmaps", None, WatchStart::Now).await.unwrap();
+    let mut watch =
+        world.cache.watch(watched, WatchRequest::all("", "configmaps"), WatchStart::Now).await.unwrap();
     for of in &planes {
         assert_eq!(world.names(of, "configmaps").await.len(), 100);
     }
@@ -250,8 +252,11 @@ async fn a_watch_sees_each_event_once_whether_its_plane_is_loaded_or_dropped_mea
             world.cache.forget(&p);
         }
         let from = WatchStart::After(resume);
-        let mut watch =
-            world.cache.watch(Scope::Plane(p.clone()), "", "configmaps", None, from).await.unwrap();
+        let mut watch = world
+            .cache
+            .watch(Scope::Plane(p.clone()), WatchRequest::all("", "configmaps"), from)
+            .await
+            .unwrap();
         world.cache.forget(&p);
         loop {
             let event = watch.next().await.unwrap();
@@ -315,8 +320,11 @@ async fn what_is_deleted_is_given_back_to_the_byte() {
     world.put(&p, "configmaps", &names[..7], 1000).await;
     assert_eq!(world.names(&p, "configmaps").await, names[..7]);
     let before = world.cache.state();
-    let mut watch =
-        world.cache.watch(Scope::Plane(p.clone()), "", "configmaps", None, WatchStart::Now).await.unwrap();
+    let mut watch = world
+        .cache
+        .watch(Scope::Plane(p.clone()), WatchRequest::all("", "configmaps"), WatchStart::Now)
+        .await
+        .unwrap();
     world.put(&p, "configmaps", &names[7..], 1000).await;
     world.put(&p, "configmaps", &names[7..107], 3000).await;
     assert_eq!(world.names(&p, "configmaps").await, names);
@@ -375,7 +383,8 @@ async fn a_watch_keeps_nothing_of_a_plane_that_was_dropped() {
     world.put(&p, "configmaps", &numbered(2), 10).await;
     world.cache.catch_up().await.unwrap();
     let now = Scope::Plane(p.clone());
-    let mut watch = world.cache.watch(now, "", "configmaps", None, WatchStart::Now).await.unwrap();
+    let mut watch =
+        world.cache.watch(now, WatchRequest::all("", "configmaps"), WatchStart::Now).await.unwrap();
     watch.initial = None;
     let entry = world.cache.peek(&p, &path("configmaps", "a-00000")).unwrap();
     assert_eq!(Arc::strong_count(&entry), 2, "the plane has it");
@@ -449,6 +458,83 @@ async fn a_list_has_all_of_a_revision_or_nothing() {
         assert_eq!(first.modified, last.modified, "as of {}", listed.revision);
     }
     writing.await.unwrap();
+}
+
+/// The names of objects of an app, as an index or a scan finds them.
+async fn of_app(world: &World, of: &PlaneId, app: &str) -> Vec<String> {
+    let matches = |entry: &Entry| entry.label("app") == Some(app);
+    let wanted = Wanted { matches: &matches, by: Some((By::Label("app"), app)) };
+    let request = ListRequest { plane: of, group: "", resource: "configmaps", namespace: None };
+    let listed = world.cache.list_cached_part(request, "", 0, Some(wanted)).await.unwrap().unwrap();
+    listed.objects.iter().map(|entry| entry.name().to_owned()).collect()
+}
+
+fn relabel(of: &PlaneId, name: &str, app: usize) -> Change {
+    let mut object = object(name, 10);
+    object["metadata"]["labels"]["app"] = json!(format!("app-{app}"));
+    Change::Put(Key::object(of, &path("configmaps", name)), codec::encode(&object))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_list_by_a_label_is_right_while_its_index_is_made_and_objects_change() {
+    const APPS: usize = 5;
+    const ROUNDS: usize = 40;
+    let world = Arc::new(world(CacheOptions::default()).await);
+    let p = plane("p");
+    let names = numbered(3_000);
+    world.put(&p, "configmaps", &names, 10).await;
+    assert_eq!(of_app(&world, &p, "a").await.len(), names.len(), "the first question");
+    let (writer, of) = (world.clone(), p.clone());
+    let app_of = |nth: usize, round: usize| (nth * 7 + round) % APPS;
+    let writing = tokio::spawn(async move {
+        for round in 0..=ROUNDS {
+            for (part, names) in names.chunks(MAX_OPERATIONS / 2).enumerate() {
+                let put = |(nth, name): (usize, &String)| {
+                    relabel(&of, name, app_of(part * MAX_OPERATIONS / 2 + nth, round))
+                };
+                writer.commit(names.iter().enumerate().map(put).collect()).await;
+            }
+        }
+        names
+    });
+    while !writing.is_finished() {
+        let found = of_app(&world, &p, "app-1").await;
+        assert!(found.is_sorted());
+    }
+    let names = writing.await.unwrap();
+    world.cache.catch_up().await.unwrap();
+    for app in 0..APPS {
+        let nth = |name: &&String| name["a-".len()..].parse::<usize>().unwrap();
+        let of = |name: &&String| {
+            let half = MAX_OPERATIONS / 2;
+            app_of(nth(name) / half * MAX_OPERATIONS / 2 + nth(name) % half, ROUNDS) == app
+        };
+        let expected: Vec<_> = names.iter().filter(of).cloned().collect();
+        assert_eq!(of_app(&world, &p, &format!("app-{app}")).await, expected, "app-{app}");
+    }
+    assert!(of_app(&world, &p, "a").await.is_empty(), "nothing has that value any more");
+}
+
+#[tokio::test]
+async fn one_object_is_watched_without_the_others() {
+    let world = world(CacheOptions::default()).await;
+    let p = plane("p");
+    let names = numbered(20);
+    let begun = world.put(&p, "configmaps", &names, 10).await;
+    let place = format!("default/{}", names[3]);
+    let request = WatchRequest { place: Some(&place), ..WatchRequest::all("", "configmaps") };
+    let scope = || Scope::Plane(p.clone());
+    let mut watch = world.cache.watch(scope(), request, WatchStart::Now).await.unwrap();
+    let initial = watch.initial.take().unwrap();
+    assert_eq!(initial.iter().map(|entry| entry.name()).collect::<Vec<_>>(), [&names[3]]);
+    let written = world.put(&p, "configmaps", &names, 20).await;
+    let event = watch.next().await.unwrap();
+    assert_eq!((event.change().unwrap().entry.place(), event.revision), (&*place, written));
+    world.commit(vec![Change::Delete(Key::object(&p, &path("configmaps", &names[3])))]).await;
+    assert_eq!(watch.next().await.unwrap().change().unwrap().kind, EventKind::Deleted);
+    let mut later = world.cache.watch(scope(), request, WatchStart::After(begun)).await.unwrap();
+    let kinds = [later.next().await.unwrap(), later.next().await.unwrap()].map(|e| e.change().unwrap().kind);
+    assert_eq!(kinds, [EventKind::Modified, EventKind::Deleted]);
 }
 
 #[test]

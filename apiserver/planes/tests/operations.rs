@@ -5,7 +5,7 @@
 mod common;
 
 use common::{World, id, path};
-use freehold_apiserver_cache::{ListRequest, Scope, WatchStart, codec};
+use freehold_apiserver_cache::{ListRequest, Scope, WatchRequest, WatchStart, codec};
 use freehold_apiserver_storage::{Change, Key, KeyRange, LayerId, ObjectPath};
 use freehold_machinery::PlaneId;
 use serde_json::json;
@@ -71,12 +71,15 @@ async fn a_restore_is_one_step_for_its_plane_and_none_for_others() {
     world.put(&a, "new", "3").await;
     world.cache.catch_up().await.unwrap();
     let watch = |plane: &PlaneId, start| {
-        world.cache.watch(Scope::Plane(plane.clone()), "", "configmaps", None, start)
+        world.cache.watch(Scope::Plane(plane.clone()), WatchRequest::all("", "configmaps"), start)
     };
     let mut theirs = watch(&a, WatchStart::Now).await.unwrap();
     let mut others = watch(&b, WatchStart::Now).await.unwrap();
-    let mut everywhere =
-        world.cache.watch(Scope::AllPlanes, "", "configmaps", None, WatchStart::Now).await.unwrap();
+    let mut everywhere = world
+        .cache
+        .watch(Scope::AllPlanes, WatchRequest::all("", "configmaps"), WatchStart::Now)
+        .await
+        .unwrap();
     let at = world.planes.switch(&a, &layer, "restore-1").await.unwrap();
     assert!(theirs.next().await.is_none(), "its watches end");
     let told = [everywhere.next().await.unwrap(), everywhere.next().await.unwrap()];
@@ -264,7 +267,7 @@ async fn a_watch_goes_on_at_a_server_that_started_since() {
     world.commit(Change::Delete(Key::object(&a, &path("x")))).await;
     let world = world.restarted().await;
     let watch = |plane: &PlaneId, start| {
-        world.cache.watch(Scope::Plane(plane.clone()), "", "configmaps", None, start)
+        world.cache.watch(Scope::Plane(plane.clone()), WatchRequest::all("", "configmaps"), start)
     };
     let (mut of_a, mut of_b) = (
         watch(&a, WatchStart::After(seen)).await.unwrap(),
@@ -283,7 +286,10 @@ async fn a_watch_goes_on_at_a_server_that_started_since() {
     }
     world.store.compact(last).await.unwrap();
     let world = world.restarted().await;
-    let late = world.cache.watch(Scope::Plane(a), "", "configmaps", None, WatchStart::After(seen)).await;
+    let late = world
+        .cache
+        .watch(Scope::Plane(a), WatchRequest::all("", "configmaps"), WatchStart::After(seen))
+        .await;
     assert_eq!(late.err().unwrap().code, 410);
 }
 
@@ -312,7 +318,11 @@ async fn an_upgraded_base_is_in_all_planes_at_once_and_watches_from_before_are_t
         let (ca, at) = published(&world, plane).await;
         assert!(ca == "ca-2" && at > before, "{plane}: {ca} at {at}");
         let watch = |start| {
-            world.cache.watch(Scope::Plane(plane.clone()), "", "configmaps", None, WatchStart::After(start))
+            world.cache.watch(
+                Scope::Plane(plane.clone()),
+                WatchRequest::all("", "configmaps"),
+                WatchStart::After(start),
+            )
         };
         assert_eq!(watch(before).await.err().unwrap().code, 410);
         assert!(watch(at).await.is_ok());

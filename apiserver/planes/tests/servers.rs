@@ -5,7 +5,7 @@ mod common;
 
 use async_trait::async_trait;
 use common::{World, id};
-use freehold_apiserver_cache::{EventKind, Scope, Subscription, WatchStart};
+use freehold_apiserver_cache::{EventKind, Scope, Subscription, WatchRequest, WatchStart};
 use freehold_apiserver_storage::{
     Commit, Committed, KeyRange, LayerId, Range, RangeResult, Revision, Store, StoreError, Usage, Watched,
 };
@@ -77,7 +77,7 @@ async fn beside(world: &World) -> (World, Arc<Late>) {
 }
 
 async fn everywhere(world: &World) -> Subscription {
-    world.cache.watch(Scope::AllPlanes, "", "configmaps", None, WatchStart::Now).await.unwrap()
+    world.cache.watch(Scope::AllPlanes, WatchRequest::all("", "configmaps"), WatchStart::Now).await.unwrap()
 }
 
 async fn next(watch: &mut Subscription) -> (EventKind, String) {

@@ -10,7 +10,7 @@ use crate::{
     select::Selection,
     token::{Seal, Token},
 };
-use freehold_apiserver_cache::{Entry, ListRequest, ListedPart};
+use freehold_apiserver_cache::{Entry, ListRequest, ListedPart, Wanted};
 use freehold_machinery::{Result, Status};
 use std::sync::Arc;
 
@@ -137,9 +137,9 @@ impl Registry {
         self.past(op, selection, token.rv, &token.start, limit).await
     }
 
-    fn request<'a>(op: &'a Operation) -> ListRequest<'a> {
+    fn request<'a>(op: &'a Operation, selection: &'a Selection) -> ListRequest<'a> {
         let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
-        ListRequest { plane: &op.plane, group, resource, namespace: op.namespace.as_deref() }
+        ListRequest { plane: &op.plane, group, resource, namespace: selection.namespace() }
     }
 
     async fn cached(
@@ -150,9 +150,8 @@ impl Registry {
         limit: usize,
     ) -> Result<Option<ListedPart>> {
         let matches = |entry: &Entry| selection.matches(entry);
-        let wanted: Option<&(dyn Fn(&Entry) -> bool + Sync)> =
-            if selection.is_everything() { None } else { Some(&matches) };
-        self.cache.list_cached_part(Self::request(op), after, limit, wanted).await
+        let wanted = (!selection.is_everything()).then(|| Wanted { matches: &matches, by: selection.by() });
+        self.cache.list_cached_part(Self::request(op, selection), after, limit, wanted).await
     }
 
     /// As the cache has it.
@@ -190,9 +189,9 @@ impl Registry {
         if at < base {
             return Err(Status::expired(format!("too old resource version: {at} ({base})")));
         }
-        if selection.shown().is_some() {
+        if selection.shown().is_some() || selection.place().is_some() {
             // What is too old is said to be so, though all that is shown may be in memory.
-            self.cache.page(Self::request(op), at, after, 1).await?;
+            self.cache.page(Self::request(op, selection), at, after, 1).await?;
         }
         if let Some(entries) = self.shown(op, selection, at, after, limit).await? {
             return Ok(entries);
@@ -200,7 +199,7 @@ impl Registry {
         match self.cached(op, selection, after, limit).await? {
             Some(listed) if listed.changed <= at => {
                 // Nothing changed since, and yet what is too old has to be said to be: clients count on tokens that expire.
-                self.cache.page(Self::request(op), at, after, 1).await?;
+                self.cache.page(Self::request(op, selection), at, after, 1).await?;
                 Ok(Entries::of(ListedPart { revision: at, ..listed }, selection))
             }
             _ => self.stored(op, selection, at, after, limit).await,
@@ -223,7 +222,7 @@ impl Registry {
         while let Some(place) = next
             && (limit == 0 || entries.items.len() < wanted)
         {
-            let page = self.cache.page(Self::request(op), at, &place, limit).await?;
+            let page = self.cache.page(Self::request(op, selection), at, &place, limit).await?;
             entries.items.extend(page.objects.into_iter().filter(|entry| selection.matches(entry)));
             entries.more = page.next.is_some() && selection.shown().is_none();
             next = page.next;
@@ -233,7 +232,7 @@ impl Registry {
             entries.more = true;
         }
         if let Some(last) = entries.items.last().filter(|_| entries.more && selection.is_everything()) {
-            let rest = self.cache.page(Self::request(op), at, last.place(), COUNTED).await?;
+            let rest = self.cache.page(Self::request(op, selection), at, last.place(), COUNTED).await?;
             entries.remaining = rest.next.is_none().then_some(rest.objects.len() as u64).filter(|n| *n > 0);
         }
         Ok(entries)

@@ -1,7 +1,7 @@
 //! Selectors on entries of the cache.
 
 use crate::{ListOptions, Shown};
-use freehold_apiserver_cache::Entry;
+use freehold_apiserver_cache::{By, Entry};
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     resource::Conversion,
@@ -14,6 +14,7 @@ pub(crate) struct Selection {
     labels: Labels,
     fields: Fields,
     namespace: Option<String>,
+    place: Option<String>,
     kind: Kind,
     shown: Option<Arc<Shown>>,
     /// The version in which fields are looked at, where a webhook converts to it: an entry of another one is judged
@@ -49,12 +50,51 @@ impl Selection {
         let webhook = matches!(ty.storage.conversion, Conversion::Webhook(_));
         let converted = (webhook && by_content).then(|| ty.api_version());
         let shown = options.shown.clone().filter(|shown| !shown.is_all());
-        Ok(Self { labels, fields, namespace: namespace.map(str::to_owned), kind, shown, converted })
+        let exact = |field| fields.exact(field).filter(|value| is_segment(value));
+        let namespace = namespace.or_else(|| exact("metadata.namespace").filter(|_| ty.namespaced));
+        let place = exact("metadata.name").and_then(|name| match (ty.namespaced, namespace) {
+            (false, _) => Some(name.to_owned()),
+            (true, Some(namespace)) => Some(format!("{namespace}/{name}")),
+            (true, None) => None,
+        });
+        let namespace = namespace.map(str::to_owned);
+        Ok(Self { labels, fields, namespace, place, kind, shown, converted })
+    }
+
+    /// The one namespace that objects are selected from: the one of the request or of its field selector.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The place (`namespace/name` or `name`) of the only object that can be selected, where the request and its field
+    /// selector name it.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.place.as_deref()
     }
 
     /// The view that hides some of the objects.
     pub(crate) fn shown(&self) -> Option<&Shown> {
         self.shown.as_deref()
+    }
+
+    /// A value that each selected object has, by which an index may find them.
+    pub(crate) fn by(&self) -> Option<(By<&str>, &str)> {
+        if let Some((key, value)) = self.labels.first_exact() {
+            return Some((By::Label(key), value));
+        }
+        let mut fields = self.fields.requirements().iter().filter(|r| !r.negated && self.is_plain(&r.field));
+        let found = fields.find(|r| !r.value.is_empty())?;
+        Some((By::Field(&found.field), &found.value))
+    }
+
+    /// Whether the text of a field is what is compared, as it stands in each object.
+    fn is_plain(&self, path: &str) -> bool {
+        let of_kind = match self.kind {
+            Kind::Custom => self.converted.is_none(),
+            Kind::BuiltIn => !DEFAULTED.contains(&path),
+            Kind::Event => path.starts_with("involvedObject.") || matches!(path, "reason" | "type"),
+        };
+        of_kind && !path.starts_with("metadata.")
     }
 
     /// Whether everything is selected.
@@ -99,6 +139,11 @@ impl Selection {
     }
 }
 
+/// Whether a text can be a part of a place: other texts are the name of no object.
+fn is_segment(text: &str) -> bool {
+    !text.is_empty() && !text.contains('/')
+}
+
 /// What is said of a field that is not selectable: kinds without any of their own name those that all have.
 fn unknown_field(ty: &ResourceType, why: &str) -> String {
     let label = why.rsplit(": ").next().unwrap_or_default();
@@ -114,6 +159,10 @@ fn unknown_field(ty: &ResourceType, why: &str) -> String {
         _ => why.to_owned(),
     }
 }
+
+/// Fields of built-in kinds that count as something where they are absent.
+const DEFAULTED: [&str; 4] =
+    ["spec.unschedulable", "spec.hostNetwork", "status.replicas", "status.successful"];
 
 /// A field of a built-in kind: a flag or number that is absent has the value that it has in Go.
 fn built_in_field<'e>(entry: &'e Entry, path: &str) -> &'e str {

@@ -66,13 +66,14 @@ impl Shown {
     }
 }
 
-fn path(op: &Operation, place: &str) -> ObjectPath {
+/// The path of an object of an operation's resource.
+pub(crate) fn path(op: &Operation, place: &str) -> ObjectPath {
     let (namespace, name) = place.split_once('/').unzip();
     path_of(&op.ty, namespace, name.unwrap_or(place))
 }
 
 impl Registry {
-    /// A page of what a view shows, as of a revision, behind a place; `None` where the view does not know where its objects
+    /// A page of what a selector or a view names, as of a revision, behind a place; `None` where neither knows where its objects
     /// are. There is a further page only where a further object is shown.
     pub(crate) async fn shown(
         &self,
@@ -82,7 +83,9 @@ impl Registry {
         after: &str,
         limit: usize,
     ) -> Result<Option<Entries>> {
-        let Some(places) = selection.shown().and_then(|shown| shown.find(at)) else { return Ok(None) };
+        let named = selection.place().map(|place| Places::from([place.into()]));
+        let places = named.or_else(|| selection.shown().and_then(|shown| shown.find(at)));
+        let Some(places) = places else { return Ok(None) };
         let mut entries = Entries { items: Vec::new(), revision: at, more: false, remaining: None };
         let paths: Vec<_> =
             places.range::<str, _>((Excluded(after), Unbounded)).map(|p| path(op, p)).collect();

@@ -10,9 +10,10 @@ use crate::{
     convert,
     registry::{parse_version, schema_since},
     select::Selection,
+    shown,
 };
 use freehold_apiserver_cache::{
-    Cache, CacheEvent, Change, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchStart,
+    Cache, CacheEvent, Change, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchRequest, WatchStart,
 };
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, resource::Conversion};
 use futures_util::{Stream, future::BoxFuture};
@@ -164,17 +165,23 @@ impl Registry {
             other => other,
         };
         let (group, resource) = (&*op.ty.storage.group, &*op.ty.storage.resource);
-        let scope_of = scope.clone();
-        let namespace = op.namespace.as_deref();
-        let mut subscription = self.cache.watch(scope, group, resource, namespace, start).await?;
+        let is_one = matches!(scope, Scope::Plane(_));
+        let watched =
+            WatchRequest { group, resource, namespace: selection.namespace(), place: selection.place() };
+        let mut subscription = self.cache.watch(scope, watched, start).await?;
         let initial = match (start, subscription.initial.take()) {
             (WatchStart::After(_), _) => Initial::Done,
             (WatchStart::Now, Some(entries)) => Initial::Memory(op.plane.clone(), entries.into_iter()),
+            // Too large for memory, and yet one object is found at its place.
+            (WatchStart::Now, None) if is_one && let Some(place) = selection.place() => {
+                let path = shown::path(op, place);
+                let found = self.cache.get_at(&op.plane, &path, subscription.revision).await?;
+                Initial::Memory(op.plane.clone(), Vec::from_iter(found).into_iter())
+            }
             (WatchStart::Now, None) => {
                 Initial::Store(Box::new(self.pages(op, across, subscription.revision, None).await?))
             }
         };
-        let is_one = matches!(scope_of, Scope::Plane(_));
         let look = Look {
             cache: self.cache.clone(),
             converter: self.converter.clone(),

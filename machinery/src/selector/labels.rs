@@ -199,6 +199,18 @@ impl Labels {
         self.requirements.is_empty()
     }
 
+    /// The first key that must have a single value, and the value.
+    pub fn first_exact(&self) -> Option<(&str, &str)> {
+        self.requirements.iter().find_map(|requirement| {
+            match (requirement.operator, &requirement.values[..]) {
+                (Operator::Equals | Operator::DoubleEquals | Operator::In, [value]) => {
+                    Some((&*requirement.key, &**value))
+                }
+                _ => None,
+            }
+        })
+    }
+
     /// The single value that `key` must have, where its first requirement says so.
     pub fn exact(&self, key: &str) -> Option<&str> {
         let requirement = self.requirements.iter().find(|r| r.key == key)?;
