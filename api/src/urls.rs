@@ -26,3 +26,8 @@ pub fn all_planes_path() -> &'static str {
 pub fn project_url(external_url: &str, project: &str) -> String {
     format!("{}{}", external_url.trim_end_matches('/'), project_path(project))
 }
+
+/// The address of an organization's view, below a server's external URL.
+pub fn organization_url(external_url: &str, organization: &str) -> String {
+    format!("{}{}", external_url.trim_end_matches('/'), organization_path(organization))
+}

@@ -47,7 +47,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long audit events that were not delivered hold up the end.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(5);
 /// What `/version` says of the Kubernetes API that is served.
-const KUBERNETES_VERSION: &str = "v1.36.0";
+pub const KUBERNETES_VERSION: &str = "v1.36.0";
 
 /// Where objects are kept.
 #[derive(Clone)]

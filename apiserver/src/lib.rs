@@ -41,7 +41,9 @@ pub use audit::{AuditConfig, AuditLog, AuditWebhook};
 pub use authentication::{AuthenticationConfig, TokenWebhookConfig};
 pub use backend::LocalBackend;
 pub use clients::ClientAuthority;
-pub use config::{ApiServer, Config, StoreConfig, Transport, open_store, plane_keys, seal};
+pub use config::{
+    ApiServer, Config, KUBERNETES_VERSION, StoreConfig, Transport, open_store, plane_keys, seal,
+};
 pub use credentials::WebhookCredentials;
 pub use freehold_apiserver_admission::Switches;
 pub use freehold_apiserver_audit::{

@@ -2,7 +2,7 @@
 //! project's admin, which the project controller keeps in a Secret.
 
 mod masters;
-mod own;
+pub(crate) mod own;
 
 use anyhow::{Context, Result, bail};
 use freehold_api::keys;
@@ -48,7 +48,7 @@ pub(crate) fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathB
     flag.or_else(named).unwrap_or_else(|| DEFAULT.into())
 }
 
-fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
+pub(crate) fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
     let kubeconfig = chosen(flag, std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
         bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());

@@ -6,6 +6,7 @@ mod audit;
 mod authentication;
 mod backup;
 mod can_i;
+mod completion;
 mod components;
 mod controllers;
 mod core;
@@ -26,8 +27,10 @@ mod store;
 mod terminal;
 mod transport;
 mod up;
+mod use_context;
+mod version;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Many Kubernetes control planes in one server.
@@ -68,6 +71,12 @@ enum Command {
     Project(project::Args),
     /// Says whether something is allowed, by which binding, or what is missing.
     CanI(can_i::Args),
+    /// Makes a project, an organization or the platform the current context of a kubeconfig.
+    Use(use_context::Args),
+    /// Prints the version of this program and of the server.
+    Version(version::Args),
+    /// Prints what a shell needs to complete commands, or man pages.
+    Completion(completion::Args),
 }
 
 /// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
@@ -81,7 +90,7 @@ const BLOCKING_KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&program().get_matches()).unwrap_or_else(|error| error.exit());
     logging::start(&cli.log, cli.log_json);
     // The one TLS implementation of this program; a second call would be a bug of ours.
     let installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -98,6 +107,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The program's commands and flags. As `kubectl-freehold` it is a plugin of kubectl, and says so in its help.
+fn program() -> clap::Command {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let plugin = std::path::Path::new(&called).file_stem().is_some_and(|name| name == "kubectl-freehold");
+    let program = Cli::command();
+    if plugin { program.bin_name("kubectl freehold") } else { program }
 }
 
 /// Threads as many as a small server needs.
@@ -123,5 +140,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Encryption(args) => encryption::run(args).await,
         Command::Project(args) => project::run(args).await,
         Command::CanI(args) => can_i::run(args).await,
+        Command::Use(args) => use_context::run(&args),
+        Command::Version(args) => version::run(args).await,
+        Command::Completion(args) => completion::run(&args, program()),
     }
 }

@@ -119,6 +119,14 @@ pub fn kubeconfig_as<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
     serde_saphyr::from_str(text).map_err(|e| Error::Config(format!("kubeconfig: {e}")))
 }
 
+/// A value as YAML, as `kubectl` writes its files.
+///
+/// # Errors
+/// It has what YAML can't say.
+pub fn yaml(value: &freehold_machinery::Value) -> Result<String> {
+    serde_saphyr::to_string(value).map_err(|e| Error::Config(format!("YAML: {e}")))
+}
+
 fn find<'a, T>(list: &'a [Named<T>], name: &str, what: &str) -> Result<&'a T> {
     let found = list.iter().find(|entry| entry.name == name);
     found.map(|entry| &entry.entry).ok_or_else(|| Error::Config(format!("kubeconfig has no {what} {name:?}")))

@@ -22,7 +22,7 @@ mod watch;
 pub use client::{Client, List};
 pub use config::{Config, Identity};
 pub use error::{Error, Result};
-pub use kubeconfig::{Kubeconfig, kubeconfig_as};
+pub use kubeconfig::{Kubeconfig, kubeconfig_as, yaml};
 pub use request::{DeleteOptions, ListOptions, Patch, PatchOptions, Propagation, RawRequest, WatchOptions};
 pub use resource::Resource;
 pub use transport::RawResponse;

@@ -53,7 +53,11 @@ pub(super) fn turned(
     Ok(format!("{made:#}\n"))
 }
 
-fn entry<'a>(whole: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value> {
+/// What an entry of a list of named ones says.
+///
+/// # Errors
+/// There is none of that name.
+pub(crate) fn entry<'a>(whole: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value> {
     let found = whole[list].as_array().into_iter().flatten().find(|entry| entry["name"] == name);
     let found = found.map(|entry| &entry[field]).filter(|entry| entry.is_object());
     found.with_context(|| format!("the kubeconfig has no {field} {name:?}"))
@@ -76,7 +80,7 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 /// The server's URL without the context that it leads to.
-fn root(server: &str) -> &str {
+pub(crate) fn root(server: &str) -> &str {
     let path = server.find("://").map_or(0, |at| at + 3);
     let ends = CONTEXTS.iter().filter_map(|context| server[path..].find(context));
     ends.min().map_or(server, |at| &server[..path + at])
@@ -86,7 +90,7 @@ fn root(server: &str) -> &str {
 ///
 /// # Errors
 /// It is no name of a project.
-pub(super) fn check_name(project: &str) -> Result<()> {
+pub(crate) fn check_name(project: &str) -> Result<()> {
     let problems = freehold_machinery::names::dns1123_subdomain(project);
     ensure!(problems.is_empty(), "{project:?} is no name of a project");
     Ok(())
