@@ -98,6 +98,8 @@ async fn lists(
         ("the latest", "", true),
         ("at resourceVersion=0", "?resourceVersion=0", false),
         ("its first page of 500", PAGE, false),
+        ("of one name", "?fieldSelector=metadata.name%3Dobject-000007", false),
+        ("of a label that none has", "?labelSelector=app%3Dnone", false),
     ] {
         let requests = std::iter::repeat_with(|| ty.list(namespace, query)).take(READS);
         let cost = load::send_all(subject, client, requests, 1).await?;
