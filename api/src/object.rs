@@ -69,7 +69,7 @@ pub struct PrinterColumn {
 }
 
 impl Definition {
-    /// `apiVersion` of objects.
+    /// The `apiVersion` of objects of this kind: group and version.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }

@@ -35,7 +35,7 @@ impl AdmissionArgs {
         Ok(opened.unwrap_or_default())
     }
 
-    /// The same, for pairs.
+    /// The plugins and the webhook credentials that dedicated pairs run with.
     pub(crate) fn plugins(&self) -> Result<AdmissionPlugins> {
         let configuration = self.credentials()?.document();
         Ok(AdmissionPlugins { enable: self.enable.clone(), disable: self.disable.clone(), configuration })

@@ -53,7 +53,10 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client; connections are made when they are needed.
+    /// Creates a client. Connections are opened when they are needed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a server that is no URL, or certificates and keys that cannot be used.
     pub fn new(config: &Config) -> Result<Self> {
         let target = config.target()?;
         let transport = Transport::new(config)?;
@@ -68,19 +71,26 @@ impl Client {
         Ok(Self { inner: Arc::new(inner), prefix: Arc::from(target.prefix) })
     }
 
-    /// The same connections below another base path (`/planes/infra`), which replaces the one before and is itself
-    /// below the path of the configured server URL.
+    /// Returns a client on the same connections below another base path (`/planes/infra`), which replaces the one
+    /// before and is itself below the path of the configured server URL.
     pub fn at(&self, prefix: &str) -> Self {
         let prefix = format!("{}{}", self.inner.base, prefix.trim_end_matches('/'));
         Self { inner: self.inner.clone(), prefix: Arc::from(prefix) }
     }
 
-    /// Reads an object.
+    /// Reads an object by namespace and name.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (404 for an absent object); [`Error::Transport`] or
+    /// [`Error::Timeout`] without an answer.
     pub async fn get(&self, resource: &Resource, namespace: Option<&str>, name: &str) -> Result<Value> {
         self.json(RawRequest::get(resource.object_path(namespace, name, None))).await
     }
 
-    /// Reads an object that may be absent.
+    /// Reads an object that may be absent: `None` for the server's 404.
+    ///
+    /// # Errors
+    /// [`Error::Api`] for any other refusal; [`Error::Transport`] or [`Error::Timeout`] without an answer.
     pub async fn get_opt(
         &self,
         resource: &Resource,
@@ -95,6 +105,10 @@ impl Client {
     }
 
     /// Reads a page of objects; without a limit, all of them. `None` as namespace means all namespaces.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (410 for an expired continue token); [`Error::Transport`] or
+    /// [`Error::Timeout`] without an answer.
     pub async fn list(
         &self,
         resource: &Resource,
@@ -105,6 +119,9 @@ impl Client {
     }
 
     /// Reads all objects, page by page.
+    ///
+    /// # Errors
+    /// Those of [`list`](Self::list); a 410 between two pages is among them.
     pub async fn list_all(
         &self,
         resource: &Resource,
@@ -127,12 +144,20 @@ impl Client {
     }
 
     /// Creates an object, in the namespace that its metadata names.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (409 where the object exists); [`Error::Transport`], whose `sent`
+    /// says whether the write may have arrived.
     pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value> {
         let path = resource.collection_path(Some(meta::namespace(object)));
         self.json(RawRequest::new(Method::POST, path).json(object)).await
     }
 
     /// Creates a subresource (`token`, `binding`, `eviction`) of an object.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status`; [`Error::Transport`], whose `sent` says whether the write may have
+    /// arrived.
     pub async fn create_subresource(
         &self,
         resource: &Resource,
@@ -146,16 +171,28 @@ impl Client {
     }
 
     /// Replaces an object. With a `metadata.resourceVersion` it must be the current one.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (409 for another resource version); [`Error::Transport`], whose
+    /// `sent` says whether the write may have arrived.
     pub async fn update(&self, resource: &Resource, object: &Value) -> Result<Value> {
         self.replace(resource, object, None).await
     }
 
     /// Replaces an object's status.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (409 for another resource version); [`Error::Transport`], whose
+    /// `sent` says whether the write may have arrived.
     pub async fn update_status(&self, resource: &Resource, object: &Value) -> Result<Value> {
         self.replace(resource, object, Some("status")).await
     }
 
     /// Replaces a subresource (`finalize`, `approval`, `scale`) of an object.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (409 for another resource version); [`Error::Transport`], whose
+    /// `sent` says whether the write may have arrived.
     pub async fn update_subresource(
         &self,
         resource: &Resource,
@@ -171,6 +208,10 @@ impl Client {
     }
 
     /// Patches an object, or a subresource that the options name.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status`; [`Error::Transport`], whose `sent` says whether the write may have
+    /// arrived.
     pub async fn patch(
         &self,
         resource: &Resource,
@@ -185,13 +226,21 @@ impl Client {
     }
 
     /// Server-side applies an object by its own name and namespace, taking the fields that it sets.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (409 where another manager owns a field); [`Error::Transport`],
+    /// whose `sent` says whether the write may have arrived.
     pub async fn apply(&self, resource: &Resource, field_manager: &str, object: &Value) -> Result<Value> {
         let (namespace, name) = (meta::namespace(object), meta::name(object));
         let options = PatchOptions::apply(field_manager);
         self.patch(resource, Some(namespace), name, &Patch::Apply(object.clone()), &options).await
     }
 
-    /// Deletes an object. Gives its last state, or a `Status`.
+    /// Deletes an object. Returns its last state, or a `Status`.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status` (404 for an absent object); [`Error::Transport`], whose `sent` says
+    /// whether the deletion may have arrived.
     pub async fn delete(
         &self,
         resource: &Resource,
@@ -202,7 +251,11 @@ impl Client {
         self.json(options.request(resource.object_path(namespace, name, None))).await
     }
 
-    /// Deletes what a list with the same options would give.
+    /// Deletes the objects that a list with the same options would return.
+    ///
+    /// # Errors
+    /// [`Error::Api`] with the server's `Status`; [`Error::Transport`], whose `sent` says whether the deletion may
+    /// have arrived.
     pub async fn delete_collection(
         &self,
         resource: &Resource,
@@ -213,7 +266,11 @@ impl Client {
         self.json(options.collection(resource.collection_path(namespace), which)).await
     }
 
-    /// Opens a watch.
+    /// Opens a watch and returns its stream of events.
+    ///
+    /// # Errors
+    /// [`Error::Api`] where the server refuses the watch (410 for a compacted revision); [`Error::Transport`] or
+    /// [`Error::Timeout`] without an answer. Later failures are items of the stream.
     pub async fn watch(
         &self,
         resource: &Resource,
@@ -225,6 +282,9 @@ impl Client {
     }
 
     /// Sends a request whose answer is read as it comes, however long it is.
+    ///
+    /// # Errors
+    /// [`Error::Api`] where the server refuses; [`Error::Transport`] or [`Error::Timeout`] where no answer begins.
     pub async fn download(&self, request: &RawRequest) -> Result<Download> {
         Ok(Download::new(self.open(request).await?))
     }
@@ -247,18 +307,28 @@ impl Client {
     }
 
     /// Reads any JSON document below the base path, for instance discovery.
+    ///
+    /// # Errors
+    /// Those of [`json`](Self::json).
     pub async fn get_path(&self, path: &str) -> Result<Value> {
         self.json(RawRequest::get(path)).await
     }
 
-    /// Sends a request and gives the JSON of a successful answer.
+    /// Sends a request and parses the JSON of a successful answer.
+    ///
+    /// # Errors
+    /// Those of [`request`](Self::request), and [`Error::Decode`] for an answer that is not JSON.
     pub async fn json(&self, request: RawRequest) -> Result<Value> {
         let answer = self.request(&request).await?;
         serde_json::from_slice(&answer.body).map_err(|e| Error::Decode(e.to_string()))
     }
 
-    /// Sends a request and gives a successful answer as it is. Reads are tried again when the connection breaks,
-    /// everything when it could not have arrived or the server is too busy.
+    /// Sends a request and returns a successful answer as it is. Reads are retried when the connection breaks, every
+    /// request when it could not have arrived or the server is too busy.
+    ///
+    /// # Errors
+    /// [`Error::Api`] for an answer that is no success; [`Error::Transport`], [`Error::Timeout`] or
+    /// [`Error::TooLarge`] from the last attempt.
     pub async fn request(&self, request: &RawRequest) -> Result<RawResponse> {
         let mut tried = 0;
         loop {
@@ -278,7 +348,10 @@ impl Client {
         }
     }
 
-    /// Sends a request once and gives the answer as it is, whatever its status.
+    /// Sends a request once and returns the answer as it is, whatever its status.
+    ///
+    /// # Errors
+    /// [`Error::Transport`], [`Error::Timeout`], or [`Error::TooLarge`] for an answer over the configured limit.
     pub async fn once(&self, request: &RawRequest) -> Result<RawResponse> {
         let limit = self.inner.max_response_bytes;
         self.within(self.inner.transport.roundtrip(self.build(request)?, limit)).await

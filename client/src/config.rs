@@ -71,13 +71,16 @@ impl Config {
         }
     }
 
-    /// The same with another `User-Agent`.
+    /// Sets another `User-Agent` than `freehold/VERSION`.
     pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
         self.user_agent = user_agent.into();
         self
     }
 
-    /// The current context of a kubeconfig file. Paths in it are relative to it.
+    /// Reads the current context of a kubeconfig file. Relative paths in it start at its folder.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where the file cannot be read, or for the reasons of [`Kubeconfig::config`].
     pub fn from_kubeconfig(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
@@ -85,7 +88,10 @@ impl Config {
         Kubeconfig::parse(&text)?.config(None, path.parent())
     }
 
-    /// The current context of a kubeconfig's text, which must not refer to files by relative paths.
+    /// Reads the current context of a kubeconfig's text, which must not refer to files by relative paths.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for text that is no kubeconfig, or for the reasons of [`Kubeconfig::config`].
     pub fn from_kubeconfig_text(text: &str) -> Result<Self> {
         Kubeconfig::parse(text)?.config(None, None)
     }

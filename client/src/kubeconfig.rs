@@ -54,7 +54,10 @@ struct Context {
 }
 
 impl Kubeconfig {
-    /// Reads YAML or JSON.
+    /// Reads a kubeconfig in YAML or JSON.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for text that is neither, or that has another structure.
     pub fn parse(text: &str) -> Result<Self> {
         kubeconfig_as(text)
     }
@@ -75,6 +78,10 @@ impl Kubeconfig {
     }
 
     /// The client configuration of a context (`None`: the current one). Relative paths start at `base`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a context, cluster or user that is not in the file, a file that cannot be read, or
+    /// `insecure-skip-tls-verify`, which is not supported.
     pub fn config(&self, context: Option<&str>, base: Option<&Path>) -> Result<Config> {
         let wanted = context.unwrap_or(&self.current_context);
         let context = find(&self.contexts, wanted, "context")?;

@@ -50,13 +50,13 @@ impl RawRequest {
         Self::new(Method::GET, path)
     }
 
-    /// The same with a JSON body.
+    /// Sets a JSON body.
     pub fn json(mut self, body: &Value) -> Self {
         self.body = Bytes::from(body.to_string());
         self
     }
 
-    /// The same with query parameters.
+    /// Appends query parameters to the path.
     pub(crate) fn query(mut self, query: Query) -> Self {
         let separator = if self.path.contains('?') { '&' } else { '?' };
         if !query.0.is_empty() {
@@ -257,7 +257,7 @@ impl DeleteOptions {
         Self { uid: uid.into(), ..Self::default() }
     }
 
-    /// The same with a propagation.
+    /// Sets what happens to dependents.
     pub fn propagation(mut self, propagation: Propagation) -> Self {
         self.propagation = Some(propagation);
         self

@@ -13,7 +13,7 @@ use std::{
 pub struct Document(Arc<[u8]>);
 
 impl Document {
-    /// Packs `value`.
+    /// Compresses `value` (zlib, fastest level).
     pub fn new(value: &Value) -> Self {
         let pack = || -> io::Result<Vec<u8>> {
             let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());

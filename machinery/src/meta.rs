@@ -25,7 +25,7 @@ pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     metadata(object).and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or("")
 }
 
-/// `metadata.name`.
+/// Returns `metadata.name`; empty where absent.
 pub fn name(object: &Value) -> &str {
     text(object, "name")
 }
@@ -35,12 +35,12 @@ pub fn namespace(object: &Value) -> &str {
     text(object, "namespace")
 }
 
-/// `metadata.uid`.
+/// Returns `metadata.uid`; empty where absent.
 pub fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// `metadata.resourceVersion`.
+/// Returns `metadata.resourceVersion`; empty where absent.
 pub fn resource_version(object: &Value) -> &str {
     text(object, "resourceVersion")
 }
@@ -50,7 +50,7 @@ pub fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// `metadata.finalizers`.
+/// Returns `metadata.finalizers`; empty where absent.
 pub fn finalizers(object: &Value) -> Vec<&str> {
     metadata(object)
         .and_then(|m| m.get("finalizers"))
@@ -59,12 +59,12 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
         .unwrap_or_default()
 }
 
-/// A label's value.
+/// The value of a label, where the object has it.
 pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     metadata(object)?.get("labels")?.get(key)?.as_str()
 }
 
-/// An annotation's value.
+/// The value of an annotation, where the object has it.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     metadata(object)?.get("annotations")?.get(key)?.as_str()
 }

@@ -19,7 +19,7 @@ pub enum NameRule {
     /// A DNS subdomain: the rule of almost everything, custom resources too.
     #[default]
     Dns1123Subdomain,
-    /// The same, of kinds that declare it as the format `k8s-long-name`.
+    /// A DNS subdomain, of kinds that declare it as the format `k8s-long-name` and get that format's messages.
     LongName,
     /// A DNS label.
     Dns1123Label,
@@ -140,7 +140,7 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
-/// The same as [`dns1123_subdomain`], in the words that Kubernetes has where names are checked by declared formats.
+/// Checks a DNS subdomain like [`dns1123_subdomain`], in the words of names that are checked by declared formats.
 pub fn long_name(value: &str) -> Vec<String> {
     let in_bytes = |why: String| match why.strip_suffix(" 253 characters") {
         Some(start) => format!("{start} 253 bytes"),

@@ -73,7 +73,7 @@ impl Quantity {
         saturate(away_from_zero(self.nano, NANO / 1000))
     }
 
-    /// The same in whole thousandths, rounded up.
+    /// The amount in whole thousandths, rounded up.
     pub fn rounded_to_milli(&self) -> Self {
         const STEP: i128 = NANO / 1000;
         Self { nano: away_from_zero(self.nano, STEP) * STEP, format: self.format }

@@ -127,7 +127,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// The cause's reason.
+    /// The cause's reason as Kubernetes spells it: `FieldValueRequired`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -164,12 +164,12 @@ impl FieldError {
         Self { kind, field: field.into(), value: None, detail: detail.into(), shown: None }
     }
 
-    /// A missing value.
+    /// An error for a required field that is missing.
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, field, detail)
     }
 
-    /// An unacceptable value.
+    /// An error for a value that is not accepted, with the value in the message.
     pub fn invalid(field: impl Into<String>, value: serde_json::Value, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, detail).of(value)
     }
@@ -179,7 +179,7 @@ impl FieldError {
         Self { shown: Some(shown), ..Self::new(FieldErrorKind::Invalid, field, detail) }
     }
 
-    /// The same problem with a value.
+    /// Adds the value that the message shows.
     #[must_use]
     pub fn of(self, value: serde_json::Value) -> Self {
         Self { value: Some(value), ..self }
@@ -236,7 +236,7 @@ impl Status {
         }
     }
 
-    /// The same with what was found before it.
+    /// Adds warnings that were collected before the failure; the client gets them as headers.
     pub fn warned(self, warnings: &[String]) -> Self {
         let some = !warnings.is_empty();
         Self { warnings: some.then(|| Arc::new(warnings.to_vec())), ..self }
@@ -250,7 +250,7 @@ impl Status {
         })
     }
 
-    /// Fills in details.
+    /// Fills in the details, which are created where absent.
     pub fn with_details(mut self, fill: impl FnOnce(&mut Details)) -> Self {
         fill(self.details.get_or_insert_default());
         self
@@ -408,14 +408,14 @@ impl Status {
         Self::new(429, "TooManyRequests", message).retry_after(seconds)
     }
 
-    /// 500: our fault.
+    /// 500, `InternalError`: a fault of the server.
     pub fn internal(what: impl fmt::Display) -> Self {
         let text = what.to_string();
         Self::new(500, "InternalError", format!("Internal error occurred: {text}"))
             .with_details(|d| d.causes = vec![Cause { message: text, ..Cause::default() }])
     }
 
-    /// 503: not now.
+    /// 503, `ServiceUnavailable`: the client may try again later.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable", message)
     }

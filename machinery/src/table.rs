@@ -65,7 +65,7 @@ pub fn is_function(text: &'static str) -> bool {
 /// What stands in a list's metadata.
 #[derive(Clone, Debug, Default)]
 pub struct ListMeta<'a> {
-    /// Of the list; of the object where there is one only.
+    /// The resource version of the list, or of the object where there is only one.
     pub resource_version: &'a str,
     /// The token for the next page; empty on the last one.
     pub continue_token: &'a str,
@@ -117,12 +117,12 @@ impl<'a> Printer<'a> {
         Self { columns, pods: ty.group.is_empty() && ty.plural == "pods", api_version: "meta.k8s.io/v1" }
     }
 
-    /// The same for Tables of another version.
+    /// Prints Tables of another `apiVersion` than `meta.k8s.io/v1`.
     pub fn of_version(self, api_version: &'static str) -> Self {
         Self { api_version, ..self }
     }
 
-    /// `columnDefinitions`.
+    /// The `columnDefinitions` of a Table.
     pub fn headers(&self) -> Value {
         let header = |printed: &Printed<'_>| {
             let Column { name, kind, format, description, priority, cell } = &printed.column;

@@ -30,7 +30,7 @@ impl OrganizationName {
         format!("{NAMESPACE}{}", self.0)
     }
 
-    /// Its name.
+    /// The organization's name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

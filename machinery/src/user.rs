@@ -102,7 +102,7 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 
 impl User {
-    /// Nobody in particular.
+    /// The user of requests without credentials: `system:anonymous`, in `system:unauthenticated`.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
     }

@@ -44,7 +44,7 @@ impl Restart {
         }
     }
 
-    /// The same for init containers, which are done once they succeeded.
+    /// The restart policy of a Pod's init containers, which are done once they succeeded.
     pub(crate) fn of_init(pod: &Value) -> Self {
         if Self::of(pod) == Self::Never { Self::Never } else { Self::OnFailure }
     }

@@ -13,7 +13,10 @@ impl Images {
         Self(pairs.into_iter().collect())
     }
 
-    /// Adds `IMAGE=PATH`, as a command line gives it.
+    /// Adds an entry `IMAGE=PATH`, as a command line gives it.
+    ///
+    /// # Errors
+    /// A pair without `=`, or with an empty side.
     pub fn add(&mut self, pair: &str) -> anyhow::Result<()> {
         match pair.split_once('=') {
             Some((image, path)) if !image.is_empty() && !path.is_empty() => {

@@ -99,7 +99,10 @@ pub struct Node {
 }
 
 impl Config {
-    /// Takes the directory and the port. Fails where one of them can't be had.
+    /// Creates the directory for Pods (0700) and binds the port of the log server.
+    ///
+    /// # Errors
+    /// A port that cannot be bound, or a directory that cannot be created.
     pub async fn build(self) -> anyhow::Result<Node> {
         let logs = Arc::new(LogBook::default());
         let server = Bound::bind(&self.logs, logs.clone()).await.context("log server")?;

@@ -85,7 +85,10 @@ pub(crate) struct Leaf<'a, S> {
 }
 
 impl Authority {
-    /// A new self-signed authority, ECDSA P-256, valid for [`AUTHORITY_VALIDITY`].
+    /// Creates a self-signed authority, ECDSA P-256, valid for [`AUTHORITY_VALIDITY`].
+    ///
+    /// # Errors
+    /// [`Error::Key`] where no key can be generated, [`Error::Name`] for a name that a certificate cannot have.
     pub fn generate(common_name: &str) -> Result<Self> {
         let key = PrivateKey::generate()?;
         let subject = name::subject(common_name, &[])?;
@@ -108,7 +111,9 @@ impl Authority {
 
     /// Reads an authority: the first certificate of one PEM text and the first key of the other.
     ///
-    /// Fails if they do not belong together.
+    /// # Errors
+    /// [`Error::NotPem`] or [`Error::Malformed`] for text that cannot be read, [`Error::Key`] for an unsupported
+    /// key, [`Error::Mismatch`] where certificate and key do not belong together.
     pub fn from_pem(cert: &str, key: &str) -> Result<Self> {
         let key = PrivateKey::from_pem(key)?;
         let der = read::certificates_der(cert)?.into_iter().next().ok_or(Error::NotPem("certificate"))?;
@@ -130,18 +135,28 @@ impl Authority {
         self.key.pem()
     }
 
-    /// A client certificate with a new key.
+    /// Issues a client certificate with a new key.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where no key can be generated, [`Error::Name`] for a name that a certificate cannot have.
     pub fn issue_client(&self, client: &ClientName<'_>, validity: Duration) -> Result<Pair> {
         self.issue_pair(client, &[] as &[&str], usage::CLIENT, validity)
     }
 
-    /// A serving certificate with a new key, for host names and IP addresses. The first one is its common name.
+    /// Issues a serving certificate with a new key, for host names and IP addresses. The first one is its common
+    /// name.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where no key can be generated, [`Error::Name`] for a name that a certificate cannot have.
     pub fn issue_server<S: AsRef<str>>(&self, names: &[S], validity: Duration) -> Result<Pair> {
         let user = names.first().map(AsRef::as_ref).unwrap_or_default();
         self.issue_pair(&ClientName { user, ..ClientName::default() }, names, usage::SERVER, validity)
     }
 
-    /// A certificate for a process that serves under `names` and calls others as `client`.
+    /// Issues a certificate for a process that serves under `names` and calls others as `client`.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where no key can be generated, [`Error::Name`] for a name that a certificate cannot have.
     pub fn issue_peer<S: AsRef<str>>(
         &self,
         client: &ClientName<'_>,

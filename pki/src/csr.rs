@@ -48,7 +48,11 @@ pub struct CsrInfo {
 }
 
 impl CsrInfo {
-    /// Reads a request, PEM or DER. Fails if it is malformed or not signed by its own key.
+    /// Reads a signing request, PEM or DER.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for what is no request or has a subject in an unreadable encoding, [`Error::Signature`]
+    /// where it is not signed by its own key.
     pub fn parse(request: &[u8]) -> Result<Self> {
         let der = der(request)?;
         let (_, csr) =
@@ -77,9 +81,10 @@ impl CsrInfo {
 }
 
 impl Authority {
-    /// Signs a request, PEM or DER, and gives the certificate as PEM.
+    /// Signs a request, PEM or DER, and returns the certificate as PEM.
     ///
-    /// Fails if the request is malformed, is not signed by its own key, or a usage is unknown.
+    /// # Errors
+    /// Those of [`CsrInfo::parse`], and [`Error::Usage`] for an unknown usage.
     pub fn sign_csr<S: AsRef<str>>(&self, request: &[u8], terms: &CsrTerms<'_, S>) -> Result<String> {
         CsrInfo::parse(request)?;
         let csr = CertReq::from_der(&der(request)?).map_err(|e| Error::malformed("request", e))?;
@@ -93,7 +98,10 @@ impl Authority {
     }
 }
 
-/// Makes a request, PEM, for a client and for host names (may be none), signed with `key`. Planes are not asked for.
+/// Creates a request, PEM, for a client and for host names (may be none), signed with `key`. It asks for no plane.
+///
+/// # Errors
+/// [`Error::Name`] for a name that a request cannot have.
 pub fn request<S: AsRef<str>>(key: &PrivateKey, client: &ClientName<'_>, hosts: &[S]) -> Result<String> {
     let names = hosts.iter().map(|host| name::host(host.as_ref())).collect::<Result<Vec<_>>>()?;
     request_with(key, client, names)

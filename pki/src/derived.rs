@@ -24,13 +24,19 @@ use x509_cert::{
 /// How the common name of the authority of a plane's clients begins; the plane's identifier follows.
 const AUTHORITY: &str = "freehold:plane:";
 
-/// The key that signs service account tokens in the pair of a plane, for one of the platform's keys.
+/// Derives the key that signs service account tokens in the pair of a plane, from one of the platform's keys.
+///
+/// # Errors
+/// [`Error::Key`] where the platform's key is of a kind that nothing can be derived from.
 pub fn pair_token_key(platform: &PrivateKey, plane: &str) -> Result<PrivateKey> {
     platform.derive(&format!("service account tokens of plane {plane}"))
 }
 
-/// What the pair of a plane has, for the platform's keys: its own key, which signs, and the public keys of all that are
-/// believed in the plane besides. PEM.
+/// Returns what the pair of a plane gets for the platform's keys, as PEM: its own key, which signs, then the public
+/// keys that are also accepted in the plane.
+///
+/// # Errors
+/// [`Error::NotPem`], [`Error::Malformed`] or [`Error::Key`] for `platform` texts that cannot be used.
 pub fn pair_token_keys(platform: &str, plane: &str) -> Result<String> {
     let platform = PrivateKey::all_from_pem(platform)?;
     let own = platform.iter().map(|key| pair_token_key(key, plane)).collect::<Result<Vec<_>>>()?;
@@ -70,8 +76,11 @@ impl Authority {
         Ok(Self { certificate, chain: cert_pem.clone(), cert_pem, key })
     }
 
-    /// The self-signed certificate of the authority of a plane's clients: whoever trusts it trusts the clients of this plane
-    /// and no others. Not every program takes an authority for a root that another one has signed.
+    /// The self-signed certificate of the authority of a plane's clients: a program that trusts it trusts the
+    /// clients of this plane and no others. Some programs accept no authority as a root that another one has signed.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where this authority's key is of a kind that nothing can be derived from.
     pub fn root_for_plane(&self, plane: &str) -> Result<String> {
         let Self { certificate, key, .. } = self.for_plane(plane)?;
         let own = certificate.tbs_certificate;

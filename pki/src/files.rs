@@ -8,8 +8,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Writes a file that only its owner can read (0600), so that readers see the old content or the new, never a part,
-/// and so that the new one survives a crash. The directory must exist.
+/// Writes a file that only its owner can read (0600), atomically and durably: readers see the old content or the
+/// new, and the new one survives a crash. The directory must exist.
+///
+/// # Errors
+/// The system's error where the file cannot be written, renamed or synced.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path)?;
     let written = create_synced(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));

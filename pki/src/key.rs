@@ -38,7 +38,10 @@ enum Pair {
 }
 
 impl PrivateKey {
-    /// A new ECDSA P-256 key. Serves as a certificate's key and as a signing key of service account tokens (ES256).
+    /// Generates an ECDSA P-256 key, which serves certificates and signs service account tokens (ES256).
+    ///
+    /// # Errors
+    /// [`Error::Key`] where the system's random source fails.
     pub fn generate() -> Result<Self> {
         Self::p256(
             EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| Error::Key)?,
@@ -52,8 +55,11 @@ impl PrivateKey {
         Ok(Self { pem, pair: Pair::Ec(pair, ECDSA_SHA256) })
     }
 
-    /// The ECDSA P-256 key that follows from this one for a purpose: the same each time, and of no use for finding this key or
-    /// that of another purpose (HKDF, RFC 5869).
+    /// Derives an ECDSA P-256 key for a purpose (HKDF, RFC 5869): the same key each time, which reveals neither this
+    /// key nor that of another purpose.
+    ///
+    /// # Errors
+    /// [`Error::Key`] for keys that nothing can be derived from.
     pub fn derive(&self, purpose: &str) -> Result<Self> {
         let secret = self.pair.secret()?;
         let extracted = Salt::new(HKDF_SHA256, b"freehold derived key 1").extract(&secret);
@@ -70,6 +76,9 @@ impl PrivateKey {
     }
 
     /// Reads all private keys of a PEM text, of which there is at least one.
+    ///
+    /// # Errors
+    /// [`Error::NotPem`] without a key, [`Error::Malformed`] or [`Error::Key`] for one that cannot be used.
     pub fn all_from_pem(text: &str) -> Result<Vec<Self>> {
         let keys: Vec<Self> = crate::read::blocks(text)
             .filter(|(label, _)| label.ends_with("PRIVATE KEY"))
@@ -79,6 +88,9 @@ impl PrivateKey {
     }
 
     /// Reads the first private key of a PEM text: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
+    ///
+    /// # Errors
+    /// [`Error::NotPem`] without a key, [`Error::Malformed`] or [`Error::Key`] for one that cannot be used.
     pub fn from_pem(text: &str) -> Result<Self> {
         let block = Pem::iter_from_buffer(text.as_bytes())
             .filter_map(|block| block.ok())
@@ -95,8 +107,11 @@ impl PrivateKey {
         &self.pem
     }
 
-    /// The key as PEM text in the form that says in its first line of which kind it is: SEC 1 (`EC PRIVATE KEY`) for elliptic
-    /// curves. Java's clients take any other for RSA.
+    /// The key as PEM text whose first line names its kind: SEC 1 (`EC PRIVATE KEY`) for elliptic curves. Java's
+    /// clients take any other form for RSA.
+    ///
+    /// # Errors
+    /// [`Error::Key`] or [`Error::Malformed`] where the key cannot be written in that form.
     pub fn traditional_pem(&self) -> Result<String> {
         let Pair::Ec(pair, _) = &self.pair else { return Ok(self.pem.clone()) };
         let private = pair.private_key();
@@ -106,6 +121,9 @@ impl PrivateKey {
     }
 
     /// The public key as DER `SubjectPublicKeyInfo`.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where the key cannot be written in that form.
     pub fn public_der(&self) -> Result<Vec<u8>> {
         let der: Result<PublicKeyX509Der<'_>, _> = match &self.pair {
             Pair::Ec(pair, _) => pair.public_key().as_der(),
@@ -115,6 +133,9 @@ impl PrivateKey {
     }
 
     /// The public key as a PEM text (`PUBLIC KEY`).
+    ///
+    /// # Errors
+    /// [`Error::Key`] or [`Error::Malformed`] where the key cannot be written in that form.
     pub fn public_pem(&self) -> Result<String> {
         pem::encode_string("PUBLIC KEY", pem::LineEnding::LF, &self.public_der()?)
             .map_err(|e| Error::malformed("public key", e))

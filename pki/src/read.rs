@@ -43,7 +43,10 @@ pub struct Names {
 }
 
 impl CertificateInfo {
-    /// Reads a DER certificate. Whether it is to be trusted is not looked at.
+    /// Reads a DER certificate, without judging whether it is to be trusted.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for what is no certificate.
     pub fn parse(der: &[u8]) -> Result<Self> {
         let certificate = parse(der)?;
         let malformed = |e| Error::malformed("certificate", e);
@@ -103,7 +106,10 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-/// The DER of each certificate in a PEM text; other blocks are passed over. Fails if there is none.
+/// The DER of each certificate in a PEM text; other blocks are skipped.
+///
+/// # Errors
+/// [`Error::NotPem`] where there is none.
 pub fn certificates_der(pem: &str) -> Result<Vec<Vec<u8>>> {
     let blocks = Pem::iter_from_buffer(pem.as_bytes()).filter_map(|block| block.ok());
     let ders: Vec<_> =
@@ -138,6 +144,9 @@ pub fn p256_public(pem: &str) -> Option<(Vec<u8>, Vec<u8>)> {
 }
 
 /// When the first certificate of a PEM text expires.
+///
+/// # Errors
+/// [`Error::NotPem`] without a certificate, [`Error::Malformed`] for one that cannot be read.
 pub fn not_after(cert_pem: &str) -> Result<jiff::Timestamp> {
     let ders = certificates_der(cert_pem)?;
     let first = ders.first().ok_or(Error::NotPem("certificate"))?;

@@ -11,7 +11,7 @@ use x509_cert::{
 pub const SERVER: &[&str] = &["digital signature", "key encipherment", "server auth"];
 /// A client certificate's usages.
 pub const CLIENT: &[&str] = &["digital signature", "key encipherment", "client auth"];
-/// Those of a certificate for both directions.
+/// The usages of a certificate for both directions.
 pub const PEER: &[&str] = &["digital signature", "key encipherment", "server auth", "client auth"];
 
 enum Bit {

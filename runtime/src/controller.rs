@@ -51,7 +51,7 @@ impl<K: QueueKey> Controller<K> {
         self
     }
 
-    /// Where it counts.
+    /// Counts reconciles and queue lengths in `metrics`, under the controller's name.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.counters = metrics.counters(self.name);
         metrics.follow(self.name, self.queue.clone());

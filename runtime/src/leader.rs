@@ -1,8 +1,8 @@
-//! Of several instances one works: the one that holds a Lease, as Kubernetes' own components do it.
+//! Leader election: of several instances the one that holds a Lease works, as in Kubernetes' own components.
 //!
-//! Times are measured by this machine's clock alone: another's Lease has expired when nothing in it changed for as long as
-//! it says, counted from when this instance saw it last change. A holder that can't renew in time stops its work before
-//! anybody else can take over.
+//! Times are measured by this machine's clock alone. Another holder's Lease has expired when nothing in it changed
+//! for as long as it says, counted from when this instance saw it last change. A holder that cannot renew in time
+//! stops its work before any other can take over.
 
 use crate::Metrics;
 use freehold_client::{Client, Error, Resource};
@@ -57,7 +57,7 @@ impl Election {
         Self { client, name, identity, times: Times::default(), metrics: Metrics::default(), seen: None }
     }
 
-    /// With other times.
+    /// Replaces the default times of the Lease.
     pub fn times(mut self, times: Times) -> Self {
         self.times = times;
         self

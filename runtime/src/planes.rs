@@ -107,7 +107,8 @@ impl Planes {
         Self::divided(client, None)
     }
 
-    /// The same, in so many parts, of which this instance begins with none.
+    /// Every plane that the server serves itself, divided into `count` parts, of which this instance begins with
+    /// none.
     pub fn in_parts(client: Client, count: u32) -> Self {
         Self::divided(client, Some(Parts::new(count)))
     }

@@ -119,7 +119,7 @@ impl<K> Default for Level<K> {
 }
 
 impl<K: QueueKey> Queue<K> {
-    /// An empty queue.
+    /// Creates an empty queue, shared by its producers and workers.
     pub fn new() -> Arc<Self> {
         let state = State {
             changed: Level::default(),
@@ -223,7 +223,7 @@ impl<K: QueueKey> Queue<K> {
         state.dirty.len() - state.again
     }
 
-    /// Whether nothing waits.
+    /// Whether no key waits, delayed ones aside.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -49,7 +49,7 @@ impl<T> Store<T> {
         }
     }
 
-    /// An object.
+    /// The object under a key, where the store has it.
     pub fn get(&self, key: &Key) -> Option<Arc<T>> {
         self.shared.objects.read().by_key.get(key).cloned()
     }

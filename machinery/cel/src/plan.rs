@@ -137,9 +137,9 @@ pub(crate) struct Fold {
 pub(crate) enum FoldStep {
     /// Another value.
     Value(Node),
-    /// The same list with what is in another, where the guard holds.
+    /// Appends the items of another list, where the guard holds.
     Append { guard: Option<Node>, list: Node },
-    /// The same map with one more entry or those of another, where the guard holds.
+    /// Inserts one entry, or the entries of another map, where the guard holds.
     Insert { guard: Option<Node>, args: Vec<Node> },
 }
 

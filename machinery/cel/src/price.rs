@@ -12,17 +12,17 @@ use cel::{
     },
 };
 
-/// Of reading a character.
+/// Cost of reading a character.
 const PER_CHARACTER: f64 = 0.1;
-/// Of a character of a regular expression, for each unit of a text.
+/// Cost of a character of a regular expression, for each unit of a text.
 const PER_REGEX_CHARACTER: f64 = 0.25;
-/// Of asking the authorizer.
+/// Cost of asking the authorizer.
 const CHECK: u64 = 350_000;
-/// Of making a list.
+/// Cost of creating a list.
 pub(crate) const LIST: u64 = 10;
-/// Of making a map.
+/// Cost of creating a map.
 pub(crate) const MAP: u64 = 30;
-/// Of making an object.
+/// Cost of creating an object.
 pub(crate) const OBJECT: u64 = 40;
 
 /// How the cost of a call follows from its arguments.

@@ -106,7 +106,7 @@ fn names_that_nothing_declares_are_found() {
     );
 }
 
-/// Of values of which nothing is known, cel-go counts less than it takes; the rest is limited here.
+/// cel-go undercounts values of unknown type; the excess is limited here.
 #[test]
 fn an_expression_that_costs_too_much_is_cut_off() {
     let items: Vec<i64> = (0..400).collect();

@@ -14,7 +14,13 @@ const MAX_DEPTH: usize = 100;
 /// Fields in all: an empty message takes two bytes, its JSON a hundred.
 const MAX_FIELDS: usize = 1_000_000;
 
-/// Reads a body: the magic number, and an envelope that names the kind. Gives the object with its `apiVersion` and `kind`.
+/// Decodes a request body: the magic number, then an envelope that names the kind. Returns the object as JSON with
+/// its `apiVersion` and `kind`.
+///
+/// # Errors
+/// [`Malformed`](crate::Malformed), in kube-apiserver's words, for a body without the magic number, an empty one, a
+/// kind without a message, a content encoding, broken UTF-8 or wire format, more than 100 levels or 1,000,000
+/// fields.
 pub fn decode(body: &[u8]) -> Result<Value> {
     let mut input = body.strip_prefix(MAGIC).ok_or_else(|| match body {
         [] => malformed("empty data"),

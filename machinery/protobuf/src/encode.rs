@@ -44,7 +44,10 @@ impl Kind {
         Some(Self { api_version: api_version.to_owned(), kind: kind.to_owned(), message })
     }
 
-    /// The body of an answer: magic number, envelope, object. An error for what is no JSON of the kind.
+    /// Encodes the body of an answer: magic number, envelope, object.
+    ///
+    /// # Errors
+    /// [`Malformed`] for bytes that are no JSON object of this kind.
     pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, Malformed> {
         // Most objects are smaller than their JSON; the envelope takes less than what that leaves.
         let mut out = Vec::with_capacity(json.len() + 64);
@@ -56,15 +59,21 @@ impl Kind {
         Ok(out)
     }
 
-    /// The message of an object alone, without an envelope: an item of a list.
+    /// Encodes the message of one object without an envelope: an item of a list.
+    ///
+    /// # Errors
+    /// [`Malformed`] for bytes that are no JSON object of this kind.
     pub fn message(&self, json: &[u8]) -> Result<Vec<u8>, Malformed> {
         let mut out = Vec::with_capacity(json.len());
         self.write(&mut out, json)?;
         Ok(out)
     }
 
-    /// What stands before the items of a list of this kind, and behind them. `metadata` is the list's metadata as JSON,
-    /// `items` how many bytes its items take, each with [`item_head`] before it.
+    /// Returns the bytes before the items of a list of this kind and those behind them. `metadata` is the list's
+    /// metadata as JSON, `items` the number of bytes of its items, each with [`item_head`] before it.
+    ///
+    /// # Errors
+    /// [`Malformed`] for metadata that is no JSON object of a `ListMeta`.
     pub fn list(&self, metadata: &[u8], items: usize) -> Result<(Vec<u8>, Vec<u8>), Malformed> {
         let meta = Self::of("v1", "ListMeta").map_or(Ok(Vec::new()), |kind| kind.message(metadata))?;
         let mut first = Vec::new();

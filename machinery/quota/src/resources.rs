@@ -63,7 +63,7 @@ pub fn of_pod(pod: &Value, field: &str) -> Amounts {
     running
 }
 
-/// `cpu=1,memory=1Gi`
+/// Formats amounts as `cpu=1,memory=1Gi`, by name.
 pub fn list(amounts: &Amounts) -> String {
     let parts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
     parts.join(",")

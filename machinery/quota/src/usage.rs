@@ -165,7 +165,11 @@ pub fn is_computed(usage: &Usage, name: &str) -> bool {
     usage.contains_key("pods") && STATED.contains(&name)
 }
 
-/// Whether each container states what a quota limits; if not, what is missing where, in Kubernetes' words.
+/// Checks that each container of a Pod states the compute resources that a quota limits. Objects other than Pods
+/// pass.
+///
+/// # Errors
+/// Kubernetes' `must specify NAME for: CONTAINERS`, with every missing resource.
 pub fn check_stated(resource: &GroupResource, object: &Value, hard: &Amounts) -> Result<(), String> {
     if resource.resource != "pods" || !resource.group.is_empty() {
         return Ok(());

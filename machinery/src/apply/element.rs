@@ -69,7 +69,11 @@ impl PathElement {
         }
     }
 
-    /// Reads the text of `FieldsV1`. `None` for kinds of elements that this version does not know, which are dropped.
+    /// Reads the text of an element of `FieldsV1`. `None` for kinds of elements that this version does not know,
+    /// which are dropped.
+    ///
+    /// # Errors
+    /// A text without a colon behind its kind, or with a key, value or index that cannot be parsed.
     pub fn decode(text: &str) -> Result<Option<Self>, String> {
         let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| kind.len() == 1) else {
             return Err(format!("missing colon: {text}"));

@@ -103,6 +103,9 @@ pub fn check(config: &Value, schema: Option<&Schema>) -> Result<(), String> {
 }
 
 /// Merges `config` into `live`, without regard to owners.
+///
+/// # Errors
+/// A 500 without a reason, as in Kubernetes, where `config` does not fit the schema.
 pub fn merge(live: &Value, config: &Value, schema: Option<&Schema>) -> Result<Value> {
     let mut merged = live.clone();
     merge::merge_into(&mut merged, config, Shape::Root(schema))
@@ -110,11 +113,14 @@ pub fn merge(live: &Value, config: &Value, schema: Option<&Schema>) -> Result<Va
     Ok(merged)
 }
 
-/// Applies `config`. `live` is absent when the object is to be created.
+/// Applies `config` on `live`, which is absent when the object is to be created.
 ///
-/// Gives the merged object with `metadata.managedFields`, not defaulted yet; `None` when neither the object nor its
-/// managed fields change. 400: `config` has managed fields or is of another type; 409: conflicts; 500 without a reason
-/// (as in Kubernetes): `config` does not fit the schema.
+/// Returns the merged object with `metadata.managedFields`, not defaulted yet; `None` when neither the object nor
+/// its managed fields change.
+///
+/// # Errors
+/// 400: `config` has managed fields or is of another type. 409: conflicts with other managers. 500 without a reason,
+/// as in Kubernetes: `config` does not fit the schema.
 pub fn apply(live: Option<&Value>, config: &Value, options: &Options<'_>) -> Result<Option<Value>> {
     check_config(config, options)?;
     let shape = Shape::Root(options.schema);

@@ -203,7 +203,7 @@ impl FieldSet {
         }
     }
 
-    /// As `FieldsV1`.
+    /// Writes the set as `FieldsV1`.
     pub fn to_json(&self) -> Value {
         Value::Object(self.encode(false))
     }
@@ -224,7 +224,10 @@ impl FieldSet {
         map
     }
 
-    /// Reads `FieldsV1`. Elements of unknown kinds are dropped.
+    /// Reads a set from `FieldsV1`. Elements of unknown kinds are dropped; `null` is the empty set.
+    ///
+    /// # Errors
+    /// A value that is no object, or an element that cannot be parsed.
     pub fn from_json(fields: &Value) -> Result<Self, String> {
         match fields {
             Value::Object(map) => Ok(Self::decode(map)?.0.unwrap_or_default()),

@@ -85,7 +85,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether nothing differs.
+    /// Whether both values are equal.
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }

@@ -14,7 +14,8 @@ pub fn mismatch(value: &Value, schema: &Schema) -> Option<String> {
     said(value, schema, struct_name(schema))
 }
 
-/// The same of the metadata of a custom resource, which is read by itself.
+/// Returns what Go says first of the metadata of a custom resource, which it decodes separately; `None` where it
+/// fits.
 pub fn object_meta_mismatch(metadata: &Value) -> Option<String> {
     said(metadata, &crate::schema::object_meta(), "ObjectMeta".to_owned())
 }

@@ -2,7 +2,7 @@
 
 const UNREADABLE: &str = "\u{fffd}";
 
-/// The same JSON, where each byte that is no UTF-8 and each half of a pair of surrogates is U+FFFD.
+/// Replaces each byte that is not UTF-8 and each unpaired surrogate escape in a JSON text by U+FFFD.
 pub fn readable(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     for chunk in json.utf8_chunks() {

@@ -28,7 +28,7 @@ pub enum Unapplied {
 }
 
 impl Unapplied {
-    /// The words.
+    /// The reason in words, for the client's message.
     pub fn why(self) -> String {
         match self {
             Self::Test(why) | Self::Operation(why) => why,
@@ -42,10 +42,11 @@ impl From<String> for Unapplied {
     }
 }
 
-/// Applies a JSON patch that a client sent.
+/// Applies a JSON patch (RFC 6902) that a client sent.
 ///
-/// 400: not a patch; 413: more than [`MAX_OPERATIONS`]; 422: an operation can't be applied, a test fails, or the result
-/// would be larger than the limits allow. kube-apiserver does not tell which.
+/// # Errors
+/// 400: not a patch. 413: more than [`MAX_OPERATIONS`]. 422: an operation cannot be applied, a test fails, or the
+/// result would exceed the limits; kube-apiserver does not tell which.
 pub fn json(target: &Value, patch: &Value) -> Result<Value> {
     if let Value::Array(operations) = patch
         && operations.len() > MAX_OPERATIONS

@@ -20,10 +20,11 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder";
 const DELETE: &str = "$deleteFromPrimitiveList";
 
-/// Applies a strategic merge patch, which merges lists as `schema` says. Custom resources don't have it: callers
+/// Applies a strategic merge patch, which merges lists as `schema` says. Custom resources do not have it: callers
 /// answer 415 for them.
 ///
-/// 400: malformed directives; 422: lists of lists; 500 without a reason, as in Kubernetes: items without their merge
+/// # Errors
+/// 400: malformed directives. 422: lists of lists. 500 without a reason, as in Kubernetes: items without their merge
 /// key, items of several types in one list, unknown directives.
 pub fn strategic(target: &Value, patch: &Value, schema: &Schema) -> Result<Value> {
     let Value::Object(patch) = patch else {

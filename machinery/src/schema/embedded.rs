@@ -9,7 +9,7 @@ pub(super) fn check(value: &Value, schema: &Schema) -> Vec<FieldError> {
     check_at(value, schema, "")
 }
 
-/// The same of a value that stands at a path.
+/// Checks type and metadata of each object that is embedded in the value at `path`.
 pub(super) fn check_at(value: &Value, schema: &Schema, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(value, schema, &mut path.to_owned(), &mut errors);

@@ -21,7 +21,8 @@ const FEW: usize = 16;
 pub(super) struct Keyed<'a> {
     list: &'a [Value],
     keys: &'a [Box<str>],
-    /// Of longer lists: clients choose how long they are, so that no item may cost by their length.
+    /// Items by their keys, in lists of more than [`FEW`]: clients choose the length, so a lookup must not depend on
+    /// it.
     index: Option<HashMap<String, &'a Value>>,
 }
 

@@ -73,7 +73,7 @@ pub struct Schema {
     pub go: Option<Box<str>>,
     /// What an object of a built-in kind always has here, with its zero value ([`ZEROS`]).
     pub zeros: Vec<(Box<str>, Value)>,
-    /// Of a Go struct: its strings, numbers and flags that may be zero without being absent ([`POINTERS`]).
+    /// The strings, numbers and flags of a Go struct that may be zero without being absent ([`POINTERS`]).
     pub pointers: Option<Vec<Box<str>>>,
 }
 

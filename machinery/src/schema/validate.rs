@@ -17,7 +17,7 @@ pub fn validate(value: &Value, schema: &Schema, old: Option<&Value>) -> Vec<Fiel
     with_items(value, schema, old, against(value, schema, old, ""))
 }
 
-/// The same, but of one field's value alone, which is told as if it were the whole; an absent field is right.
+/// Checks one field's value as if it were the whole object. An absent field is valid.
 pub fn validate_field(value: &Value, field: &str, schema: &Schema, old: Option<&Value>) -> Vec<FieldError> {
     let before = old.map(|old| &old[field]);
     let errors = match (value.get(field), schema.properties.get(field)) {

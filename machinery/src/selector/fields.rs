@@ -21,7 +21,11 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Parses what `fieldSelector=` carries: `a=b,c!=d`, with `\,`, `\=` and `\\` in values.
+    /// Parses the value of `fieldSelector=`: `a=b,c!=d`, with `\,`, `\=` and `\\` in values.
+    ///
+    /// # Errors
+    /// Kubernetes' message for a term that cannot be read, for a selector over [`MAX_LENGTH`] bytes or [`MAX_TERMS`]
+    /// terms.
     pub fn parse(selector: &str) -> Result<Self, String> {
         if selector.len() > MAX_LENGTH {
             return Err(format!("invalid selector: longer than {MAX_LENGTH} bytes"));
@@ -40,7 +44,10 @@ impl Fields {
         Ok(Self { requirements: terms.iter().map(requirement).collect::<Result<_, String>>()? })
     }
 
-    /// Fails with Kubernetes' `field label not supported: x` on the first path that `supported` rejects.
+    /// Checks that every path of the selector is `supported`.
+    ///
+    /// # Errors
+    /// Kubernetes' `field label not supported: PATH` for the first path that is not.
     pub fn check(&self, supported: impl Fn(&str) -> bool) -> Result<(), String> {
         match self.requirements.iter().find(|r| !supported(&r.field)) {
             Some(requirement) => Err(format!("field label not supported: {}", requirement.field)),

@@ -54,7 +54,10 @@ pub struct LabelRequirement {
 }
 
 impl LabelRequirement {
-    /// A requirement that is checked: the key and values are valid, and as many as the operator wants.
+    /// Creates a requirement after checking key and values, and that the operator takes as many values.
+    ///
+    /// # Errors
+    /// Kubernetes' messages for every fault, in brackets where there are several.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
         values.sort();
         values.dedup();
@@ -144,7 +147,11 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Parses what `labelSelector=` carries: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+    /// Parses the value of `labelSelector=`: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+    ///
+    /// # Errors
+    /// Kubernetes' message for what cannot be parsed, for a selector over [`MAX_LENGTH`] bytes or [`MAX_TERMS`]
+    /// terms.
     pub fn parse(selector: &str) -> Result<Self, String> {
         if selector.len() > MAX_LENGTH {
             return Err(format!("selector is longer than {MAX_LENGTH} bytes"));
@@ -152,8 +159,11 @@ impl Labels {
         Self::of(Parser::new(selector).parse()?)
     }
 
-    /// From a `metav1.LabelSelector` (`matchLabels`, `matchExpressions`). An empty one selects everything; `null` and
-    /// absent ones select nothing in Kubernetes: callers decide before they call.
+    /// Reads a `metav1.LabelSelector` (`matchLabels`, `matchExpressions`). An empty one selects everything. `null`
+    /// and absent ones select nothing in Kubernetes: callers decide that before they call.
+    ///
+    /// # Errors
+    /// An unknown operator, an invalid key or value, or more than [`MAX_TERMS`] terms.
     pub fn from_value(selector: &Value) -> Result<Self, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut requirements = Vec::new();

@@ -72,7 +72,7 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
     command_line("apiserver", &flags)
 }
 
-/// `freehold controller-manager ...`.
+/// The command line of the pair's controller manager: `freehold controller-manager ...`.
 pub fn controller_manager(spec: &Spec) -> Vec<String> {
     let flags = [("plane", spec.plane.clone()), ("kubeconfig", format!("{KUBECONFIG_DIR}/kubeconfig"))];
     command_line("controller-manager", &flags)

@@ -173,7 +173,7 @@ pub struct Credentials {
 pub struct Size {
     /// Requests and limits of the apiserver: `{"requests": {...}, "limits": {...}}`.
     pub apiserver: Value,
-    /// Likewise of the controller manager.
+    /// Requests and limits of the controller manager, in the form of the apiserver's.
     pub controller_manager: Value,
 }
 

@@ -116,7 +116,7 @@ impl Phase {
         self.times.iter().map(|(_, time)| *time).collect()
     }
 
-    /// Of reads, or of writes, which wait for the disk.
+    /// The samples of reads, or of writes, which wait for the disk.
     fn samples_of(&self, writes: bool) -> Samples {
         self.times.iter().filter(|(write, _)| *write == writes).map(|(_, time)| *time).collect()
     }

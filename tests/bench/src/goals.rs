@@ -33,7 +33,7 @@ enum Bound {
 pub(crate) struct Reached {
     /// The goal.
     pub(crate) goal: &'static Goal,
-    /// Of which server.
+    /// The server that was measured.
     pub(crate) kind: Kind,
     /// The figure.
     pub(crate) value: Value,

@@ -35,7 +35,7 @@ pub(crate) async fn send(
     Ok(Cost { cpu: subject.cpu_each(cpu, times.len())?, each: times.into_iter().collect(), rate })
 }
 
-/// The same with one client for all.
+/// Sends a load with one client for all requests.
 pub(crate) async fn send_all(
     subject: &Subject,
     client: &Client,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const SYNCS: u32 = 200;
 /// How long threads do nothing but look at the clock.
 const LOOKING: Duration = Duration::from_secs(10);
-/// Of what such a thread misses, the least that counts as a pause.
+/// The shortest interval in which such a thread did not run that counts as a pause.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Sentences for the document: commit, date, cores, memory, kernel, what a durable write costs in `folder`, and for how long the

@@ -45,7 +45,7 @@ impl Projects {
         Self::reopen(client).await
     }
 
-    /// The same where the organization is there.
+    /// Opens an organization that exists already.
     pub(crate) async fn reopen(client: Client) -> Result<Self> {
         let watch = ProjectWatch::open(&client).await?;
         Ok(Self { client, watch })
@@ -56,7 +56,7 @@ impl Projects {
         self.make_as(name, json!({"mode": mode})).await
     }
 
-    /// The same with any `spec.controlPlane`.
+    /// Creates a project with any `spec.controlPlane`, and waits until it is ready.
     pub(crate) async fn make_as(&self, name: &str, control_plane: Value) -> Result<Duration> {
         let ready = self.watch.expect(name, Fact::Ready);
         let object = project(name, &control_plane);

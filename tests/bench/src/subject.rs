@@ -69,7 +69,7 @@ impl Subject {
         Self::start_with(kind, options, &[])
     }
 
-    /// The same with further arguments of `freehold up`.
+    /// Starts a server with further arguments of `freehold up`.
     pub(crate) fn start_with(kind: Kind, options: &Options, args: &[&str]) -> Result<Self> {
         let server = match kind {
             Kind::Embedded => Running::freehold(None, args),

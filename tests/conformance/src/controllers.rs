@@ -319,7 +319,7 @@ fn garbage(kubectl: &Kubectl, _: &str) {
     }
 }
 
-/// The same with owners of a custom type, whose definition goes with all of them.
+/// Creates owners of a custom type and deletes its definition with all of them.
 fn custom(kubectl: &Kubectl, namespace: &str) {
     let group = format!("{namespace}.example.com");
     apply(kubectl, &format!(

@@ -15,12 +15,12 @@ pub const RELEASE: &str = "freehold";
 /// See [`RELEASE`].
 pub const NAMESPACE: &str = "freehold-system";
 
-/// The workspace.
+/// The top folder of the workspace.
 pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The chart.
+/// The folder of the Helm chart.
 pub fn chart() -> PathBuf {
     top().join("deploy/chart/freehold")
 }
@@ -57,7 +57,7 @@ pub fn render_text(release: &str, args: &[&str]) -> String {
     text
 }
 
-/// The chart's objects.
+/// Renders the chart with Helm and returns its objects.
 pub fn render(release: &str, args: &[&str]) -> Vec<Value> {
     parse(&render_text(release, args))
 }

@@ -87,7 +87,7 @@ impl Machine {
         self.addresses.iter().fold(text.to_owned(), replaced)
     }
 
-    /// Where [`SERVICE_ACCOUNT`] is.
+    /// Sets the folder that stands for [`SERVICE_ACCOUNT`].
     pub fn set_service_account(&mut self, folder: &Path) {
         self.addresses.push((SERVICE_ACCOUNT.to_owned(), folder.display().to_string()));
     }

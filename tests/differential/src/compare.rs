@@ -48,19 +48,28 @@ pub struct Meant {
     pub reason: String,
 }
 
-/// The differences that are meant.
+/// Reads `differences.yaml`: the differences that are meant, with their reasons.
+///
+/// # Errors
+/// A file that cannot be read or parsed.
 pub fn meant() -> Result<Vec<Meant>> {
     let text = std::fs::read_to_string(crate::path("differences.yaml"))?;
     serde_saphyr::from_str(&text).context("differences.yaml")
 }
 
-/// The differences that are still to be closed: `scenario/request place`, a line each.
+/// Reads `open.txt`: the differences that are still to be closed, `scenario/request place` a line.
+///
+/// # Errors
+/// A file that cannot be read.
 pub fn open() -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(crate::path(OPEN)).context(OPEN)?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Writes what [`open`] reads.
+/// Writes `open.txt`, which [`open`] reads.
+///
+/// # Errors
+/// A file that cannot be written.
 pub fn write_open(places: &BTreeSet<String>) -> Result<()> {
     let lines: String = places.iter().map(|place| format!("{place}\n")).collect();
     std::fs::write(crate::path(OPEN), lines).context(OPEN)
@@ -68,7 +77,10 @@ pub fn write_open(places: &BTreeSet<String>) -> Result<()> {
 
 const OPEN: &str = "open.txt";
 
-/// Differences that nobody means, and reasons for differences that are none.
+/// Returns differences without a reason, and reasons without a difference.
+///
+/// # Errors
+/// A pattern in `differences.yaml` that cannot be compiled.
 pub fn unexplained<'a>(
     found: &'a [Difference],
     meant: &'a [Meant],

@@ -42,7 +42,10 @@ pub struct Published {
 const PACKED: &str = "examples.gz";
 
 impl Published {
-    /// Those that are kept with the tests.
+    /// Loads the examples that are kept with the tests.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed.
     pub fn load() -> Result<Self> {
         let mut text = String::new();
         let packed = std::fs::File::open(crate::path(PACKED)).context(PACKED)?;
@@ -50,14 +53,20 @@ impl Published {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Writes what [`load`](Self::load) reads.
+    /// Writes the files that [`load`](Self::load) reads.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
     pub fn save(&self) -> Result<()> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
         packed.write_all(&serde_json::to_vec(self)?)?;
         Ok(std::fs::write(crate::path(PACKED), packed.finish()?)?)
     }
 
-    /// Those that were fetched. What schemas say to people is left out.
+    /// Collects the fetched examples, without the descriptions in schemas.
+    ///
+    /// # Errors
+    /// A folder or file that cannot be read or parsed.
     pub fn collect() -> Result<Self> {
         let (definitions, examples) = folders();
         let mut definitions: BTreeMap<String, Value> = documents(&definitions)?.into_iter().collect();
@@ -137,6 +146,9 @@ fn documents(folder: &Path) -> Result<Vec<(String, Value)>> {
 }
 
 /// Installs every definition and asks for each example whether it would be admitted.
+///
+/// # Errors
+/// A request without an answer, or a definition that is not served in time.
 pub async fn run(client: &Client, published: &Published) -> Result<BTreeMap<String, Verdict>> {
     for (name, definition) in &published.definitions {
         let answer = client.once(&RawRequest::new(Method::POST, DEFINITIONS).json(definition)).await?;

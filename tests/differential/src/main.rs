@@ -55,7 +55,7 @@ async fn record_requests(client: &Client, only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Of the examples that are there, or of those that `tools/get crds` has just fetched.
+/// Records the verdicts on the examples in the repository, or on those that `tools/get crds` has just fetched.
 async fn record_examples(client: &Client) -> Result<()> {
     if examples::folders().1.is_dir() {
         examples::Published::collect()?.save()?;

@@ -31,14 +31,14 @@ const RULES: [(&str, &str); 12] = [
 ];
 
 impl Normal {
-    /// For one scenario.
+    /// A normalizer for one scenario.
     pub fn new() -> Self {
         let compile = |pattern: &str| Regex::new(pattern).expect("a pattern of this crate");
         let rules = RULES.iter().map(|(pattern, with)| (compile(pattern), *with)).collect();
         Self { uids: HashMap::new(), uid: compile(UID), rules }
     }
 
-    /// Any text.
+    /// Replaces what differs between runs in a text.
     pub fn text(&mut self, text: &str) -> String {
         let uids = &mut self.uids;
         let mut text = self
@@ -54,7 +54,7 @@ impl Normal {
         text
     }
 
-    /// Any JSON.
+    /// Replaces what differs between runs anywhere in a JSON value.
     pub fn value(&mut self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.text(text),

@@ -49,7 +49,7 @@ pub struct Kind {
     /// Changes that are tried besides: what stands at JSON pointers, null for nothing.
     #[serde(default)]
     pub also: Vec<Map<String, Value>>,
-    /// The same, on updates.
+    /// Further changes that are tried on updates: values at JSON pointers, null for nothing.
     #[serde(default)]
     pub also_update: Vec<Map<String, Value>>,
 }
@@ -72,7 +72,10 @@ pub struct Outcome {
     pub body: Value,
 }
 
-/// All kinds, by the file they stand in.
+/// Reads all kinds, by the file that contains them.
+///
+/// # Errors
+/// A folder or file that cannot be read or parsed.
 pub fn kinds() -> Result<BTreeMap<String, Vec<Kind>>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(crate::path("rules"))? {
@@ -92,7 +95,10 @@ fn file(stem: &str) -> std::path::PathBuf {
     crate::path("recorded/rules").join(format!("{stem}.gz"))
 }
 
-/// The recorded outcomes of a file's kinds, each by the kind's name.
+/// Reads the recorded outcomes of a file's kinds, each by the kind's name.
+///
+/// # Errors
+/// A file that cannot be read or parsed.
 pub fn load(stem: &str) -> Result<BTreeMap<String, Vec<Outcome>>> {
     let mut text = String::new();
     let packed = std::fs::File::open(file(stem)).with_context(|| format!("{stem}: record it"))?;
@@ -100,7 +106,10 @@ pub fn load(stem: &str) -> Result<BTreeMap<String, Vec<Outcome>>> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Writes what [`load`] reads.
+/// Writes the outcomes that [`load`] reads.
+///
+/// # Errors
+/// A file that cannot be written.
 pub fn save(stem: &str, outcomes: &BTreeMap<String, Vec<Outcome>>) -> Result<()> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&serde_json::to_vec(outcomes)?)?;
@@ -108,13 +117,19 @@ pub fn save(stem: &str, outcomes: &BTreeMap<String, Vec<Outcome>>) -> Result<()>
     Ok(std::fs::write(file(stem), packed.finish()?)?)
 }
 
-/// The differences that are still to be closed: a request a line.
+/// Reads the differences that are still to be closed: a request a line.
+///
+/// # Errors
+/// A file that cannot be read.
 pub fn open_rules() -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(crate::path(OPEN)).unwrap_or_default();
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Writes what [`open_rules`] reads.
+/// Writes the differences that [`open_rules`] reads.
+///
+/// # Errors
+/// A file that cannot be written.
 pub fn write_open_rules(places: &BTreeSet<String>) -> Result<()> {
     let lines: String = places.iter().map(|place| format!("{place}\n")).collect();
     Ok(std::fs::write(crate::path(OPEN), lines)?)
@@ -129,7 +144,10 @@ struct Try {
     body: Value,
 }
 
-/// Tries everything with a kind, or one of `every` so many things.
+/// Tries every change of a kind, or one of `every` so many.
+///
+/// # Errors
+/// A request without an answer.
 pub async fn judge(client: &Client, kind: &Kind, every: usize) -> Result<Vec<Outcome>> {
     let namespace = format!("rules-{}", kind.name);
     let mut path = kind.path.clone();

@@ -39,8 +39,11 @@ const HEADERS: [&str; 9] = [
 /// How long the namespace's service account may take.
 const PREPARED: Duration = Duration::from_secs(60);
 
-/// Sends a scenario's requests and gives the answers that are compared. Its namespace is made before, with what the
-/// controllers put there, and is left.
+/// Sends a scenario's requests and returns the answers that are compared. It creates the scenario's namespace first,
+/// waits for what the controllers put there, and leaves it.
+///
+/// # Errors
+/// A request without an answer, or a namespace that is not ready in time.
 pub async fn run(client: &Client, scenario: &Scenario) -> Result<Vec<Answer>> {
     let namespace = format!("diff-{}", scenario.name);
     prepare(client, &namespace).await?;

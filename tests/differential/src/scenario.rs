@@ -63,7 +63,7 @@ impl Request {
         }
     }
 
-    /// What it accepts.
+    /// The `Accept` header of the request.
     pub fn accepted(&self) -> &str {
         match self.accept.as_deref() {
             None => "application/json",
@@ -76,7 +76,10 @@ impl Request {
     }
 }
 
-/// All scenarios, by name.
+/// Reads all scenarios, by name.
+///
+/// # Errors
+/// A folder or file that cannot be read or parsed.
 pub fn scenarios() -> Result<Vec<Scenario>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(crate::path("requests"))? {

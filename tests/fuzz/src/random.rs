@@ -4,12 +4,12 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The same numbers for the same seed.
+    /// A generator that returns the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// The next number, of all that 64 bits can hold.
     pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

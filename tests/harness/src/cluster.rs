@@ -55,7 +55,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same with TLS, for clients that have a certificate of its authority.
+    /// Starts a cluster with TLS, for clients that have a certificate of its authority.
     pub fn start_with_tls(members: u8) -> (Self, ClientFiles) {
         let mut cluster = Self::make(loopback(members), &[], None);
         let files = cluster.make_certificates();

@@ -26,7 +26,7 @@ impl Etcd {
         Self::launch(folder, &["--unsafe-no-fsync"])
     }
 
-    /// The same with writes that wait for the disk, as they do in production: for measurements.
+    /// Starts an etcd whose writes wait for the disk, as they do in production: for measurements.
     pub fn start_durable(folder: &Path) -> Self {
         Self::launch(folder, &[])
     }
@@ -54,12 +54,12 @@ impl Etcd {
         Self { child, port: client }
     }
 
-    /// Its process id.
+    /// The process id of the etcd.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it serves.
+    /// The URL that the etcd serves clients at.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

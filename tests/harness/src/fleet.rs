@@ -36,7 +36,7 @@ impl Fleet {
         Self::start_with(servers, managers, &[])
     }
 
-    /// The same, with more flags for the controller managers.
+    /// Starts a fleet with more flags for its controller managers.
     pub fn start_with(servers: usize, managers: usize, flags: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("freehold-fleet-").tempdir();
         let folder = folder.expect("a temporary directory");
@@ -76,7 +76,7 @@ impl Fleet {
         self.etcd.urls().join(",")
     }
 
-    /// Its etcd.
+    /// The etcd that the servers share.
     pub fn etcd(&mut self) -> &mut Cluster {
         &mut self.etcd
     }

@@ -39,13 +39,13 @@ impl Kubectl {
         Self { kubeconfig: kubeconfig.into(), home: home.into(), args: Vec::new(), environment: Vec::new() }
     }
 
-    /// The same with arguments before all others (`--server`, `--namespace`, `--as`).
+    /// A `kubectl` with arguments before all others (`--server`, `--namespace`, `--as`).
     pub fn with(&self, args: &[&str]) -> Self {
         let args = self.args.iter().cloned().chain(args.iter().map(|arg| (*arg).to_owned())).collect();
         Self { args, ..self.clone() }
     }
 
-    /// The same with a variable in its environment (`KUBE_EDITOR`).
+    /// A `kubectl` with a variable in its environment (`KUBE_EDITOR`).
     pub fn with_variable(&self, name: &str, value: &str) -> Self {
         let mut changed = self.clone();
         changed.environment.push((name.to_owned(), value.to_owned()));
@@ -57,7 +57,7 @@ impl Kubectl {
         self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The kubeconfig.
+    /// The path of the kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

@@ -23,7 +23,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network of hosts `0..hosts` and an observer. Fails with the reason where this machine can't have one.
+    /// Creates a network of hosts `0..hosts` and an observer.
+    ///
+    /// # Errors
+    /// The reason why this machine cannot have one.
     pub fn new(hosts: u8) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +101,7 @@ impl Network {
         }
     }
 
-    /// Puts everything back.
+    /// Removes every delay and partition.
     pub fn heal(&self) {
         let hosts = self.namespaces.len() - 2;
         for host in (0..hosts).filter_map(|host| u8::try_from(host).ok()) {

@@ -4,7 +4,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// A generator that starts from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

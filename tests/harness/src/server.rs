@@ -185,8 +185,8 @@ impl Server {
         self.kubectl_with(path)
     }
 
-    /// The same at the root of the project's own host, on a server that was started with `--domain`. With `by_tls` the
-    /// address stays and TLS asks for the host; otherwise the host has to lead to the server.
+    /// A `kubectl` at the root of the project's own host, on a server that was started with `--domain`. With
+    /// `by_tls` the address stays and TLS asks for the host; otherwise the host has to lead to the server.
     pub fn project_at_host(&self, project: &str, domain: &str, by_tls: bool) -> Kubectl {
         self.project(project);
         let mut args = vec!["kubeconfig", project, "--domain", domain];

@@ -61,7 +61,7 @@ impl HookServer {
         Self::start_for(None, handler)
     }
 
-    /// The same, for those alone who show a certificate of an authority (PEM), where one is given.
+    /// Starts a webhook server; with an authority (PEM), for clients alone that show a certificate of it.
     pub fn start_for(
         clients: Option<&str>,
         handler: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
@@ -137,7 +137,7 @@ impl HookServer {
         .to_string()
     }
 
-    /// The port.
+    /// The port that the webhook server listens on.
     pub fn port(&self) -> u16 {
         self.address.port()
     }

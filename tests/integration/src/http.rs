@@ -40,7 +40,7 @@ impl Http {
         Self::new(&Config { server: url.to_owned(), identity, ..config(kubectl) })
     }
 
-    /// The same with a client certificate.
+    /// A client that shows a client certificate.
     pub fn with_certificate(kubectl: &Kubectl, url: &str, pair: &Pair) -> Self {
         let (cert_pem, key_pem) = (pair.cert_pem.clone(), pair.key_pem.clone());
         let identity = Identity::ClientCert { cert_pem, key_pem };
@@ -75,7 +75,7 @@ impl Http {
         self.ask(&request).unwrap_or_else(|error| panic!("GET {path}: {error}"))
     }
 
-    /// The same where no answer may come: `None` then.
+    /// Sends a GET to which no answer may come: `None` then.
     pub fn try_get(&self, path: &str) -> Option<Answer> {
         self.try_send(Method::GET, path, "", Bytes::new()).ok()
     }
@@ -90,12 +90,12 @@ impl Http {
         self.send(method, path, "application/json", body.to_string())
     }
 
-    /// The same, where the server may be gone: `None` for an answer that never came.
+    /// Sends JSON to a server that may be gone: `None` for an answer that never came.
     pub fn try_json(&self, method: Method, path: &str, body: &Value) -> Option<Answer> {
         self.try_send(method, path, "application/json", body.to_string()).ok()
     }
 
-    /// Any request.
+    /// Sends a request of any method, path and body.
     pub fn send(
         &self,
         method: Method,

@@ -58,12 +58,12 @@ impl Wire {
         Self::connect(kubectl, None, b"http/1.1")
     }
 
-    /// The same at another `HOST:PORT`.
+    /// Connects for HTTP/1.1 to another `HOST:PORT`.
     pub fn http1_at(kubectl: &Kubectl, authority: &str) -> Self {
         Self::connect(kubectl, Some(authority), b"http/1.1")
     }
 
-    /// The same for HTTP/2, with the preface sent.
+    /// Connects for HTTP/2 and sends the preface.
     pub fn http2(kubectl: &Kubectl) -> Self {
         let mut wire = Self::connect(kubectl, None, b"h2");
         wire.send(PREFACE).expect("the preface is sent");
@@ -106,13 +106,19 @@ impl Wire {
         self.token.as_ref().map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default()
     }
 
-    /// Sends bytes. Fails when the server has closed the connection.
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// The system's error where the server has closed the connection.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
 
-    /// Sends a frame of HTTP/2. Fails when the server has closed the connection.
+    /// Sends a frame of HTTP/2.
+    ///
+    /// # Errors
+    /// The system's error where the server has closed the connection.
     pub fn frame(&mut self, kind: Frame, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
         self.send(&frame(kind, flags, stream, payload))
     }
@@ -130,7 +136,7 @@ impl Wire {
         String::from_utf8_lossy(&head).into_owned()
     }
 
-    /// As many bytes.
+    /// Reads exactly `count` bytes; panics where the connection ends before.
     pub fn exactly(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.stream.read_exact(&mut bytes).expect("so many bytes come");

@@ -60,7 +60,7 @@ impl Drop for Shared {
 }
 
 impl World {
-    /// The server.
+    /// The server that the tests of an engine share.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -107,7 +107,7 @@ impl World {
         self.prepared(name, |_| {})
     }
 
-    /// The same with something done to the project before anybody gets it.
+    /// `kubectl` with the kubeconfig of a project, which `prepare` changes before any test gets it.
     pub fn prepared(&self, name: &str, prepare: impl FnOnce(&Kubectl)) -> Kubectl {
         let slot = locked(&self.projects).entry(name.to_owned()).or_default().clone();
         let make = || {

@@ -34,7 +34,7 @@ pub struct Check {
     pub name: String,
     /// What a list is narrowed to by fields, as a selector.
     pub fields: String,
-    /// And by labels.
+    /// What a list is narrowed to by labels, as a selector.
     pub labels: String,
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 static TABLE: &str = include_str!("declarations.txt");
-/// Of the mutations of admission policies only.
+/// Functions that only mutations of admission policies have, in the format of [`TABLE`].
 static MUTATIONS: &str = "function\tjsonpatch.escapeKey\tstring_jsonpatch_escapeKey_string\t(string)\tstring";
 
 /// One signature of a function.

@@ -75,7 +75,7 @@ impl Seen {
         Self { decl, name: format!("selfType{number}").into() }
     }
 
-    /// The same under a name (`Object` for whole built-in objects).
+    /// Gives the type a name (`Object` for whole built-in objects).
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
@@ -149,7 +149,7 @@ impl std::fmt::Display for OutputType {
 }
 
 impl VariableType {
-    /// The same, made ready for many expressions.
+    /// Resolves the variable's type once, for use in many expressions.
     #[must_use]
     pub fn ready(self) -> Self {
         Self::Output(OutputType(self.ty()))

@@ -10,7 +10,7 @@ pub(crate) enum Type {
     Dyn,
     /// `google.protobuf.Any`, which is as good as [`Dyn`](Self::Dyn).
     Any,
-    /// Of what was complained about already.
+    /// The type of an expression that was reported as wrong already.
     Error,
     Null,
     Bool,
@@ -45,13 +45,13 @@ pub(crate) struct Object {
 pub(crate) enum Fields {
     /// None that could be selected: the types of libraries.
     Hidden,
-    /// Those of a schema.
+    /// The fields of a schema.
     Declared(Arc<Decl>),
     /// These.
     Given(Arc<BTreeMap<Box<str>, Type>>),
     /// Any, each an object or a value of which nothing is known (`Object` of mutations).
     Free,
-    /// Those of a `JSONPatch`.
+    /// The fields of a `JSONPatch`.
     Patch,
 }
 

@@ -104,7 +104,7 @@ fn restore_of(lost: &Server, engine: Engine, file: &Path) -> Server {
     server
 }
 
-/// The same, before it is started.
+/// Restores a backup of a lost server without starting the new one.
 pub(crate) fn stopped_restore_of(lost: &Server, engine: Engine, file: &Path) -> Server {
     let mut server = Server::start(Options { engine, ..Options::default() });
     server.stop();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PARTS: usize = 16;
 const PROJECTS: [&str; 6] = ["div-a", "div-b", "div-c", "div-d", "div-e", "div-f"];
 
-/// Of each part, who has it and when that was renewed last.
+/// Holder and last renewal of each part, by the part's name.
 fn parts(admin: &Kubectl) -> BTreeMap<String, (String, String)> {
     let leases = admin.json(&["get", "leases", "--namespace=kube-system"]);
     let part = |name: &str| name.strip_prefix("freehold-controller-manager-")?.parse::<usize>().ok();

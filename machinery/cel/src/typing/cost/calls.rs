@@ -6,11 +6,11 @@ use cel::{
     common::ast::{Expr, LiteralValue, operators},
 };
 
-/// Of reading a character.
+/// Cost of reading a character.
 const PER_CHARACTER: f64 = 0.1;
-/// Of a character of a regular expression, for each character of a text.
+/// Cost of a character of a regular expression, for each character of a text.
 const PER_REGEX_CHARACTER: f64 = 0.25;
-/// Of asking the authorizer.
+/// Cost of asking the authorizer.
 const CHECK: u64 = 350_000;
 /// Bytes of an address.
 const ADDRESS: Range = Range { min: 4, max: 16 };

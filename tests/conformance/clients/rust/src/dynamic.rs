@@ -59,7 +59,10 @@ pub async fn raw_requests_are_answered(place: Place) -> Result<()> {
     Ok(())
 }
 
-/// What would be sent to a webhook, read and answered with `kube`'s own types.
+/// Reads a webhook's request and answers it with `kube`'s own types.
+///
+/// # Errors
+/// A request or answer that `kube`'s types cannot hold.
 pub async fn admission_reviews_are_answered(place: Place) -> Result<()> {
     let map = place.config_map("a", &[], &[]).await?;
     let review: AdmissionReview<DynamicObject> = serde_json::from_value(json!({

@@ -34,7 +34,10 @@ impl Place {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Makes a ConfigMap.
+    /// Creates a ConfigMap with labels and data.
+    ///
+    /// # Errors
+    /// The server's refusal, or no answer.
     pub async fn config_map(&self, name: &str, labels: &[(&str, &str)], data: &[(&str, &str)]) -> Result<ConfigMap> {
         let mut map = ConfigMap { data: Some(owned(data)), ..ConfigMap::default() };
         map.metadata.name = Some(name.to_owned());
@@ -48,6 +51,9 @@ fn owned(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// The code of an error that the server answered with.
+///
+/// # Errors
+/// A success, or an error that is not the server's.
 pub fn code<T: std::fmt::Debug>(result: kube::Result<T>) -> Result<u16> {
     match result {
         Err(kube::Error::Api(status)) => Ok(status.code),

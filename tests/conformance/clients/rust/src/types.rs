@@ -48,6 +48,9 @@ pub struct FooStatus {
 }
 
 /// Applies a CRD, and waits until it is served.
+///
+/// # Errors
+/// The server's refusal, or a definition that is not served in time.
 pub async fn establish(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = crd.name_any();
