@@ -109,8 +109,11 @@ pub struct Issued {
     pub due: Timestamp,
 }
 
-/// What a pair needs: taken from its Secrets (`kept` reads certificate and key of one, and the certificate of the authority
-/// of the plane's clients without a key) where it is still good, made where it is not.
+/// Collects the credentials of a pair: from its Secrets where they are still valid (`kept` reads certificate and key
+/// of one, and the certificate of the authority of the plane's clients without a key), new ones otherwise.
+///
+/// # Errors
+/// An error of [`freehold_pki`] where a certificate cannot be issued.
 pub fn credentials(
     plane: &str,
     authorities: &Authorities,

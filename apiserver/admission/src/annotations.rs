@@ -39,7 +39,7 @@ impl Annotations {
         }
     }
 
-    /// Adds several.
+    /// Adds several annotations of the audit event.
     pub fn extend(&self, all: impl IntoIterator<Item = (String, String)>) {
         all.into_iter().for_each(|(key, value)| self.add(key, value));
     }
@@ -49,7 +49,7 @@ impl Annotations {
         self.said().annotations.clone()
     }
 
-    /// Warns who asks.
+    /// Adds a warning, which the client gets as a header.
     pub fn warn(&self, warning: String) {
         let mut said = self.said();
         if said.has_room(warning.len()) {
@@ -57,7 +57,7 @@ impl Annotations {
         }
     }
 
-    /// Takes the warnings.
+    /// Removes and returns the warnings so far.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.said().warnings)
     }

@@ -149,12 +149,18 @@ impl Chain {
         self.late.contains(&late)
     }
 
-    /// The first pass, in which the object may change.
+    /// Runs the first pass, in which plugins may change the object.
+    ///
+    /// # Errors
+    /// The `Status` of the first plugin that refuses the write.
     pub fn admit(&self, attributes: &mut Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
         self.admit_telling(attributes, lookup, |_, _, _| {})
     }
 
-    /// The same. `told` hears of each plugin: its place, its name, and whether it refused the write.
+    /// Runs the first pass and reports each plugin to `told`: its place, its name, and whether it refused the write.
+    ///
+    /// # Errors
+    /// The `Status` of the first plugin that refuses the write.
     pub fn admit_telling(
         &self,
         attributes: &mut Attributes<'_>,
@@ -168,12 +174,18 @@ impl Chain {
         })
     }
 
-    /// The second pass, in which it may not.
+    /// Runs the second pass, in which plugins may refuse the object and not change it.
+    ///
+    /// # Errors
+    /// The `Status` of the first plugin that refuses the write.
     pub fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
         self.validate_telling(attributes, lookup, |_, _, _| {})
     }
 
-    /// The same, telling as [`Chain::admit_telling`] does.
+    /// Runs the second pass and reports each plugin as [`Chain::admit_telling`] does.
+    ///
+    /// # Errors
+    /// The `Status` of the first plugin that refuses the write.
     pub fn validate_telling(
         &self,
         attributes: &Attributes<'_>,

@@ -19,10 +19,13 @@ use std::collections::BTreeMap;
 
 /// Checks a write against a namespace's ResourceQuotas.
 ///
-/// Gives those that change, each with its new `status.used`, to be committed with the write: what is deleted, ends or
-/// shrinks is given back by that commit, but for devices that a Pod counts together with the claim made for it: what remains of
-/// those when one of both goes is for who counts all. Fails with 403 if one is exceeded, has not been counted yet, or needs requests or
-/// limits that the object does not state.
+/// Returns those that change, each with its new `status.used`, to be committed with the write. That commit also
+/// gives back the usage of objects that are deleted, end or shrink, except devices that a Pod counts together with
+/// the claim made for it: when one of both goes, the controller that counts everything decides what remains.
+///
+/// # Errors
+/// 403 where a quota is exceeded, has not been counted yet, or needs requests or limits that the object does not
+/// state.
 pub fn check(attributes: &Attributes<'_>, quotas: &[Value], around: &Surroundings) -> Result<Vec<Value>> {
     if !is_counted(attributes) {
         return Ok(Vec::new());

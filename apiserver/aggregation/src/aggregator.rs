@@ -50,10 +50,10 @@ pub trait Statuses: Send + Sync + 'static {
 
 /// Gives the certificates that aggregated servers are shown.
 pub trait Identities: Send + Sync + 'static {
-    /// That of a plane; `None` where this server has none to show.
+    /// The certificate for servers of a plane; `None` where this server has none to show.
     ///
     /// # Errors
-    /// It can't be made.
+    /// The reason why it cannot be created.
     fn of(&self, plane: &PlaneId) -> Result<Option<Arc<Identity>>, String>;
 }
 

@@ -45,12 +45,15 @@ struct Current {
 }
 
 impl Files {
-    /// Standard output.
+    /// A sink that writes to standard output.
     pub fn output(legacy: bool) -> Self {
         Self { place: Arc::new(Mutex::new(Place::Output)), legacy }
     }
 
-    /// A file, made where it is not there, only for its owner's eyes.
+    /// Opens a file as a sink; creates it where it is absent, readable by its owner alone.
+    ///
+    /// # Errors
+    /// The system's error where the file cannot be opened or created.
     pub fn open(path: &Path, rotation: Rotation, legacy: bool) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;

@@ -142,7 +142,11 @@ fn bits(stages: &[Stage]) -> u8 {
 }
 
 impl Policy {
-    /// Reads a policy from YAML or JSON. Unknown fields are errors: a rule that is misspelled would record too little.
+    /// Reads a policy from YAML or JSON. Unknown fields are errors: a misspelled rule would record too little.
+    ///
+    /// # Errors
+    /// [`PolicyError`] for text of another shape, kind or version, without rules, or with a rule that contradicts
+    /// itself.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy: Self =
             serde_saphyr::from_str(text).map_err(|error| PolicyError::Unreadable(error.to_string()))?;

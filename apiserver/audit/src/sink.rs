@@ -38,7 +38,7 @@ pub enum Mode {
     Batch,
     /// Until each event is delivered, or could not be.
     Blocking,
-    /// Likewise, and a request whose first event could not be delivered fails.
+    /// Until each event is delivered, or could not be; a request whose first event could not be delivered fails.
     BlockingStrict,
 }
 

@@ -137,7 +137,10 @@ impl Trail {
         Arc::new(Self { store })
     }
 
-    /// What is recorded in them.
+    /// The policy that decides which requests are recorded in trails.
+    ///
+    /// # Errors
+    /// [`PolicyError`] never occurs while the built-in text is valid, which a test checks.
     pub fn policy() -> Result<Policy, PolicyError> {
         Policy::parse(POLICY)
     }
@@ -211,7 +214,10 @@ impl Trail {
         Ok(bundles)
     }
 
-    /// The events of an organization as they come, after a revision; 0 is now.
+    /// Streams the events of an organization after a revision as they are recorded; 0 is now.
+    ///
+    /// # Errors
+    /// [`TrailError`] where the store does not answer or that revision is compacted.
     pub async fn watch(
         &self,
         organization: &str,

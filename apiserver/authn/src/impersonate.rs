@@ -99,7 +99,8 @@ pub struct Part<'a> {
 impl ImpersonationRequest {
     /// Reads the `Impersonate-*` headers; `None` where there are none.
     ///
-    /// Fails with 400 if there are groups, extras or a uid without a user, or too many of them.
+    /// # Errors
+    /// 400 for groups, extras or a uid without a user, or for too many of them.
     pub fn parse(headers: &dyn Headers) -> Result<Option<Self>, Status> {
         let text = |name| headers.get(name).unwrap_or_default().to_owned();
         let groups = headers::all(headers, GROUP).into_iter().map(str::to_owned).collect();

@@ -47,7 +47,11 @@ pub(crate) struct PublicKey {
 }
 
 impl KeySet {
-    /// The key that signs, an ECDSA P-256 private key in PEM form, and further ones that are believed, private or public.
+    /// Reads the signing key, an ECDSA P-256 private key in PEM form, and further keys that are accepted, private or
+    /// public.
+    ///
+    /// # Errors
+    /// [`KeyError`] for text without a private key, or a signing key of another kind.
     pub fn from_pem(signing: &str, believed: &[&str]) -> Result<Self, KeyError> {
         let key = PrivateKey::from_pem(signing)?;
         let public = std::iter::once(signing).chain(believed.iter().copied()).map(PublicKey::from_pem);
@@ -55,7 +59,10 @@ impl KeySet {
         Ok(Self { signing: EncodingKey::from_ec_pem(key.pem().as_bytes())?, public })
     }
 
-    /// All keys of a PEM text: the first signs, the others are believed too.
+    /// Reads all keys of a PEM text: the first signs, the others are accepted too.
+    ///
+    /// # Errors
+    /// [`KeyError`] for text without a private key, or a signing key of another kind.
     pub fn from_bundle(text: &str) -> Result<Self, KeyError> {
         let keys: Vec<&str> = blocks(text).map(|(_, block)| block).collect();
         match keys.split_first() {

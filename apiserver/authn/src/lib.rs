@@ -60,10 +60,11 @@ impl Authenticator {
         Self { tokens }
     }
 
-    /// Who is asking; `None` where the request does not say.
+    /// Authenticates a request; `None` where it carries no credentials.
     ///
-    /// Fails with 401 where it does, but is not to be believed: a certificate that is of another plane, has expired
-    /// during a long connection, or a bearer token that is not valid here.
+    /// # Errors
+    /// 401 for credentials that are not accepted: a certificate of another plane or expired during a long
+    /// connection, or a bearer token that is not valid here.
     pub fn authenticate(
         &self,
         request: &Request<'_>,
@@ -83,8 +84,11 @@ impl Authenticator {
     }
 }
 
-/// Who the peer of a connection is, or speaks for; `None` where there is none, or it is nobody. 401 for a certificate that
-/// is of another plane, or has expired during a long connection.
+/// Returns the user that the peer of a connection is, or speaks for; `None` where it has no certificate that names
+/// one.
+///
+/// # Errors
+/// 401 for a certificate of another plane, or expired during a long connection.
 pub fn certified(request: &Request<'_>) -> Result<Option<User>, Status> {
     let Some(peer) = request.peer else { return Ok(None) };
     match peer.front_proxied(request)? {

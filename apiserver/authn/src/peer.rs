@@ -60,9 +60,11 @@ pub enum RootsError {
 }
 
 impl Roots {
-    /// The authorities of clients (PEM, may be empty) and of front proxies.
+    /// Reads the authorities of clients (PEM, may be empty) and of front proxies.
     ///
-    /// Fails if the same authority vouches for both and the names of front proxies are not restricted.
+    /// # Errors
+    /// [`RootsError`] for text without certificates, or where one authority vouches for both and the names of front
+    /// proxies are not restricted.
     pub fn new<'a>(
         client_ca_pem: &str,
         front_proxies: impl IntoIterator<Item = &'a FrontProxy>,
@@ -99,10 +101,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Reads the certificates that a client presented, its own first, all DER.
+    /// Reads the certificates that a client presented, its own first, all DER. The handshake has verified them.
     ///
-    /// The handshake has verified them. Fails with 401 for one that can't be read or is bound to no plane that can
-    /// be: no request on that connection is to be served.
+    /// # Errors
+    /// 401 for a certificate that cannot be read or is bound to an invalid plane: no request on that connection is
+    /// to be served.
     pub fn parse<C: AsRef<[u8]>>(chain: &[C], roots: &Roots) -> Result<Self, Status> {
         let (leaf, rest) = chain.split_first().ok_or_else(Status::unauthorized)?;
         let leaf = leaf.as_ref();

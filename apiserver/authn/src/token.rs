@@ -191,7 +191,7 @@ impl TokenIssuer {
         &self.base
     }
 
-    /// The keys.
+    /// The keys that sign and verify now.
     pub fn keys(&self) -> Arc<KeySet> {
         self.keys.load_full()
     }
@@ -224,7 +224,11 @@ impl TokenIssuer {
         self.signed_claims(plane, token).is_ok()
     }
 
-    /// Whose token this is, for requests to the plane's own API.
+    /// Verifies a token of a service account for requests to the plane's own API.
+    ///
+    /// # Errors
+    /// [`TokenError`] for a token that is of another plane, audience or time, or whose account or bound object is
+    /// gone.
     pub fn verify(
         &self,
         plane: &PlaneId,
@@ -235,7 +239,11 @@ impl TokenIssuer {
         self.verify_for(plane, token, &self.api_audiences(plane), now, lookup)
     }
 
-    /// Whose token this is, for whoever answers to one of `audiences`.
+    /// Verifies a token of a service account for a recipient that answers to one of `audiences`.
+    ///
+    /// # Errors
+    /// [`TokenError`] for a token that is of another plane, audience or time, or whose account or bound object is
+    /// gone.
     pub fn verify_for(
         &self,
         plane: &PlaneId,

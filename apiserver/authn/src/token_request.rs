@@ -56,8 +56,10 @@ impl BoundKind {
 }
 
 impl TokenRequestSpec {
-    /// Reads a TokenRequest object. Fails as kube-apiserver does: 422 for wrong lifetimes, 400 for kinds that nothing
-    /// can be bound to.
+    /// Reads a TokenRequest object.
+    ///
+    /// # Errors
+    /// As in kube-apiserver: 422 for wrong lifetimes, 400 for kinds that no token can be bound to.
     pub fn parse(request: &Value) -> Result<Self, Status> {
         let spec = &request["spec"];
         let audiences = spec["audiences"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -123,7 +125,9 @@ impl TokenIssuer {
     /// Answers a TokenRequest for `account`, a ServiceAccount object: the request with its status filled in.
     ///
     /// `bound` is the object that `spec.bound` names, as it is now; the caller answers 404 where there is none.
-    /// Fails with 409 if it is another one than the client means, 400 if it is a Pod of another service account.
+    ///
+    /// # Errors
+    /// 409 if the bound object is another one than the client means, 400 if it is a Pod of another service account.
     pub fn issue(
         &self,
         plane: &PlaneId,

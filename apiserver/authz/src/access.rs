@@ -93,7 +93,7 @@ impl Access {
         Self { also: Some(also), ..self }
     }
 
-    /// The same, with others who are asked too.
+    /// Adds external authorizers, which are asked too.
     pub fn asking(self, others: Arc<dyn Others>) -> Self {
         Self { others: Some(others), ..self }
     }
@@ -249,7 +249,10 @@ impl Access {
         user.is_in(MASTERS) || self.allows(&asked)
     }
 
-    /// Whether a user may change which credentials of a project count. Fails with 403.
+    /// Checks that a user may change which credentials of a project count.
+    ///
+    /// # Errors
+    /// 403 with the missing permission.
     pub fn check_credentials(&self, user: &User, object: &Value, old: Option<&Value>) -> Result<(), Status> {
         let read = |object: &Value| object["spec"]["controlPlane"]["credentials"].clone();
         // A new project has no credentials yet.
@@ -272,7 +275,10 @@ impl Access {
         ))
     }
 
-    /// The `status` of a SelfSubjectRulesReview. Fails with 400 where the spec names no namespace.
+    /// Computes the `status` of a SelfSubjectRulesReview.
+    ///
+    /// # Errors
+    /// 400 where the spec names no namespace.
     pub fn rules(&self, user: &User, spec: &Value) -> Result<Value, Status> {
         let namespace = spec["namespace"].as_str().unwrap_or_default();
         let at = |namespace| Attributes { namespace, ..Attributes::resource(user, "", "", "") };
@@ -296,10 +302,13 @@ impl Access {
         Ok(status)
     }
 
-    /// Whether `user` may write an object that says who may do what on the platform; `old` is what it was before.
+    /// Checks that `user` may write an object that grants rights on the platform; `old` is the existing object.
     ///
-    /// Nobody gives what they don't hold where it would count, unless they may `bind` roles there, or `escalate` them.
-    /// Fails with 403.
+    /// Nobody grants what they do not hold where it would count, unless they may `bind` roles there, or `escalate`
+    /// them.
+    ///
+    /// # Errors
+    /// 403 with what is missing.
     pub fn check_grant(
         &self,
         user: &User,

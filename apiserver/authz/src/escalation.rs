@@ -37,28 +37,37 @@ impl Holder for Policy {
 }
 
 impl Policy {
-    /// Whether `user` may write that Role or ClusterRole; `old` is what it was before, for updates.
+    /// Checks that `user` may write that Role or ClusterRole; `old` is the existing object, for updates.
     ///
-    /// Fails with 403, which names what is missing.
+    /// # Errors
+    /// 403, which names the missing rules.
     pub fn check_role(&self, user: &User, role: &Value, old: Option<&Value>) -> Result<(), Status> {
         check_role(self, user, role, old)
     }
 
-    /// Whether `user` may write that RoleBinding or ClusterRoleBinding; `old` is what it was before, for updates.
+    /// Checks that `user` may write that RoleBinding or ClusterRoleBinding; `old` is the existing object, for
+    /// updates.
     ///
-    /// Fails with 404 if the role does not exist and the user may not bind it unseen, else with 403.
+    /// # Errors
+    /// 404 if the role does not exist and the user may not bind it unseen, else 403.
     pub fn check_binding(&self, user: &User, binding: &Value, old: Option<&Value>) -> Result<(), Status> {
         check_binding(self, user, binding, old)
     }
 }
 
 impl Access {
-    /// [`Policy::check_role`], with what the platform gives.
+    /// Checks like [`Policy::check_role`], with what the platform grants added.
+    ///
+    /// # Errors
+    /// 403, which names the missing rules.
     pub fn check_role(&self, user: &User, role: &Value, old: Option<&Value>) -> Result<(), Status> {
         check_role(self, user, role, old)
     }
 
-    /// [`Policy::check_binding`], with what the platform gives.
+    /// Checks like [`Policy::check_binding`], with what the platform grants added.
+    ///
+    /// # Errors
+    /// 404 if the role does not exist and the user may not bind it unseen, else 403.
     pub fn check_binding(&self, user: &User, binding: &Value, old: Option<&Value>) -> Result<(), Status> {
         check_binding(self, user, binding, old)
     }

@@ -104,7 +104,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Allowed, because.
+    /// A decision that allows, with its reason.
     pub fn allow(reason: impl Into<String>) -> Self {
         Self { allowed: true, denied: false, reason: reason.into() }
     }
@@ -114,7 +114,7 @@ impl Decision {
         Self { allowed: false, denied: true, reason: reason.into() }
     }
 
-    /// Not allowed, because.
+    /// A decision that does not allow, with its reason.
     pub fn refuse(reason: impl Into<String>) -> Self {
         Self { allowed: false, denied: false, reason: reason.into() }
     }

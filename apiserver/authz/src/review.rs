@@ -18,7 +18,10 @@ pub enum Kind {
     Local,
 }
 
-/// Checks a review as kube-apiserver does. Fails with 422.
+/// Checks an access review as kube-apiserver does.
+///
+/// # Errors
+/// 422 with every invalid field.
 pub fn validate(kind: Kind, review: &Value) -> Result<(), Status> {
     let spec = &review["spec"];
     let given = |field: &str| spec.get(field).is_some_and(|value| !value.is_null());
@@ -161,8 +164,11 @@ pub fn status(decision: &Decision) -> Value {
     status
 }
 
-/// The `status` of a SelfSubjectRulesReview by ClusterRoleBindings and the RoleBindings of a namespace (empty: none). Fails
-/// with 400 where the spec names no namespace.
+/// Computes the `status` of a SelfSubjectRulesReview from ClusterRoleBindings and the RoleBindings of a namespace
+/// (empty: none).
+///
+/// # Errors
+/// 400 where the spec names no namespace.
 pub fn rules(policy: &Policy, user: &User, spec: &Value, namespace: &str) -> Result<Value, Status> {
     if text(spec, "namespace").is_empty() {
         return Err(Status::bad_request("no namespace on request"));

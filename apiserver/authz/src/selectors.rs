@@ -31,7 +31,7 @@ impl Default for Selector<'_> {
 }
 
 impl<'a> Selector<'a> {
-    /// That of a review's `fieldSelector` or `labelSelector`.
+    /// Reads a review's `fieldSelector` or `labelSelector`.
     pub fn of_review(selector: &'a Value) -> Self {
         match selector["requirements"].as_array() {
             Some(requirements) if !requirements.is_empty() => Self::Requirements(requirements),

@@ -17,7 +17,7 @@ const CHUNK: usize = 2_000;
 /// How long a plane that has become empty is remembered, for lists as of a revision at which it was not.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
-/// Of which plane, in which collection, by how many its keys grew, and at which revision.
+/// A change: plane, collection, growth of its number of keys, and revision.
 type Told = (PlaneId, Box<str>, i32, u64);
 
 /// How many keys each plane has of each collection.
@@ -181,7 +181,10 @@ impl Cache {
         totals
     }
 
-    /// The planes that have own objects of a resource now, in order.
+    /// Lists the planes that have own objects of a resource now, in order.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn planes_with_own(&self, group: &str, resource: &str) -> Result<Vec<PlaneId>> {
         let now = self.catch_up().await?;
         self.planes_with(&collection(group, resource), now).await

@@ -39,7 +39,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Writes an object.
+    /// Encodes an object as it is stored, and as clients read it.
     pub fn new(object: &Value) -> Self {
         let mut bytes = Vec::with_capacity(SOME);
         bytes.push(JSON);

@@ -168,7 +168,10 @@ impl From<serde_json::Error> for Unreadable {
 }
 
 impl Entry {
-    /// An entry from an object's JSON without a resource version.
+    /// Makes an entry of an object's JSON without a resource version.
+    ///
+    /// # Errors
+    /// [`Unreadable`] for JSON that no client could decode, or without a uid.
     pub fn new(json: &[u8], created: u64, modified: u64) -> Result<Self, Unreadable> {
         let text = std::str::from_utf8(json).map_err(|error| Unreadable(error.to_string()))?;
         let Outer { metadata: header } = serde_json::from_str(text)?;
@@ -235,7 +238,7 @@ impl Entry {
         self.text.slice(..self.json as usize)
     }
 
-    /// The same with a comma behind it, as an item of a list, where it lies.
+    /// The object's JSON followed by a comma, as an item of a list, without a copy.
     pub fn item(&self) -> &[u8] {
         &self.text[..self.json as usize + 1]
     }
@@ -276,7 +279,7 @@ impl Entry {
         &self.text[self.place_span()]
     }
 
-    /// `metadata.name`.
+    /// Returns `metadata.name` of the object.
     pub fn name(&self) -> &str {
         let namespace = usize::from(self.namespace);
         &self.place()[namespace + usize::from(namespace > 0)..]
@@ -287,12 +290,12 @@ impl Entry {
         &self.place()[..usize::from(self.namespace)]
     }
 
-    /// `metadata.uid`.
+    /// Returns `metadata.uid` of the object.
     pub fn uid(&self) -> &str {
         self.text(&self.uid)
     }
 
-    /// A label's value.
+    /// The value of a label, where the object has it.
     pub fn label(&self, key: &str) -> Option<&str> {
         let index = self.labels.binary_search_by(|(k, _)| self.text(k).cmp(key)).ok()?;
         Some(self.text(&self.labels[index].1))
@@ -344,7 +347,7 @@ impl Entry {
         [&self.json_slice()[..start], &self.json_slice()[end..]].concat()
     }
 
-    /// The same object at another revision, as a delete shows it.
+    /// The object at another revision, as a deletion shows it.
     pub fn at_revision(&self, revision: u64) -> Self {
         let version = format!("\"resourceVersion\":\"{revision}\",");
         let (start, end) = (self.metadata as usize, self.metadata as usize + usize::from(self.version_len));
@@ -372,7 +375,7 @@ impl Entry {
         }
     }
 
-    /// The same object with another uid of the same length.
+    /// The object with another uid of equal length.
     pub fn with_uid(&self, uid: &str) -> Self {
         let mut json = self.without_version();
         let shift = usize::from(self.version_len);

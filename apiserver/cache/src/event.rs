@@ -133,8 +133,11 @@ fn skip(key: &storage::Key, why: &dyn std::fmt::Display) -> Own {
     Own::Absent
 }
 
-/// Says what is wrong with a value that somebody who is not trusted is to write under an object's key: what is right is read
-/// back as an object of that place, or as a whiteout.
+/// Checks a value that an untrusted writer puts under an object's key: it must be read back as an object of that
+/// place, or as a whiteout.
+///
+/// # Errors
+/// What is wrong with the value, in words.
 pub fn check(key: &storage::Key, value: &Bytes) -> Result<(), &'static str> {
     match codec::decode(value) {
         Some(Stored::Whiteout) if value.len() == 1 => Ok(()),

@@ -121,7 +121,10 @@ pub struct Seen {
 }
 
 impl Cache {
-    /// Starts the feed. It runs as long as the cache is there.
+    /// Starts the feed, which runs as long as the cache exists.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store does not tell its revision.
     pub async fn start(
         stores: impl Into<Placement>,
         keys: KeyRange,
@@ -189,19 +192,29 @@ impl Cache {
         self.planes.read().get(&plane.id).is_some_and(|slot| Arc::ptr_eq(&slot.0, plane))
     }
 
-    /// Waits until everything that was committed before this call is visible here.
+    /// Waits until everything that was committed before this call is visible here, and returns the revision up to
+    /// which that is.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 504 where the feed does not catch up in time.
     pub async fn catch_up(&self) -> Result<u64> {
         let revision = self.stores.system().revision().await?;
         self.wait_for(revision).await?;
         Ok(revision)
     }
 
-    /// Waits until the cache has seen a revision that there is.
+    /// Waits until the cache has seen an existing revision.
+    ///
+    /// # Errors
+    /// 504, `Too large resource version`, where the feed does not catch up in time.
     pub async fn wait_for(&self, revision: u64) -> Result<()> {
         self.wait_within(revision, CATCH_UP).await
     }
 
     /// Waits until the cache has seen a revision that a client names: for three seconds, as kube-apiserver does.
+    ///
+    /// # Errors
+    /// 504, `Too large resource version`, after that time.
     pub async fn wait_for_asked(&self, revision: u64) -> Result<()> {
         self.wait_within(revision, ASKED).await
     }
@@ -232,13 +245,19 @@ impl Cache {
         *self.applied.borrow()
     }
 
-    /// One object, as of all that was committed before this call.
+    /// Reads one object, linearizably: as of everything that was committed before this call.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 504 where the feed does not catch up in time.
     pub async fn get(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<Arc<Entry>>> {
         self.catch_up().await?;
         self.get_cached(plane, path).await
     }
 
-    /// One object, as the cache has it.
+    /// Reads one object as the cache has it, which may lag behind the store.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn get_cached(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<Arc<Entry>>> {
         let plane = self.plane(plane).await?;
         Ok(self.find(&plane, path).await?.0)
@@ -262,7 +281,10 @@ impl Cache {
         }
     }
 
-    /// Makes sure that a plane is in memory.
+    /// Loads a plane unless it is resident.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn load(&self, plane: &PlaneId) -> Result<()> {
         self.plane(plane).await.map(drop)
     }
@@ -309,7 +331,10 @@ impl Cache {
         slot.0.count(&collection(group, resource), namespace)
     }
 
-    /// An object's key as a commit sees it: the object, if there is one, and what the commit must expect.
+    /// Reads an object as a commit sees it: the object, if there is one, and what the commit must expect.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn get_for_update(
         &self,
         plane: &PlaneId,
@@ -324,13 +349,20 @@ impl Cache {
         Ok((entry, Seen { own, record, below }))
     }
 
-    /// A revision that is another one after each change of a resource in a plane.
+    /// Returns a revision that differs after each change of a resource in a plane.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn changed(&self, plane: &PlaneId, group: &str, resource: &str) -> Result<u64> {
         Ok(self.plane(plane).await?.changed(&collection(group, resource)))
     }
 
-    /// The same of some resources of a group, and the layers below the plane; `None` where it has nothing of its own of
-    /// any of them, and shows what every plane above the same layers does.
+    /// Returns a revision for each of some resources of a group, which differs after each change of it, and the
+    /// layers below the plane. `None` where the plane has nothing of its own of any of them, and shows what every
+    /// plane above these layers does.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn changes<const N: usize>(
         &self,
         plane: &PlaneId,
@@ -344,7 +376,10 @@ impl Cache {
         Ok((changed, above(&plane)?))
     }
 
-    /// The layers below a plane.
+    /// Returns the layers below a plane.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn stack(&self, plane: &PlaneId) -> Result<Arc<Stack>> {
         above(&*self.plane(plane).await?)
     }
@@ -390,7 +425,7 @@ impl Cache {
         hub.revision
     }
 
-    /// The same for a collection of every plane.
+    /// Subscribes to the changes of a collection in every plane.
     pub fn observe_everywhere(
         &self,
         group: &str,

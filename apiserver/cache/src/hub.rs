@@ -25,7 +25,7 @@ use std::{
 
 /// Bytes of events that a watcher may be behind before it is cut off.
 const BEHIND: usize = 16 << 20;
-/// The same where the watchers of all topics together hold too much.
+/// Bytes that a watcher may be behind where the watchers of all topics together hold too much.
 const BEHIND_WHEN_FULL: usize = 64 << 10;
 /// How long recent events are kept, beside the bound on their bytes: as long as the store keeps history.
 const KEPT: Duration = Duration::from_secs(300);

@@ -76,9 +76,9 @@ pub enum Below {
 /// Which planes' stacks an event of the store changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// That of one plane.
+    /// The stack of one plane.
     Plane(PlaneId),
-    /// Those of all planes of a class.
+    /// The stacks of all planes of a class.
     Class(String),
 }
 
@@ -91,8 +91,8 @@ pub trait LayerSource: Send + Sync + 'static {
     /// The stack of a plane as the events that were followed say it, where all its layers are in memory.
     fn known(&self, plane: &PlaneId) -> Option<Arc<Stack>>;
 
-    /// The same, its layers loaded where they are not: as of a revision at which it was its stack, for others may have
-    /// taken away since what it stands on no more.
+    /// The stack of a plane as the followed events say it, with its layers loaded, as of a revision at which it was
+    /// its stack: others may since have removed layers that it no longer stands on.
     async fn following(&self, plane: &PlaneId, at: u64) -> Result<Arc<Stack>, StoreError>;
 
     /// Takes in an event, if it is one of a record: which stacks are others from now on.
@@ -156,7 +156,7 @@ impl Layer {
         self.put(path, slot);
     }
 
-    /// Adds an object.
+    /// Adds an object, or a whiteout for `None`.
     pub fn put(&mut self, path: &ObjectPath, slot: Option<Arc<Entry>>) {
         self.bytes += slot.as_ref().map_or(64, |entry| entry.cost());
         self.objects += usize::from(slot.is_some());

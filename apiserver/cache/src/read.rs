@@ -105,15 +105,21 @@ pub struct PageOfPlanes {
 }
 
 impl Cache {
-    /// The objects as the cache has them, layer included; `None` for a collection that is too large to be kept in
-    /// memory, which has to be read in pages. Call [`Cache::catch_up`] before for a linearizable list.
+    /// Lists the objects as the cache has them, layers included; `None` for a collection that is too large to be
+    /// kept in memory and has to be read in pages. Call [`Cache::catch_up`] before for a linearizable list.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn list_cached(&self, request: ListRequest<'_>) -> Result<Option<Listed>> {
         let part = self.list_cached_part(request, "", 0, None).await?;
         Ok(part.map(|ListedPart { objects, revision, changed, .. }| Listed { objects, revision, changed }))
     }
 
-    /// Like [`Cache::list_cached`], the first `limit` (0 for all) behind a place in the order, and where `wanted` is
-    /// given, of those alone.
+    /// Lists like [`Cache::list_cached`] the first `limit` objects (0 for all) behind a place in the order, only
+    /// those that `wanted` accepts where it is given.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn list_cached_part(
         &self,
         request: ListRequest<'_>,
@@ -136,8 +142,11 @@ impl Cache {
         }
     }
 
-    /// The objects as the cache has them, layer included, or as the store has them where they are too many for memory.
-    /// Call [`Cache::catch_up`] before for a linearizable list.
+    /// Lists the objects as the cache has them, layers included, or as the store has them where they are too many
+    /// for memory. Call [`Cache::catch_up`] before for a linearizable list.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 410 where history that the list needs was compacted meanwhile.
     pub async fn list(&self, request: ListRequest<'_>) -> Result<Listed> {
         if let Some(listed) = self.list_cached(request).await? {
             return Ok(listed);
@@ -149,6 +158,9 @@ impl Cache {
     }
 
     /// Reads all objects of a resource as of a revision from the store, a page at a time.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 410 for a compacted revision.
     pub async fn scan(
         &self,
         request: ListRequest<'_>,
@@ -190,7 +202,10 @@ impl Cache {
         })
     }
 
-    /// The objects behind `after` (a place in the order; empty for the first page), as of a past revision.
+    /// Reads the objects behind `after` (a place in the order; empty for the first page), as of a past revision.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 410 for a compacted revision.
     pub async fn page(&self, request: ListRequest<'_>, at: u64, after: &str, limit: usize) -> Result<Page> {
         self.page_of(request, at, after, limit, true).await
     }
@@ -246,7 +261,10 @@ impl Cache {
         }
     }
 
-    /// The objects of a resource in every plane, as of one revision, which is returned. Planes are not loaded for it.
+    /// Visits the objects of a resource in every plane, as of one revision, which is returned. It loads no plane.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 410 where that revision is compacted during the read.
     pub async fn list_planes(
         &self,
         group: &str,
@@ -261,7 +279,10 @@ impl Cache {
         Ok(at)
     }
 
-    /// Looks through a plane's own objects, for who wants to remove it. The plane is not loaded.
+    /// Looks through a plane's own objects before its removal. It does not load the plane.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn survey(&self, plane: &PlaneId) -> Result<Survey> {
         let stack = self.layers.following(plane, self.applied()).await?;
         let mut keys = KeyRange::plane(plane);
@@ -306,9 +327,13 @@ impl Cache {
         Ok(Survey { held: None, is_small: plain && pages == 1 })
     }
 
-    /// Begins to read the objects of a resource (group, plural, namespace) in several planes, as of one revision. `planes`
-    /// are in order, and what their layers bring is shown; without them all planes are meant, with their own objects
-    /// only. Goes on behind `after`, a plane and a place in it.
+    /// Begins to read the objects of a resource (group, plural, namespace) in several planes, as of one revision.
+    ///
+    /// `planes` are in order, and what their layers bring is shown; `None` means all planes, with their own objects
+    /// only. Reading goes on behind `after`, a plane and a place in it.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 410 for a compacted revision.
     pub async fn pages_of_planes(
         &self,
         planes: Option<Vec<PlaneId>>,
@@ -339,7 +364,10 @@ impl Cache {
         Ok(PagesOfPlanes { planes: planes.into(), group, resource, namespace, at, after, layers })
     }
 
-    /// The next objects, about `limit` of them; `None` at the end.
+    /// Reads the next objects, about `limit` of them; `None` at the end.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 410 where the revision is compacted meanwhile.
     pub async fn page_of_planes(
         &self,
         pages: &mut PagesOfPlanes,

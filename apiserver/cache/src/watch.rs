@@ -86,8 +86,8 @@ impl Cache {
     /// Opens a watch on a resource or a part of it.
     ///
     /// # Errors
-    /// 410 where the revision is older than what is remembered: for one plane here or in the store, for all
-    /// planes here.
+    /// 410 where the revision is older than the events that are kept: for one plane here or in the store, for all
+    /// planes here. 503 where the store does not answer.
     pub async fn watch(
         &self,
         scope: Scope,

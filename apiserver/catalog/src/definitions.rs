@@ -53,7 +53,7 @@ impl Definitions {
         self.text.lines().filter_map(|line| line.split_once('\t'))
     }
 
-    /// The same, for looking up.
+    /// Definitions by name, in a map for look-ups.
     pub(crate) fn index(&self) -> HashMap<&str, &str> {
         self.lines().collect()
     }

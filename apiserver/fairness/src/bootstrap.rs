@@ -32,7 +32,7 @@ const LEVELS: [Row; 7] = [
     ("global-default", 20, 50, Some((128, 6))),
 ];
 
-/// PriorityLevelConfigurations, without identity.
+/// The PriorityLevelConfigurations that each plane starts with, without uid, version and time.
 pub fn priority_levels() -> Vec<Value> {
     let level = |name: &str, spec: Value| object("PriorityLevelConfiguration", name, spec, json!({}));
     let exempt = json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}});
@@ -84,7 +84,7 @@ fn all_resources(subjects: Vec<Value>) -> Value {
     json!({"subjects": subjects, "resourceRules": [resources(&["*"], "*", &["*"], true)]})
 }
 
-/// FlowSchemas, without identity.
+/// The FlowSchemas that each plane starts with, without uid, version and time.
 pub fn flow_schemas() -> Vec<Value> {
     let everybody = || groups(&[UNAUTHENTICATED, AUTHENTICATED]);
     let accounts = || vec![system_accounts()];

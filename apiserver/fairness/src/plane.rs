@@ -163,7 +163,7 @@ pub struct WatchTicket {
 }
 
 impl WatchTicket {
-    /// The same, which takes a request's place until it has [`begun`](Self::begun).
+    /// Holds a request's permit until the watch has [`begun`](Self::begun).
     pub fn beginning(mut self, ticket: Ticket) -> Self {
         self.begins = Some(Box::new(ticket));
         self

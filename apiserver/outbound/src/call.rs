@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 pub struct Limits {
     /// To one destination; more wait, as long as their time lasts.
     pub per_destination: usize,
-    /// Of one plane, those that wait included; more fail at once, so that one plane's hanging servers don't take the
-    /// places of other planes' requests.
+    /// Calls of one plane, pending ones included. Further calls fail at once, so that one plane's hanging servers do
+    /// not take the permits of other planes' requests.
     pub per_plane: usize,
 }
 

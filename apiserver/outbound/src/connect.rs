@@ -113,7 +113,7 @@ fn plain(error: &io::Error) -> String {
 pub struct Secure(TokioIo<TlsStream<TcpStream>>);
 
 impl Secure {
-    /// Of a stream whose handshake is done.
+    /// Wraps a stream whose handshake is done.
     pub fn new(stream: TlsStream<TcpStream>) -> Self {
         Self(TokioIo::new(stream))
     }

@@ -60,7 +60,10 @@ impl Outgoing {
 }
 
 impl Planes {
-    /// What a plane has now, as an archive. Tokens of service accounts are left out, and what its class and the base bring.
+    /// Archives what a plane has now, without tokens of service accounts and what its class and the base bring.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer; later failures are the last item of the stream.
     pub async fn export(
         &self,
         plane: &PlaneId,
@@ -90,8 +93,13 @@ impl Planes {
         }))
     }
 
-    /// Fills an empty plane from an archive; gives how many objects there were. Nothing of it is to be seen before all of
-    /// it was read and verified; then `switch` puts the plane above the layer that has it, with the operation `import`.
+    /// Fills an empty plane from an archive and returns the number of its objects. Nothing of it is visible before
+    /// all of it was read and verified; then `switch` puts the plane above the layer that has it, with the operation
+    /// `import`.
+    ///
+    /// # Errors
+    /// 409 for a plane that is not empty or not shared, 400 for an archive that is torn, damaged or holds keys that
+    /// cannot be imported, 413 for more than 4 GiB, and the errors of `switch`.
     pub async fn import<F>(
         &self,
         plane: &PlaneId,

@@ -123,7 +123,7 @@ pub type ClientsOf = Arc<dyn Fn(&PlaneId) -> String + Send + Sync>;
 /// What planes publish of the authorities of their server, PEM.
 #[derive(Clone)]
 pub struct Authorities<'a> {
-    /// That of its serving certificate: `kube-root-ca.crt` of each namespace.
+    /// The authority of its serving certificate: `kube-root-ca.crt` of each namespace.
     pub serving: &'a str,
     /// The authority of the certificates with which it speaks for its users to aggregated servers.
     pub front_proxy: Option<&'a str>,

@@ -31,7 +31,10 @@ fn identify(class: &str, objects: &BTreeMap<ObjectPath, Value>) -> Result<LayerI
 }
 
 impl Planes {
-    /// A class, as of now, unless it is not there or being deleted.
+    /// Reads a class as of now; `None` where it is absent or being deleted.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn class(&self, class: &str) -> Result<Option<Value>> {
         match self.core_object("controlplaneclasses", class).await {
             Ok(entry) if entry.is_deleting() => Ok(None),
@@ -41,8 +44,12 @@ impl Planes {
         }
     }
 
-    /// Makes objects, as they are stored, the layer of a class. Without objects, and without a rule that keeps what the
-    /// base brings, the class has none. Doing it again changes nothing. Gives the layer's name, empty where there is none.
+    /// Makes objects, as they are stored, the layer of a class, and returns the layer's name. Without objects, and
+    /// without a rule that keeps what the base brings, the class has no layer and the name is empty. The operation
+    /// is idempotent.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn install_class(
         &self,
         class: &str,

@@ -247,7 +247,11 @@ impl Directory {
         directory
     }
 
-    /// Waits until everything is known that was there before this call; the revision up to which that is.
+    /// Waits until the directory has everything that was committed before this call, and returns the revision up to
+    /// which that is.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 504 where the feed does not catch up in time.
     pub async fn current(&self) -> Result<u64> {
         let revision = self.cache.catch_up().await?;
         if !*self.filled.borrow() {
@@ -299,7 +303,10 @@ impl Directory {
         known
     }
 
-    /// The project of a plane, as of now.
+    /// Finds the project of a plane, as of now.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer, 504 where the feed does not catch up in time.
     pub async fn find_plane(&self, plane: &PlaneId) -> Result<Option<Arc<ProjectInfo>>> {
         if let Some(info) = self.by_plane(plane) {
             return Ok(Some(info));

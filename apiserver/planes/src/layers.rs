@@ -106,8 +106,12 @@ fn class_named(record: &[u8], revision: u64) -> Option<Named> {
 }
 
 impl Layers {
-    /// The layers for a server with these authorities, as `store` has them installed. A `writer` installs
-    /// the base where the store has none or another. `root` is core, or the one plane of a dedicated pair.
+    /// The layers for a server with these authorities, as `store` has them installed. A `writer` installs the base
+    /// where the store has none or another. `root` is core, or the one plane of a dedicated pair.
+    ///
+    /// # Errors
+    /// [`InstallError`] where the store does not answer, an object of the base is broken, or nothing is installed
+    /// and this server is no writer.
     pub async fn install(
         stores: impl Into<Placement>,
         root: PlaneId,
@@ -164,7 +168,7 @@ impl Layers {
         self.layer_at(id, None).await
     }
 
-    /// The same, of one that was whole as of a revision and may be gone since.
+    /// Loads a layer that was sealed as of a revision and may be gone since.
     async fn layer_at(&self, id: &LayerId, at: Option<u64>) -> Result<Arc<Layer>, StoreError> {
         if let Some(found) = self.in_memory(id) {
             return Ok(found);

@@ -184,7 +184,10 @@ impl Planes {
         &self.directory
     }
 
-    /// Where a context leads. 404 for what is not there, 503 for a pair that is not ready.
+    /// Resolves a context to the plane or planes that it leads to.
+    ///
+    /// # Errors
+    /// 404 for an absent project or plane, 503 for a pair that is not ready.
     pub async fn resolve(&self, context: &Context) -> Result<Resolved> {
         let mut seen = 0;
         let target = match context {
@@ -226,7 +229,10 @@ impl Planes {
         Ok(is_own(plane) || self.directory.find_plane(plane).await?.is_some())
     }
 
-    /// Refuses new objects in the plane of a project that is being deleted: nothing would take them away any more.
+    /// Refuses new objects in the plane of a project that is being deleted: nothing would remove them any more.
+    ///
+    /// # Errors
+    /// 403 for such a plane.
     pub fn check_create(&self, plane: &PlaneId) -> Result<()> {
         match self.directory.by_plane(plane).filter(|info| info.deleting) {
             Some(info) => {
@@ -251,8 +257,10 @@ impl Planes {
         found.ok_or_else(|| Status::not_found(&resource(plural), &name))
     }
 
-    /// The pair of a plane, whether it serves the plane by now or not. 404 for a plane that is no project's, 503 for a pair
-    /// that is not there, or not ready.
+    /// Finds the pair of a plane, whether it serves the plane already or not.
+    ///
+    /// # Errors
+    /// 404 for a plane that is no project's, 503 for a pair that is absent or not ready.
     pub async fn pair(&self, plane: &PlaneId) -> Result<DedicatedTarget> {
         let found = self.directory.find_plane(plane).await?;
         let info =
@@ -298,12 +306,18 @@ impl Planes {
         target.ok_or_else(not_ready)
     }
 
-    /// What a plane serves.
+    /// Returns the types that a plane serves.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn types_of(&self, plane: &PlaneId) -> Result<Arc<TypeSet>> {
         self.types.of(&self.cache, plane).await
     }
 
-    /// What is served where a context leads.
+    /// Returns the types that are served where a context leads.
+    ///
+    /// # Errors
+    /// 503 where a plane has to be loaded and the store does not answer.
     pub async fn types(&self, target: &Target) -> Result<Arc<TypeSet>> {
         match target {
             Target::Local(plane) => self.types_of(plane).await,
@@ -314,7 +328,10 @@ impl Planes {
         }
     }
 
-    /// Who may do what in a plane.
+    /// Returns the compiled RBAC of a plane.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>> {
         self.policies.of(&self.cache, plane).await
     }
@@ -350,7 +367,10 @@ impl Planes {
         self.cache.peek(plane, &path).is_some_and(counts)
     }
 
-    /// What decides in a plane: its own roles and bindings, and the platform's above them.
+    /// Returns what decides in a plane: its own roles and bindings, and the platform's above them.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn access(&self, plane: &PlaneId) -> Result<Access> {
         let policy = self.policy(plane).await?;
         if !self.root.is_core() {
@@ -375,7 +395,10 @@ impl Planes {
         Ok(access(policy, iam, place))
     }
 
-    /// What decides in an organization's view.
+    /// Returns what decides in an organization's view.
+    ///
+    /// # Errors
+    /// 503 where the core plane has to be read and the store does not answer.
     pub async fn access_of(&self, scope: &OrganizationScope) -> Result<Access> {
         let policy = self.policy(&PlaneId::core()).await?;
         let iam = self.people.iam().await.clone();
@@ -414,7 +437,7 @@ impl Planes {
         self.organization_suspended(&info.organization).await
     }
 
-    /// The same for an organization.
+    /// Why nothing of an organization is served, where it is suspended.
     pub async fn organization_suspended(&self, organization: &str) -> Option<Status> {
         let iam = self.people.iam().await.read();
         let Suspension { reason, .. } = iam.suspended(organization)?;

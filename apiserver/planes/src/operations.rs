@@ -73,8 +73,12 @@ async fn copy(mut from: Merged, mut writer: Writer) -> Result<LayerRecord> {
 }
 
 impl Planes {
-    /// Copies what a plane has, as of a revision (the latest where none is given), into a layer, and seals that. Doing it
-    /// again changes nothing. 410 for a revision that is compacted, 400 for one that is yet to come.
+    /// Copies what a plane has, as of a revision (the latest where none is given), into a layer, and seals that. The
+    /// operation is idempotent.
+    ///
+    /// # Errors
+    /// 409 for a layer of another source, 410 for a compacted revision, 400 for a future one, 503 where the store
+    /// does not answer.
     pub async fn snapshot(
         self: &Arc<Self>,
         plane: &PlaneId,
@@ -234,6 +238,9 @@ impl Planes {
     }
 
     /// Whether an operation has put a plane above its layer already.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn has_done(&self, plane: &PlaneId, operation: &str) -> Result<bool> {
         let record = self.stores.of(plane).get(&Key::stack(plane)).await?;
         Ok(record.as_ref().and_then(read_stack).is_some_and(|found| found.has_done(operation)))
@@ -274,7 +281,10 @@ impl Planes {
         }
     }
 
-    /// Lets a layer go: at once, or with the last plane that stands on it.
+    /// Releases a layer: at once, or with the last plane that stands on it.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
     pub async fn release(&self, layer: &LayerId) -> Result<Released> {
         stored::release(self.stores.of_layer(layer), layer).await
     }
@@ -285,8 +295,11 @@ impl Planes {
         Ok(self.stores.of(plane).range(range).await?.items.is_empty())
     }
 
-    /// Removes a plane and all its keys. Core and infra can't be removed, nor a plane whose project is still there and
-    /// not being deleted.
+    /// Removes a plane and all its keys.
+    ///
+    /// # Errors
+    /// 409 for the core and infra planes and for a plane whose project exists and is not being deleted; 503 where
+    /// the store does not answer.
     pub async fn delete(&self, plane: &PlaneId) -> Result<()> {
         let reserved = is_own(plane);
         let project = self.directory.find_plane(plane).await?;

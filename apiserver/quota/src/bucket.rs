@@ -23,7 +23,7 @@ pub struct Balance {
 pub struct Demand {
     /// Whose bucket.
     pub consumer: Consumer,
-    /// Of what.
+    /// The resource type that is claimed.
     pub resource: String,
     /// What is added; claims that grow must fit.
     pub change: Balance,

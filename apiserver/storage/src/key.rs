@@ -155,7 +155,7 @@ impl Key {
         Self(bytes)
     }
 
-    /// The key's bytes.
+    /// The bytes of the key, without an engine's prefix.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0
     }
@@ -238,7 +238,7 @@ impl KeyRange {
         Self { start: Bytes::from(prefix), end: Bytes::from(end) }
     }
 
-    /// One key.
+    /// The range of one key.
     pub fn one(key: &Key) -> Self {
         let mut end = key.0.to_vec();
         end.push(0);
@@ -255,7 +255,7 @@ impl KeyRange {
         Self::prefix("layers/".into())
     }
 
-    /// All keys whatsoever.
+    /// The range of all keys whatsoever.
     pub fn everything() -> Self {
         Self { start: Bytes::from_static(b"\0"), end: Bytes::from_static(b"\xff") }
     }
@@ -265,7 +265,7 @@ impl KeyRange {
         Self::prefix(format!("system/{name}/"))
     }
 
-    /// One plane.
+    /// The range of one plane: its records and objects.
     pub fn plane(plane: &PlaneId) -> Self {
         Self::prefix(format!("planes/{plane}/"))
     }

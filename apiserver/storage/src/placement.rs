@@ -30,7 +30,7 @@ impl Placement {
         &self.one
     }
 
-    /// Each store once.
+    /// Every store, each once.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Store>> {
         std::iter::once(&self.one)
     }

@@ -105,7 +105,10 @@ pub const CLEAR_STEP: usize = 250;
 pub const MAX_KEY_BYTES: usize = 4 << 10;
 
 impl Commit {
-    /// Checks the limits, the same for each engine: [`StoreError::TooLarge`] says which one is broken.
+    /// Checks the limits of a commit, which are equal for all engines.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`] with the limit that is exceeded.
     pub fn validate(&self) -> Result<(), StoreError> {
         let too_large = |what: &str| Err(StoreError::TooLarge(what.to_owned()));
         if self.expect.len() + self.changes.len() > MAX_OPERATIONS {

@@ -258,7 +258,7 @@ impl Written<'_> {
         }
     }
 
-    /// Of a claim the parts of its status that tell how a volume grows.
+    /// Restricts a node's update of a claim to the fields of its status about resizing.
     fn claim(&self) -> Refused {
         if self.attributes.subresource != "status" {
             return Some("may only update PVC status".to_owned());

@@ -42,7 +42,7 @@ impl Gives {
 pub struct Expressions(Environment);
 
 impl Expressions {
-    /// Those of a policy of that specification.
+    /// The names that expressions of a policy with this specification can use.
     pub fn of(spec: &Value) -> Self {
         let params = spec["paramKind"].is_object().then_some(None);
         Self(Environment::new(None, params).with_variables(&spec["variables"]))

@@ -89,7 +89,7 @@ impl Environment {
         Self(names)
     }
 
-    /// The same with what variables give. Where there are none, their map is not there either.
+    /// Adds the types of variables. Without variables their map is absent too.
     pub(crate) fn with_variables(mut self, variables: &Value) -> Self {
         for variable in variables.as_array().into_iter().flatten() {
             let text = |field: &str| variable[field].as_str().unwrap_or_default();
@@ -98,7 +98,7 @@ impl Environment {
         self
     }
 
-    /// The same without anything to ask about permissions.
+    /// Removes the authorizer.
     pub(crate) fn without_authorizer(mut self) -> Self {
         self.0.retain(|(name, _)| !name.starts_with("authorizer"));
         self

@@ -167,7 +167,10 @@ pub struct ExtraMapping {
 }
 
 impl Configuration {
-    /// Reads a configuration from YAML or JSON and checks all of it. The error says each thing that is wrong.
+    /// Reads a configuration from YAML or JSON and checks all of it.
+    ///
+    /// # Errors
+    /// Every fault of the configuration, in kube-apiserver's words.
     pub fn parse(text: &str, own_issuers: &[&str]) -> Result<Self, String> {
         let read: Self = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         if read.kind != "AuthenticationConfiguration" || !VERSIONS.contains(&read.api_version.as_str()) {

@@ -118,7 +118,7 @@ impl Issuer {
         self.voucher.withdraw();
     }
 
-    /// Its configuration.
+    /// The configuration of this issuer.
     pub fn config(&self) -> &JwtAuthenticator {
         &self.config
     }

@@ -42,7 +42,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// That of a spec, if it has one.
+    /// Reads the suspension of a spec, if it has one.
     pub fn read(spec: &Value) -> Option<Self> {
         let suspension = spec.get("suspension").filter(|suspension| !suspension.is_null())?;
         Some(Self {

@@ -30,7 +30,7 @@ use std::{
 pub const GROUP: &str = "iam.freehold.dev";
 /// The API group of organizations, projects and memberships.
 pub const RESOURCES_GROUP: &str = "resourcemanager.freehold.dev";
-/// That of what organizations are allowed.
+/// The API group of organizations' allowances.
 pub const QUOTA_GROUP: &str = "quota.freehold.dev";
 /// The namespace whose bindings reach everything, and whose roles all may use.
 pub const SYSTEM: &str = "freehold-system";

@@ -65,8 +65,8 @@ pub(super) fn each_child(schema: &mut Value, visit: &mut dyn FnMut(&mut Value)) 
     }
 }
 
-/// The same for the schema of whole objects. Where they keep unknown fields, nothing is said of any: `kubectl` would
-/// refuse all but those.
+/// Reduces the schema of whole objects to what OpenAPI 2 can say. Where objects keep unknown fields no field is
+/// declared: `kubectl` would refuse all others.
 pub(super) fn root_for_v2(schema: &mut Value) {
     const GVK: &str = "x-kubernetes-group-version-kind";
     if schema.get("x-kubernetes-preserve-unknown-fields") != Some(&Value::Bool(true)) {

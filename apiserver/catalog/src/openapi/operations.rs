@@ -166,7 +166,7 @@ const PROXIED: &[Verb] = &[
 enum Scope {
     /// All there are, whatever their namespaces.
     All,
-    /// Those of a namespace, or of a type that has none.
+    /// The objects of a namespace, or of a cluster-scoped type.
     Some,
     One,
 }

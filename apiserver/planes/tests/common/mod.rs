@@ -59,7 +59,7 @@ impl World {
         Self::over(self.store, self._folder).await
     }
 
-    /// The same with a base of other content: another authority is published in each plane.
+    /// Upgrades the base to other content: another authority is published in each plane.
     pub(crate) async fn upgraded(self) -> Self {
         Self::with_authority(self.store, self._folder, "ca-2").await
     }

@@ -298,7 +298,8 @@ impl Disk {
         self.scan_some(snapshot, range, at, usize::MAX, visit).map(drop)
     }
 
-    /// The same, looking at no more than so many versions. Returns whether that was enough.
+    /// Visits each live key of a range as of a revision, looking at no more than `most` versions. Returns whether
+    /// that was enough.
     pub(crate) fn scan_some(
         &self,
         snapshot: &Snapshot,

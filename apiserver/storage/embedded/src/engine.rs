@@ -38,12 +38,20 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens a data directory with default [`Options`]; makes it if it is not there.
+    /// Opens a data directory with default [`Options`]; creates it where it is absent.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a directory that another process has locked, that cannot be read or written, that another
+    /// version wrote, or that is corrupt.
     pub fn open(dir: &Path) -> Result<Arc<Self>, OpenError> {
         Self::open_with(dir, Options::default())
     }
 
-    /// Opens a data directory; makes it if it is not there.
+    /// Opens a data directory; creates it where it is absent.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a directory that another process has locked, that cannot be read or written, that another
+    /// version wrote, or that is corrupt.
     pub fn open_with(dir: &Path, options: Options) -> Result<Arc<Self>, OpenError> {
         let lock = lock(dir)?;
         let inner = Arc::new(Inner::open(dir.to_owned(), options)?);
@@ -79,13 +87,16 @@ impl Embedded {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Fills a directory that holds no objects with those of an archive of a store. The caller has verified the archive.
+    /// Fills a directory that holds no objects with those of an archive of a store. The caller has verified the
+    /// archive.
     ///
-    /// Keys keep the revisions that made and wrote them. The store goes on at a revision `beyond` that of the archive,
-    /// and everything before counts as compacted: whoever saw later revisions of the store that was lost gets
-    /// [`StoreError::Compacted`] and reads anew, and never meets a revision twice.
+    /// Keys keep the revisions that created and wrote them. The store goes on at a revision `beyond` that of the
+    /// archive, and everything before counts as compacted: a client that saw later revisions of the lost store gets
+    /// [`StoreError::Compacted`], reads anew, and never meets a revision twice.
     ///
-    /// What fails leaves no database behind: it is made aside and moved to its place at the end.
+    /// # Errors
+    /// [`RestoreError`] for a directory with objects, or an archive or disk that fails. A failure leaves no database
+    /// behind: it is created aside and moved to its place at the end.
     pub fn restore<R: Read>(
         dir: &Path,
         archive: &mut Reader<R>,

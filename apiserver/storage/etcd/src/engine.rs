@@ -43,7 +43,10 @@ pub(crate) struct Shared {
 }
 
 impl Etcd {
-    /// Connects, and asks for the revision once, so that a wrong address or missing rights show at once.
+    /// Connects to etcd, and reads the revision once, so that a wrong address or missing rights show at once.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] or [`StoreError::Denied`] from that read.
     pub async fn connect(options: EtcdOptions) -> Result<Arc<Self>, StoreError> {
         let shared = Shared {
             client: Client::new(&options)?,

@@ -46,7 +46,7 @@ impl Numbers {
         (0..2 + self.next(3)).map(|_| SYLLABLES[self.next(SYLLABLES.len())]).collect()
     }
 
-    /// The same text with other hexadecimal and decimal digits where runs of them stand for nothing.
+    /// Replaces runs of hexadecimal and decimal digits that mean nothing by others.
     fn digits(&mut self, text: &str) -> String {
         let identifier = |run: &str| run.len() >= 4 && run.bytes().any(|byte| byte.is_ascii_digit());
         let mut out = String::with_capacity(text.len());

@@ -82,7 +82,7 @@ impl DataKeys {
     }
 }
 
-/// Of the plain value, and of where it belongs.
+/// The check of a plain value, bound to its key.
 fn check(key: &Key, value: &[u8]) -> [u8; CHECK] {
     let hash = xxh3_64_with_seed(value, xxh3_64(key.as_bytes()));
     (hash as u32).to_le_bytes()

@@ -100,7 +100,11 @@ impl Drop for Text {
 }
 
 impl EncryptionKeys {
-    /// Reads the text of a file.
+    /// Reads the text of a file with encryption keys.
+    ///
+    /// # Errors
+    /// [`KeysError`] for text that is no `EncryptionConfiguration`, a provider that is not supported, or a key of a
+    /// wrong size.
     pub fn parse(text: &str) -> Result<Self, KeysError> {
         // The parser's own message could quote the file.
         let file: File = serde_saphyr::from_str(text).map_err(|error| malformed(&error))?;

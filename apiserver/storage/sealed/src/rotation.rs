@@ -340,7 +340,7 @@ impl Rotation {
     }
 }
 
-/// The same, with the work kept for longer.
+/// The rotation with its lease on the work renewed.
 fn keep(rotation: &Rotation) -> Rotation {
     Rotation { until: now() + SILENCE, ..rotation.clone() }
 }

@@ -146,7 +146,10 @@ pub struct KeyStatus {
 }
 
 impl Sealed {
-    /// Over a store. Fails when the keys are not those that the store needs.
+    /// Opens the wrapper over a store.
+    ///
+    /// # Errors
+    /// [`OpenError`] where the store needs keys that were not given, or does not answer.
     pub async fn open(inner: Arc<dyn Store>, options: Options) -> Result<Self, OpenError> {
         let (state, _) = vault::state(&*inner).await?;
         let records = vault::records(&*inner).await?;
@@ -188,7 +191,10 @@ impl Sealed {
         &self.core.inner
     }
 
-    /// What is sealed, how, and by which keys.
+    /// Reports what is sealed, how, and by which keys.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] where the store does not answer.
     pub async fn status(&self) -> Result<Status, StoreError> {
         let core = &self.core;
         let mut counts = BTreeMap::<String, usize>::new();
@@ -212,8 +218,11 @@ impl Sealed {
         })
     }
 
-    /// Begins a rotation: data keys are sealed with the first encryption key, then each value is sealed anew as it would
-    /// be written today. Servers do so in the background, and [`Sealed::status`] tells how far they are.
+    /// Begins a rotation: data keys are sealed with the first encryption key, then each value is sealed anew as it
+    /// would be written today. Servers do so in the background, and [`Sealed::status`] reports their progress.
+    ///
+    /// # Errors
+    /// [`RotateError`] without keys, while another rotation is going on, or where the store does not answer.
     pub async fn rotate(&self) -> Result<Rotation, RotateError> {
         self.core.begin_rotation().await
     }

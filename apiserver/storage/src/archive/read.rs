@@ -53,7 +53,10 @@ impl Decoder {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The next item; `None` if the pieces so far do not hold all of it.
+    /// Returns the next item; `None` where the pieces so far do not hold all of it.
+    ///
+    /// # Errors
+    /// [`ArchiveError`] for bytes that are no archive, contradict themselves or exceed a limit of the format.
     pub fn next_item(&mut self) -> Result<Option<Item>, ArchiveError> {
         match self.at {
             At::Header => self.header(),
@@ -63,8 +66,10 @@ impl Decoder {
         }
     }
 
-    /// Fails unless the archive was read to its end, and that told that nothing is missing or changed. Returns the number
-    /// of keys.
+    /// Returns the number of keys of an archive that was read to its end.
+    ///
+    /// # Errors
+    /// [`ArchiveError`] unless the end was reached and its checksum says that nothing is missing or changed.
     pub fn finish(&self) -> Result<u64, ArchiveError> {
         match self.at {
             At::Ended if self.bytes.is_empty() => Ok(self.count),
@@ -176,7 +181,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read: reads the header.
+    /// Opens an archive and reads its header.
+    ///
+    /// # Errors
+    /// [`ArchiveError`] for bytes that are no archive, or of a version that cannot be read.
     pub fn open(input: R) -> Result<Self, ArchiveError> {
         let header = Header::new(Kind::Store, 0, String::new());
         let mut reader = Self { input, decoder: Decoder::default(), header, piece: vec![0; PIECE] };
@@ -192,7 +200,10 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// The next key; `None` at the end, which is then known to be right.
+    /// Returns the next key; `None` at the end, after the checksum was verified.
+    ///
+    /// # Errors
+    /// [`ArchiveError`] for an archive that is torn or damaged.
     pub fn next_record(&mut self) -> Result<Option<Record>, ArchiveError> {
         match self.next_item()? {
             Some(Item::Record(record)) => Ok(Some(record)),
@@ -214,8 +225,10 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Reads an archive to its end. Returns what it says of itself and its number of keys, if all of it is there, unchanged,
-/// and of the wanted kind.
+/// Reads an archive to its end. Returns its header and its number of keys.
+///
+/// # Errors
+/// [`ArchiveError`] where part of it is missing or changed, or where it is of another kind than `wanted`.
 pub fn verify(input: impl Read, wanted: Kind) -> Result<(Header, u64), ArchiveError> {
     let mut reader = Reader::open(input)?;
     while reader.next_record()?.is_some() {}

@@ -19,7 +19,10 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins an archive. Fails if the header has more than 64 KiB.
+    /// Begins an archive with a header.
+    ///
+    /// # Errors
+    /// [`ArchiveError::TooLarge`] for a header of more than 64 KiB.
     pub fn new(header: &Header) -> Result<Self, ArchiveError> {
         let json = serde_json::to_vec(header).map_err(|error| ArchiveError::TooLarge(error.to_string()))?;
         let len = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_HEADER);
@@ -33,7 +36,11 @@ impl Encoder {
         Ok(encoder)
     }
 
-    /// Adds a key. Keys come in ascending order. After an error the archive is as it was.
+    /// Adds a key. Keys come in ascending order.
+    ///
+    /// # Errors
+    /// [`ArchiveError`] for a key out of order or over a limit of the format; the archive is then as it was before
+    /// the call.
     pub fn push(&mut self, record: &Record) -> Result<(), ArchiveError> {
         let Record { key, value, .. } = record;
         check_record(key.len(), value.len()).map_err(ArchiveError::TooLarge)?;
@@ -92,8 +99,12 @@ struct Going {
     encoder: Encoder,
 }
 
-/// An archive of what a store has in a range as of the revision of a hold, piece by piece; a piece is made when it is
-/// asked for. The header's revision is set to that of the hold. After an error nothing follows: the archive is torn.
+/// Archives a range as of the revision of a hold, piece by piece; each piece is created when it is polled for. The
+/// header's revision is set to that of the hold.
+///
+/// # Errors
+/// [`ArchiveError`] for a header that cannot be written. An error in the stream is its last item: the archive is
+/// torn.
 pub fn export(
     export: Export,
     mut header: Header,

@@ -74,7 +74,7 @@ pub async fn a_commit_of_many_keys_has_one_revision(store: Shared) {
     assert!(found.iter().all(|item| (item.created, item.modified) == (revision, revision)));
 }
 
-/// And a watch does not see it.
+/// A deletion of an absent key makes no revision, and no watch sees it.
 pub async fn deleting_what_is_absent_makes_no_revision(store: Shared) {
     let before = write(&store, &key("a"), "x").await;
     let nothing = vec![Change::Delete(key("b")), Change::DeleteRange(KeyRange::plane(&plane("red")))];
@@ -105,7 +105,7 @@ pub async fn a_range_is_deleted_at_one_revision(store: Shared) {
     );
 }
 
-/// And not one key more, however many revisions that takes.
+/// Clearing a range removes every key of it and none beside it, however many revisions that takes.
 pub async fn a_range_of_any_size_is_cleared_in_steps(store: Shared) {
     let keys = 2 * crate::CLEAR_STEP + 100;
     for first in (0..keys).step_by(100) {
@@ -152,7 +152,7 @@ pub async fn a_commit_over_a_limit_is_refused(store: Shared) {
     assert_eq!(store.revision().await.expect("the store tells its revision"), before);
 }
 
-/// From whatever task.
+/// A read sees every answered commit, whichever task made it.
 pub async fn a_read_sees_every_commit_that_was_answered(store: Shared) {
     let tasks: Vec<_> = (0..4)
         .map(|task| {

@@ -23,7 +23,7 @@ pub async fn keys_are_read_in_byte_order(store: Shared) {
     assert_eq!(found, written);
 }
 
-/// And says so.
+/// A limit leaves out the last keys, and the answer says that there are more.
 pub async fn a_limit_leaves_out_the_last_keys(store: Shared) {
     for name in ["a", "b", "c"] {
         write(&store, &key(name), name).await;
@@ -105,7 +105,7 @@ pub async fn a_past_revision_reads_as_it_was(store: Shared) {
     }
 }
 
-/// And the error tells both.
+/// A read of a future revision fails with an error that names both revisions.
 pub async fn a_future_revision_cannot_be_read(store: Shared) {
     let revision = write(&store, &key("a"), "x").await;
     let range = Range { at: Some(revision + 1000), ..Range::all(blue()) };

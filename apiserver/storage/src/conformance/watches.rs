@@ -92,7 +92,7 @@ pub async fn previous_values_come_where_they_are_asked_for(store: Shared) {
     assert!(found.iter().all(|event| event.previous.is_none()));
 }
 
-/// And yields the rest, each change once.
+/// A watch that resumes after any revision yields the remaining changes, each once.
 pub async fn a_watch_resumes_after_any_revision(store: Shared) {
     let before = store.revision().await.expect("the store tells its revision");
     let mut revisions = Vec::new();
@@ -264,7 +264,7 @@ pub async fn a_watch_that_is_read_late_loses_nothing(store: Shared) {
     assert!(events.is_sorted_by_key(|event| event.revision));
 }
 
-/// And new ones can be made.
+/// Dropping a watch leaves the others open, and new ones can be opened.
 pub async fn dropping_a_watch_leaves_the_others(store: Shared) {
     let before = store.revision().await.expect("the store tells its revision");
     let mut watches = Vec::new();

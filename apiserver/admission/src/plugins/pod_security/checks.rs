@@ -150,7 +150,7 @@ impl fmt::Display for Violations {
 struct Pod<'a> {
     annotations: &'a Value,
     spec: &'a Value,
-    /// Of all three sorts.
+    /// Containers, init containers and ephemeral containers.
     containers: Vec<&'a Value>,
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn keys(names: &[&str]) -> EncryptionKeys {
     EncryptionKeys::parse(&key_file(names, "aesgcm first")).unwrap()
 }
 
-/// The same, for a server that writes plain values.
+/// Keys of a server that reads sealed values and writes plain ones.
 pub(crate) fn keys_to_read(names: &[&str]) -> EncryptionKeys {
     EncryptionKeys::parse(&key_file(names, "identity first")).unwrap()
 }
