@@ -2,7 +2,7 @@
 //!
 //! This is a scan of brackets, not a parser: enough for lengths and forbidden words, and quick.
 
-/// The same text with the content of comments, strings and characters blanked. Line numbers stay.
+/// Blanks the content of comments, strings and characters. Line numbers stay.
 pub fn blank(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

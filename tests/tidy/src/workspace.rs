@@ -7,7 +7,7 @@ use std::process::Command;
 /// Folders that hold nothing of ours.
 const SKIPPED: [&str; 4] = ["target", "target-", "data", "data-"];
 
-/// The top folder.
+/// The top folder of the workspace.
 pub fn top() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("this crate is two folders below the top").to_owned()
