@@ -8,13 +8,13 @@ use std::path::PathBuf;
 /// The flags of kube-apiserver about admission.
 #[derive(Clone, clap::Args)]
 pub(crate) struct AdmissionArgs {
-    /// Admission plugins that run beside the default ones, with commas between them.
+    /// Admission plugins to run in addition to the default ones, separated by commas.
     #[arg(long = "enable-admission-plugins", value_name = "NAMES", value_delimiter = ',')]
     enable: Vec<String>,
-    /// Admission plugins that do not run, though they do by default.
+    /// Default admission plugins not to run, separated by commas.
     #[arg(long = "disable-admission-plugins", value_name = "NAMES", value_delimiter = ',')]
     disable: Vec<String>,
-    /// An AdmissionConfiguration: with which certificates and tokens webhooks are asked.
+    /// An AdmissionConfiguration: certificates and tokens for calls to webhooks.
     #[arg(long = "admission-control-config-file", value_name = "FILE")]
     configuration: Option<PathBuf>,
 }

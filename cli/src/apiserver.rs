@@ -26,11 +26,11 @@ pub(crate) struct Args {
     outbound: crate::outbound::OutboundArgs,
     #[command(flatten)]
     admission: crate::admission::AdmissionArgs,
-    /// Serve all planes, with these authorities and keys (as `freehold pki` makes them), which all servers on this etcd
-    /// share.
+    /// Serve all planes, with the authorities and keys in this folder (as `freehold pki` creates them), which all
+    /// servers on this etcd share.
     #[arg(long, value_name = "DIR", conflicts_with = "plane")]
     pki_dir: Option<PathBuf>,
-    /// The URL under which clients reach the servers of all planes.
+    /// URL under which clients reach the servers of all planes.
     #[arg(long, requires = "pki_dir")]
     external_url: Option<String>,
     #[command(flatten)]
@@ -46,10 +46,10 @@ pub(crate) struct Args {
     /// Give each project a host name besides its path: PROJECT.DOMAIN.
     #[arg(long, requires = "pki_dir", value_parser = crate::core::domain)]
     domain: Option<String>,
-    /// Make these authorities those of the objects in etcd, in place of others.
+    /// Replace the authorities that the objects in etcd belong to by these.
     #[arg(long, requires = "pki_dir")]
     replace_authorities: bool,
-    /// Serve this plane alone.
+    /// Serve only this plane.
     #[arg(long, required_unless_present = "pki_dir")]
     plane: Option<PlaneId>,
     /// The project whose plane it is.
@@ -81,7 +81,8 @@ pub(crate) struct Args {
     /// The authority of client certificates, a PEM file: of the plane's own clients.
     #[arg(long, required_unless_present = "pki_dir")]
     client_ca: Option<PathBuf>,
-    /// The authority of serving certificates, which the plane publishes, a PEM file. Without it that of client certificates.
+    /// The authority of serving certificates, which the plane publishes, a PEM file. Default: the authority of client
+    /// certificates.
     #[arg(long, conflicts_with = "pki_dir")]
     serving_ca: Option<PathBuf>,
     /// The authority of front proxies, a PEM file.
@@ -96,7 +97,7 @@ pub(crate) struct Args {
     /// Its key, a PEM file.
     #[arg(long, requires = "proxy_client_cert")]
     proxy_client_key: Option<PathBuf>,
-    /// The key of service account tokens, a PEM file. Behind it those that are believed too, private or public.
+    /// The key that signs service account tokens, a PEM file. Further keys in it, private or public, are accepted too.
     #[arg(long, required_unless_present = "pki_dir")]
     service_account_key: Option<PathBuf>,
 }

@@ -13,19 +13,19 @@ pub(crate) struct AuditArgs {
     /// Which requests are recorded: a Policy of audit.k8s.io/v1.
     #[arg(long, value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
-    /// Where events are written, a line each; `-` is standard output.
+    /// File for audit events, one a line; `-` is standard output.
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     audit_log_path: Option<PathBuf>,
-    /// MiB after which the file is replaced; 0: never.
+    /// Size in MiB at which the file is rotated; 0: never.
     #[arg(long, default_value_t = 100, value_name = "MIB")]
     audit_log_maxsize: u64,
-    /// Days for which earlier files are kept; 0: whatever their age.
+    /// Days for which rotated files are kept; 0: forever.
     #[arg(long, default_value_t = 366, value_name = "DAYS")]
     audit_log_maxage: u64,
-    /// Earlier files that are kept; 0: all.
+    /// Number of rotated files to keep; 0: all.
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     audit_log_maxbackup: usize,
-    /// Compress earlier files with gzip.
+    /// Compress rotated files with gzip.
     #[arg(long)]
     audit_log_compress: bool,
     /// `json`, or `legacy` for lines of text.
@@ -34,59 +34,59 @@ pub(crate) struct AuditArgs {
     /// Whether requests wait for the file: `batch`, `blocking` or `blocking-strict`.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     audit_log_mode: AuditMode,
-    /// Events that may wait for the file.
+    /// Events that may be queued for the file.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     audit_log_batch_buffer_size: usize,
-    /// The kubeconfig of a server that is sent lists of events.
+    /// Kubeconfig of a server that receives lists of events.
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     audit_webhook_config_file: Option<PathBuf>,
     /// Whether requests wait for the webhook: `batch`, `blocking` or `blocking-strict`.
     #[arg(long, default_value = "batch", value_name = "MODE")]
     audit_webhook_mode: AuditMode,
-    /// Events that may wait for the webhook; what comes when there are more is dropped and counted.
+    /// Events that may be queued for the webhook; beyond that, events are dropped and counted.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     audit_webhook_batch_buffer_size: usize,
-    /// Most events of a list.
+    /// Largest number of events in a list.
     #[arg(long, default_value_t = 400, value_name = "COUNT")]
     audit_webhook_batch_max_size: usize,
-    /// How long an event may wait for others.
+    /// Longest time that an event waits for a full list.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     audit_webhook_batch_max_wait: Duration,
-    /// Whether lists a second are limited.
+    /// Whether the rate of lists is limited.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     audit_webhook_batch_throttle_enable: bool,
-    /// Lists a second.
+    /// Lists per second.
     #[arg(long, default_value_t = 10.0, value_name = "RATE")]
     audit_webhook_batch_throttle_qps: f64,
-    /// Lists at once after a pause.
+    /// Burst of lists after a pause.
     #[arg(long, default_value_t = 15, value_name = "COUNT")]
     audit_webhook_batch_throttle_burst: u32,
-    /// The pause after the first list that was not taken; of five tries each waits half as long again.
+    /// Backoff after the first failed delivery; each of five attempts waits half as long again.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     audit_webhook_initial_backoff: Duration,
-    /// Leave objects out of events that are too large for the file.
+    /// Omit objects from events that are too large for the file.
     #[arg(long)]
     audit_log_truncate_enabled: bool,
-    /// Bytes of an event, with --audit-log-truncate-enabled.
+    /// Largest event in bytes, with --audit-log-truncate-enabled.
     #[arg(long, default_value_t = 100 * 1024, value_name = "BYTES")]
     audit_log_truncate_max_event_size: usize,
-    /// Bytes of the events that are written together, likewise.
+    /// Largest batch of events in bytes, with --audit-log-truncate-enabled.
     #[arg(long, default_value_t = 10 << 20, value_name = "BYTES")]
     audit_log_truncate_max_batch_size: usize,
-    /// Leave objects out of events that are too large for the webhook.
+    /// Omit objects from events that are too large for the webhook.
     #[arg(long)]
     audit_webhook_truncate_enabled: bool,
-    /// Bytes of an event, with --audit-webhook-truncate-enabled.
+    /// Largest event in bytes, with --audit-webhook-truncate-enabled.
     #[arg(long, default_value_t = 100 * 1024, value_name = "BYTES")]
     audit_webhook_truncate_max_event_size: usize,
-    /// Bytes of a list of events, likewise.
+    /// Largest list of events in bytes, with --audit-webhook-truncate-enabled.
     #[arg(long, default_value_t = 10 << 20, value_name = "BYTES")]
     audit_webhook_truncate_max_batch_size: usize,
-    /// Networks of proxies whose X-Forwarded-For says where a request came from. Without any, only that of front proxies
-    /// counts, which prove with a certificate what they are.
+    /// Networks of proxies whose X-Forwarded-For is trusted. Without any, only front proxies that present their
+    /// certificate are trusted.
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     audit_trusted_proxies: Vec<ipnet::IpNet>,
-    /// Don't keep the events of each organization for its owner.
+    /// Do not keep an audit trail of each organization for its owner.
     #[arg(long)]
     no_audit_trail: bool,
 }

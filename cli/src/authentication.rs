@@ -7,20 +7,20 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthenticationArgs {
-    /// Issuers of tokens, and what the anonymous may ask: an AuthenticationConfiguration of apiserver.config.k8s.io/v1. It
-    /// is read again when it changes.
+    /// An AuthenticationConfiguration of apiserver.config.k8s.io/v1: issuers of tokens, and paths for anonymous
+    /// requests. The server follows changes of the file.
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
-    /// Whether requests need not say who asks, where the file does not say.
+    /// Whether anonymous requests are accepted, where the configuration file does not decide.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     anonymous_auth: bool,
-    /// The kubeconfig of a server that is asked about tokens that nobody else knows.
+    /// Kubeconfig of a webhook that reviews tokens which no other authenticator accepts.
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// How long its answers count.
+    /// Time for which the webhook's answers are cached.
     #[arg(long, default_value = "2m", value_name = "DURATION", value_parser = crate::audit::duration)]
     authentication_token_webhook_cache_ttl: Duration,
-    /// Believe bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in a control plane's kube-system.
+    /// Accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in a control plane's kube-system.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
 }
@@ -43,8 +43,8 @@ impl AuthenticationArgs {
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Authorization")]
 pub(crate) struct AuthorizationArgs {
-    /// Webhooks that are asked before and behind the server's own rules: an AuthorizationConfiguration of
-    /// apiserver.config.k8s.io/v1. It is read again when it changes.
+    /// An AuthorizationConfiguration of apiserver.config.k8s.io/v1: webhooks before and after the server's own rules.
+    /// The server follows changes of the file.
     #[arg(long, value_name = "FILE")]
     authorization_config: Option<PathBuf>,
 }

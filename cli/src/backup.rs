@@ -12,7 +12,7 @@ use std::{io::Write, path::PathBuf};
 /// Where objects are kept that no server is asked for.
 #[derive(clap::Args)]
 struct Place {
-    /// The data directory of a server that does not run.
+    /// The data directory of a stopped server.
     #[arg(long, conflicts_with = "etcd")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -33,11 +33,11 @@ impl Place {
 pub(crate) struct BackupArgs {
     /// The file to write. It appears when the backup is complete and was checked.
     file: PathBuf,
-    /// An admin's kubeconfig of the server that is asked. Default: the first of $KUBECONFIG, otherwise
+    /// Kubeconfig of an admin of the server to back up. Default: the first of $KUBECONFIG, otherwise
     /// data/admin.kubeconfig.
     #[arg(long, conflicts_with_all = ["data_dir", "etcd"])]
     kubeconfig: Option<PathBuf>,
-    /// The server's URL, where it is not that of the kubeconfig.
+    /// URL of the server, if it is not that of the kubeconfig.
     #[arg(long, conflicts_with_all = ["data_dir", "etcd"])]
     server: Option<String>,
     #[command(flatten)]
@@ -49,8 +49,8 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// The backup.
     file: PathBuf,
-    /// How many revisions the restored store is ahead of the backup: more than were made since. Clients then read anew
-    /// and never meet a revision twice. Default: 1000000000 in a data directory, 10000 in an etcd.
+    /// Number of revisions by which the restored store is ahead of the backup: more than were made since, so that
+    /// clients list again and never meet a revision twice. Default: 1000000000 in a data directory, 10000 in an etcd.
     #[arg(long)]
     bump_revision: Option<u64>,
     #[command(flatten)]

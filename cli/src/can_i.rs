@@ -16,7 +16,7 @@ pub(crate) struct Args {
     resource: String,
     /// The object's name.
     name: Option<String>,
-    /// Says which binding allows it, or what each binding of the user lacks.
+    /// Show which binding allows it, or what each binding of the user lacks.
     #[arg(long)]
     explain: bool,
     /// The subresource.
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     /// In an organization's view.
     #[arg(long)]
     organization: Option<String>,
-    /// Asks about another user; needs the right to make SubjectAccessReviews there.
+    /// Check another user; requires the right to create SubjectAccessReviews there.
     #[arg(long = "as")]
     user: Option<String>,
-    /// A group of that other user; can be given several times.
+    /// A group of that other user; repeatable.
     #[arg(long = "as-group", requires = "user")]
     groups: Vec<String>,
-    /// Who asks. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }

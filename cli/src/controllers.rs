@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 /// Which of Kubernetes' controllers run, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ControllerArgs {
-    /// The controllers of Kubernetes that run in planes: `*` for all, NAME for one, -NAME for all but one.
+    /// Kubernetes controllers to run in planes: `*` for all, NAME for one, -NAME for all but one.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// Endpoints that an EndpointSlice of a Service has at most.
+    /// Largest number of endpoints in an EndpointSlice of a Service.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     max_endpoints_per_slice: u16,
 }
@@ -36,28 +36,28 @@ impl ControllerArgs {
 /// Flags of `freehold controller-manager`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How to reach the server.
+    /// Kubeconfig of the server.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// The one plane whose controllers to run, which the server serves at its root. Without it: all planes of the server.
+    /// The one plane whose controllers to run, which the server serves at its root. Default: all planes of the server.
     #[arg(long)]
     plane: Option<PlaneId>,
-    /// Authorities that sign certificates of projects, as core servers have them. Without it nothing is signed.
+    /// Authorities that sign certificates of projects, shared with core servers. Without them nothing is signed.
     #[arg(long, value_name = "DIR", conflicts_with = "plane")]
     pki_dir: Option<PathBuf>,
-    /// The URL that kubeconfigs of projects name; without it the one in the kubeconfig.
+    /// URL in kubeconfigs of projects. Default: the one in --kubeconfig.
     #[arg(long)]
     external_url: Option<String>,
     #[command(flatten)]
     controllers: ControllerArgs,
-    /// Work only while holding a Lease: for several of these over the same planes.
+    /// Work only while holding a Lease, so that several instances can run over the same planes.
     #[arg(long)]
     leader_elect: bool,
-    /// How many seconds the others wait for one that died before one of them takes over.
+    /// Seconds after which another instance takes over from a dead leader.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
     leader_elect_lease_duration: u16,
-    /// Divide the planes into so many parts, and those between all that run: the same number for each of them. With 1,
-    /// one of them works and the others stand by.
+    /// Number of parts that the planes are divided into, spread over all running instances; equal for each of them.
+    /// With 1, one instance works and the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), requires = "leader_elect", conflicts_with = "plane")]
     partitions: u16,
     #[command(flatten)]

@@ -22,9 +22,9 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Shows what is encrypted, with which keys, which of them can be removed, and how far a rotation is.
+    /// Shows what is encrypted, with which keys, which keys can be removed, and the progress of a rotation.
     Status,
-    /// Seals everything anew with the first key of the file, in the background. Afterwards nothing needs the other keys.
+    /// Encrypts everything again with the first key of the file, in the background. Afterwards no other key is needed.
     Rotate {
         /// Wait until it is done.
         #[arg(long)]

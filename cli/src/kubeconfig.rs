@@ -24,17 +24,18 @@ type Address = (String, Option<String>);
 pub(crate) struct Args {
     /// The project.
     project: String,
-    /// With the identity of the project's admin, which is not a person's: owners can read it. Who is in system:masters on
-    /// the platform gets that always, so that their own identity is in no file made for a project.
+    /// Use the identity of the project's admin, which is not a person's and which owners can read. Members of
+    /// system:masters on the platform always get it, so that no file of a project contains their own identity.
     #[arg(long)]
     admin: bool,
-    /// Who asks. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// The control plane's own host, PROJECT.DOMAIN, in place of its path, where the server was started with this --domain.
+    /// Use the control plane's own host, PROJECT.DOMAIN, instead of its path, if the server was started with this
+    /// --domain.
     #[arg(long, value_parser = crate::core::domain)]
     domain: Option<String>,
-    /// Keep the server's address, and ask for the host in TLS alone: it needs no entry in DNS then.
+    /// Keep the server's address, and name the host in TLS only, so that it needs no DNS entry.
     #[arg(long, requires = "domain")]
     keep_address: bool,
 }

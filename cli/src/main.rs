@@ -37,10 +37,10 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "freehold", version, arg_required_else_help = true)]
 struct Cli {
-    /// What to log: a level, or levels by module (`info,freehold_node=debug`).
+    /// Log level, or levels by module (`info,freehold_node=debug`).
     #[arg(long, global = true, env = "FREEHOLD_LOG", default_value = "warn")]
     log: String,
-    /// Logs as JSON, a line each.
+    /// Log in JSON, one object a line.
     #[arg(long, global = true)]
     log_json: bool,
     #[command(subcommand)]
@@ -51,25 +51,25 @@ struct Cli {
 enum Command {
     /// Runs everything in this process: apiserver, controllers, provisioner and node.
     Up(Box<up::Args>),
-    /// Runs an apiserver over a store that others have too: of one plane, or of all planes as one of several.
+    /// Runs an apiserver on a shared store: of one plane, or of all planes as one of several servers.
     Apiserver(Box<apiserver::Args>),
     /// Runs the controllers of one plane, or of all planes of a server.
     ControllerManager(controllers::Args),
     /// Runs the Pods of one control plane as processes of this machine.
     Node(node::Args),
-    /// Makes the authorities and keys that several core servers share.
+    /// Creates the authorities and keys that several core servers share.
     Pki(pki::Args),
     /// Prints a kubeconfig for a project.
     Kubeconfig(kubeconfig::Args),
-    /// Writes all that a server keeps into a file.
+    /// Writes a backup of everything that a server stores into a file.
     Backup(backup::BackupArgs),
-    /// Fills an empty data directory, or an empty etcd, with what a backup has.
+    /// Restores a backup into an empty data directory or an empty etcd.
     Restore(backup::RestoreArgs),
     /// Shows how objects are encrypted in the store, or rotates the keys.
     Encryption(encryption::Args),
     /// Snapshots, forks, restores, exports and imports projects, and revokes their credentials.
     Project(project::Args),
-    /// Says whether something is allowed, by which binding, or what is missing.
+    /// Reports whether an action is allowed, and by which binding, or what is missing.
     CanI(can_i::Args),
     /// Makes a project, an organization or the platform the current context of a kubeconfig.
     Use(use_context::Args),

@@ -9,8 +9,8 @@ const LEAST: usize = 16 << 20;
 /// How much memory control planes may take.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct CacheArgs {
-    /// Memory for objects of control planes, in bytes or with Ki, Mi or Gi. Over it, those that were not asked for the
-    /// longest are dropped; they are loaded again when somebody asks.
+    /// Memory for objects of control planes, in bytes or with Ki, Mi or Gi. Above it the least recently used planes are
+    /// evicted and loaded again on demand.
     #[arg(long, default_value = "256Mi", value_parser = bytes)]
     cache_memory: usize,
 }

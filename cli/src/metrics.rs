@@ -39,7 +39,7 @@ impl Format {
 /// Where a process serves its metrics.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct MetricsArgs {
-    /// Where to serve `/metrics` and `/healthz`, without TLS. Without it they are not served.
+    /// Address for `/metrics` and `/healthz` without TLS. Not served by default.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
 }

@@ -10,16 +10,16 @@ use std::path::PathBuf;
 /// Flags of `freehold node`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How to reach the control plane: a project's kubeconfig.
+    /// Kubeconfig of the control plane.
     #[arg(long)]
     kubeconfig: PathBuf,
     /// The name of the Node.
     #[arg(long, default_value = "local")]
     name: String,
-    /// Where Pods have their directories.
+    /// Folder for the directories of Pods.
     #[arg(long, default_value = "node-data")]
     data_dir: PathBuf,
-    /// Programs that Pods may run: `IMAGE=PATH`, several times. They run as this user, and nothing isolates them.
+    /// Programs that Pods may run: `IMAGE=PATH`, repeatable. They run as this user, without isolation.
     #[arg(long = "image", required = true)]
     images: Vec<String>,
 }

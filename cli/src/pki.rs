@@ -104,7 +104,7 @@ impl Pki {
 /// Flags of `freehold pki`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to make what is missing.
+    /// Folder in which missing files are created.
     #[arg(long)]
     dir: PathBuf,
     /// Also write the admin's kubeconfig, to this file.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Flags of the Secret.
 #[derive(clap::Args)]
 pub(crate) struct SecretArgs {
-    /// Keep the files in this Secret of a cluster: it is made from --dir where there is none, and otherwise fills --dir.
+    /// Keep the files in this Secret of a cluster: it is created from --dir if absent, and otherwise fills --dir.
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "cluster_kubeconfig", value_parser = SecretName::parse)]
     secret: Option<SecretName>,
     /// The kubeconfig of the cluster with the Secret.

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
-    /// How long to wait for the outcome, in seconds.
+    /// Longest time to wait for the outcome, in seconds.
     #[arg(long, global = true, default_value_t = 300)]
     timeout: u64,
     #[command(subcommand)]
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keeps what a project has now, or had at a revision, under a name.
+    /// Creates a snapshot of a project, as of now or of a revision.
     Snapshot {
         /// The project.
         project: String,
@@ -58,7 +58,7 @@ enum Command {
         #[arg(long)]
         revision: Option<i64>,
     },
-    /// Makes a new project that begins with what another one has, or had.
+    /// Creates a project that begins with the objects of another one, as of now or of a revision.
     Fork {
         /// The project to fork.
         project: String,
@@ -72,7 +72,7 @@ enum Command {
         #[arg(long)]
         revision: Option<i64>,
     },
-    /// Puts a project back to one of its snapshots. What was made since is gone.
+    /// Restores a project to one of its snapshots. Later changes are lost.
     Restore {
         /// The project.
         project: String,
@@ -80,8 +80,8 @@ enum Command {
         #[arg(long)]
         snapshot: String,
     },
-    /// Ends certificates of a project at once: all that were signed until now, those of its kubeconfig too, which is made
-    /// anew. Tokens of service accounts and what the project's RBAC says stay.
+    /// Revokes certificates of a project at once: all that were signed until now, including that of its kubeconfig,
+    /// which is recreated. Tokens of service accounts and the project's RBAC are not affected.
     RevokeCredentials {
         /// The project.
         project: String,
@@ -90,7 +90,7 @@ enum Command {
         #[arg(long = "id")]
         ids: Vec<String>,
     },
-    /// Writes what a project has into a file.
+    /// Exports the objects of a project into a file.
     Export {
         /// The project.
         project: String,

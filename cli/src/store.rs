@@ -8,10 +8,10 @@ use std::time::Duration;
 /// Which etcd, and how to reach it.
 #[derive(clap::Args)]
 pub(crate) struct EtcdArgs {
-    /// Keep objects in this etcd: URLs of its members, with commas between them. The next one is tried when one fails.
+    /// Keep objects in this etcd: URLs of its members, separated by commas. When one fails, the next one is tried.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     etcd: Vec<String>,
-    /// What stands before each key in etcd.
+    /// Prefix of each key in etcd.
     #[arg(long, default_value = "/freehold/")]
     etcd_prefix: String,
     /// The authority of etcd's certificate, a PEM file.
@@ -23,10 +23,10 @@ pub(crate) struct EtcdArgs {
     /// Its key, a PEM file.
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
-    /// The user to be in etcd, where it wants a password.
+    /// User in etcd, if it requires authentication.
     #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
     etcd_user: Option<String>,
-    /// The user's password: the first line of this file.
+    /// File whose first line is the password of that user.
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
 }
@@ -59,11 +59,11 @@ impl EtcdArgs {
 /// How much history a store keeps.
 #[derive(clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// How many seconds a revision can be read and watched from after it was overtaken: lists that go on with a continue
-    /// token, watches that resume, and forks of earlier revisions need it.
+    /// Seconds for which past revisions stay readable. Lists with a continue token, resumed watches and forks of
+    /// earlier revisions need them.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     history_age: u32,
-    /// So many of the last revisions are kept, however old they are.
+    /// Number of latest revisions to keep, however old they are.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     history_revisions: u64,
 }
@@ -78,7 +78,7 @@ impl HistoryArgs {
 /// What is done to objects on their way into the store.
 #[derive(clap::Args)]
 pub(crate) struct SealArgs {
-    /// How objects are compressed when they are written: `zstd` or `none`. Either reads what the other wrote.
+    /// Compression of objects when they are written: `zstd` or `none`. Each setting reads what the other wrote.
     #[arg(long, default_value = "zstd")]
     compression: Compression,
     /// Encrypt objects in the store with the keys in this file, an `EncryptionConfiguration` with `aesgcm`.

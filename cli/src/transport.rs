@@ -7,15 +7,15 @@ use freehold_apiserver::{Origins, Transport};
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct TransportArgs {
-    /// The pages of which browsers may send requests here: regular expressions for `Origin`, with commas between them, each
-    /// with the begin (`^` or `//`) and end (`$` or `:`) of a host. Without it, there are none.
+    /// Origins whose pages may send requests from browsers: regular expressions for `Origin`, separated by commas, each
+    /// with the beginning (`^` or `//`) and end (`$` or `:`) of a host. None by default.
     #[arg(long, value_delimiter = ',', value_name = "EXPRESSIONS")]
     cors_allowed_origins: Vec<String>,
     /// Directives of `Strict-Transport-Security` for browsers, with commas between them: `max-age=31536000,includeSubDomains`.
     #[arg(long, value_delimiter = ',', value_name = "DIRECTIVES")]
     strict_transport_security_directives: Vec<String>,
-    /// Refuse, in the TLS handshake, clients that show no certificate of the client or front proxy authority: tokens alone
-    /// are not enough then.
+    /// Refuse, in the TLS handshake, clients without a certificate of the client or front proxy authority: a token
+    /// alone is not enough then.
     #[arg(long)]
     require_client_certificates: bool,
 }

@@ -28,13 +28,13 @@ pub(crate) struct Args {
     outbound: crate::outbound::OutboundArgs,
     #[command(flatten)]
     admission: crate::admission::AdmissionArgs,
-    /// Where keys, kubeconfigs and, without --etcd, all objects are kept.
+    /// Folder for keys, kubeconfigs and, without --etcd, all objects.
     #[arg(long, default_value = "data")]
     data_dir: PathBuf,
-    /// Where to listen. Port 0 takes a free one.
+    /// Address and port to listen on. Port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7443")]
     listen: SocketAddr,
-    /// The URL under which clients reach this server, where it is not the address it listens on.
+    /// URL under which clients reach this server, if it is not the address that it listens on.
     #[arg(long)]
     external_url: Option<String>,
     /// Give each project a host name besides its path: PROJECT.DOMAIN.
@@ -46,8 +46,8 @@ pub(crate) struct Args {
     history: HistoryArgs,
     #[command(flatten)]
     seal: SealArgs,
-    /// Authorities and keys that this server shares with others on the same etcd, as `freehold pki` makes them; without
-    /// it they are in the data directory.
+    /// Authorities and keys that all servers on this etcd share, as `freehold pki` creates them. Without it they are in
+    /// the data directory.
     #[arg(long, value_name = "DIR")]
     pki_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -60,10 +60,10 @@ pub(crate) struct Args {
     transport: crate::transport::TransportArgs,
     #[command(flatten)]
     host: crate::host::HostArgs,
-    /// Make this server's authorities those of the objects in etcd, in place of others.
+    /// Replace the authorities that the objects in etcd belong to by those of this server.
     #[arg(long)]
     replace_authorities: bool,
-    /// Programs that Pods may run: `IMAGE=PATH`, several times. `freehold` is this program.
+    /// Programs that Pods may run: `IMAGE=PATH`, repeatable. `freehold` is this program.
     #[arg(long = "image")]
     images: Vec<String>,
     #[command(flatten)]
