@@ -138,7 +138,7 @@ impl Files {
 /// Serves until Ctrl-C or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = stop::on_signal()?;
-    let options = args.etcd.options()?.context("--etcd is missing: where objects are kept")?;
+    let options = args.etcd.options()?.context("--etcd is missing")?;
     let server = match (&args.pki_dir, &args.plane) {
         (Some(dir), _) => {
             let core = Core {
@@ -163,7 +163,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             core.build().await?
         }
         (None, Some(plane)) => build_one(&args, plane.clone(), options).await?,
-        (None, None) => anyhow::bail!("either --plane or --pki-dir is needed"),
+        (None, None) => anyhow::bail!("--plane or --pki-dir is required"),
     };
     args.metrics.serve(Format::OpenMetrics, server.metrics(), stop.clone()).await?;
     let mut out = std::io::stdout();

@@ -72,7 +72,7 @@ pub(crate) async fn backup(args: BackupArgs) -> Result<()> {
 async fn online(args: &BackupArgs) -> Result<Summary> {
     let kubeconfig = kubeconfig::chosen(args.kubeconfig.clone(), std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
-        bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
+        bail!("there is no kubeconfig {}: name the admin's with --kubeconfig", kubeconfig.display());
     }
     let mut config = Config::from_kubeconfig(&kubeconfig)?;
     if let Some(server) = &args.server {
@@ -85,7 +85,7 @@ async fn online(args: &BackupArgs) -> Result<Summary> {
 /// Restores a backup.
 pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
     let Some(place) = args.place.config()? else {
-        bail!("say where to: --data-dir DIR for one that is empty, or --etcd URL");
+        bail!("name an empty --data-dir DIR, or --etcd URL");
     };
     let Summary { revision, keys, created } = backup::restore(&place, &args.file, args.bump_revision).await?;
     let mut out = std::io::stdout();

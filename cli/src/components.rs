@@ -88,7 +88,7 @@ impl Serving {
     }
 
     fn node(&self) -> Result<NodeConfig> {
-        let program = std::env::current_exe().context("this program's own file can't be found")?;
+        let program = std::env::current_exe().context("failed to find the program's own file")?;
         let images = self.images.iter().cloned().chain([(IMAGE.to_owned(), program)]);
         let serving = self.data.pki.ca.issue_server(&["127.0.0.1", "localhost", NODE], VALIDITY)?;
         Ok(NodeConfig {
@@ -139,7 +139,7 @@ async fn lead(serving: Arc<Serving>, term: CancellationToken) {
             tokio::join!(controllers.run(term.clone()), provisioner.run(term.clone()), node.run(term));
         }
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "controllers can't be started");
+            tracing::error!(error = format!("{error:#}"), "failed to start controllers");
             term.cancelled().await;
         }
     }

@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let signing = args.pki_dir.as_deref().map(Pki::open).transpose()?.map(|pki| pki.ca);
     if signing.is_none() && args.plane.is_none() {
         tracing::warn!(
-            "without --pki-dir kubeconfigs of projects are left to a controller manager that has one"
+            "without --pki-dir another controller manager must create the kubeconfigs of projects"
         );
     }
     let config = args.controllers.apply(ControllerConfig::new(client.clone(), url, ca, signing));
@@ -110,7 +110,7 @@ async fn lead(config: ControllerConfig, election: Election, stop: CancellationTo
         async move {
             match config.build() {
                 Ok(manager) => manager.run(term).await,
-                Err(error) => tracing::error!(%error, "controllers can't be started"),
+                Err(error) => tracing::error!(%error, "failed to start controllers"),
             }
         }
     };

@@ -32,7 +32,7 @@ impl DataDir {
     /// Opens a directory, making what is missing. What servers share is in `pki`, where that is given.
     pub(crate) fn open(path: &Path, pki: Option<&Path>) -> Result<Self> {
         fs::create_dir_all(path)
-            .with_context(|| format!("data directory {} can't be made", path.display()))?;
+            .with_context(|| format!("data directory {} can't be created", path.display()))?;
         let path = fs::canonicalize(path).with_context(|| format!("data directory {}", path.display()))?;
         let lock = lock(&path)?;
         let pki = match pki {

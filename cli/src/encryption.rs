@@ -36,7 +36,7 @@ enum Command {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let kubeconfig = kubeconfig::chosen(args.kubeconfig, std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
-        bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
+        bail!("there is no kubeconfig {}: name the admin's with --kubeconfig", kubeconfig.display());
     }
     let client = Client::new(&Config::from_kubeconfig(&kubeconfig)?)?;
     let status = match args.command {

@@ -52,7 +52,7 @@ pub(crate) fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathB
 pub(crate) fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
     let kubeconfig = chosen(flag, std::env::var_os("KUBECONFIG"));
     if !kubeconfig.exists() {
-        bail!("there is no kubeconfig {}: name that of an admin with --kubeconfig", kubeconfig.display());
+        bail!("there is no kubeconfig {}: name the admin's with --kubeconfig", kubeconfig.display());
     }
     Ok(kubeconfig)
 }
@@ -77,7 +77,7 @@ pub(crate) async fn of_project(client: &Client, caller: &Config, name: &str) -> 
         .await
         .with_context(|| format!("project {name:?} has no kubeconfig yet; wait for its condition Ready"))?;
     Masters::read(&project, &found, caller)
-        .with_context(|| format!("Secret {secret:?} is not as Freehold wrote it; wait until it is made anew"))
+        .with_context(|| format!("Secret {secret:?} was changed; wait until the controller recreates it"))
 }
 
 /// Whether an identity is in `system:masters`. A file with it would give the whole platform away.
@@ -114,7 +114,7 @@ fn address(args: &Args, server: &str) -> Result<Option<Address>> {
     anyhow::ensure!(!args.project.contains('.'), "a project with dots in its name has no host of its own");
     let host = format!("{}.{domain}", args.project);
     let address = freehold_pki::host_address(server, &host, args.keep_address);
-    address.map(Some).context("the kubeconfig is no https one")
+    address.map(Some).context("the kubeconfig's server is not https")
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn bytes(text: &str) -> Result<usize> {
         .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit)))
         .unwrap_or((text, 1));
     let number: usize =
-        number.parse().context("it must be a whole number, with Ki, Mi or Gi behind it or alone")?;
+        number.parse().context("it must be a whole number, optionally followed by Ki, Mi or Gi")?;
     let amount = number.checked_mul(unit).context("it is too large")?;
     ensure!(amount >= LEAST, "at least 16Mi is needed");
     Ok(amount)

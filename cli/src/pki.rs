@@ -48,7 +48,7 @@ pub(crate) struct Pki {
 impl Pki {
     /// Reads a directory, making what is missing.
     pub(crate) fn open_or_make(dir: &Path) -> Result<Self> {
-        fs::create_dir_all(dir).with_context(|| format!("directory {} can't be made", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("directory {} can't be created", dir.display()))?;
         let (ca, client_ca) = authority(dir, "ca", "freehold-ca")?;
         let (front_proxy_ca, front_proxies) = authority(dir, "front-proxy-ca", "freehold-front-proxy-ca")?;
         ca.for_plane("core").with_context(|| format!("{} can't be used", dir.join("ca.crt").display()))?;

@@ -64,7 +64,10 @@ impl SecretArgs {
         let pki = Pki::open_or_make(dir)?;
         match client.create(&secrets, &secret.object(data(dir)?)).await {
             Err(error) if error.is_already_exists() => {
-                bail!("{place} was made by another meanwhile: remove {} and try again", dir.display())
+                bail!(
+                    "{place} was created by another process meanwhile: remove {} and try again",
+                    dir.display()
+                )
             }
             made => made.with_context(failed).map(|_| pki),
         }
@@ -82,7 +85,7 @@ fn data(dir: &Path) -> Result<Value> {
 
 /// Fills a directory from a Secret.
 fn fill(dir: &Path, secret: &Value) -> Result<Pki> {
-    std::fs::create_dir_all(dir).with_context(|| format!("directory {} can't be made", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("directory {} can't be created", dir.display()))?;
     for file in FILES {
         let data = secret["data"][file].as_str().with_context(|| format!("{file} is missing"))?;
         let bytes = BASE64_STANDARD.decode(data).with_context(|| format!("{file} is not base64"))?;

@@ -195,7 +195,10 @@ impl Session {
                 Some(Err(error)) => return Err(error),
                 None if started.elapsed() > self.timeout => {
                     let seconds = self.timeout.as_secs();
-                    bail!("{name:?} is not done after {seconds} s ({}); it goes on", explain(&object));
+                    bail!(
+                        "{name:?} is not done after {seconds} s ({}); it continues in the background",
+                        explain(&object)
+                    );
                 }
                 None => tokio::time::sleep(POLL).await,
             }
@@ -351,7 +354,7 @@ impl Session {
         archive::verify(BufReader::new(opened), archive::Kind::Plane).with_context(what)?;
         if self.client.get_opt(&PROJECTS, None, to).await?.is_none() {
             let Some(organization) = organization else {
-                bail!("there is no project {to:?}; --organization says whose it is to be");
+                bail!("there is no project {to:?}; create it with --organization");
             };
             self.make_project(to, organization, ControlPlaneSpec::default()).await?;
         }

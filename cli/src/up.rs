@@ -154,7 +154,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     eprintln!("freehold: stopping");
     let _ = tokio::time::timeout(components::STOP, components.finished()).await;
     server_stop.cancel();
-    running.await.context("the server ended badly")
+    running.await.context("the server failed")
 }
 
 /// Tells scripts that the server is ready, in one line, and people what they can do now.

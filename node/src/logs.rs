@@ -101,7 +101,7 @@ impl RunLog {
         entry.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
         entry.push(b'\n');
         if let Err(error) = self.append(&entry) {
-            tracing::warn!(path = %self.path.display(), %error, "a line of a container's log is lost");
+            tracing::warn!(path = %self.path.display(), %error, "failed to write a line of a container's log");
         }
         if let Some(written) = &*self.written.lock() {
             written.send_modify(|count| *count += 1);

@@ -86,7 +86,7 @@ pub async fn end_leftovers(data_dir: &Path) {
     let containers = known_directories(data_dir).into_iter().map(|pod| pod.join("containers"));
     let ended = process::end_leftovers(containers).await;
     if ended > 0 {
-        tracing::info!(ended, "processes of an earlier life of this node were ended");
+        tracing::info!(ended, "ended processes of a previous run of this node");
     }
 }
 
@@ -175,7 +175,7 @@ fn remove_strangers(shared: &Shared, uids: &HashSet<String>) {
         let known =
             directory.file_name().and_then(|name| name.to_str()).is_some_and(|uid| uids.contains(uid));
         if !known && let Err(error) = std::fs::remove_dir_all(&directory) {
-            tracing::warn!(path = %directory.display(), %error, "a directory is left over");
+            tracing::warn!(path = %directory.display(), %error, "failed to remove a leftover directory");
         }
     }
 }
@@ -257,7 +257,7 @@ impl Pods {
                 }
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => {
-                    tracing::warn!(pod = %crate::status::key(&pod), %error, "it can't be bound to this node")
+                    tracing::warn!(pod = %crate::status::key(&pod), %error, "failed to bind a Pod to this node; will retry")
                 }
             }
         });

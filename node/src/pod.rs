@@ -199,7 +199,7 @@ impl Worker {
         let uid = meta::uid(&pod).to_owned();
         let wanted = pod["status"]["podIP"].as_str().and_then(|ip| ip.parse().ok());
         let Some(address) = node.addresses.lock().take(&uid, wanted) else {
-            return tracing::error!(pod = %status::key(&pod), "no address is free");
+            return tracing::error!(pod = %status::key(&pod), "no free address for a Pod");
         };
         let started = pod["status"]["startTime"].as_str().and_then(|time| time.parse().ok());
         let run = Arc::new(PodRun::new(node.clone(), pod.clone(), address));
@@ -307,7 +307,7 @@ impl Worker {
             // It is gone, or another has its name: the watch will say so.
             Err(error) if error.is_not_found() || error.is_conflict() => Some(status),
             Err(error) => {
-                tracing::warn!(pod = %status::key(&self.pod), %error, "its status is not told yet");
+                tracing::warn!(pod = %status::key(&self.pod), %error, "failed to update Pod status; will retry");
                 None
             }
         };
@@ -344,7 +344,9 @@ impl Worker {
         match self.run.node.client.delete(&PODS, Some(namespace), name, &options).await {
             Ok(_) => self.gone = true,
             Err(error) if error.is_not_found() || error.is_conflict() => self.gone = true,
-            Err(error) => tracing::warn!(pod = %status::key(&self.pod), %error, "it is not removed yet"),
+            Err(error) => {
+                tracing::warn!(pod = %status::key(&self.pod), %error, "failed to remove a Pod; will retry")
+            }
         }
     }
 }

@@ -36,14 +36,14 @@ pub(crate) fn labels(name: &str) -> Vec<(&'static str, String)> {
 pub(crate) async fn run(node: &Shared, logs_at: SocketAddr, token: &CancellationToken) {
     let work = async {
         while let Err(error) = register(node, logs_at).await {
-            tracing::debug!(%error, "the node is not registered yet");
+            tracing::debug!(%error, "failed to register the node; will retry");
             tokio::time::sleep(RETRY).await;
         }
         loop {
             let wait = match renew(node).await {
                 Ok(()) => RENEW,
                 Err(error) => {
-                    tracing::debug!(%error, "the node's lease is not renewed");
+                    tracing::debug!(%error, "failed to renew the node's lease; will retry");
                     RENEW / 5
                 }
             };

@@ -119,7 +119,7 @@ impl Bound {
         });
         let server = auto::Builder::new(TokioExecutor::new());
         if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection to the log server broke");
+            tracing::debug!(error, "a connection to the log server failed");
         }
     }
 

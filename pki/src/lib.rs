@@ -44,7 +44,7 @@ pub const PERMANENT: u64 = u64::MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no PEM block of the wanted kind.
-    #[error("no {0} in PEM form found")]
+    #[error("no {0} found in PEM format")]
     NotPem(&'static str),
     /// It is there, but it is not what it says.
     #[error("malformed {what}: {why}")]
@@ -55,16 +55,18 @@ pub enum Error {
         why: String,
     },
     /// A private key of a kind that is not supported, or damaged.
-    #[error("unsupported or damaged private key: ECDSA P-256, P-384 and RSA are supported")]
+    #[error("unsupported or corrupt private key: ECDSA P-256, P-384 and RSA are supported")]
     Key,
     /// The certificate is of another key.
     #[error("the certificate does not belong to the private key")]
     Mismatch,
     /// An authority whose certificate allows none below it.
-    #[error("the authority may have no others below it (pathLenConstraint is 0): projects need one each")]
+    #[error(
+        "the authority allows no subordinate authority (pathLenConstraint is 0), and each project needs one"
+    )]
     PathLength,
     /// A user, group or host name that can't stand in a certificate.
-    #[error("{0:?} can not be put into a certificate")]
+    #[error("{0:?} is not valid in a certificate")]
     Name(String),
     /// A usage that `certificates.k8s.io` does not define.
     #[error("unrecognized usage {0:?}")]

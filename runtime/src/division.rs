@@ -131,14 +131,20 @@ impl Roll<'_> {
                     members.send_if_modified(|known| {
                         let changed = *known != found;
                         if changed {
-                            tracing::info!(division = self.division, instances = found.len(), "divided anew");
+                            tracing::info!(
+                                division = self.division,
+                                instances = found.len(),
+                                "redistributed planes over instances"
+                            );
                             *known = found;
                         }
                         changed
                     });
                 }
-                Ok(Err(error)) => tracing::debug!(%error, division = self.division, "instances not seen"),
-                Err(_) => tracing::debug!(division = self.division, "instances not seen in time"),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, division = self.division, "failed to list instances")
+                }
+                Err(_) => tracing::debug!(division = self.division, "timed out listing instances"),
             }
             tokio::select! {
                 () = stop.cancelled() => {}

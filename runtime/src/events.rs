@@ -91,7 +91,7 @@ impl Recorder {
             }
         };
         if let Err(error) = written {
-            tracing::debug!(component = self.component, reason, %error, "event not written");
+            tracing::debug!(component = self.component, reason, %error, "failed to write an event");
         }
     }
 

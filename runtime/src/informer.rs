@@ -249,7 +249,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
             Ended::Gone => self.resource_version.clear(),
             Ended::NoStreamingLists => self.streaming_lists = false,
             Ended::Failed(error) if delay >= LONGEST_DELAY => {
-                tracing::warn!(%resource, %error, "can't watch")
+                tracing::warn!(%resource, %error, "failed to watch; will retry")
             }
             Ended::Failed(error) => tracing::debug!(%resource, %error, "watch failed"),
         }
@@ -414,7 +414,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
     fn plane_of(&self, object: &Value) -> Option<PlaneId> {
         let plane = self.planes.plane_of(object);
         if plane.is_none() {
-            tracing::warn!(resource = %self.interest.resource, "an object came without its plane");
+            tracing::warn!(resource = %self.interest.resource, "ignored an object without the annotation of its plane");
         }
         plane
     }

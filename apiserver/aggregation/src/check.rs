@@ -42,7 +42,7 @@ impl Aggregator {
         if let Err(error) =
             self.statuses.write(&server.plane, &server.name, &server.uid, status, reason, message).await
         {
-            tracing::debug!(plane = %server.plane, name = server.name, %error, "the status of an APIService was not written");
+            tracing::debug!(plane = %server.plane, name = server.name, %error, "failed to write the status of an APIService");
         }
     }
 

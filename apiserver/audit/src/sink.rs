@@ -265,7 +265,7 @@ impl Sink {
         drop(self.queue.lock().take());
         self.tasks.close();
         if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
-            tracing::warn!(sink = self.name, "audit events were not delivered before the end");
+            tracing::warn!(sink = self.name, "audit events were dropped at shutdown");
         }
     }
 }
@@ -337,7 +337,7 @@ async fn deliver(name: &str, to: &dyn Deliver, events: &[Written], retry: Option
         match (to.deliver(events).await, pause) {
             (Ok(()), _) => return true,
             (Err(error), Some(wait)) if tried < TRIES => {
-                tracing::debug!(sink = name, error, "audit events are not delivered; trying again");
+                tracing::debug!(sink = name, error, "failed to deliver audit events; will retry");
                 tokio::time::sleep(wait).await;
                 pause = Some(wait * 3 / 2);
             }

@@ -55,7 +55,7 @@ pub enum RootsError {
     #[error("the certificates of an authority can't be read")]
     Unreadable(#[from] freehold_pki::Error),
     /// Every client could speak for everyone.
-    #[error("an authority of clients is one of front proxies, too, and no names of front proxies are given")]
+    #[error("the client authority is also a front proxy authority: restrict front proxies by name")]
     EveryClientIsProxy,
 }
 
@@ -143,7 +143,7 @@ impl Peer {
             user.plane = None;
             user.from_host = true;
             reserved::check_user(Source::Operator, &user).map_err(|why| {
-                tracing::debug!(user = user.name, %why, "a front proxy's user is refused");
+                tracing::debug!(user = user.name, %why, "refused a front proxy's user");
                 Status::unauthorized()
             })?;
         }

@@ -46,7 +46,7 @@ pub trait ServiceAccountLookup {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Not a token, not ours, not signed by a known key, or not with the algorithm of that key.
-    #[error("the token can not be verified")]
+    #[error("the token cannot be verified")]
     Unverifiable,
     /// The token is of another issuer, or of another plane.
     #[error("the token was issued for another control plane")]
@@ -307,7 +307,7 @@ impl TokenIssuer {
             return Vec::new();
         }
         keys.of_pair(plane).unwrap_or_else(|error| {
-            tracing::error!(%plane, %error, "the keys of a plane's pair can't be derived");
+            tracing::error!(%plane, %error, "failed to derive the keys of a plane's pair");
             Vec::new()
         })
     }

@@ -251,7 +251,7 @@ impl Entry {
     /// than is read, or with a number that is none.
     pub fn value(&self) -> Value {
         serde_json::from_slice(self.json_slice()).unwrap_or_else(|error| {
-            tracing::error!(name = self.name(), %error, "an object of the store can't be read");
+            tracing::error!(name = self.name(), %error, "failed to read an object of the store");
             Value::Null
         })
     }

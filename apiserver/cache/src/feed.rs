@@ -528,7 +528,7 @@ async fn feed(cache: std::sync::Weak<Cache>) {
             Err(error) => error,
         };
         let Some(strong) = cache.upgrade() else { return };
-        tracing::warn!(error = %ended, "the watch on the store ended; starting it again");
+        tracing::warn!(error = %ended, "the watch on the store ended; restarting it");
         if strong.applied() > after {
             pause = PAUSE;
         }

@@ -225,7 +225,7 @@ impl Reader {
                 match ready!(telling.poll_next_unpin(cx)) {
                     Some(Ok(event)) => return Poll::Ready(Some(event)),
                     Some(Err(error)) => {
-                        tracing::warn!(%error, "a watch ends: what a plane had before can't be read");
+                        tracing::warn!(%error, "ending a watch: failed to read the plane's previous objects");
                         return Poll::Ready(None);
                     }
                     None => self.telling = None,

@@ -42,7 +42,7 @@ pub enum CallError {
     #[error("response body is larger than the limit of {0} bytes")]
     TooLarge(usize),
     /// The plane has too many calls under way.
-    #[error("too many calls of this control plane are under way")]
+    #[error("too many calls of this control plane are in flight")]
     TooMany,
     /// No connection, or one that broke.
     #[error("{0}")]

@@ -391,7 +391,7 @@ async fn fill(directory: Weak<Directory>, since: u64) {
         let Some(strong) = directory.upgrade() else { return };
         match strong.read_all(since).await {
             Ok(()) => return,
-            Err(error) => tracing::warn!(%error, "the projects can't be read yet"),
+            Err(error) => tracing::warn!(%error, "failed to read projects; will retry"),
         }
         drop(strong);
         tokio::time::sleep(Duration::from_millis(200)).await;

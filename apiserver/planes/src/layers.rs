@@ -303,7 +303,7 @@ impl LayerSource for Layers {
         match self.load(plane, snapshot, self.class_of(plane), Some(at)).await {
             // One plane whose layer is gone is no reason not to follow the others.
             Err(StoreError::Corrupt(why)) => {
-                tracing::error!(%plane, why, "a plane's layers can't be read");
+                tracing::error!(%plane, why, "failed to read a plane's layers");
                 Ok(self.base.of(plane).stack.clone())
             }
             other => other,

@@ -264,7 +264,7 @@ async fn fill(people: Weak<People>, since: u64) {
         let Some(strong) = people.upgrade() else { return };
         match strong.read_all(since).await {
             Ok(()) => return,
-            Err(error) => tracing::warn!(%error, "who may do what can't be read yet"),
+            Err(error) => tracing::warn!(%error, "failed to read roles and bindings; will retry"),
         }
         drop(strong);
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -20,7 +20,7 @@ pub(crate) async fn run(planes: Weak<Planes>) {
         let pause = match done {
             Ok(()) => EVERY,
             Err(error) => {
-                tracing::warn!(%error, "what operations on planes left could not be taken away yet");
+                tracing::warn!(%error, "failed to remove leftovers of operations on planes; will retry");
                 AGAIN
             }
         };

@@ -102,13 +102,13 @@ pub enum ArchiveError {
         wanted: Kind,
     },
     /// It ends before its end.
-    #[error("it is cut off after {0} keys")]
+    #[error("it is truncated after {0} keys")]
     Torn(u64),
     /// It contradicts itself.
-    #[error("it is damaged: {0}")]
+    #[error("it is corrupt: {0}")]
     Damaged(String),
     /// Something to be written is over a limit of the format.
-    #[error("it can't be in an archive: {0}")]
+    #[error("it is too large for an archive: {0}")]
     TooLarge(String),
     /// The store that is archived.
     #[error(transparent)]
@@ -202,7 +202,10 @@ mod tests {
             let error = read(&bytes[..len]).unwrap_err();
             assert!(matches!(error, ArchiveError::Torn(_)), "at {len}: {error}");
         }
-        assert_eq!(read(&bytes[..bytes.len() - 1]).unwrap_err().to_string(), "it is cut off after 100 keys");
+        assert_eq!(
+            read(&bytes[..bytes.len() - 1]).unwrap_err().to_string(),
+            "it is truncated after 100 keys"
+        );
     }
 
     #[test]
@@ -229,7 +232,7 @@ mod tests {
         let error = verify(&bytes[..], Kind::Store).unwrap_err();
         assert_eq!(error.to_string(), "it is an archive of a plane, not of a store");
         let error = read(&[&bytes[..], b"x"].concat()).unwrap_err();
-        assert_eq!(error.to_string(), "it is damaged: something follows its end");
+        assert_eq!(error.to_string(), "it is corrupt: something follows its end");
     }
 
     #[test]

@@ -213,7 +213,7 @@ pub enum StoreError {
     #[error("the store refused access: {0}")]
     Denied(String),
     /// What is on disk can't be read.
-    #[error("the store is damaged: {0}")]
+    #[error("the store is corrupt: {0}")]
     Corrupt(String),
     /// Values are sealed with a key that is not there; says which one.
     #[error("a value can't be opened: {0}")]

@@ -234,7 +234,7 @@ impl Issuer {
                 Ok(keys)
             }
             Err(error) => {
-                tracing::warn!(issuer = self.url(), error, "the keys of an issuer are not known");
+                tracing::warn!(issuer = self.url(), error, "failed to fetch the keys of an issuer");
                 known.keys.clone().ok_or_else(|| OidcError("authenticator not initialized".to_owned()))
             }
         }

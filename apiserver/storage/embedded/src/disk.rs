@@ -156,7 +156,7 @@ impl Disk {
         let path = dir.join("db");
         if path.exists() {
             if let Err(error) = std::fs::set_permissions(&path, Permissions::from_mode(OWNERS)) {
-                tracing::warn!(%error, dir = %dir.display(), "the store can't be kept from other users of the machine");
+                tracing::warn!(%error, dir = %dir.display(), "failed to restrict the store's directory to its owner");
             }
             check::database(&path).map_err(|error| match error {
                 check::Error::Damaged(reason) => OpenError::Damaged { dir: dir.to_owned(), reason },
@@ -169,7 +169,7 @@ impl Disk {
         if disk.buffered() >= WORTH
             && let Err(error) = disk.empty_memory()
         {
-            tracing::warn!(%error, dir = %dir.display(), "what the journal has stays in memory");
+            tracing::warn!(%error, dir = %dir.display(), "failed to flush the journal; its content stays in memory");
         }
         Ok(disk)
     }

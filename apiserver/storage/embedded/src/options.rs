@@ -87,7 +87,7 @@ pub enum OpenError {
         dir: PathBuf,
     },
     /// Its files are not as they were written.
-    #[error("data directory {} is damaged: {reason}", dir.display())]
+    #[error("data directory {} is corrupt: {reason}", dir.display())]
     Damaged {
         /// The directory.
         dir: PathBuf,

@@ -117,13 +117,13 @@ impl Sweeper {
         let (inner, reclaiming) = (inner.clone(), self.reclaiming.clone());
         let run = move || {
             if let Err(error) = inner.with_disk(Disk::reclaim) {
-                tracing::warn!(%error, "room of deleted objects was not given back");
+                tracing::warn!(%error, "failed to reclaim the space of deleted objects");
             }
             reclaiming.store(false, Ordering::Release);
         };
         if let Err(error) = thread::Builder::new().name("store-reclaim".into()).spawn(run) {
             self.reclaiming.store(false, Ordering::Release);
-            tracing::warn!(%error, "no thread to give back room with");
+            tracing::warn!(%error, "failed to start the thread that reclaims space");
         }
     }
 }

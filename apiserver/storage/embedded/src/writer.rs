@@ -198,7 +198,7 @@ impl Writer {
         }
         match self.try_room().and_then(|()| self.inner.reopen()) {
             Ok(()) => {
-                tracing::info!(dir = %self.inner.dir.display(), "the store can be written again");
+                tracing::info!(dir = %self.inner.dir.display(), "the store is writable again");
                 self.broken = None;
                 Ok(())
             }

@@ -66,7 +66,10 @@ impl Session {
                 State::Token(token.map_err(|_| Status::internal("etcd gave a malformed token"))?)
             }
             Err(status) if status.message().contains(NOT_ENABLED) => {
-                tracing::warn!(user = self.name, "this etcd asks nobody for a password");
+                tracing::warn!(
+                    user = self.name,
+                    "this etcd has authentication disabled; ignoring the user and password"
+                );
                 State::Open
             }
             Err(status) => return Err(status),

@@ -226,7 +226,7 @@ impl Watch {
                 Err(store_error(end, status.message(), self.next - 1, 0))
             }
             _ => {
-                tracing::info!(reason = status.message(), keys = ?self.keys, "a watch on etcd broke off");
+                tracing::info!(reason = status.message(), keys = ?self.keys, "a watch on etcd was interrupted; resuming it");
                 Ok(Outcome::Reconnect)
             }
         }

@@ -74,7 +74,7 @@ pub enum RotateError {
     #[error("this server has no encryption keys")]
     NoKeys,
     /// One is going on.
-    #[error("rotation {0} is going on")]
+    #[error("rotation {0} is in progress")]
     GoingOn(u64),
     /// The store does not answer.
     #[error("{0}")]
@@ -106,7 +106,7 @@ pub(crate) async fn background(core: Weak<Core>) {
         let Some(strong) = core.upgrade() else { return };
         strong.train().await;
         if keys && let Err(error) = strong.rotate().await {
-            tracing::warn!(%error, "the rotation of encryption keys waits");
+            tracing::warn!(%error, "the rotation of encryption keys is delayed; will retry");
         }
         drop(strong);
         // Without keys there is nothing to look for, but the store may be gone.
@@ -284,7 +284,7 @@ impl Core {
             let opened = match self.open(&item.key, &item.value).await {
                 Ok(opened) => opened,
                 Err(error @ (StoreError::Corrupt(_) | StoreError::Unreadable(_))) => {
-                    tracing::error!(key = ?item.key, %error, "a value can't be sealed anew");
+                    tracing::error!(key = ?item.key, %error, "failed to re-encrypt a value");
                     rotation.failed += 1;
                     continue;
                 }

@@ -48,7 +48,7 @@ impl Core {
             return self.begin_again(rotation).await;
         }
         let removed = vault::remove_before(&*self.inner, rotation.from_data_key).await?;
-        tracing::info!(removed, "data keys that nothing needs any more are gone");
+        tracing::info!(removed, "removed unused data keys");
         let plain = vault::state(&*self.inner).await?.0.plain;
         let mut cleared = rotation.clone();
         cleared.cleared = true;
@@ -81,7 +81,10 @@ impl Core {
 
     /// Has a rotation that left something behind go on.
     async fn begin_again(&self, rotation: &Rotation) -> Result<(), OpenError> {
-        tracing::warn!(number = rotation.number, "values need older data keys still: the rotation goes on");
+        tracing::warn!(
+            number = rotation.number,
+            "values still need older data keys; continuing the rotation"
+        );
         let unfinished = Rotation { finished: None, revision: 0, until: 0, ..rotation.clone() };
         self.note(&unfinished, false).await?;
         self.work.notify_one();

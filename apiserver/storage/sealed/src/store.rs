@@ -81,7 +81,7 @@ pub enum OpenError {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// The library refuses, or data keys ran out.
-    #[error("the cryptographic library refused")]
+    #[error("the cryptographic library failed")]
     Library,
 }
 

@@ -122,7 +122,7 @@ impl Core {
             match self.train_type(Type(&ty)).await {
                 Ok(Some(id)) => tracing::info!(r#type = %ty, dictionary = id, "trained a dictionary"),
                 Ok(None) => tracing::debug!(r#type = %ty, "no dictionary was trained"),
-                Err(error) => tracing::warn!(r#type = %ty, %error, "a dictionary can't be trained"),
+                Err(error) => tracing::warn!(r#type = %ty, %error, "failed to train a dictionary"),
             }
         }
     }

@@ -168,7 +168,7 @@ impl Vault {
             let record = self.wrap(id, &key, jiff::Timestamp::now().to_string())?;
             let changes = vec![(state_key(), modified, json(&state)), (record_key(id), 0, json(&record))];
             if put(store, changes).await? {
-                tracing::info!(data_key = id, kek = record.kek, "made a data key");
+                tracing::info!(data_key = id, kek = record.kek, "created a data key");
                 return Ok(Sealer::new(id, Cipher::new(&key).map_err(|_| OpenError::Library)?));
             }
         }

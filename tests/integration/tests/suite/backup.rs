@@ -170,7 +170,7 @@ fn a_backup_that_is_torn_or_not_one_is_never_restored(engine: Engine) {
     changed[bytes.len() / 2] ^= 1;
     let data = server.folder().join("empty");
     let rows: [(&[u8], &str); 3] =
-        [(&bytes[..bytes.len() - 7], "cut off"), (&changed, "damaged"), (b"kind: List", "not an archive")];
+        [(&bytes[..bytes.len() - 7], "truncated"), (&changed, "corrupt"), (b"kind: List", "not an archive")];
     for (content, why) in rows {
         std::fs::write(&file, content).expect("the test's folder can be written");
         let (good, said) = run(&["restore", "--data-dir", text(&data), text(&file)]);

@@ -41,7 +41,7 @@ pub(super) fn check(path: &Path, last: bool) -> Result<(), Error> {
     if !last || !is_torn(&rest) {
         return damaged(format!("{} is not as it was written, from byte {good} on", path.display()));
     }
-    tracing::info!(journal = %path.display(), bytes = rest.len(), "a write that was cut off is removed");
+    tracing::info!(journal = %path.display(), bytes = rest.len(), "removed a truncated write");
     let file = File::options().write(true).open(path)?;
     file.set_len(good)?;
     Ok(file.sync_all()?)

@@ -140,7 +140,7 @@ impl Client {
     async fn count(self: Arc<Self>, store: Arc<dyn Store>, plane: PlaneId) {
         let usage = store.usage(KeyRange::plane(&plane)).await;
         if let Err(error) = &usage {
-            tracing::warn!(%plane, %error, "what a dedicated plane stores can't be counted; will retry");
+            tracing::warn!(%plane, %error, "failed to count the keys of a dedicated plane; will retry");
         }
         self.stored.lock().counted(usage.ok(), Instant::now());
     }
