@@ -11,7 +11,7 @@ use std::{io::Write, path::PathBuf};
 
 /// Where objects are kept that no server is asked for.
 #[derive(clap::Args)]
-struct Place {
+struct OfflineStore {
     /// The data directory of a stopped server.
     #[arg(long, conflicts_with = "etcd")]
     data_dir: Option<PathBuf>,
@@ -19,7 +19,7 @@ struct Place {
     etcd: EtcdArgs,
 }
 
-impl Place {
+impl OfflineStore {
     fn config(&self) -> Result<Option<StoreConfig>> {
         match &self.data_dir {
             Some(dir) => Ok(Some(StoreConfig::Embedded(dir.join("store"), Retention::default()))),
@@ -41,7 +41,7 @@ pub(crate) struct BackupArgs {
     #[arg(long, conflicts_with_all = ["data_dir", "etcd"])]
     server: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: OfflineStore,
 }
 
 /// Flags of `freehold restore`.
@@ -54,7 +54,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     bump_revision: Option<u64>,
     #[command(flatten)]
-    place: Place,
+    place: OfflineStore,
 }
 
 /// Writes a backup.

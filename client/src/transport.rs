@@ -66,16 +66,16 @@ pub(crate) struct Streaming {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     body: Incoming,
-    place: Place,
+    place: ConnectionSlot,
 }
 
 /// A place on a connection, given back when dropped.
-enum Place {
+enum ConnectionSlot {
     Http2(Arc<AtomicUsize>),
     Http1(Option<http1::SendRequest<Body>>),
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if let Self::Http2(streams) = self {
             streams.fetch_sub(1, Ordering::Relaxed);
@@ -103,12 +103,12 @@ impl Transport {
     pub(crate) async fn send(&self, lane: Lane, request: Request<Body>) -> Result<Streaming> {
         let (answer, place) = match self.connection(lane).await? {
             Connection::Http2 { mut sender, streams } => {
-                let place = Place::Http2(streams);
+                let place = ConnectionSlot::Http2(streams);
                 (sender.send_request(request).await, place)
             }
             Connection::Http1(mut sender) => {
                 let answer = sender.send_request(self.origin_form(request)?).await;
-                (answer, Place::Http1(Some(sender)))
+                (answer, ConnectionSlot::Http1(Some(sender)))
             }
         };
         let answer: Response<Incoming> = answer.map_err(|e| self.error(describe(&e), !e.is_canceled()))?;
@@ -138,7 +138,7 @@ impl Transport {
             body.extend_from_slice(&chunk);
         }
         let Streaming { status, headers, mut place, .. } = answer;
-        if let Place::Http1(sender) = &mut place {
+        if let ConnectionSlot::Http1(sender) = &mut place {
             self.keep(sender.take()).await;
         }
         Ok(RawResponse { status, headers, body: body.freeze() })

@@ -5,7 +5,7 @@ use crate::environment::Downward;
 use crate::node::Shared;
 use crate::sources::{References, Sources, list, text};
 use crate::status::{self, ContainerState, Now, Observed, Termination};
-use crate::volumes::Placed;
+use crate::volumes::MountedVolumes;
 use freehold_client::{DeleteOptions, Patch, PatchOptions, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::EventType;
@@ -41,7 +41,7 @@ pub(crate) enum News {
 #[derive(Clone, Default)]
 pub(crate) struct Materials {
     pub(crate) sources: Arc<Sources>,
-    pub(crate) placed: Arc<Placed>,
+    pub(crate) placed: Arc<MountedVolumes>,
 }
 
 /// A running Pod, as its containers see it.
@@ -113,7 +113,7 @@ impl PodRun {
             References::of(&self.pod).read(&self.node.client, &self.pod).await.map_err(|e| e.to_string())?;
         let (address, host) = (self.address.to_string(), self.node.host_ip.to_string());
         let downward = Downward { pod: &self.pod, pod_ip: &address, node: &self.node.name, host_ip: &host };
-        let placed = Placed::place(&self.home.join("volumes"), &self.pod, &downward, &sources)?;
+        let placed = MountedVolumes::place(&self.home.join("volumes"), &self.pod, &downward, &sources)?;
         *self.materials.lock() = Materials { sources: Arc::new(sources), placed: Arc::new(placed) };
         Ok(())
     }

@@ -150,9 +150,9 @@ fn is_inside(path: &Path) -> bool {
 
 /// Where the containers of a Pod find its volumes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Placed(BTreeMap<String, PathBuf>);
+pub(crate) struct MountedVolumes(BTreeMap<String, PathBuf>);
 
-impl Placed {
+impl MountedVolumes {
     /// Puts all volumes of a Pod below `directory`. Can be called again: what did not change is left alone.
     pub(crate) fn place(
         directory: &Path,

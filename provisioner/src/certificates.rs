@@ -46,7 +46,7 @@ pub struct Authorities {
 
 /// What a certificate should say.
 #[derive(Clone, Debug, PartialEq)]
-struct Wanted {
+struct CertificateSpec {
     /// Host names, for a serving certificate.
     hosts: Vec<String>,
     user: String,
@@ -55,7 +55,7 @@ struct Wanted {
     plane: Option<String>,
 }
 
-impl Wanted {
+impl CertificateSpec {
     fn serving(plane: &str) -> Self {
         let hosts = server_names(plane);
         Self { user: hosts.first().cloned().unwrap_or_default(), hosts, groups: Vec::new(), plane: None }
@@ -121,27 +121,28 @@ pub fn credentials(
     now: Timestamp,
 ) -> freehold_pki::Result<Issued> {
     let mut due = Timestamp::MAX;
-    let mut get = |secret: &str, wanted: Wanted, authority: &Authority| -> freehold_pki::Result<KeyPair> {
-        let good = kept(secret).and_then(|pair| Some((wanted.due(&pair, authority, now)?, pair)));
-        let (until, pair) = match good {
-            Some(good) => good,
-            None => {
-                let pair = wanted.issue(authority, authorities.validity)?;
-                // One that is due at once (validity of seconds, in tests) is looked at again right away.
-                (wanted.due(&pair, authority, now).unwrap_or(now), pair)
-            }
+    let mut get =
+        |secret: &str, wanted: CertificateSpec, authority: &Authority| -> freehold_pki::Result<KeyPair> {
+            let good = kept(secret).and_then(|pair| Some((wanted.due(&pair, authority, now)?, pair)));
+            let (until, pair) = match good {
+                Some(good) => good,
+                None => {
+                    let pair = wanted.issue(authority, authorities.validity)?;
+                    // One that is due at once (validity of seconds, in tests) is looked at again right away.
+                    (wanted.due(&pair, authority, now).unwrap_or(now), pair)
+                }
+            };
+            due = due.min(until);
+            Ok(pair)
         };
-        due = due.min(until);
-        Ok(pair)
-    };
     let clients = authorities.client.for_plane(plane)?;
-    let client = |user: &str| Wanted::client(plane, user, &[MASTERS]);
-    let serving = get(plan::SERVING_SECRET, Wanted::serving(plane), &authorities.serving)?;
+    let client = |user: &str| CertificateSpec::client(plane, user, &[MASTERS]);
+    let serving = get(plan::SERVING_SECRET, CertificateSpec::serving(plane), &authorities.serving)?;
     let controller_manager = get(plan::CONTROLLER_MANAGER_SECRET, client(CONTROLLER_MANAGER_USER), &clients)?;
     let admin = get(plan::ADMIN_SECRET, client(ADMIN_USER), &clients)?;
     let etcd = match &authorities.etcd {
         Some(authority) => {
-            let wanted = Wanted::client(plane, &etcd_user(plane), &[]);
+            let wanted = CertificateSpec::client(plane, &etcd_user(plane), &[]);
             Some(get(plan::ETCD_SECRET, wanted, authority)?)
         }
         None => None,
@@ -149,7 +150,10 @@ pub fn credentials(
     let proxy = match &authorities.proxy {
         // Its name says which plane it is for, because the servers that it is shown to read nothing else.
         Some(authority) => {
-            let wanted = Wanted { plane: None, ..Wanted::client(plane, &aggregator_name(plane), &[]) };
+            let wanted = CertificateSpec {
+                plane: None,
+                ..CertificateSpec::client(plane, &aggregator_name(plane), &[])
+            };
             Some(get(plan::PROXY_SECRET, wanted, authority)?)
         }
         None => None,

@@ -39,12 +39,12 @@ const REFILL: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 pub struct Recorder {
     component: &'static str,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<EventCache>>,
 }
 
 /// What was written a short while ago.
 #[derive(Debug, Default)]
-struct Told {
+struct EventCache {
     open: HashMap<Subject, Open>,
     /// Messages of an object for one reason, and since when.
     similar: HashMap<(String, String), (u32, Instant)>,
@@ -54,7 +54,7 @@ struct Told {
 
 /// How an event is to be written.
 #[derive(Debug)]
-struct Telling {
+struct PendingEvent {
     subject: Subject,
     message: String,
     /// The event to be added to; `None` makes a new one.
@@ -82,7 +82,7 @@ impl Recorder {
     /// cluster-scoped object. A failure is logged and no more: events are not part of anything's correctness.
     pub async fn event(&self, client: &Client, about: &Value, kind: EventType, reason: &str, message: &str) {
         let telling = self.told.lock().telling(meta::uid(about), kind, reason, message);
-        let Some(Telling { subject, message, open }) = telling else { return };
+        let Some(PendingEvent { subject, message, open }) = telling else { return };
         let event = self.build(about, kind, reason, &message, jiff::Timestamp::now());
         let written = match open {
             Some(open) => self.add(client, &event, &open).await,
@@ -155,9 +155,9 @@ fn limited<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
     map
 }
 
-impl Told {
+impl EventCache {
     /// How something is told; `None` where so much was told of the object that this is left out.
-    fn telling(&mut self, uid: &str, kind: EventType, reason: &str, message: &str) -> Option<Telling> {
+    fn telling(&mut self, uid: &str, kind: EventType, reason: &str, message: &str) -> Option<PendingEvent> {
         let alone = |detail: &str| (uid.to_owned(), reason.to_owned(), detail.to_owned());
         let (mut subject, mut message) = (alone(message), message.to_owned());
         if kind == EventType::Warning {
@@ -165,7 +165,7 @@ impl Told {
         } else if !self.open.get(&subject).is_some_and(Open::is_recent) && self.is_similar(uid, reason) {
             (subject, message) = (alone(""), format!("{COMBINED}{message}"));
         }
-        self.may_write(uid, kind).then(|| Telling { open: self.again(&subject), subject, message })
+        self.may_write(uid, kind).then(|| PendingEvent { open: self.again(&subject), subject, message })
     }
 
     /// Counts one message more of a reason; whether there were many.
@@ -240,7 +240,7 @@ mod tests {
             let message = format!("Created pod: {pod}");
             let told = recorder.told.lock().telling(uid, EventType::Normal, "SuccessfulCreate", &message);
             match told {
-                Some(Telling { open: None, subject, .. }) => {
+                Some(PendingEvent { open: None, subject, .. }) => {
                     recorder.opened(subject, "event");
                     new += 1;
                 }

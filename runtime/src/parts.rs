@@ -30,12 +30,12 @@ pub(crate) fn spread(words: &[&str]) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Parts {
     count: u32,
-    own: Mutex<BTreeMap<u32, Own>>,
+    own: Mutex<BTreeMap<u32, OwnedPart>>,
 }
 
 /// A part that this instance has.
 #[derive(Debug)]
-struct Own {
+struct OwnedPart {
     /// Whether informers are still to see its objects.
     arriving: bool,
     /// Cut off what runs.
@@ -45,18 +45,18 @@ struct Own {
 
 /// What runs in a plane: counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct PartGuard {
     running: watch::Sender<usize>,
     cut: CancellationToken,
 }
 
-impl Drop for Turn {
+impl Drop for PartGuard {
     fn drop(&mut self) {
         self.running.send_modify(|running| *running -= 1);
     }
 }
 
-impl Turn {
+impl PartGuard {
     /// Does some work, unless it is cut off; `None` then.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
@@ -82,15 +82,15 @@ impl Parts {
     }
 
     /// Begins something in a plane; `None` if somebody else has its part.
-    pub(crate) fn begin(&self, plane: &PlaneId) -> Option<Turn> {
+    pub(crate) fn begin(&self, plane: &PlaneId) -> Option<PartGuard> {
         let own = self.own.lock();
         let own = own.get(&self.of(plane))?;
         own.running.send_modify(|running| *running += 1);
-        Some(Turn { running: own.running.clone(), cut: own.cut.clone() })
+        Some(PartGuard { running: own.running.clone(), cut: own.cut.clone() })
     }
 
     pub(crate) fn take(&self, part: u32) {
-        let own = Own { arriving: true, cut: CancellationToken::new(), running: watch::Sender::new(0) };
+        let own = OwnedPart { arriving: true, cut: CancellationToken::new(), running: watch::Sender::new(0) };
         self.own.lock().insert(part, own);
     }
 

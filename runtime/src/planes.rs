@@ -1,6 +1,6 @@
 //! Which planes a controller works in, and how each is reached.
 
-use crate::parts::{Parts, Turn};
+use crate::parts::{PartGuard, Parts};
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
 use parking_lot::Mutex;
@@ -230,7 +230,7 @@ impl Planes {
     pub async fn work<T>(&self, plane: &PlaneId, work: impl Future<Output = T>) -> Option<T> {
         match self.parts() {
             None => Some(work.await),
-            Some(parts) => parts.begin(plane).map(|turn: Turn| turn.during(work))?.await,
+            Some(parts) => parts.begin(plane).map(|turn: PartGuard| turn.during(work))?.await,
         }
     }
 

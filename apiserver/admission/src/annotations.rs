@@ -10,16 +10,16 @@ const MAX: usize = 256 << 10;
 
 /// The audit annotations and warnings of one request. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Annotations(Arc<Mutex<Said>>);
+pub struct Annotations(Arc<Mutex<Collected>>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct Collected {
     annotations: BTreeMap<String, String>,
     warnings: Vec<String>,
     bytes: usize,
 }
 
-impl Said {
+impl Collected {
     fn has_room(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         self.bytes <= MAX
@@ -27,7 +27,7 @@ impl Said {
 }
 
 impl Annotations {
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, Collected> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

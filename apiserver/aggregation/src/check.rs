@@ -2,10 +2,9 @@
 
 use crate::{
     Aggregator, Server,
-    ask::{self, Answer},
-    discovery,
-    judge::{Unavailable, judge},
-    openapi,
+    availability::{Unavailable, judge},
+    discovery, openapi,
+    probe::{self, Answer},
 };
 use freehold_apiserver_cache::ListRequest;
 use freehold_apiserver_storage::ObjectPath;
@@ -97,7 +96,7 @@ impl Aggregator {
         max: usize,
     ) -> Result<Answer, String> {
         let identity = self.identities.of(&server.plane)?;
-        ask::get(&self.outbound, identity, server, path, headers, max).await
+        probe::get(&self.outbound, identity, server, path, headers, max).await
     }
 
     /// Learns what a server serves. What it said before stays, as stale, where it does not say it now.

@@ -12,11 +12,11 @@
 //! This crate must not know: requests of clients (the edge passes them on), how objects are written.
 
 mod aggregator;
-mod ask;
+mod availability;
 mod check;
 mod discovery;
-mod judge;
 mod openapi;
+mod probe;
 mod server;
 
 pub use aggregator::{Aggregator, Identities, Statuses};

@@ -27,11 +27,11 @@ pub struct Rotation {
 
 /// A file of events, a line each, or standard output.
 pub struct Files {
-    place: Arc<Mutex<Place>>,
+    place: Arc<Mutex<Destination>>,
     legacy: bool,
 }
 
-enum Place {
+enum Destination {
     Output,
     File(Current),
 }
@@ -47,7 +47,7 @@ struct Current {
 impl Files {
     /// A sink that writes to standard output.
     pub fn output(legacy: bool) -> Self {
-        Self { place: Arc::new(Mutex::new(Place::Output)), legacy }
+        Self { place: Arc::new(Mutex::new(Destination::Output)), legacy }
     }
 
     /// Opens a file as a sink; creates it where it is absent, readable by its owner alone.
@@ -60,7 +60,7 @@ impl Files {
         }
         let (file, size) = open(path)?;
         let current = Current { path: path.to_owned(), rotation, file, size };
-        Ok(Self { place: Arc::new(Mutex::new(Place::File(current))), legacy })
+        Ok(Self { place: Arc::new(Mutex::new(Destination::File(current))), legacy })
     }
 }
 
@@ -86,7 +86,7 @@ impl Deliver for Files {
     }
 }
 
-impl Place {
+impl Destination {
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         match self {
             Self::Output => {

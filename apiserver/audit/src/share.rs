@@ -1,7 +1,7 @@
 //! Whose events take which part of an organization's trail, and how many of one author are kept: a flood of one kind of
 //! author takes the place of that kind's older events and of nobody else's.
 
-use crate::pace::{Pace, Rate};
+use crate::rate_limit::{Rate, RateLimits};
 use parking_lot::Mutex;
 use std::{
     fmt,
@@ -90,7 +90,7 @@ const STRANGERS: Rate = Rate { second: 20.0, burst: 200.0 };
 #[derive(Default)]
 pub(crate) struct Shares {
     hasher: RandomState,
-    paces: Mutex<Pace>,
+    paces: Mutex<RateLimits>,
 }
 
 /// An event that is about to be kept.

@@ -18,7 +18,7 @@ const CHUNK: usize = 2_000;
 const REMEMBERED: Duration = Duration::from_secs(900);
 
 /// A change: plane, collection, growth of its number of keys, and revision.
-type Told = (PlaneId, Box<str>, i32, u64);
+type Growth = (PlaneId, Box<str>, i32, u64);
 
 /// How many keys each plane has of each collection.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Census {
     /// The revision as of which it was counted; `None` while it was not. Older revisions are not known here.
     counted: Option<u64>,
     /// What happened while it is being counted; `None` while nobody counts.
-    pending: Option<Vec<Told>>,
+    pending: Option<Vec<Growth>>,
     names: HashMap<Box<str>, u32>,
     /// How many keys there are of each collection, by its number.
     totals: Vec<i64>,

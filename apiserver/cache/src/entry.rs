@@ -2,7 +2,7 @@
 
 mod annotations;
 
-use crate::sound::Sound;
+use crate::decodable::Decodable;
 use bytes::Bytes;
 use freehold_machinery::Value;
 use serde::{
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for Parts {
                 "metadata" if metadata.is_some() => return Err(A::Error::duplicate_field("metadata")),
                 "metadata" => metadata = Some(map.next_value()?),
                 _ => {
-                    map.next_value::<Sound>()?;
+                    map.next_value::<Decodable>()?;
                 }
             }
         }
@@ -142,7 +142,7 @@ impl<'de> Visitor<'de> for Fields {
                 // It is written in front of the others; who reads both would believe the second.
                 "resourceVersion" => return Err(A::Error::custom("it has a resource version")),
                 _ => {
-                    map.next_value::<Sound>()?;
+                    map.next_value::<Decodable>()?;
                 }
             }
             if header.first.is_empty() {
@@ -176,7 +176,7 @@ impl Entry {
         let text = std::str::from_utf8(json).map_err(|error| Unreadable(error.to_string()))?;
         let Outer { metadata: header } = serde_json::from_str(text)?;
         for part in [header.annotations, header.finalizers, header.owner_references].into_iter().flatten() {
-            serde_json::from_str::<Sound>(part.get())?;
+            serde_json::from_str::<Decodable>(part.get())?;
         }
         let at = |s: &str| (s.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
         let Some(Text(Cow::Borrowed(name))) = header.name else {

@@ -56,7 +56,7 @@ pub struct CacheEvent {
 struct Decoded {
     change: Option<Change>,
     /// The plane's own value after the event.
-    own: Own,
+    own: OwnValue,
 }
 
 /// The encodings of an event, each made once for all its watchers.
@@ -104,7 +104,7 @@ pub struct Change {
 
 /// What a plane's own key holds.
 #[derive(Clone)]
-pub(crate) enum Own {
+pub(crate) enum OwnValue {
     Absent,
     /// From before the plane was put above its snapshot: it counts as absent, and is taken away little by little.
     Buried,
@@ -113,24 +113,24 @@ pub(crate) enum Own {
 }
 
 /// What a key holds. Whoever wrote it is not trusted: what no client can read, or stands under another's key, is absent.
-pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modified: u64) -> Own {
+pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modified: u64) -> OwnValue {
     match value.and_then(codec::decode) {
-        None if value.is_none() => Own::Absent,
-        Some(Stored::Whiteout) => Own::Whiteout,
+        None if value.is_none() => OwnValue::Absent,
+        Some(Stored::Whiteout) => OwnValue::Whiteout,
         Some(Stored::Json(json)) => match Entry::new(&json, created, modified) {
             // An object has its place in itself; no other than that of its key.
             Ok(entry) if !is_at(&entry, key) => skip(key, &"it is an object of another key"),
             Ok(entry) if entry.uid().is_empty() => skip(key, &"it has no uid"),
-            Ok(entry) => Own::Object(Arc::new(entry)),
+            Ok(entry) => OwnValue::Object(Arc::new(entry)),
             Err(error) => skip(key, &error),
         },
         None => skip(key, &"its format is not known"),
     }
 }
 
-fn skip(key: &storage::Key, why: &dyn std::fmt::Display) -> Own {
+fn skip(key: &storage::Key, why: &dyn std::fmt::Display) -> OwnValue {
     log_skipped(key, why);
-    Own::Absent
+    OwnValue::Absent
 }
 
 /// Checks a value that an untrusted writer puts under an object's key: it must be read back as an object of that
@@ -152,9 +152,9 @@ pub fn check(key: &storage::Key, value: &Bytes) -> Result<(), &'static str> {
 }
 
 /// What a key of a plane whose record was written at revision `record` holds.
-pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> Own {
+pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> OwnValue {
     match item.modified < record {
-        true => Own::Buried,
+        true => OwnValue::Buried,
         false => read(&item.key, Some(&item.value), item.created, item.modified),
     }
 }
@@ -229,7 +229,7 @@ impl CacheEvent {
         let change = Change::between(before, after, revision)?;
         let raw = storage::Event { key, revision, value: None, created: 0, previous: None };
         let event = Self::new(raw, |_| Some(layer))?;
-        Some(Self { decoded: Decoded { change: Some(change), own: Own::Absent }.into(), ..event })
+        Some(Self { decoded: Decoded { change: Some(change), own: OwnValue::Absent }.into(), ..event })
     }
 
     /// The object's collection, `<group>/<resource>`, `core` for the empty group.
@@ -266,10 +266,10 @@ impl CacheEvent {
     }
 
     /// The plane's own value after the event.
-    pub(crate) fn own(&self) -> Own {
+    pub(crate) fn own(&self) -> OwnValue {
         match self.growth {
             // A deletion need not be decoded for it.
-            -1 => Own::Absent,
+            -1 => OwnValue::Absent,
             _ => self.decoded().own.clone(),
         }
     }
@@ -293,25 +293,27 @@ impl CacheEvent {
         self.decoded.get_or_init(|| {
             let raw = self.raw.lock().take();
             let own = |value: Option<&Bytes>, created| read(&self.key, value, created, self.revision);
-            let after = raw.as_ref().map_or(Own::Absent, |raw| own(raw.value.as_ref(), raw.created));
+            let after = raw.as_ref().map_or(OwnValue::Absent, |raw| own(raw.value.as_ref(), raw.created));
             let previous = raw.as_ref().and_then(|raw| raw.previous.as_ref());
             let before = match (previous, self.before.get()) {
-                (Some(previous), Some(_)) if previous.modified < self.layer.record() => Own::Buried,
-                (Some(_), Some(known)) => Own::Object(known.clone()),
+                (Some(previous), Some(_)) if previous.modified < self.layer.record() => OwnValue::Buried,
+                (Some(_), Some(known)) => OwnValue::Object(known.clone()),
                 (Some(previous), None) => read_own(previous, self.layer.record()),
-                (None, _) => Own::Absent,
+                (None, _) => OwnValue::Absent,
             };
             Decoded { change: self.between(before, after.clone()), own: after }
         })
     }
 
-    fn between(&self, before: Own, after: Own) -> Option<Change> {
-        let above = |own: Own| match own {
-            Own::Absent | Own::Buried => self.layer.get(&self.plane, self.collection(), self.name()),
-            Own::Whiteout => None,
-            Own::Object(entry) => Some(entry),
+    fn between(&self, before: OwnValue, after: OwnValue) -> Option<Change> {
+        let above = |own: OwnValue| match own {
+            OwnValue::Absent | OwnValue::Buried => {
+                self.layer.get(&self.plane, self.collection(), self.name())
+            }
+            OwnValue::Whiteout => None,
+            OwnValue::Object(entry) => Some(entry),
         };
-        if let (Own::Buried, Own::Absent) = (&before, &after) {
+        if let (OwnValue::Buried, OwnValue::Absent) = (&before, &after) {
             // It was absent for every reader before it was taken away.
             return None;
         }

@@ -3,7 +3,7 @@
 use crate::{
     Below, CacheEvent, Entry, LayerSource, Stack,
     census::Census,
-    event::{self, Own},
+    event::{self, OwnValue},
     hub::{Hub, Interest},
     layer::{collection, object_name},
     merge::{Span, Within},
@@ -275,9 +275,9 @@ impl Cache {
             return Ok((plane.below(&collection, &name), 0));
         };
         match event::read_own(&item, plane.stack().map_or(0, |stack| stack.record())) {
-            Own::Object(entry) => Ok((Some(entry), item.modified)),
-            Own::Buried => Ok((plane.below(&collection, &name), item.modified)),
-            Own::Whiteout | Own::Absent => Ok((None, item.modified)),
+            OwnValue::Object(entry) => Ok((Some(entry), item.modified)),
+            OwnValue::Buried => Ok((plane.below(&collection, &name), item.modified)),
+            OwnValue::Whiteout | OwnValue::Absent => Ok((None, item.modified)),
         }
     }
 

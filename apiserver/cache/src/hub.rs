@@ -7,8 +7,8 @@
 
 use crate::{
     CacheEvent,
+    layer_switch::{Events, SwitchedPlane},
     merge::Within,
-    telling::{Events, Moved},
 };
 use freehold_machinery::{PlaneId, PlaneMap};
 use futures_util::StreamExt;
@@ -60,7 +60,7 @@ impl Interest {
     }
 }
 
-/// Told of each event of its interest; of `None` when events were missed.
+/// TopicItem of each event of its interest; of `None` when events were missed.
 pub(crate) type Observer = Arc<dyn Fn(Option<&CacheEvent>) + Send + Sync>;
 
 type Topics = HashMap<Box<str>, Arc<Topic>>;
@@ -87,18 +87,18 @@ pub(crate) struct Hub {
 
 /// What a watcher is told.
 #[derive(Clone)]
-enum Told {
+enum TopicItem {
     Event(Arc<CacheEvent>),
     /// What it changes in the collection.
-    Moved(Arc<Moved>),
+    SwitchedPlane(Arc<SwitchedPlane>),
 }
 
-impl Told {
+impl TopicItem {
     /// Bytes that it takes, about.
     fn cost(&self) -> usize {
         match self {
             Self::Event(event) => event.cost,
-            Self::Moved(_) => size_of::<Moved>(),
+            Self::SwitchedPlane(_) => size_of::<SwitchedPlane>(),
         }
     }
 }
@@ -112,7 +112,7 @@ struct Topic {
 #[derive(Default)]
 struct Ring {
     /// Events with the number of readers who have yet to read them.
-    events: VecDeque<(Told, usize)>,
+    events: VecDeque<(TopicItem, usize)>,
     /// The number of the first event; events are numbered from 0 as they come.
     first: u64,
     bytes: usize,
@@ -151,7 +151,7 @@ impl Ring {
 
 impl Topic {
     /// Adds an event. `false` where nobody reads here any more.
-    fn publish(&self, event: Told, full: bool) -> bool {
+    fn publish(&self, event: TopicItem, full: bool) -> bool {
         let mut ring = self.ring.lock();
         if ring.readers == 0 {
             return false;
@@ -200,9 +200,9 @@ pub(crate) struct Reader {
     collection: Box<str>,
     number: usize,
     next: u64,
-    taken: VecDeque<Told>,
+    taken: VecDeque<TopicItem>,
     /// What is being told of a plane that was moved.
-    telling: Option<Events>,
+    switching: Option<Events>,
 }
 
 impl Reader {
@@ -215,25 +215,27 @@ impl Reader {
             ring.waiting.len() - 1
         });
         drop(ring);
-        Self { topic, collection, number, next, taken: VecDeque::new(), telling: None }
+        Self { topic, collection, number, next, taken: VecDeque::new(), switching: None }
     }
 
     /// The next event; `None` when this reader was too slow or the feed started over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<CacheEvent>>> {
         loop {
-            if let Some(telling) = &mut self.telling {
-                match ready!(telling.poll_next_unpin(cx)) {
+            if let Some(switching) = &mut self.switching {
+                match ready!(switching.poll_next_unpin(cx)) {
                     Some(Ok(event)) => return Poll::Ready(Some(event)),
                     Some(Err(error)) => {
                         tracing::warn!(%error, "ending a watch: failed to read the plane's previous objects");
                         return Poll::Ready(None);
                     }
-                    None => self.telling = None,
+                    None => self.switching = None,
                 }
             }
             match self.taken.pop_front() {
-                Some(Told::Event(event)) => return Poll::Ready(Some(event)),
-                Some(Told::Moved(moved)) => self.telling = Some(moved.events(self.collection.clone())),
+                Some(TopicItem::Event(event)) => return Poll::Ready(Some(event)),
+                Some(TopicItem::SwitchedPlane(moved)) => {
+                    self.switching = Some(moved.events(self.collection.clone()))
+                }
                 None => {
                     let mut ring = self.topic.ring.lock();
                     if ring.closed || self.next < ring.first {
@@ -247,7 +249,7 @@ impl Reader {
                     // Most come one at a time.
                     let at = (self.next - ring.first) as usize;
                     if upto == self.next + 1
-                        && let Some((Told::Event(event), _)) = ring.events.get(at)
+                        && let Some((TopicItem::Event(event), _)) = ring.events.get(at)
                     {
                         let event = event.clone();
                         self.topic.pass(&mut ring, self.next, upto);
@@ -270,7 +272,7 @@ impl Reader {
 
     /// Whether everything that was published has been handed out.
     pub(crate) fn is_current(&self) -> bool {
-        self.taken.is_empty() && self.telling.is_none() && self.topic.ring.lock().end() == self.next
+        self.taken.is_empty() && self.switching.is_none() && self.topic.ring.lock().end() == self.next
     }
 }
 
@@ -290,7 +292,7 @@ fn send(topics: &mut Topics, event: &Arc<CacheEvent>, full: bool) {
     let parts = event.collection_and_namespace().into_iter().chain([event.collection_and_place()]);
     for name in std::iter::once(event.collection()).chain(parts) {
         if let Some(topic) = topics.get(name)
-            && !topic.publish(Told::Event(event.clone()), full)
+            && !topic.publish(TopicItem::Event(event.clone()), full)
         {
             topics.remove(name);
         }
@@ -336,10 +338,10 @@ impl Hub {
 
     /// Tells those who watch all planes that one was put above other layers. From now on such watches begin at its
     /// revision or later.
-    pub(crate) fn moved(&mut self, moved: &Arc<Moved>) {
+    pub(crate) fn moved(&mut self, moved: &Arc<SwitchedPlane>) {
         self.everywhere_since = moved.revision;
         let full = self.is_full();
-        self.everywhere.retain(|_, topic| topic.publish(Told::Moved(moved.clone()), full));
+        self.everywhere.retain(|_, topic| topic.publish(TopicItem::SwitchedPlane(moved.clone()), full));
     }
 
     /// Ends all watches on a plane.

@@ -2,7 +2,7 @@
 
 use crate::{
     Entry,
-    event::{self, Own},
+    event::{self, OwnValue},
     merge::{Found, Slots, Span, Within, bounds, over},
 };
 use async_trait::async_trait;
@@ -149,9 +149,9 @@ impl Layer {
     /// Adds what is stored under a path: an object, or that what lies below it is hidden. What can't be read is left out.
     pub fn add(&mut self, path: &ObjectPath, stored: &KeyValue) {
         let slot = match event::read(&stored.key, Some(&stored.value), stored.created, stored.modified) {
-            Own::Object(entry) => Some(entry),
-            Own::Whiteout => None,
-            Own::Absent | Own::Buried => return,
+            OwnValue::Object(entry) => Some(entry),
+            OwnValue::Whiteout => None,
+            OwnValue::Absent | OwnValue::Buried => return,
         };
         self.put(path, slot);
     }
@@ -214,7 +214,7 @@ impl Stack {
         self.content
     }
 
-    /// The revision of the plane's record; 0 without one. Own keys of the plane that were written before it count as
+    /// The revision of the plane's record; 0 without one. OwnValue keys of the plane that were written before it count as
     /// absent: the record is how a restore takes them away, in one small commit.
     pub fn record(&self) -> u64 {
         self.record

@@ -8,20 +8,20 @@
 
 mod census;
 pub mod codec;
+mod decodable;
 mod entry;
 mod event;
 mod feed;
 mod hub;
 mod index;
 mod layer;
+mod layer_switch;
 mod merge;
 mod objects;
 mod plane;
 mod read;
 mod skipped;
-mod sound;
 mod switch;
-mod telling;
 mod watch;
 
 pub use entry::Entry;

@@ -1,7 +1,7 @@
 //! Collections as they show above one another: sources in the order of places, merged as they are read. Nothing is copied
 //! for it, so a page costs what is on it.
 
-use crate::{Entry, LayerKind, telling::key_of};
+use crate::{Entry, LayerKind, layer_switch::key_of};
 use freehold_apiserver_storage::KeyRange;
 use freehold_machinery::PlaneId;
 use std::{

@@ -2,7 +2,7 @@
 
 use crate::{
     CacheEvent, Entry, LayerSource, Stack,
-    event::{self, Own},
+    event::{self, OwnValue},
     index::{By, Indexes, WORTHWHILE},
     merge::{Found, Slot, Span, Within, bounds, over},
     objects::{Objects, Run},
@@ -416,9 +416,9 @@ impl State {
         *slot = Collection { changed: self.revision.max(slot.changed), large: true, ..Collection::default() };
     }
 
-    fn put(&mut self, collection: &str, name: &str, own: Own, revision: u64) {
+    fn put(&mut self, collection: &str, name: &str, own: OwnValue, revision: u64) {
         if !self.collections.contains_key(collection) {
-            if matches!(own, Own::Absent) {
+            if matches!(own, OwnValue::Absent) {
                 return;
             }
             self.collections.insert(collection.into(), Collection::default());
@@ -427,7 +427,7 @@ impl State {
         let bytes = slot.bytes;
         let indexes = self.indexes.as_mut().and_then(|all| all.get_mut(collection));
         let after = match (&indexes, &own) {
-            (Some(_), Own::Object(entry)) => Some(entry.clone()),
+            (Some(_), OwnValue::Object(entry)) => Some(entry.clone()),
             _ => None,
         };
         let before = slot.put(name, own, revision);
@@ -446,7 +446,7 @@ impl Collection {
     }
 
     /// Puts what the plane has of its own to its place, and gives the object that was there.
-    fn put(&mut self, name: &str, own: Own, revision: u64) -> Option<Arc<Entry>> {
+    fn put(&mut self, name: &str, own: OwnValue, revision: u64) -> Option<Arc<Entry>> {
         self.changed = self.changed.max(revision);
         if self.large {
             return None;
@@ -455,21 +455,21 @@ impl Collection {
             self.bytes -= name.len() + WHITEOUT;
         }
         let before = match own {
-            Own::Object(entry) => {
+            OwnValue::Object(entry) => {
                 self.bytes += entry.cost();
                 self.objects.insert(entry)
             }
-            Own::Whiteout => {
+            OwnValue::Whiteout => {
                 self.bytes += name.len() + WHITEOUT;
                 self.whiteouts.insert(name.into(), revision);
                 self.objects.remove(name)
             }
-            Own::Buried => {
+            OwnValue::Buried => {
                 self.bytes += name.len() + WHITEOUT;
                 self.buried.insert(name.into(), revision);
                 None
             }
-            Own::Absent => self.objects.remove(name),
+            OwnValue::Absent => self.objects.remove(name),
         };
         self.bytes -= before.as_ref().map_or(0, |entry| entry.cost());
         before

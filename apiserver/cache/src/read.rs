@@ -2,12 +2,12 @@
 
 use crate::{
     Cache, Entry, Stack,
-    event::{self, Own},
+    event::{self, OwnValue},
     index::By,
     layer::{collection, object_name},
+    layer_switch::{OwnPage, key_of},
     merge::{Span, Within},
     plane::Snapshot,
-    telling::{OwnPage, key_of},
 };
 use freehold_apiserver_storage::{CLEAR_STEP, Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::{PlaneId, Result};
@@ -196,9 +196,9 @@ impl Cache {
             stack.get(plane, &collection(&path.group, &path.resource), &name)
         };
         Ok(match item.map(|item| event::read_own(&item, stack.record())) {
-            Some(Own::Object(entry)) => Some(entry),
-            Some(Own::Whiteout | Own::Absent) => None,
-            Some(Own::Buried) | None => below(),
+            Some(OwnValue::Object(entry)) => Some(entry),
+            Some(OwnValue::Whiteout | OwnValue::Absent) => None,
+            Some(OwnValue::Buried) | None => below(),
         })
     }
 
@@ -299,7 +299,7 @@ impl Cache {
                 if CONTAINERS.contains(&event::names(&item.key, span.clone()).0) {
                     continue;
                 }
-                if let Own::Object(entry) = event::read_own(item, stack.record())
+                if let OwnValue::Object(entry) = event::read_own(item, stack.record())
                     && entry.has_finalizers()
                 {
                     return found(format!("{}/{}", event::names(&item.key, span).0, entry.place()));

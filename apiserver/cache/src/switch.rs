@@ -9,7 +9,7 @@ use crate::{
     Cache, CacheEvent, Stack, Switch,
     feed::{Slot, let_go},
     hub::Hub,
-    telling::Moved,
+    layer_switch::SwitchedPlane,
 };
 use freehold_apiserver_storage::{Event, Key, KeyValue, StoreError};
 use freehold_machinery::PlaneId;
@@ -156,7 +156,7 @@ impl Cache {
                 self.census.lock().apply(&event);
             }
             let store = self.stores.of(&plane).clone();
-            hub.moved(&Arc::new(Moved { plane, store, revision, old, new, own }));
+            hub.moved(&Arc::new(SwitchedPlane { plane, store, revision, old, new, own }));
         }
         for class in &classes {
             let of_class = |plane: &PlaneId, _: &mut Slot| self.layers.is_of_class(plane, class);

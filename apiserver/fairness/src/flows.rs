@@ -1,7 +1,7 @@
 //! FlowSchemas and PriorityLevelConfigurations, compiled
 //! (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>).
 
-use crate::{bootstrap, room::Room};
+use crate::{bootstrap, scheduler::Scheduler};
 use freehold_machinery::{User, Value, meta};
 use std::{
     collections::BTreeMap,
@@ -348,9 +348,9 @@ fn is_mandatory(object: &Value) -> bool {
 
 impl Limited<'_> {
     /// The queue of a request's flow: the shortest of those that its hash deals it (shuffle sharding).
-    pub(crate) fn queue_of(&self, matched: Matched<'_>, room: &Room<u32>) -> u32 {
+    pub(crate) fn queue_of(&self, matched: Matched<'_>, scheduler: &Scheduler<u32>) -> u32 {
         let hand = deal(matched.flow, self.queues, self.hand);
-        hand.into_iter().min_by_key(|queue| room.queued(("", queue))).unwrap_or(0)
+        hand.into_iter().min_by_key(|queue| scheduler.queued(("", queue))).unwrap_or(0)
     }
 }
 

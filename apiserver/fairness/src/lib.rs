@@ -12,7 +12,7 @@
 pub mod bootstrap;
 mod flows;
 mod plane;
-mod room;
+mod scheduler;
 
 pub use flows::{Asked, Flows, Matched};
 pub use plane::{Limits, PlaneUsage, WatchTicket};
@@ -20,7 +20,7 @@ pub use plane::{Limits, PlaneUsage, WatchTicket};
 use freehold_machinery::{PlaneId, PlaneMap};
 use parking_lot::Mutex;
 use plane::PlaneState;
-use room::{Entered, Place, Room};
+use scheduler::{Entered, Permit, Scheduler};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -136,7 +136,7 @@ impl Refused {
 
 /// The fairness of a server.
 pub struct Fairness {
-    house: Arc<Room<PlaneId>>,
+    house: Arc<Scheduler<PlaneId>>,
     units: u64,
     /// Seats that the priority levels of a plane divide.
     seats: u32,
@@ -150,7 +150,7 @@ impl Fairness {
         // What is left to the others: one processor, or half of the only one.
         let most = units.saturating_sub(UNITS_PER_PROCESSOR).max(units / 2);
         Arc::new(Self {
-            house: Arc::new(Room::new(most, Some(BUSY))),
+            house: Arc::new(Scheduler::new(most, Some(BUSY))),
             units,
             seats,
             planes: Mutex::default(),
@@ -180,11 +180,11 @@ impl Fairness {
             Some(level) => {
                 let limit = state.levels.limit(&level, visitor.flows, self.seats);
                 let seats = u64::from(visitor.cost.seats).min(limit.max(1));
-                let room = state.levels.room(level.name);
-                let queue = level.queue_of(visitor.matched, &room);
-                let entered = room.enter(("", queue), (seats, seats), limit, level.longest_queue);
-                let place = wait(&room, entered, limit, until).await?;
-                Some((place, plane::Taken::new(&state, level.name, seats)))
+                let scheduler = state.levels.scheduler(level.name);
+                let queue = level.queue_of(visitor.matched, &scheduler);
+                let entered = scheduler.enter(("", queue), (seats, seats), limit, level.longest_queue);
+                let place = wait(&scheduler, entered, limit, until).await?;
+                Some((place, plane::SeatHold::new(&state, level.name, seats)))
             }
             None => None,
         };
@@ -234,12 +234,12 @@ impl Fairness {
     }
 }
 
-async fn wait<K: room::Key>(
-    room: &Arc<Room<K>>,
+async fn wait<K: scheduler::Key>(
+    scheduler: &Arc<Scheduler<K>>,
     entered: Entered<K>,
     limit: u64,
     until: Instant,
-) -> Result<Place<K>, Refused> {
+) -> Result<Permit<K>, Refused> {
     let mut granted = match entered {
         Entered::Now(place) => return Ok(place),
         Entered::Full => return Err(Refused::busy()),
@@ -250,15 +250,15 @@ async fn wait<K: room::Key>(
             Ok(Ok(place)) => return Ok(place),
             Ok(Err(_)) => return Err(Refused::busy()),
             Err(_) if Instant::now() >= until => return Err(Refused::busy()),
-            Err(_) => room.reclaim(limit),
+            Err(_) => scheduler.reclaim(limit),
         }
     }
 }
 
 /// A request's place, until it is dropped: when all of its answer has been sent.
 pub struct Ticket {
-    house: Option<Place<PlaneId>>,
-    _level: Option<(Place<u32>, plane::Taken)>,
+    house: Option<Permit<PlaneId>>,
+    _level: Option<(Permit<u32>, plane::SeatHold)>,
     visit: plane::Visit,
 }
 

@@ -1,7 +1,7 @@
 //! What is known of one plane while it is asked: how much of its class' limits is taken, its priority levels, and what it
 //! has cost.
 
-use crate::{Cost, Flows, Refused, Ticket, flows::Limited, room::Room};
+use crate::{Cost, Flows, Refused, Ticket, flows::Limited, scheduler::Scheduler};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -189,16 +189,16 @@ pub(crate) struct Levels {
 
 #[derive(Default)]
 struct Level {
-    room: Option<Arc<Room<u32>>>,
+    scheduler: Option<Arc<Scheduler<u32>>>,
     taken: u64,
 }
 
 impl Levels {
     /// The room of a level.
-    pub(crate) fn room(&self, level: &str) -> Arc<Room<u32>> {
+    pub(crate) fn scheduler(&self, level: &str) -> Arc<Scheduler<u32>> {
         let mut levels = self.levels.lock();
         let level = levels.entry(level.to_owned()).or_default();
-        level.room.get_or_insert_with(|| Arc::new(Room::new(u64::MAX, None))).clone()
+        level.scheduler.get_or_insert_with(|| Arc::new(Scheduler::new(u64::MAX, None))).clone()
     }
 
     /// How many seats a level may take now: its own, and what others lend and do not use.
@@ -218,26 +218,29 @@ impl Levels {
 }
 
 /// Seats of a level that are taken, until it is dropped.
-pub(crate) struct Taken {
+pub(crate) struct SeatHold {
     state: Arc<PlaneState>,
     level: String,
     seats: u64,
 }
 
-impl Taken {
+impl SeatHold {
     pub(crate) fn new(state: &Arc<PlaneState>, level: &str, seats: u64) -> Self {
         state.levels.levels.lock().entry(level.to_owned()).or_default().taken += seats;
         Self { state: state.clone(), level: level.to_owned(), seats }
     }
 }
 
-impl Drop for Taken {
+impl Drop for SeatHold {
     fn drop(&mut self) {
         let mut levels = self.state.levels.levels.lock();
         let Some(level) = levels.get_mut(&self.level) else { return };
         level.taken = level.taken.saturating_sub(self.seats);
         // The room goes with the last who is in it.
-        let unused = level.room.as_ref().is_none_or(|room| Arc::strong_count(room) == 1 && room.is_empty());
+        let unused = level
+            .scheduler
+            .as_ref()
+            .is_none_or(|scheduler| Arc::strong_count(scheduler) == 1 && scheduler.is_empty());
         if level.taken == 0 && unused {
             levels.remove(&self.level);
         }

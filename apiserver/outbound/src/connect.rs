@@ -28,7 +28,7 @@ const MAX_ADDRESSES: usize = 4;
 
 /// An address, or a name to look up for each connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum Peer {
     Address(SocketAddr),
     Name(String, u16),
 }
@@ -36,7 +36,7 @@ pub(crate) enum Place {
 /// How connections to a destination are made.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    pub(crate) place: Place,
+    pub(crate) place: Peer,
     pub(crate) name: ServerName<'static>,
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) networks: Arc<Networks>,
@@ -92,8 +92,8 @@ impl Connector {
 
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         match &self.place {
-            Place::Address(address) => Ok(vec![*address]),
-            Place::Name(name, port) => {
+            Peer::Address(address) => Ok(vec![*address]),
+            Peer::Name(name, port) => {
                 let missing = |_| io::Error::other(format!("dial tcp: lookup {name}: no such host"));
                 let found = tokio::net::lookup_host((name.as_str(), *port)).await.map_err(missing)?;
                 Ok(found.take(MAX_ADDRESSES).collect())

@@ -2,7 +2,7 @@
 
 use crate::{
     Destination, Host, Limits, Networks, Route, Services,
-    connect::{Connector, Place},
+    connect::{Connector, Peer},
     tls,
 };
 use bytes::Bytes;
@@ -52,7 +52,7 @@ pub struct Outbound {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     destination: Destination,
-    place: Place,
+    place: Peer,
 }
 
 /// Connections to a destination, and places for calls to it.
@@ -137,19 +137,19 @@ impl Outbound {
         places
     }
 
-    async fn place(&self, destination: &Destination) -> Result<Place, String> {
+    async fn place(&self, destination: &Destination) -> Result<Peer, String> {
         let (host, port) = match &destination.host {
             Host::Url { host, port } => (host.clone(), *port),
             Host::Service { namespace, name, port } => {
                 match self.services.route(&destination.plane, namespace, name, *port).await? {
-                    Route::Endpoint(address) => return Ok(Place::Address(address)),
+                    Route::Endpoint(address) => return Ok(Peer::Address(address)),
                     Route::External(host, port) => (host, port),
                 }
             }
         };
         Ok(match host.parse::<IpAddr>() {
-            Ok(address) => Place::Address(SocketAddr::new(address, port)),
-            Err(_) => Place::Name(host, port),
+            Ok(address) => Peer::Address(SocketAddr::new(address, port)),
+            Err(_) => Peer::Name(host, port),
         })
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct BaseLayer {
 }
 
 /// An object with the resource that it is stored under.
-pub(crate) type Placed = (String, String, Value);
+pub(crate) type LayerObject = (String, String, Value);
 
 impl Base {
     /// The base of a plane.
@@ -99,7 +99,7 @@ impl Unshared {
         BaseLayer { layer, stack }
     }
 
-    fn new(objects: Vec<Placed>, time: &str, info: StackInfo) -> Result<Self, InstallError> {
+    fn new(objects: Vec<LayerObject>, time: &str, info: StackInfo) -> Result<Self, InstallError> {
         let mut layer = Layer::default();
         for placed in objects {
             let (group, resource, object) = finish(placed, time);
@@ -183,7 +183,7 @@ async fn agree(
 }
 
 /// Gives an object of a layer its identity.
-pub(crate) fn finish((group, resource, mut object): Placed, time: &str) -> Placed {
+pub(crate) fn finish((group, resource, mut object): LayerObject, time: &str) -> LayerObject {
     let seed = format!("{group}/{resource}/{}/{}", meta::namespace(&object), meta::name(&object));
     meta::set(&mut object, "uid", Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string());
     meta::set(&mut object, "creationTimestamp", time);
@@ -200,7 +200,7 @@ pub(crate) fn finish((group, resource, mut object): Placed, time: &str) -> Place
     (group, resource, object)
 }
 
-fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<Placed> {
+fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<LayerObject> {
     let core = |resource: &str, object: Value| (String::new(), resource.to_owned(), object);
     let mut objects = Vec::new();
     for name in NAMESPACES {
@@ -226,7 +226,7 @@ fn with_base(authorities: &Authorities<'_>, crds: Vec<Value>) -> Vec<Placed> {
     objects
 }
 
-fn namespace(name: &str) -> Placed {
+fn namespace(name: &str) -> LayerObject {
     let object = json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
@@ -236,7 +236,7 @@ fn namespace(name: &str) -> Placed {
 }
 
 /// What the core plane has beside that: the roles that all organizations may use.
-fn platform(serving: &str) -> Vec<Placed> {
+fn platform(serving: &str) -> Vec<LayerObject> {
     let role = |object| (freehold_apiserver_authz::iam::GROUP.to_owned(), "roles".to_owned(), object);
     let mut objects = vec![namespace(SYSTEM_NAMESPACE)];
     objects.extend(namespace_objects(SYSTEM_NAMESPACE, serving));
@@ -267,26 +267,26 @@ const CLIENTS: &str = "{clients}";
 /// Adds how whoever serves for a project's plane knows its users who connect directly: by certificates of that plane's
 /// authority, which vouches for nobody else. The core and infra planes have none of their own: the platform's authority
 /// stands above those of all projects, and such a server could not tell their users apart.
-fn publish_clients(objects: &mut [Placed]) {
+fn publish_clients(objects: &mut [LayerObject]) {
     let published = objects.iter_mut().map(|(_, _, object)| object);
     for object in published.filter(|object| meta::name(object) == EXTENSION_AUTHENTICATION) {
         object["data"]["client-ca-file"] = CLIENTS.into();
     }
 }
 
-fn registered(object: Value) -> Placed {
+fn registered(object: Value) -> LayerObject {
     (api_service::GROUP.to_owned(), api_service::RESOURCE.to_owned(), object)
 }
 
 /// The registrations of the groups and versions that CRDs serve.
-pub(crate) fn custom_registrations<'a>(crds: impl Iterator<Item = &'a Value>) -> Vec<Placed> {
+pub(crate) fn custom_registrations<'a>(crds: impl Iterator<Item = &'a Value>) -> Vec<LayerObject> {
     let served: BTreeSet<_> = crds.flat_map(api_service::of_crd).collect();
     let one = |(group, version)| api_service::local(group, version, api_service::CUSTOM, Managed::Always);
     served.into_iter().map(one).map(registered).collect()
 }
 
 /// The registrations of the groups that every plane serves.
-fn registrations() -> Vec<Placed> {
+fn registrations() -> Vec<LayerObject> {
     let types = TypeSet::builtin();
     let groups = types.groups().iter().filter(|group| group.name != api_service::GROUP);
     let built_in = groups.flat_map(|group| {
@@ -299,7 +299,7 @@ fn registrations() -> Vec<Placed> {
 }
 
 /// What each namespace has from its beginning.
-pub(crate) fn namespace_objects(namespace: &str, ca_pem: &str) -> [Placed; 2] {
+pub(crate) fn namespace_objects(namespace: &str, ca_pem: &str) -> [LayerObject; 2] {
     let named = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     let mut root_ca = named("ConfigMap", "kube-root-ca.crt");
     let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
@@ -313,7 +313,7 @@ pub(crate) fn namespace_objects(namespace: &str, ca_pem: &str) -> [Placed; 2] {
     ]
 }
 
-fn rbac(object: Value) -> Placed {
+fn rbac(object: Value) -> LayerObject {
     let resource = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
     ("rbac.authorization.k8s.io".into(), resource, object)
 }
@@ -345,7 +345,7 @@ fn service_range() -> Value {
     })
 }
 
-fn priority_classes() -> Vec<Placed> {
+fn priority_classes() -> Vec<LayerObject> {
     let class = |name: &str, value: i64, about: &str| {
         let object = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name, "generation": 1},

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 /// Keys that are remembered before those for which nobody waits are looked for.
 const MAX_KEYS: usize = 2_048;
 
-pub(crate) type Told = watch::Sender<u64>;
+pub(crate) type ChangeSender = watch::Sender<u64>;
 
 /// What identities rest on: with one of these that is gone, some of them end.
 const FOOTINGS: [(&str, &str); 5] = [
@@ -28,7 +28,7 @@ const FOOTINGS: [(&str, &str); 5] = [
 
 /// Tells those who wait for it that something has changed at a key. One that nobody waits for is not known.
 pub(crate) struct Changes<K = PlaneId> {
-    waiting: Mutex<HashMap<K, Weak<Told>>>,
+    waiting: Mutex<HashMap<K, Weak<ChangeSender>>>,
 }
 
 impl<K> Default for Changes<K> {
@@ -57,7 +57,7 @@ impl<K: Clone + Eq + Hash> Changes<K> {
     }
 
     /// What tells of a key, for as long as it is kept.
-    pub(crate) fn of(&self, key: &K) -> Arc<Told> {
+    pub(crate) fn of(&self, key: &K) -> Arc<ChangeSender> {
         let mut waiting = self.waiting.lock();
         if let Some(told) = waiting.get(key).and_then(Weak::upgrade) {
             return told;
@@ -65,7 +65,7 @@ impl<K: Clone + Eq + Hash> Changes<K> {
         if waiting.len() >= MAX_KEYS {
             waiting.retain(|_, told| told.strong_count() > 0);
         }
-        let told = Arc::new(Told::new(0));
+        let told = Arc::new(ChangeSender::new(0));
         waiting.insert(key.clone(), Arc::downgrade(&told));
         told
     }

@@ -1,7 +1,7 @@
 //! Which projects there are: what routing needs of each, kept current by the feed itself. The projects' objects need not
 //! be in memory for it.
 
-use crate::{changes::Changes, places::Departures};
+use crate::{changes::Changes, owner_index::Departures};
 use freehold_api::keys;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, PlaneMap, Result, User, user::CREDENTIAL_ID};

@@ -15,14 +15,14 @@ mod directory;
 #[cfg(test)]
 mod fuzz;
 mod layers;
+mod maintenance;
 mod operations;
+mod owner_index;
 mod pairs;
 mod people;
-mod places;
 mod policies;
 mod stored;
 mod types;
-mod upkeep;
 
 pub use base::{Authorities, ClientsOf, InstallError};
 pub use directory::{Directory, ProjectInfo};
@@ -164,7 +164,7 @@ impl Planes {
         };
         let planes = Arc::new(all);
         if planes.root.is_core() {
-            tokio::spawn(upkeep::run(Arc::downgrade(&planes)));
+            tokio::spawn(maintenance::run(Arc::downgrade(&planes)));
         }
         planes
     }

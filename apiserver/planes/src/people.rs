@@ -1,7 +1,7 @@
 //! Who may do what on the platform, kept current by the feed: what authorization needs of roles, bindings, memberships,
 //! deactivations and suspensions. Their objects need not be in memory for it.
 
-use crate::{Directory, places::Places};
+use crate::{Directory, owner_index::OwnerIndex};
 use freehold_api::keys;
 use freehold_apiserver_authz::{
     Attributes,
@@ -94,7 +94,7 @@ fn subjects(object: &Value) -> Vec<String> {
 }
 
 /// What the feed told of an object of a followed kind.
-struct Told {
+struct ObservedChange {
     followed: Followed,
     object: Value,
     gone: bool,
@@ -102,16 +102,16 @@ struct Told {
 }
 
 /// The objects of followed kinds by those whom they belong to, by resource.
-type Owned = HashMap<&'static str, Places>;
+type Owned = HashMap<&'static str, OwnerIndex>;
 
 fn owned_from(revision: u64) -> Owned {
     let rows = FOLLOWED.iter().filter(|row| row.owners.is_some());
-    rows.map(|row| (row.resource, Places::from(revision))).collect()
+    rows.map(|row| (row.resource, OwnerIndex::from(revision))).collect()
 }
 
 /// Takes in what was told of an object.
-fn take_in(iam: &mut Iam, owned: &mut Owned, told: &Told) {
-    let Told { followed, object, gone, revision } = told;
+fn take_in(iam: &mut Iam, owned: &mut Owned, told: &ObservedChange) {
+    let ObservedChange { followed, object, gone, revision } = told;
     if let Some(kind) = followed.kind {
         iam.put(kind, object, *gone);
     }
@@ -129,7 +129,7 @@ pub struct People {
     iam: Arc<RwLock<Iam>>,
     owned: RwLock<Owned>,
     /// What was told since the reading began; `None` once all is read.
-    waiting: Mutex<Option<Vec<Told>>>,
+    waiting: Mutex<Option<Vec<ObservedChange>>>,
     filled: watch::Sender<bool>,
     changed: watch::Sender<u64>,
 }
@@ -198,14 +198,14 @@ impl People {
     pub fn changed_for(&self, user: &str) -> u64 {
         let (iam, owned) = (self.iam.read(), self.owned.read());
         let of = |resource, owner: &str| {
-            owned.get(resource).map_or(u64::MAX, |places: &Places| places.changed_for(owner))
+            owned.get(resource).map_or(u64::MAX, |places: &OwnerIndex| places.changed_for(owner))
         };
         let own = ["organizationmemberships", "groupmemberships", "users"].map(|resource| of(resource, user));
         let bound = std::iter::once(user).chain(iam.groups_of(user)).map(|name| of("policybindings", name));
         own.into_iter().chain(bound).max().unwrap_or_default()
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: ObservedChange) {
         if let Some(waiting) = &mut *self.waiting.lock() {
             waiting.push(told);
             return;
@@ -222,7 +222,7 @@ impl People {
             let Followed { group, resource, .. } = followed;
             let request = ListRequest { plane: &PlaneId::core(), group, resource, namespace: None };
             let read = |entry: Arc<Entry>| {
-                let told = Told { followed, object: entry.value(), gone: false, revision: at };
+                let told = ObservedChange { followed, object: entry.value(), gone: false, revision: at };
                 take_in(&mut iam, &mut owned, &told);
             };
             self.cache.scan(request, at, read).await?;
@@ -255,7 +255,12 @@ fn observe(people: &Weak<People>, followed: Followed, event: Option<&CacheEvent>
     };
     if let Some(change) = event.change() {
         let gone = change.kind == EventKind::Deleted;
-        people.tell(Told { followed, object: change.entry.value(), gone, revision: event.revision });
+        people.tell(ObservedChange {
+            followed,
+            object: change.entry.value(),
+            gone,
+            revision: event.revision,
+        });
     }
 }
 

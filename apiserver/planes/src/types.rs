@@ -33,7 +33,7 @@ pub trait RemoteSource: Send + Sync + 'static {
 }
 
 /// The types of one plane, as of one revision of its CRDs, with what other servers serve.
-struct Known {
+struct PlaneTypes {
     changed: u64,
     remotes: Remotes,
     set: Arc<TypeSet>,
@@ -42,14 +42,14 @@ struct Known {
 }
 
 /// What came out of a CRD at a revision, as long as somebody uses it.
-type Seen = (u64, Vec<Weak<ResourceType>>);
+type InternedTypes = (u64, Vec<Weak<ResourceType>>);
 
 /// The types of planes that have CRDs and were asked for.
 #[derive(Default)]
 pub(crate) struct Types {
-    known: Mutex<PlaneMap<Known>>,
+    known: Mutex<PlaneMap<PlaneTypes>>,
     /// What each CRD of any plane gave when all of them were asked for last, and at which revision.
-    all: Mutex<HashMap<(PlaneId, Box<str>), Seen>>,
+    all: Mutex<HashMap<(PlaneId, Box<str>), InternedTypes>>,
     source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
@@ -115,7 +115,7 @@ impl Types {
         if table.len() >= MAX_PLANES {
             table.clear();
         }
-        table.insert(plane.clone(), Known { changed, remotes, set: set.clone(), compiled });
+        table.insert(plane.clone(), PlaneTypes { changed, remotes, set: set.clone(), compiled });
         set
     }
 }

@@ -150,7 +150,7 @@ impl<'p> Scope<'p> {
 enum Failure {
     /// All that is said.
     Whole(String),
-    /// Said with the expression that it is of.
+    /// Collected with the expression that it is of.
     Own(String),
 }
 

@@ -41,7 +41,7 @@ pub trait Fetch: Send + Sync + 'static {
 
 /// The keys as they are known.
 #[derive(Default)]
-struct Known {
+struct CachedKeys {
     keys: Option<Arc<RemoteKeys>>,
     /// When they were fetched.
     fetched: Option<Instant>,
@@ -54,7 +54,7 @@ pub struct Issuer {
     config: JwtAuthenticator,
     mapping: Mapping,
     fetch: Arc<dyn Fetch>,
-    known: Mutex<Known>,
+    known: Mutex<CachedKeys>,
     /// Held by the one who fetches.
     fetching: tokio::sync::Mutex<()>,
     believed: Remembered<(i64, User)>,

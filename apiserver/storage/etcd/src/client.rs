@@ -1,8 +1,8 @@
 //! Connections and calls: several endpoints, a deadline for each call, and a token where there is a user.
 
 use crate::{
+    coalesced::Connector,
     error::{Meaning, meaning, was_not_sent},
-    gathered::Connector,
     proto::{AUTHENTICATE, AuthenticateRequest, WATCH, WatchRequest, WatchResponse},
     session::Session,
 };

@@ -9,7 +9,7 @@ use crate::{
         DeleteRangeRequest, PutRequest, RANGE, RangeRequest, RangeResponse, Request, RequestOp, ResponseKind,
         TXN, TxnRequest, TxnResponse, signed, unsigned,
     },
-    rounds::Rounds,
+    single_flight::SingleFlight,
     watch,
 };
 use async_trait::async_trait;
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) prefix: Prefix,
     /// Counted up when watches shall yield their progress.
     pub(crate) progress: Sender<u64>,
-    revisions: Rounds,
+    revisions: SingleFlight,
     home: KeyRange,
     page: usize,
 }
@@ -52,7 +52,7 @@ impl Etcd {
             client: Client::new(&options)?,
             prefix: Prefix::new(&options.prefix),
             progress: Sender::new(0),
-            revisions: Rounds::default(),
+            revisions: SingleFlight::default(),
             home: options.home,
             page: options.page.max(1),
         };

@@ -22,14 +22,14 @@
 //! It must not know what is in a value.
 
 mod client;
+mod coalesced;
 mod engine;
 mod error;
 mod facade;
-mod gathered;
 mod prefix;
 mod proto;
-mod rounds;
 mod session;
+mod single_flight;
 mod watch;
 
 pub use client::EtcdOptions;

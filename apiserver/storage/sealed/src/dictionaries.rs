@@ -39,7 +39,7 @@ static BUILT_IN_DICTIONARY: LazyLock<Arc<Dictionary>> = LazyLock::new(|| {
 #[derive(Default)]
 pub(crate) struct Dictionaries {
     loaded: RwLock<HashMap<u32, Loaded>>,
-    known: RwLock<Known>,
+    known: RwLock<DictionaryIndex>,
     clock: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ struct Loaded {
 }
 
 #[derive(Default)]
-struct Known {
+struct DictionaryIndex {
     /// The latest of each type.
     latest: HashMap<Box<str>, u32>,
     ids: BTreeSet<u32>,

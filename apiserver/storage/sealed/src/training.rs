@@ -42,11 +42,11 @@ const TURN: i64 = 300;
 /// What was written, by type.
 #[derive(Default)]
 pub(crate) struct Training {
-    seen: Mutex<HashMap<Box<str>, Seen>>,
+    seen: Mutex<HashMap<Box<str>, TypeSample>>,
     ready: Mutex<VecDeque<Box<str>>>,
 }
 
-struct Seen {
+struct TypeSample {
     writes: u64,
     next: u64,
     tried: u32,
@@ -55,7 +55,7 @@ struct Seen {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Turn {
+struct TrainingLease {
     next: u32,
     until: i64,
 }
@@ -68,7 +68,7 @@ impl Training {
             if seen.len() >= MAX_TYPES {
                 return false;
             }
-            seen.insert(ty.0.into(), Seen { writes: 0, next: FIRST, tried: 0, keys: Vec::new() });
+            seen.insert(ty.0.into(), TypeSample { writes: 0, next: FIRST, tried: 0, keys: Vec::new() });
         }
         let Some(seen) = seen.get_mut(ty.0).filter(|seen| seen.tried < MAX_GENERATIONS) else { return false };
         seen.writes += 1;
@@ -137,7 +137,7 @@ impl Core {
         let train = move || trained(&samples, &current);
         let Ok(bytes) = tokio::task::spawn_blocking(train).await else { return Ok(None) };
         let (next, id) = if bytes.is_some() { (turn.next + 1, turn.next) } else { (turn.next, 0) };
-        let mut changes = vec![Change::Put(turn_key(), json(&Turn { next, until: 0 }))];
+        let mut changes = vec![Change::Put(turn_key(), json(&TrainingLease { next, until: 0 }))];
         if let Some(bytes) = &bytes {
             let key = dictionaries::key(id, ty);
             let sealed = self.seal(&key, bytes).await?;
@@ -170,17 +170,17 @@ impl Core {
     }
 
     /// Takes the turn; `None` while another server has it. Gives the revision that the end must expect.
-    async fn take_turn(&self) -> Result<Option<(Turn, u64)>, StoreError> {
+    async fn take_turn(&self) -> Result<Option<(TrainingLease, u64)>, StoreError> {
         let found = self.inner.get(&turn_key()).await?;
         let modified = found.as_ref().map_or(0, |found| found.modified);
-        let turn: Turn = found
+        let turn: TrainingLease = found
             .and_then(|found| serde_json::from_slice(&found.value).ok())
-            .unwrap_or(Turn { next: FIRST_TRAINED, until: 0 });
+            .unwrap_or(TrainingLease { next: FIRST_TRAINED, until: 0 });
         let now = jiff::Timestamp::now().as_second();
         if turn.until > now {
             return Ok(None);
         }
-        let turn = Turn { next: turn.next.max(FIRST_TRAINED), until: now + TURN };
+        let turn = TrainingLease { next: turn.next.max(FIRST_TRAINED), until: now + TURN };
         let commit = Commit {
             expect: vec![Expect { key: turn_key(), modified }],
             changes: vec![Change::Put(turn_key(), json(&turn))],
@@ -196,7 +196,7 @@ fn turn_key() -> Key {
     Key::system("training")
 }
 
-fn json(turn: &Turn) -> Bytes {
+fn json(turn: &TrainingLease) -> Bytes {
     serde_json::to_vec(turn).expect("numbers are always JSON").into()
 }
 

@@ -6,7 +6,7 @@
 //! | `system/encryption/state` | `next`: the identifier of the next data key; `plain`: whether no value is encrypted; `rotation` |
 //!
 //! A data key is in the store before the first value that it seals, and stays there as long as a value needs it, one of the
-//! past too ([`spent`](crate::spent)). It is worth nothing without the key-encryption key.
+//! past too ([`spent`](crate::expired_keys)). It is worth nothing without the key-encryption key.
 
 use crate::{
     cipher::{self, Cipher, Sealer},

@@ -24,20 +24,20 @@ use tonic::codegen::Service;
 const FULL: usize = 64 << 10;
 
 /// A stream whose writes are gathered.
-pub(crate) struct Gathered<S> {
+pub(crate) struct Coalesced<S> {
     stream: S,
     written: BytesMut,
     /// Whether others have run since the first of what is gathered was to be sent.
     waited: bool,
 }
 
-impl<S> Gathered<S> {
+impl<S> Coalesced<S> {
     fn new(stream: S) -> Self {
         Self { stream, written: BytesMut::new(), waited: false }
     }
 }
 
-impl<S: Write + Unpin> Gathered<S> {
+impl<S: Write + Unpin> Coalesced<S> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.written.is_empty() {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.written))?;
@@ -51,7 +51,7 @@ impl<S: Write + Unpin> Gathered<S> {
     }
 }
 
-impl<S: Read + Unpin> Read for Gathered<S> {
+impl<S: Read + Unpin> Read for Coalesced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -61,7 +61,7 @@ impl<S: Read + Unpin> Read for Gathered<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for Gathered<S> {
+impl<S: Write + Unpin> Write for Coalesced<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.written.len() >= FULL {
             ready!(self.poll_drain(cx))?;
@@ -105,16 +105,16 @@ type Connection = TokioIo<TcpStream>;
 type Connecting = <HttpConnector<GaiResolver> as Service<Uri>>::Future;
 
 impl Service<Uri> for Connector {
-    type Response = Gathered<Connection>;
+    type Response = Coalesced<Connection>;
     type Error = <HttpConnector as Service<Uri>>::Error;
-    type Future = MapOk<Connecting, fn(Connection) -> Gathered<Connection>>;
+    type Future = MapOk<Connecting, fn(Connection) -> Coalesced<Connection>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(cx)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        self.0.call(uri).map_ok(Gathered::new)
+        self.0.call(uri).map_ok(Coalesced::new)
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_written_before_others_have_run_is_sent_at_once() {
         let (here, mut there) = duplex(1024);
-        let mut stream = Gathered::new(TokioIo::new(here));
+        let mut stream = Coalesced::new(TokioIo::new(here));
         let mut received = Vec::new();
         for part in [&b"head "[..], b"message "] {
             let written = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, part)).await.unwrap();
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_more_than_fits_arrives_in_order() {
         let (here, mut there) = duplex(100);
-        let mut stream = Gathered::new(TokioIo::new(here));
+        let mut stream = Coalesced::new(TokioIo::new(here));
         let sent: Vec<u8> = (0..300_000_u32).map(|byte| byte as u8).collect();
         let write = async {
             let mut rest = &sent[..];

@@ -4,7 +4,7 @@
 
 use crate::{
     CacheEvent, Entry, Stack,
-    event::{self, Own},
+    event::{self, OwnValue},
     layer::{collection, object_name},
     merge::{Found, Slot, Span, Within, over},
 };
@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, sync::Arc};
 const CHUNK: usize = 500;
 
 /// A plane that was put above other layers.
-pub(crate) struct Moved {
+pub(crate) struct SwitchedPlane {
     pub(crate) plane: PlaneId,
     pub(crate) store: Arc<dyn Store>,
     /// When it was. What it had just before is read from the store.
@@ -35,8 +35,8 @@ pub(crate) struct Moved {
 pub(crate) type Events = BoxStream<'static, Result<Arc<CacheEvent>, StoreError>>;
 
 /// How far a watch on a collection is with a plane that was moved.
-struct Telling {
-    moved: Arc<Moved>,
+struct SwitchCursor {
+    moved: Arc<SwitchedPlane>,
     collection: Box<str>,
     /// Behind which place it goes on.
     after: Box<str>,
@@ -70,9 +70,9 @@ impl OwnPage {
         let place = |key: &Key| -> Box<str> { String::from_utf8_lossy(&key.as_bytes()[prefix..]).into() };
         let slots = items.iter().filter_map(|item| {
             let slot = match event::read_own(item, record) {
-                Own::Object(entry) => Some(entry),
-                Own::Whiteout | Own::Absent => None,
-                Own::Buried => return None,
+                OwnValue::Object(entry) => Some(entry),
+                OwnValue::Whiteout | OwnValue::Absent => None,
+                OwnValue::Buried => return None,
             };
             Some((place(&item.key), slot))
         });
@@ -107,7 +107,7 @@ fn visible<'a>(
     slots.filter_map(|(place, found)| Some((place, found?)))
 }
 
-impl Moved {
+impl SwitchedPlane {
     /// What its commit wrote in a collection, behind a place.
     fn written(&self, wanted: &str, after: &str) -> OwnSlots {
         let mut written = OwnSlots::new();
@@ -118,31 +118,31 @@ impl Moved {
                 continue;
             }
             match event::read(&event.key, event.value.as_ref(), event.created, event.revision) {
-                Own::Object(entry) => drop(written.insert(name.into(), Some(entry))),
-                Own::Whiteout => drop(written.insert(name.into(), None)),
-                Own::Absent | Own::Buried => {}
+                OwnValue::Object(entry) => drop(written.insert(name.into(), Some(entry))),
+                OwnValue::Whiteout => drop(written.insert(name.into(), None)),
+                OwnValue::Absent | OwnValue::Buried => {}
             }
         }
         written
     }
 }
 
-impl Moved {
+impl SwitchedPlane {
     /// The events of a collection, read and made as they are asked for.
     pub(crate) fn events(self: Arc<Self>, collection: Box<str>) -> Events {
-        let telling = Telling { moved: self, collection, after: Box::default() };
-        let chunks = stream::try_unfold(Some(telling), |telling| async {
-            let Some(telling) = telling else { return Ok(None) };
+        let cursor = SwitchCursor { moved: self, collection, after: Box::default() };
+        let chunks = stream::try_unfold(Some(cursor), |cursor| async {
+            let Some(cursor) = cursor else { return Ok(None) };
             // What is in memory alone would never give others their turn.
             tokio::task::yield_now().await;
-            let (events, rest) = telling.chunk().await?;
+            let (events, rest) = cursor.chunk().await?;
             Ok::<_, StoreError>(Some((stream::iter(events.into_iter().map(Ok)), rest)))
         });
         chunks.try_flatten().boxed()
     }
 }
 
-impl Telling {
+impl SwitchCursor {
     /// The next events, perhaps none, and what there is behind them.
     async fn chunk(self) -> Result<(Vec<Arc<CacheEvent>>, Option<Self>), StoreError> {
         let Self { moved, collection, after } = &self;

@@ -8,15 +8,15 @@ use std::fmt;
 
 /// A value that was read and not kept: nested no deeper than clients read (serde_json's 128 levels), its numbers within range,
 /// its texts valid Unicode.
-pub(crate) struct Sound;
+pub(crate) struct Decodable;
 
-impl<'de> Deserialize<'de> for Sound {
+impl<'de> Deserialize<'de> for Decodable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Self)
     }
 }
 
-impl<'de> Visitor<'de> for Sound {
+impl<'de> Visitor<'de> for Decodable {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,10 +64,10 @@ impl<'de> Visitor<'de> for Sound {
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {
-    type Value = Sound;
+    type Value = Decodable;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Sound, D::Error> {
-        deserializer.deserialize_str(Sound)
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Decodable, D::Error> {
+        deserializer.deserialize_str(Decodable)
     }
 }
 
@@ -91,9 +91,9 @@ mod tests {
         ];
         texts.extend(plain.map(str::to_owned));
         for text in texts {
-            let sound = serde_json::from_str::<Sound>(&text).is_ok();
+            let decodable = serde_json::from_str::<Decodable>(&text).is_ok();
             let decoded = serde_json::from_str::<Value>(&text).is_ok();
-            assert_eq!(sound, decoded, "{}", &text[..text.len().min(40)]);
+            assert_eq!(decodable, decoded, "{}", &text[..text.len().min(40)]);
         }
     }
 }

@@ -37,9 +37,9 @@ impl Bucket {
 
 /// Buckets by the hash of what they are for.
 #[derive(Default)]
-pub(crate) struct Pace(HashMap<u64, Bucket>);
+pub(crate) struct RateLimits(HashMap<u64, Bucket>);
 
-impl Pace {
+impl RateLimits {
     /// The bucket of a key; `None` where there is no room for another.
     fn bucket(&mut self, key: u64, rate: Rate, now: Instant) -> Option<&mut Bucket> {
         if self.0.len() >= MAX && !self.0.contains_key(&key) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_bucket_gives_what_it_holds_and_then_what_it_gets() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (RateLimits::default(), Instant::now());
         let taken: Vec<bool> = (0..3).map(|_| pace.take(1, RATE, now)).collect();
         assert_eq!(taken, [true, true, false]);
         let later = now + Duration::from_secs(1);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn idle_buckets_make_room_and_busy_ones_stay() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (RateLimits::default(), Instant::now());
         for key in 0..MAX as u64 {
             assert!(pace.take(key, RATE, now));
         }

@@ -58,7 +58,7 @@ impl Departures {
 
 /// What belongs to somebody.
 #[derive(Default)]
-struct Belongings {
+struct OwnedObjects {
     places: BTreeSet<Arc<str>>,
     /// The last revision at which one of them was written.
     written: u64,
@@ -66,13 +66,13 @@ struct Belongings {
 
 /// The objects of one kind by those whom they belong to.
 #[derive(Default)]
-pub(crate) struct Places {
-    by_owner: HashMap<Arc<str>, Belongings>,
+pub(crate) struct OwnerIndex {
+    by_owner: HashMap<Arc<str>, OwnedObjects>,
     owners: HashMap<Arc<str>, Vec<Arc<str>>>,
     departures: Departures,
 }
 
-impl Places {
+impl OwnerIndex {
     /// No objects, as of a revision from which on every change is told.
     pub(crate) fn from(revision: u64) -> Self {
         let departures = Departures { floor: revision, gone: VecDeque::new() };
@@ -124,7 +124,7 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn at(places: &Places, revision: u64, owner: &str) -> Option<Vec<String>> {
+    fn at(places: &OwnerIndex, revision: u64, owner: &str) -> Option<Vec<String>> {
         let mut found = BTreeSet::new();
         let is_known = places.add(revision, owner, &mut found);
         is_known.then(|| found.iter().map(|place| place.to_string()).collect())
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn place_is_found_until_its_departure() {
-        let mut places = Places::from(10);
+        let mut places = OwnerIndex::from(10);
         let [ann, bob] = ["ann", "bob"].map(str::to_owned);
         places.put(11, "a/x", std::slice::from_ref(&ann));
         places.put(12, "a/y", &[ann.clone(), bob.clone()]);
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn what_was_before_all_remembered_departures_is_not_known() {
-        let mut places = Places::from(10);
+        let mut places = OwnerIndex::from(10);
         assert!(at(&places, 9, "ann").is_none());
-        assert!(at(&Places::default(), 9, "ann").is_none());
+        assert!(at(&OwnerIndex::default(), 9, "ann").is_none());
         let ann = ["ann".to_owned()];
         for revision in (0..=MOST as u64).map(|nth| 11 + 2 * nth) {
             places.put(revision, "a", &ann);

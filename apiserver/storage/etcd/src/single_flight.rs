@@ -16,7 +16,7 @@ use tokio::{
 const GATHERING: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
-struct Round {
+struct Flight {
     answer: OnceCell<Result<Revision, StoreError>>,
     /// As many as were wanted have come.
     full: Notify,
@@ -25,7 +25,7 @@ struct Round {
 /// The round that those join who come now: its question was not asked yet.
 #[derive(Default)]
 struct Open {
-    round: Arc<Round>,
+    round: Arc<Flight>,
     joined: usize,
     wanted: usize,
 }
@@ -36,19 +36,19 @@ struct Last {
     asking: usize,
 }
 
-pub(crate) struct Rounds {
+pub(crate) struct SingleFlight {
     open: Mutex<Open>,
     /// Held while a question is on its way.
     turn: Turn<Last>,
 }
 
-impl Default for Rounds {
+impl Default for SingleFlight {
     fn default() -> Self {
         Self { open: Mutex::default(), turn: Turn::new(Last { at: Instant::now(), asking: 0 }) }
     }
 }
 
-impl Rounds {
+impl SingleFlight {
     /// The answer to a question that is asked after this call began.
     pub(crate) async fn ask<F>(&self, question: impl FnOnce() -> F) -> Result<Revision, StoreError>
     where
@@ -67,7 +67,7 @@ impl Rounds {
         answer.await.clone()
     }
 
-    fn join(&self) -> Arc<Round> {
+    fn join(&self) -> Arc<Flight> {
         let mut open = self.open.lock();
         open.joined += 1;
         if open.joined == open.wanted {
@@ -77,14 +77,14 @@ impl Rounds {
     }
 
     /// Waits until as many have joined as asked before, but not for long.
-    async fn gather(&self, round: &Round, last: &Last) {
+    async fn gather(&self, round: &Flight, last: &Last) {
         if self.lacks(round, last.asking) {
             let _ = timeout_at(last.at + GATHERING, round.full.notified()).await;
         }
     }
 
     /// Whether others are wanted in a round; the one who makes them as many says so.
-    fn lacks(&self, round: &Round, wanted: usize) -> bool {
+    fn lacks(&self, round: &Flight, wanted: usize) -> bool {
         let mut open = self.open.lock();
         if !std::ptr::eq(&*open.round, round) {
             return false;
@@ -94,7 +94,7 @@ impl Rounds {
     }
 
     /// Lets nobody join a round any more; gives how many did.
-    fn close(&self, round: &Round) -> usize {
+    fn close(&self, round: &Flight) -> usize {
         let mut open = self.open.lock();
         if std::ptr::eq(&*open.round, round) { std::mem::take(&mut *open).joined } else { 0 }
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_who_come_during_a_question_share_the_next_one() {
-        let (rounds, source) = (Rounds::default(), Source::default());
+        let (rounds, source) = (SingleFlight::default(), Source::default());
         let mut first = Box::pin(rounds.ask(|| source.ask()));
         assert!(first.as_mut().now_or_never().is_none());
         let mut others: Vec<_> = (0..100).map(|_| Box::pin(rounds.ask(|| source.ask()))).collect();
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_question_waits_for_as_many_as_were_asking_but_not_for_long() {
-        let (rounds, source) = (Rounds::default(), Source::default());
+        let (rounds, source) = (SingleFlight::default(), Source::default());
         let mut first = Box::pin(rounds.ask(|| source.ask()));
         let mut second = Box::pin(rounds.ask(|| source.ask()));
         assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn when_the_one_who_asks_goes_away_another_asks() {
-        let (rounds, source) = (Rounds::default(), Source::default());
+        let (rounds, source) = (SingleFlight::default(), Source::default());
         let mut first = Box::pin(rounds.ask(|| source.ask()));
         assert!(first.as_mut().now_or_never().is_none());
         let mut second = Box::pin(rounds.ask(|| source.ask()));

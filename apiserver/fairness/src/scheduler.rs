@@ -20,7 +20,7 @@ const RECENT: Duration = Duration::from_secs(1);
 const OWN: u32 = 8;
 
 /// The room.
-pub(crate) struct Room<K: Key> {
+pub(crate) struct Scheduler<K: Key> {
     state: Mutex<State<K>>,
     /// What one flow may take while there are others.
     most: u64,
@@ -58,7 +58,7 @@ struct Flow<K: Key> {
 struct Waiter<K: Key> {
     units: u64,
     cost: u64,
-    grant: oneshot::Sender<Place<K>>,
+    grant: oneshot::Sender<Permit<K>>,
 }
 
 struct Running<K> {
@@ -73,30 +73,30 @@ struct Running<K> {
 /// What became of a request at the door.
 pub(crate) enum Entered<K: Key> {
     /// It is in.
-    Now(Place<K>),
+    Now(Permit<K>),
     /// It waits.
-    Later(oneshot::Receiver<Place<K>>),
+    Later(oneshot::Receiver<Permit<K>>),
     /// Too many wait already.
     Full,
 }
 
 /// A place in the room, until it is dropped.
-pub(crate) struct Place<K: Key> {
+pub(crate) struct Permit<K: Key> {
     /// `None`: it was never taken.
-    room: Option<Arc<Room<K>>>,
+    scheduler: Option<Arc<Scheduler<K>>>,
     id: u64,
     limit: u64,
 }
 
-impl<K: Key> Drop for Place<K> {
+impl<K: Key> Drop for Permit<K> {
     fn drop(&mut self) {
-        if let Some(room) = self.room.take() {
-            room.leave(self.id, self.limit);
+        if let Some(scheduler) = self.scheduler.take() {
+            scheduler.leave(self.id, self.limit);
         }
     }
 }
 
-impl<K: Key> Room<K> {
+impl<K: Key> Scheduler<K> {
     pub(crate) fn new(most: u64, busy: Option<Duration>) -> Self {
         let state = State {
             used: 0,
@@ -214,8 +214,8 @@ impl<K: Key> State<K> {
     }
 
     /// Lets in who is next, as long as there is room.
-    fn dispatch(&mut self, limit: u64, room: &Arc<Room<K>>) {
-        let most = if self.has_others() { room.most } else { limit };
+    fn dispatch(&mut self, limit: u64, scheduler: &Arc<Scheduler<K>>) {
+        let most = if self.has_others() { scheduler.most } else { limit };
         while self.waiting > 0 {
             let Some((group, key)) = self.next(most) else { return };
             let Some(of_group) = self.groups.get_mut(&group) else { return };
@@ -228,10 +228,10 @@ impl<K: Key> State<K> {
             let Some(waiter) = flow.queue.pop_front() else { return };
             self.waiting -= 1;
             let id = self.next;
-            let place = Place { room: Some(room.clone()), id, limit };
+            let place = Permit { scheduler: Some(scheduler.clone()), id, limit };
             if let Err(mut place) = waiter.grant.send(place) {
                 // It was given up; what it would have taken is not taken yet.
-                place.room = None;
+                place.scheduler = None;
                 self.forget(&group, &key);
                 continue;
             }
@@ -303,7 +303,7 @@ mod tests {
 
     const BUSY: Duration = Duration::from_millis(250);
 
-    type Waits = oneshot::Receiver<Place<u32>>;
+    type Waits = oneshot::Receiver<Permit<u32>>;
 
     fn later(entered: Entered<u32>) -> Waits {
         match entered {
@@ -313,24 +313,25 @@ mod tests {
         }
     }
 
-    fn now(entered: Entered<u32>) -> Place<u32> {
+    fn now(entered: Entered<u32>) -> Permit<u32> {
         match entered {
             Entered::Now(place) => place,
             _ => panic!("it did not get in"),
         }
     }
 
-    fn room(most: u64) -> Arc<Room<u32>> {
-        Arc::new(Room::new(most, Some(BUSY)))
+    fn scheduler(most: u64) -> Arc<Scheduler<u32>> {
+        Arc::new(Scheduler::new(most, Some(BUSY)))
     }
 
     #[test]
     fn flows_take_turns_by_what_they_took() {
-        let room = room(10);
-        let mut last = now(room.enter(("a", 1), (10, 10), 10, 100));
+        let scheduler = scheduler(10);
+        let mut last = now(scheduler.enter(("a", 1), (10, 10), 10, 100));
         let mut expensive: Vec<Waits> =
-            (0..5).map(|_| later(room.enter(("a", 1), (10, 100), 10, 100))).collect();
-        let mut cheap: Vec<Waits> = (0..5).map(|_| later(room.enter(("b", 2), (10, 10), 10, 100))).collect();
+            (0..5).map(|_| later(scheduler.enter(("a", 1), (10, 100), 10, 100))).collect();
+        let mut cheap: Vec<Waits> =
+            (0..5).map(|_| later(scheduler.enter(("b", 2), (10, 10), 10, 100))).collect();
         let mut order = String::new();
         for _ in 0..10 {
             drop(last);
@@ -341,72 +342,72 @@ mod tests {
         }
         assert!(order[..6].matches('b').count() >= 5, "{order}");
         drop(last);
-        assert!(room.is_empty(), "nothing is left of flows that are served");
+        assert!(scheduler.is_empty(), "nothing is left of flows that are served");
     }
 
     #[test]
     fn a_flow_alone_takes_all_and_beside_others_leaves_them_room() {
-        let room = room(50);
-        let mut alone: Vec<_> = (0..10).map(|_| now(room.enter(("a", 1), (10, 1), 100, 100))).collect();
-        let full = later(room.enter(("a", 1), (10, 1), 100, 100));
-        let mut other = later(room.enter(("b", 2), (10, 1), 100, 100));
+        let scheduler = scheduler(50);
+        let mut alone: Vec<_> = (0..10).map(|_| now(scheduler.enter(("a", 1), (10, 1), 100, 100))).collect();
+        let full = later(scheduler.enter(("a", 1), (10, 1), 100, 100));
+        let mut other = later(scheduler.enter(("b", 2), (10, 1), 100, 100));
         alone.pop();
         let _other = other.try_recv().expect("who has taken less is next");
         alone.truncate(4);
         drop(full);
-        let entered: Vec<_> = (0..5).map(|_| room.enter(("a", 1), (10, 1), 100, 100)).collect();
+        let entered: Vec<_> = (0..5).map(|_| scheduler.enter(("a", 1), (10, 1), 100, 100)).collect();
         let waiting = entered.iter().filter(|entered| matches!(entered, Entered::Later(_))).count();
         assert_eq!(waiting, 4, "it takes half of it beside others");
-        drop(now(room.enter(("b", 2), (10, 1), 100, 100)));
+        drop(now(scheduler.enter(("b", 2), (10, 1), 100, 100)));
     }
 
     #[test]
     fn queues_are_bounded_and_who_gives_up_is_passed_over() {
-        let room = room(1);
-        let first = now(room.enter(("", 1), (1, 1), 1, 0));
-        assert!(matches!(room.enter(("", 1), (1, 1), 1, 0), Entered::Full), "nobody waits here");
-        let gives_up = later(room.enter(("", 1), (1, 1), 1, 2));
-        let granted_too_late = later(room.enter(("", 1), (1, 1), 1, 2));
-        assert!(matches!(room.enter(("", 1), (1, 1), 1, 2), Entered::Full));
+        let scheduler = scheduler(1);
+        let first = now(scheduler.enter(("", 1), (1, 1), 1, 0));
+        assert!(matches!(scheduler.enter(("", 1), (1, 1), 1, 0), Entered::Full), "nobody waits here");
+        let gives_up = later(scheduler.enter(("", 1), (1, 1), 1, 2));
+        let granted_too_late = later(scheduler.enter(("", 1), (1, 1), 1, 2));
+        assert!(matches!(scheduler.enter(("", 1), (1, 1), 1, 2), Entered::Full));
         drop(gives_up);
         drop(first);
-        let mut stays = later(room.enter(("", 1), (1, 1), 1, 2));
+        let mut stays = later(scheduler.enter(("", 1), (1, 1), 1, 2));
         drop(granted_too_late);
         let last = stays.try_recv().unwrap();
-        assert_eq!(room.waiting(), 0);
+        assert_eq!(scheduler.waiting(), 0);
         drop(last);
-        assert!(room.is_empty());
+        assert!(scheduler.is_empty());
     }
 
     #[test]
     fn one_that_needs_more_than_there_is_gets_in_alone() {
-        let room = room(5);
-        let wide = now(room.enter(("", 1), (100, 1), 10, 5));
-        let mut next = later(room.enter(("", 2), (1, 1), 10, 5));
+        let scheduler = scheduler(5);
+        let wide = now(scheduler.enter(("", 1), (100, 1), 10, 5));
+        let mut next = later(scheduler.enter(("", 2), (1, 1), 10, 5));
         drop(wide);
         assert!(next.try_recv().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_place_of_what_takes_long_is_given_to_others() {
-        let room = room(1);
-        let slow = now(room.enter(("", 1), (1, 1), 1, 5));
-        let mut next = later(room.enter(("", 2), (1, 1), 1, 5));
-        room.reclaim(1);
+        let scheduler = scheduler(1);
+        let slow = now(scheduler.enter(("", 1), (1, 1), 1, 5));
+        let mut next = later(scheduler.enter(("", 2), (1, 1), 1, 5));
+        scheduler.reclaim(1);
         assert!(next.try_recv().is_err());
         tokio::time::advance(BUSY).await;
-        room.reclaim(1);
+        scheduler.reclaim(1);
         let next = next.try_recv().unwrap();
         // To its own flow it counts for longer.
-        let mut own = later(room.enter(("", 1), (1, 1), 2, 5));
-        let other = now(room.enter(("", 3), (1, 1), 3, 5));
-        room.reclaim(3);
+        let mut own = later(scheduler.enter(("", 1), (1, 1), 2, 5));
+        let other = now(scheduler.enter(("", 3), (1, 1), 3, 5));
+        scheduler.reclaim(3);
         assert!(own.try_recv().is_err());
         tokio::time::advance(BUSY * OWN).await;
-        room.reclaim(3);
+        scheduler.reclaim(3);
         drop((other, own.try_recv().unwrap()));
         drop(slow);
         drop(next);
-        assert!(room.is_empty());
+        assert!(scheduler.is_empty());
     }
 }
