@@ -1,4 +1,4 @@
-//! `iam.freehold.dev/v1alpha1`: people, and who may do what. Served by the core plane.
+//! `iam.freehold.dev/v1alpha1`: users, groups, roles and bindings of the platform. Served by the core plane.
 //!
 //! Where an object is says how far it reaches: in the namespace of an organization that organization and its projects,
 //! in `freehold-system` everything. Elsewhere it counts for nothing.

@@ -1,4 +1,4 @@
-//! `infrastructure.freehold.dev/v1alpha1`: what runs for a project. Served by the infra plane.
+//! `infrastructure.freehold.dev/v1alpha1`: the control plane processes of a project. Served by the infra plane.
 
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
 use crate::resourcemanager::{READY_COLUMN, REASON_COLUMN, column};

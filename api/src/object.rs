@@ -1,4 +1,4 @@
-//! What all kinds have in common: the envelope, conditions, and a kind's description as data.
+//! The parts that all kinds share: the envelope, conditions, and a kind's description as data.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

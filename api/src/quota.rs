@@ -1,4 +1,4 @@
-//! `quota.freehold.dev/v1alpha1`: how much of what an organization or a project may use. Served by the core plane.
+//! `quota.freehold.dev/v1alpha1`: allowances of organizations and projects. Served by the core plane.
 //!
 //! The shape is that of Milo's quota API. Reservations are made by the server in the commit of the object that they are
 //! for, so no controller stands between a claim and its answer.

@@ -1,4 +1,4 @@
-//! `resourcemanager.freehold.dev/v1alpha1`: who owns what. Served by the core plane.
+//! `resourcemanager.freehold.dev/v1alpha1`: organizations, projects and memberships. Served by the core plane.
 
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
 use freehold_machinery::Value;

@@ -1,5 +1,5 @@
-//! What all core servers of one Freehold share: two authorities and the key of tokens, in a directory of files that only
-//! their owner can read.
+//! Files that all core servers of one installation share: two authorities and the key of tokens, in a directory
+//! readable by their owner alone.
 //!
 //! ```text
 //! ca.{crt,key}                the authority of serving and client certificates

@@ -1,4 +1,4 @@
-//! The Secret of a Kubernetes cluster that holds what core servers share: made once, and never replaced.
+//! The Secret of a Kubernetes cluster that holds the files of core servers: created once, and never replaced.
 
 use crate::pki::{FILES, Pki, read, write};
 use anyhow::{Context, Result, bail};

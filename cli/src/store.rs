@@ -1,4 +1,4 @@
-//! Flags that say where objects are kept, of each command that opens a store.
+//! Flags of the store, shared by the commands that open one.
 
 use anyhow::{Context, Result};
 use freehold_apiserver::{EtcdOptions, Retention, Sealed, StoreConfig, open_store, seal};

@@ -1,4 +1,4 @@
-//! What the program says on a terminal: text that others wrote moves no cursor and hides nothing there.
+//! Terminal output: text that others wrote moves no cursor and hides nothing.
 
 use std::fmt::{Display, Write as _};
 

@@ -1,4 +1,4 @@
-//! A small Kubernetes client: what Freehold's own programs reach an apiserver with.
+//! A small Kubernetes client, with which Freehold's own programs reach an apiserver.
 //!
 //! One [`Client`] multiplexes all its requests over few HTTP/2 connections (HTTP/1.1 where the server speaks nothing
 //! else), and [`Client::at`] gives a view of another base path, which is how planes are addressed. Objects are JSON

@@ -1,4 +1,4 @@
-//! Which strings may stand as names, label keys, label values and finalizers.
+//! Validation of names, label keys, label values and finalizers.
 //!
 //! Each rule gives a list of messages, empty for a good value, in the words of
 //! `k8s.io/apimachinery/pkg/api/validate/content`, because clients and people read them.

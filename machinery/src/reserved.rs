@@ -1,4 +1,4 @@
-//! Names, groups and extra keys that Freehold's own authentication gives, and nobody gets by asking.
+//! Names, groups and extra keys that Freehold's own authentication alone assigns.
 //!
 //! One table for every way in which somebody outside says who a user is: signing requests, issuers of tokens, webhooks, front
 //! proxies, impersonation, `User` objects. What Kubernetes names (`system:kube-scheduler`, `system:node:...`) is legitimate

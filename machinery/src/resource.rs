@@ -1,4 +1,4 @@
-//! What a plane knows of a type: everything special about a kind, as data.
+//! A resource type: everything special about a kind, as data.
 
 use crate::{document::Document, gvk::*, schema::Schema};
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! Strict decoding: what `fieldValidation=Strict` and `Warn` complain about.
+//! Strict decoding: the duplicate and unknown fields that `fieldValidation=Strict` and `Warn` report.
 //!
 //! [`decode_json`] finds fields that stand twice, [`unknown`] those that no schema names. Their texts are joined by the
 //! caller: `strict decoding error: unknown field "spec.foo", duplicate field "spec.bar"`.

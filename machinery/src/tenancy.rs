@@ -1,4 +1,4 @@
-//! Whose an object of the core plane is, and what may refer to it.
+//! Ownership of objects of the core plane, and which objects may refer to them.
 //!
 //! The core plane holds the objects of all organizations. A reference is resolved on behalf of the organization whose object
 //! it stands in; an object of another organization does not exist for it. [`OrganizationName`] is what such a lookup has to name.

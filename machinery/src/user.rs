@@ -1,4 +1,4 @@
-//! Who is asking.
+//! Users: the names, groups and extra keys of callers.
 
 use crate::PlaneId;
 use std::{

@@ -1,4 +1,4 @@
-//! Which program an image stands for: a table, because there is nothing to pull.
+//! Programs by image: a table, because there is no registry to pull from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

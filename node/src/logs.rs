@@ -1,4 +1,4 @@
-//! What containers print: kept in files of the form that container runtimes use, read back with kubelet's options.
+//! Container logs: files in the format of container runtimes, read back with kubelet's options.
 //!
 //! One line is `2006-01-02T15:04:05.000000000Z stdout F text`; `P` instead of `F` marks a part of a line that is longer
 //! than [`MAX_LINE`]. A file that reaches [`ROTATE_AT`] becomes `<file>.1` and begins anew, so that a run keeps between

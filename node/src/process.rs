@@ -1,4 +1,4 @@
-//! Processes: starting them in a group of their own, ending a whole group, and finding those that a predecessor left.
+//! Processes: starting one in a group of its own, ending a whole group, and finding those of a previous run.
 //!
 //! Guarantees: a process is written down (its id, when it started, and in which boot) before its container counts as
 //! running, so that a node that was killed finds and ends every process of its earlier life, and never one that merely

@@ -1,4 +1,4 @@
-//! The Node object: what this machine offers, and that it is alive.
+//! The Node object and its Lease: the capacity and heartbeat of this machine.
 
 use crate::node::Shared;
 use freehold_client::{Error, Patch, PatchOptions, Resource};

@@ -1,4 +1,4 @@
-//! What a Pod takes from Secrets, ConfigMaps and tokens: which it names, and reading them.
+//! Secrets, ConfigMaps and tokens that a Pod refers to: finding the references, and reading them.
 
 use freehold_client::{Client, Error, Resource};
 use freehold_machinery::{Value, meta};

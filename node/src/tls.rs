@@ -1,4 +1,4 @@
-//! The two TLS sides of a node: serving logs to those that show a certificate, and probing without looking at one.
+//! TLS of a node: serving logs to clients with a certificate, and probing without verifying one.
 
 use anyhow::Context as _;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

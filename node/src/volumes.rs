@@ -1,4 +1,4 @@
-//! Volumes as directories: which files are in one (pure), and putting them there.
+//! Volumes as directories: the files of one (pure), and writing them.
 //!
 //! A volume is `<pod directory>/volumes/<name>`; what a container calls a mount path is that directory under another
 //! name (see [`crate::expand::rewrite`]). Files are replaced whole, by renaming, and only when they changed.

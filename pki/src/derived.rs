@@ -1,5 +1,5 @@
-//! What follows from the platform's keys and the identifier of a plane: the key with which a dedicated pair signs the tokens
-//! of its plane, and the authority of a plane's clients.
+//! Keys derived from the platform's keys and the identifier of a plane: the key with which a dedicated pair signs the
+//! tokens of its plane, and the authority of a plane's clients.
 //!
 //! Both are derived and not drawn: each server knows them without being told, so there is nothing that anybody could write in
 //! order to be believed, nothing to keep for a plane that nobody uses, and nothing to carry along when a plane moves. Who has

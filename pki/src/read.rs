@@ -1,4 +1,4 @@
-//! Reading certificates: who they speak for, how long, and who signed them.
+//! Reading certificates: their subject, validity and issuer.
 
 use crate::{Error, GENERATION_URN, PLANE_URN, Result};
 use std::net::IpAddr;

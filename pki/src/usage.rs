@@ -1,4 +1,4 @@
-//! What a certificate may be used for, in the words of `certificates.k8s.io` (`spec.usages`).
+//! Usages of a certificate, in the words of `certificates.k8s.io` (`spec.usages`).
 
 use crate::{Error, Result};
 use x509_cert::{

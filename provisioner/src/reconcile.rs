@@ -1,4 +1,4 @@
-//! One ProjectControlPlane at a time: observe, plan, apply, and say how it is.
+//! Reconciliation of one ProjectControlPlane: observe, plan, apply, report status.
 
 use crate::FIELD_MANAGER;
 use crate::certificates::{self, Authorities, Issued};

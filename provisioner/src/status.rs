@@ -1,4 +1,4 @@
-//! What a ProjectControlPlane's status says, from what was observed: pure.
+//! The status of a ProjectControlPlane as a pure function of what was observed.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys;

@@ -1,4 +1,4 @@
-//! What the provisioner watches, and how little of it is kept.
+//! The provisioner's watches, and the few fields that it keeps of each object.
 
 use crate::plan::{COMPONENT, args::PORT};
 use crate::reconcile::{DEPLOYMENTS, NAMESPACES, PROJECT_CONTROL_PLANES, SECRETS};

@@ -1,4 +1,4 @@
-//! Events: what people read in `kubectl describe`.
+//! Events, as `kubectl describe` shows them, combined and limited as Kubernetes' recorder does.
 
 use freehold_client::{Client, Patch, PatchOptions, Resource};
 use freehold_machinery::{Value, meta, time};

@@ -1,4 +1,4 @@
-//! What controllers over many planes are made of.
+//! Building blocks of controllers over many planes: informers, queues, workers, leader election.
 //!
 //! ```text
 //!            Planes (client + scope)

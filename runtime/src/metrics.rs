@@ -1,4 +1,4 @@
-//! What controllers count.
+//! Metrics of controllers and queues.
 
 use crate::queue::Counts;
 use crate::{Queue, QueueKey};

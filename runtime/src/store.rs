@@ -1,4 +1,4 @@
-//! What an informer has seen, ready to be read without a request.
+//! The objects of an informer, projected and indexed, for reads without a request.
 
 use crate::Key;
 use freehold_machinery::PlaneId;

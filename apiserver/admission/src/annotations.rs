@@ -1,4 +1,4 @@
-//! What admission says of a request beside yes or no: to its audit log, and to who asks.
+//! Audit annotations and warnings that admission adds to a request.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Built-in admission: what stands between a well-formed write and its commit.
+//! Built-in admission: the checks and changes between a well-formed write and its commit.
 //!
 //! Plugins see one write at a time ([`Attributes`]). First each may change the object ([`Plugin::admit`]), in the order
 //! of [`Chain`]; later, when nothing changes it any more, each may refuse it ([`Plugin::validate`]). They do no I/O:

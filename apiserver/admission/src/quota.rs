@@ -1,4 +1,4 @@
-//! Resource quotas: what a write uses, and whether it fits
+//! ResourceQuotas: the usage of a write, and whether it fits
 //! (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
 //!
 //! [`check`] is pure. Whoever commits the write reads the namespace's ResourceQuotas, checks, and commits the quotas

@@ -1,4 +1,4 @@
-//! Whether an aggregated server can be there at all, from the objects that lead to it. Reasons and messages are
+//! Availability of an aggregated server as far as its Service and EndpointSlices tell. Reasons and messages are
 //! kube-aggregator's.
 
 use freehold_machinery::Value;

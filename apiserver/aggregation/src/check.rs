@@ -1,4 +1,4 @@
-//! One look at a server: whether it answers, and what it serves.
+//! One check of a server: whether it answers, and what it serves.
 
 use crate::{
     Aggregator, Server,

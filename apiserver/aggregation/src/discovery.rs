@@ -1,4 +1,4 @@
-//! What a server says that it serves, checked piece by piece.
+//! Discovery documents of a server, validated piece by piece.
 
 use freehold_machinery::{Map, Value};
 use serde_json::json;

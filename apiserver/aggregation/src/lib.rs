@@ -1,4 +1,4 @@
-//! Aggregated servers: what the `APIService` objects of a plane lead to.
+//! Aggregated servers: the targets of a plane's `APIService` objects.
 //!
 //! An [`Aggregator`] knows, for each plane that is in use, the [`Server`]s that its `APIService` objects name. It asks
 //! each of them now and then whether it answers, writes that into the object's `Available` condition, and keeps what the

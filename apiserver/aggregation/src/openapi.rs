@@ -1,4 +1,4 @@
-//! OpenAPI documents of servers: version 3 is passed on by its hash, version 2 is cut to what the server answers for.
+//! OpenAPI documents of servers: version 3 is forwarded by its hash, version 2 is reduced to the server's own paths.
 
 use crate::{Aggregator, Server};
 use bytes::Bytes;

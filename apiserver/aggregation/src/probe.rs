@@ -1,4 +1,4 @@
-//! A question of the aggregator's own to a server.
+//! A request of the aggregator itself to a server.
 
 use crate::Server;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Events of a size: what a client can make long is cut, so that none takes the place of many.
+//! Bounded event size: client-chosen fields are truncated, so that no event displaces many others.
 
 use bytes::Bytes;
 use serde_json::Value;

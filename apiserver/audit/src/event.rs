@@ -1,4 +1,4 @@
-//! An event, as it is written.
+//! The JSON of an audit event.
 
 use crate::{Address, Level};
 use bytes::Bytes;

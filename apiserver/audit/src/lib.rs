@@ -1,4 +1,4 @@
-//! Who did what, when and with what outcome: `audit.k8s.io/v1` events
+//! Audit: who did what, when and with what outcome, as `audit.k8s.io/v1` events
 //! (<https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>).
 //!
 //! A [`Policy`] says of each request how much is written and at which of its stages; a [`Record`] collects what is learned

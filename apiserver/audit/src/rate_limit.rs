@@ -1,4 +1,4 @@
-//! Token buckets, one for each key, as many as are in use and no more than a limit.
+//! Rate limits: a token bucket for each key in use, up to a limit of buckets.
 
 use std::{collections::HashMap, time::Instant};
 

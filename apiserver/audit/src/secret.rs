@@ -1,4 +1,4 @@
-//! What is left of an object that holds secrets: its shape without its values.
+//! Redaction: the shape of an object with secrets, without its values.
 //!
 //! An allow list, and not a list of what to remove: a field that nobody thought of is not in an event.
 

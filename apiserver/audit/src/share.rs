@@ -1,5 +1,5 @@
-//! Whose events take which part of an organization's trail, and how many of one author are kept: a flood of one kind of
-//! author takes the place of that kind's older events and of nobody else's.
+//! Shares of an organization's trail: each class of authors has its own byte budget, and each author a rate, so that a
+//! flood displaces older events of its own class alone.
 
 use crate::rate_limit::{Rate, RateLimits};
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! Where events go: a queue with a limit, and who empties it.
+//! Sinks of events: a bounded queue, and the task that drains it.
 
 use crate::{Level, Written};
 use async_trait::async_trait;

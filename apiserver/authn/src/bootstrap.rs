@@ -1,4 +1,4 @@
-//! Bootstrap tokens, with which new nodes and other newcomers ask for certificates
+//! Bootstrap tokens, with which new nodes request certificates
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/>).
 
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -1,4 +1,4 @@
-//! Impersonation: asking as somebody else, which must be allowed for each part of that identity
+//! Impersonation: acting as another user, which must be allowed for each part of that identity
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>).
 
 use crate::{

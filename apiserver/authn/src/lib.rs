@@ -1,4 +1,4 @@
-//! Who is asking.
+//! Authentication of requests.
 //!
 //! A request is believed for one of these, tried in this order: identity headers of a front proxy that proved itself with a
 //! certificate of the front proxy's authority; a client certificate ([`certified`]); a token, which is of a service account

@@ -1,5 +1,5 @@
-//! What others ask about identities: TokenReview, SelfSubjectReview, and the documents with which tokens are verified
-//! outside (<https://openid.net/specs/openid-connect-discovery-1_0.html>).
+//! Reviews of identities: TokenReview, SelfSubjectReview, and the documents with which tokens are verified outside
+//! (<https://openid.net/specs/openid-connect-discovery-1_0.html>).
 
 use crate::TokenError;
 use crate::token::{ServiceAccountLookup, TokenIssuer};

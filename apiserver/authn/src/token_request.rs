@@ -1,4 +1,4 @@
-//! `serviceaccounts/token`: what a TokenRequest asks for, and the token that answers it
+//! `serviceaccounts/token`: TokenRequests and the tokens that answer them
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 
 use crate::token::{

@@ -1,4 +1,4 @@
-//! What decides in one plane: its own roles and bindings, and the platform's above them.
+//! Authorization in one plane: its own roles and bindings, and the platform's above them.
 //!
 //! In the platform's own planes, what an organization's namespace says counts for what is the organization's ([`reserved`]
 //! has what never is) and for its members alone, be it said by RBAC or by the platform's kinds.

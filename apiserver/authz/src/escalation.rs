@@ -1,4 +1,4 @@
-//! Nobody grants what they do not hold
+//! Escalation prevention: nobody grants rights that they do not hold
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>).
 //!
 //! A write of a role needs each of its permissions, or the verb `escalate`; a write of a binding needs those of the

@@ -1,4 +1,4 @@
-//! What the platform keeps to itself in its own planes: operations that no object of an organization can allow.
+//! Operations in the platform's own planes that no object of an organization can allow.
 //!
 //! RBAC and the platform's roles, checks of grants, impersonation and reviews all ask this table through
 //! [`Access`](crate::Access). A new row closes an operation for all of them.

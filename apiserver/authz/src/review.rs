@@ -1,4 +1,4 @@
-//! SubjectAccessReview and its relatives: may somebody do something, and what may I do
+//! SubjectAccessReview and its relatives
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>).
 
 use crate::{Attributes, Decision, Policy, Rule, Selector, Selectors, iam::GRANTED};

@@ -1,4 +1,4 @@
-//! What a request is narrowed to, for those who decide by it (KEP-4601). RBAC does not.
+//! Field and label selectors of a request, for authorizers that decide by them (KEP-4601). RBAC does not.
 
 use freehold_machinery::{
     Value,

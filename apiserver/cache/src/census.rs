@@ -1,4 +1,4 @@
-//! Which planes have objects of which collections: what a list over all planes has to look at.
+//! The census: which planes have objects of which collections, so that a list over all planes reads those alone.
 //!
 //! A plane takes the space of its name here and eight bytes for each collection in it. Counted once, by a scan of the
 //! store's keys when it is first asked for, and kept current by the feed.

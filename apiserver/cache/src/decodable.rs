@@ -1,4 +1,4 @@
-//! Whether JSON of the store can be read by whoever it is sent to.
+//! Validation that any client can decode a JSON value of the store.
 //!
 //! Objects go out as they lie in the store, to clients and to controllers that watch all planes at once, so one that no client
 //! can decode must not get that far. Who wrote it is not known here: a dedicated pair, an archive, another version.

@@ -1,5 +1,5 @@
-//! Recent events and who waits for more. All of it is behind one lock that the feed takes for each batch, so that a
-//! watch starts at a revision without missing or repeating an event.
+//! The hub: recent events and the open watches, behind one lock that the feed takes for each batch, so that a watch
+//! starts at a revision without missing or repeating an event.
 //!
 //! What is watched is a *topic*: a collection, what is of it in a namespace, or one object, of one plane or of all. An event is put
 //! into the ring of each of its (at most six) topics once, however many watch it; each watcher reads the ring at its own place, and what all of a

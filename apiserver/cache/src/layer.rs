@@ -1,4 +1,4 @@
-//! What many planes have in common, held once: layers, and the stack of them below a plane's own objects.
+//! Layers, which many planes share, and the stack of them below a plane's own objects.
 
 use crate::{
     Entry,

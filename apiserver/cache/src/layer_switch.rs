@@ -1,6 +1,6 @@
-//! What a plane that is put above other layers means to watches over all planes: events that make the difference between
-//! what it had and what it has. There may be as many as it has objects, so the feed passes the fact on alone, and each
-//! watch makes the events for itself when it comes to them, a chunk at a time.
+//! Layer switches for watches over all planes: the events between what a plane had and what it has above its new
+//! layers. There may be as many as the plane has objects, so the feed publishes the switch alone, and each watch
+//! generates the events when it reaches it, a chunk at a time.
 
 use crate::{
     CacheEvent, Entry, Stack,

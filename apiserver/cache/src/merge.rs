@@ -1,5 +1,5 @@
-//! Collections as they show above one another: sources in the order of places, merged as they are read. Nothing is copied
-//! for it, so a page costs what is on it.
+//! Merged collections: the sources of a stack in key order, merged while they are read. Nothing is copied, so a page
+//! costs its own items.
 
 use crate::{Entry, LayerKind, layer_switch::key_of};
 use freehold_apiserver_storage::KeyRange;

@@ -1,4 +1,4 @@
-//! What a plane says that it serves: the documents of `/api` and `/apis`.
+//! Discovery: the documents of `/api` and `/apis`.
 //!
 //! Pure functions of a [`TypeSet`]. [`TypeSet::hash`] is their ETag: equal sets give equal documents.
 

@@ -1,4 +1,4 @@
-//! One copy of what is equal: types of equal CRDs, and sets of equal types.
+//! Interning: equal CRDs share one type, and equal sets of types are one value.
 //!
 //! Values are held weakly: what no plane uses any more is gone, and its entry goes with the next sweep.
 

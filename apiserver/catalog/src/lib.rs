@@ -1,4 +1,4 @@
-//! Which types a plane serves, and what it says about them.
+//! The types that a plane serves, and the discovery and OpenAPI documents made of them.
 //!
 //! The built-in kinds are data here: names, verbs, subresources, columns and selectable fields in [`builtin`],
 //! schemas from definitions that the build made. Together with the types of a plane's CRDs they make a [`TypeSet`],

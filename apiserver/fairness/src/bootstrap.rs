@@ -1,4 +1,4 @@
-//! The FlowSchemas and PriorityLevelConfigurations that every plane begins with: those of Kubernetes 1.36.
+//! The FlowSchemas and PriorityLevelConfigurations that every plane starts with: those of Kubernetes 1.36.
 
 use freehold_machinery::{
     Value,

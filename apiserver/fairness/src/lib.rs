@@ -1,4 +1,4 @@
-//! Who is served next, and how much of a server one plane may take.
+//! Fairness: which request is served next, and how much of a server one plane may use.
 //!
 //! A request passes three things, in this order: the limits of its plane's class ([`Limits`]), the plane's own priority
 //! levels (FlowSchema and PriorityLevelConfiguration of `flowcontrol.apiserver.k8s.io/v1`, KEP-1040), and the house, in

@@ -1,5 +1,4 @@
-//! What is known of one plane while it is asked: how much of its class' limits is taken, its priority levels, and what it
-//! has cost.
+//! State of a plane with requests in flight: usage of its class' limits, its priority levels, and its cost so far.
 
 use crate::{Cost, Flows, Refused, Ticket, flows::Limited, scheduler::Scheduler};
 use parking_lot::Mutex;

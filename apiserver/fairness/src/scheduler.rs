@@ -1,5 +1,5 @@
-//! A room with so many places, before which flows queue: fair by what was taken, among groups of flows first and then among
-//! the flows of a group (start-time fair queueing, Goyal et al. 1996).
+//! A scheduler with a number of permits, for which flows queue: fair by accumulated cost, among groups of flows first
+//! and then among the flows of a group (start-time fair queueing, Goyal et al. 1996).
 
 use parking_lot::Mutex;
 use std::{

@@ -1,4 +1,4 @@
-//! Where a request goes, and how that is known to be it.
+//! The destination of a request: its address, and how the server proves its identity.
 
 use freehold_machinery::PlaneId;
 use std::{fmt, sync::Arc};

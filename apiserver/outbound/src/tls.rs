@@ -1,4 +1,4 @@
-//! How servers prove who they are.
+//! TLS verification of servers.
 
 use crate::{Identity, Trust};
 use rustls::{

@@ -1,4 +1,5 @@
-//! The layer that planes start from: what kube-apiserver and its controllers make in an empty cluster.
+//! The base layer that planes start from: the objects that kube-apiserver and its controllers create in an empty
+//! cluster.
 //!
 //! It is made from data at start and held once. The store keeps only which content was installed when, so that every
 //! server gives the same resource versions and times.

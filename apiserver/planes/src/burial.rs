@@ -1,5 +1,5 @@
-//! What a restore leaves: a plane's own keys from before it count as absent from the moment on at which the plane's record
-//! was written, and are taken away here, in commits of bounded size.
+//! Burial: keys that a restore left behind. They count as absent from the moment at which the plane's record was
+//! written, and are removed here, in commits of bounded size.
 //!
 //! A note in the commit of the restore says that there is something to take away, so that it is finished after a crash.
 //! Several servers may do it at once: each removes a key only as it found it.

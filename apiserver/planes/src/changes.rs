@@ -1,4 +1,4 @@
-//! Who waits for something to change is told, and nobody else costs anything: in a plane, or in an organization's projects.
+//! Change notifications for a plane or for an organization's projects. They cost nothing where nobody subscribes.
 
 use crate::{Directory, policies};
 use freehold_apiserver_cache::{Cache, CacheEvent, Change, EventKind};

@@ -1,4 +1,5 @@
-//! Layers of classes: each change of a class' objects makes a new one, which all planes of the class stand on from then on.
+//! Layers of classes: each change of a class' objects creates a new layer, which all planes of the class stand on from
+//! then on.
 
 use crate::{
     Planes,

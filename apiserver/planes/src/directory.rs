@@ -1,5 +1,5 @@
-//! Which projects there are: what routing needs of each, kept current by the feed itself. The projects' objects need not
-//! be in memory for it.
+//! The directory: what routing needs of each project, updated by the feed. The projects' objects need not be in memory
+//! for it.
 
 use crate::{changes::Changes, owner_index::Departures};
 use freehold_api::keys;

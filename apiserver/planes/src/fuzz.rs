@@ -1,4 +1,4 @@
-//! What must hold for whatever a client sends as an archive.
+//! Fuzz target: properties that hold for any bytes sent as an archive.
 
 use crate::archive::check;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Planes: which there are, where a URL points, what each serves and who may do what in it.
+//! Planes: routing of URLs to planes, and the types, layers and access rules of each.
 //!
 //! A [`Context`](context::Context) is what a URL asks in; [`Planes::resolve`] turns it into a [`Target`]: a plane that
 //! this process serves, a dedicated pair to pass the request on to, or several planes at once.

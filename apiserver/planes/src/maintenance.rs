@@ -1,5 +1,5 @@
-//! What is left to be done after operations on planes, and after a server was killed in one: done in the background, again
-//! and again until it is done.
+//! Maintenance after operations on planes, and after a server was killed during one: background work that is retried
+//! until it is done.
 
 use crate::{Planes, burial, stored};
 use freehold_machinery::{Result, Status};

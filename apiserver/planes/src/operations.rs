@@ -1,4 +1,4 @@
-//! What is done with a plane as a whole: snapshots, forks, restores, and its end.
+//! Operations on whole planes: snapshots, forks, restores, deletion.
 //!
 //! Each can be killed between any two of its commits and be done again: a snapshot counts when it is sealed and goes on where
 //! it was, and a plane is put above other layers, and rid of its own objects, in one small commit.

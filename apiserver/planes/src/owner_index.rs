@@ -1,5 +1,5 @@
-//! Where objects are that belong to somebody, as of now and of the recent past: what a view of few objects among many is
-//! made from, without a look at the many.
+//! Index of objects by their owner, now and for the recent past, so that a view of few objects among many reads those
+//! alone.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},

@@ -1,5 +1,5 @@
-//! What dedicated pairs have to know of classes: a pair sees the keys of its plane alone, so the layer of the plane's class
-//! is named by a record there, which the core server keeps current, and marked as one that the plane stands on.
+//! Class layers of dedicated pairs. A pair sees the keys of its plane alone, so a record there names the layer of the
+//! plane's class. The core server keeps that record current and marks the layer as one that the plane stands on.
 
 use crate::{Planes, directory::ProjectInfo, layers::ClassRecord, stored};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, LayerId, Range};

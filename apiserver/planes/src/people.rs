@@ -1,5 +1,5 @@
-//! Who may do what on the platform, kept current by the feed: what authorization needs of roles, bindings, memberships,
-//! deactivations and suspensions. Their objects need not be in memory for it.
+//! Roles, bindings, memberships, deactivations and suspensions of the platform, as authorization needs them, updated by
+//! the feed. Their objects need not be in memory for it.
 
 use crate::{Directory, owner_index::OwnerIndex};
 use freehold_api::keys;

@@ -1,4 +1,4 @@
-//! What an expression names.
+//! The variables and fields that an expression names.
 
 use crate::{typing::Declarations, walk::children};
 use cel::{

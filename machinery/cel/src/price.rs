@@ -1,6 +1,6 @@
-//! What calls cost when they run, in cel-go's units: its `interpreter/runtimecost.go`, its extensions' trackers, and
-//! Kubernetes' `library/cost.go` (KEP-2876). The price of a call is known when its expression is compiled; what it
-//! comes to depends on the sizes of the arguments.
+//! Runtime cost of calls, in cel-go's units: its `interpreter/runtimecost.go`, its extensions' trackers, and
+//! Kubernetes' `library/cost.go` (KEP-2876). The price of a call is known when its expression is compiled; its amount
+//! depends on the sizes of the arguments.
 
 use crate::{library, value::elements};
 use cel::{

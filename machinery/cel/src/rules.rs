@@ -1,4 +1,4 @@
-//! `x-kubernetes-validations`: the rules of a schema, and what an object breaks.
+//! `x-kubernetes-validations`: the rules of a schema, and an object's violations of them.
 //!
 //! As in Kubernetes: rules with `oldSelf` run on updates only, where there is an old value to compare with (items of
 //! lists are told apart by their keys, those of other lists not at all), unless `optionalOldSelf` is set. What was wrong

@@ -1,4 +1,4 @@
-//! What an object uses of a ResourceQuota's limits, and whether the quota is about it
+//! An object's usage of a ResourceQuota's limits, and whether the quota applies to it
 //! (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
 //!
 //! The apiserver asks with each write, the controller that counts asks of everything that is there: both get the same answer.

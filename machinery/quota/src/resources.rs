@@ -1,4 +1,4 @@
-//! Amounts of resources, and what a Pod asks for.
+//! Amounts of resources, and the requests and limits of a Pod.
 
 use crate::json::items;
 use freehold_machinery::{Value, quantity::Quantity};

@@ -1,4 +1,4 @@
-//! What an object uses, by the names that quotas have for it.
+//! An object's usage, by the resource names of quotas.
 
 use crate::{
     devices::{self, OF_DEVICE_CLASS, Surroundings},

@@ -1,4 +1,4 @@
-//! What an apply is told that would change others' fields.
+//! Conflicts of an apply that would change fields of other managers.
 
 use super::{
     managed::{Manager, Operation},

@@ -1,4 +1,4 @@
-//! Values as sets of fields: what a value has, and what differs between two.
+//! Values as sets of fields: the fields of a value, and the differences of two.
 
 use super::{
     element::{PathElement, same},

@@ -1,4 +1,5 @@
-//! Approval of APIs in groups of the Kubernetes community (KEP-1111): what the annotation says, and the condition for it.
+//! Approval of APIs in groups of the Kubernetes community (KEP-1111): the annotation, and the condition that follows
+//! from it.
 
 use crate::{Value, meta};
 

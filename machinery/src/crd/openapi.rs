@@ -1,4 +1,4 @@
-//! What may stand in the schema of a CRD: structural, with sound extensions and valid defaults.
+//! Validation of a CRD's schema: structural, with valid extensions and defaults.
 
 use super::{flag, given, list, text};
 use crate::{

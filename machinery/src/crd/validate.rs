@@ -1,4 +1,4 @@
-//! What makes a CRD acceptable, apart from its schemas.
+//! Validation of a CRD, apart from its schemas.
 //!
 //! Kubernetes moves what all versions have in common to the top of `spec` before it looks at it, and so do the paths of
 //! its errors: `spec.validation.openAPIV3Schema` where the schemas are equal (as with a single version),

@@ -1,4 +1,4 @@
-//! What Go says: the words of its standard library that kube-apiserver passes on to clients.
+//! Go's error messages: those of its standard library that kube-apiserver passes on to clients.
 //!
 //! [`syntax_error`] is what `encoding/json` says of text that is no JSON, [`mismatch`] what it says of JSON that doesn't fit a
 //! struct, [`Structs`] prints a part of an object as messages of validation do, which know the structs inside the

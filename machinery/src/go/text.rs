@@ -1,4 +1,4 @@
-//! What `encoding/json` makes of text that is none: it refuses nothing of it, and puts U+FFFD where it can't be read.
+//! Invalid text as `encoding/json` decodes it: it refuses none, and replaces unreadable parts by U+FFFD.
 
 const UNREADABLE: &str = "\u{fffd}";
 

@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902), with limits on what a small patch can make of an object.
+//! JSON patch (RFC 6902), with limits on how far a small patch can expand an object.
 //!
 //! Applied as the library does it that kube-apiserver uses (evanphx/json-patch, version 4), and refused in its words: an
 //! operation without a value has the value null, a replacement adds the key that is not there, negative indices count from

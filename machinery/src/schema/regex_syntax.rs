@@ -1,4 +1,4 @@
-//! What is wrong about a regular expression, in the words of Go's `regexp/syntax`.
+//! Errors of regular expressions, in the words of Go's `regexp/syntax`.
 //!
 //! Go refuses some of what the `regex` crate takes (stacked repetitions, more than 1,000 of them, unknown POSIX classes),
 //! and users know its words.

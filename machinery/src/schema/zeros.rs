@@ -1,4 +1,4 @@
-//! What built-in kinds always have in their JSON, though nobody set it.
+//! Zero values that the JSON of built-in kinds always contains.
 //!
 //! Kubernetes keeps built-in kinds as Go structs, and writes fields without `omitempty` with their zero value. A
 //! definition tells them under [`ZEROS`](super::ZEROS).

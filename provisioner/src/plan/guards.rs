@@ -1,4 +1,4 @@
-//! What keeps a pair apart from others and alive: network policies and the disruption budget.
+//! Isolation and availability of a pair: network policies and the disruption budget.
 
 use super::args::PORT;
 use super::{APISERVER, CONTROLLER_MANAGER, Inputs, Spec, component, object};

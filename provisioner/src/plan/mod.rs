@@ -1,4 +1,4 @@
-//! The objects that a ProjectControlPlane becomes, as a pure function of its spec and of what the provisioner holds.
+//! The objects of a pair, as a pure function of the ProjectControlPlane's spec and the provisioner's certificates.
 //!
 //! Guarantees: the same inputs give the same objects, byte by byte, so that an apply without a change is none; every
 //! object carries the owner reference and the labels of its ProjectControlPlane, and the namespace comes first.

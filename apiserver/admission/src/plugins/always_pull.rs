@@ -1,4 +1,4 @@
-//! New images are pulled for each Pod, so that nobody runs one without being allowed to have it
+//! AlwaysPullImages: every Pod pulls its images, so that none runs without the credentials for them
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#alwayspullimages>).
 
 use crate::{

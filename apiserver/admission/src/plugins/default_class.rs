@@ -1,4 +1,4 @@
-//! Classes that stand in where an object names none: of storage and of ingress.
+//! Default classes of storage and ingress for objects that name none.
 
 use crate::{Attributes, Lookup, Plugin, Verb};
 use freehold_machinery::{Result, Value, meta};

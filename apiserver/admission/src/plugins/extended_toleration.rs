@@ -1,4 +1,4 @@
-//! Pods that ask for a device go to the nodes that are kept for those who do
+//! ExtendedResourceToleration: Pods that request a device tolerate the taint of nodes reserved for it
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#extendedresourcetoleration>).
 
 use crate::{

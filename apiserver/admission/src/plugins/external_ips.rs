@@ -1,5 +1,6 @@
-//! Services take no external addresses that they do not have already: whoever may write one could take over traffic
-//! (CVE-2020-8554, <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#denyserviceexternalips>).
+//! DenyServiceExternalIPs: Services keep their external addresses and get no new ones, because a writer could take over
+//! traffic with them (CVE-2020-8554,
+//! <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#denyserviceexternalips>).
 
 use crate::{Attributes, Lookup, Plugin, Verb, json::items};
 use freehold_machinery::Result;

@@ -1,4 +1,5 @@
-//! Namespaces: nothing new in one that is not there or is going away, and some never go.
+//! NamespaceLifecycle: no new objects in an absent or terminating namespace, and no deletion of the system's
+//! namespaces.
 
 use crate::{Attributes, Lookup, Plugin, Verb};
 use freehold_machinery::{GroupResource, Result, Status, status::Cause};

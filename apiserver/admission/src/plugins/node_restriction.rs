@@ -1,5 +1,5 @@
-//! What kubelets may write: their own Node, Lease and CSINode, the status of Pods that are bound to them, mirrors of their
-//! static Pods, and tokens for their Pods
+//! NodeRestriction: kubelets write their own Node, Lease and CSINode, the status of Pods that are bound to them,
+//! mirrors of their static Pods, and tokens for their Pods
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction>).
 //!
 //! A kubelet is a user of the group `system:nodes` with the name `system:node:NAME`.

@@ -1,4 +1,5 @@
-//! New nodes take no Pods until they are known to be ready; who looks after nodes takes the taint away again.
+//! TaintNodesByCondition: new nodes get a taint that keeps Pods away until a controller finds them ready and removes
+//! it.
 
 use crate::{
     Attributes, Lookup, Plugin, Verb,

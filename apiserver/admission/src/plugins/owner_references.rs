@@ -1,6 +1,7 @@
-//! Owner references delete things and keep their owners from being deleted: who sets them must be allowed to
+//! OwnerReferencesPermissionEnforcement: an owner reference can delete its object and block its owner's deletion, so
+//! setting one requires the right to
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement>).
-//! In the core plane, where the objects of all organizations are beside each other, they lead to no other organization's.
+//! In the core plane, which has the objects of all organizations, a reference leads to no other organization's object.
 
 use crate::{Attributes, Lookup, Permission, Plugin, Verb, json::items};
 use freehold_machinery::{

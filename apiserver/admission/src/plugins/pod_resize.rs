@@ -1,4 +1,4 @@
-//! A Pod that runs asks for no more than its node has
+//! A resized Pod requests no more than its node has
 //! (<https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/>).
 
 use crate::{Attributes, Lookup, Plugin, Verb, json::text, resources};

@@ -1,4 +1,4 @@
-//! A Pod takes from its RuntimeClass what that adds to it: overhead, node selector and tolerations
+//! RuntimeClass: a Pod gets the overhead, node selector and tolerations of its RuntimeClass
 //! (<https://kubernetes.io/docs/concepts/containers/runtime-class/>).
 
 use crate::{

@@ -1,5 +1,5 @@
-//! Volumes, claims and classes of attributes are not deleted while they are used: each gets a finalizer, which who looks
-//! after volumes takes away when nothing uses it any more
+//! StorageObjectInUseProtection: volumes, claims and attributes classes get a finalizer, which a controller removes
+//! when nothing uses them any more
 //! (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
 
 use crate::{

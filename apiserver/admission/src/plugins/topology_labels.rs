@@ -1,4 +1,4 @@
-//! Pods say in which zone and region they run: the labels of their node
+//! PodTopologyLabels: Pods get the zone and region labels of their node
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#podtopologylabels>).
 
 use crate::{

@@ -1,4 +1,4 @@
-//! What must hold of the expressions of policies when they are written.
+//! Validation of the expressions of policies when they are written.
 
 use super::typing::Environment;
 use freehold_machinery::Value;

@@ -1,4 +1,4 @@
-//! What expressions can name: `object`, `oldObject`, `request`, `params`, `namespaceObject` and `variables`.
+//! The variables of expressions: `object`, `oldObject`, `request`, `params`, `namespaceObject` and `variables`.
 
 use super::compiled::{Expression, Named};
 use crate::{

@@ -1,5 +1,5 @@
-//! Types of expressions: what Kubernetes' compiler says about them when a policy is written, and what it warns of in a
-//! policy's status once the types of what it is about are known.
+//! Types of expressions: the errors of Kubernetes' compiler when a policy is written, and its warnings in the policy's
+//! status once the matched types are known.
 
 use freehold_machinery::{ResourceType, Value, schema::Schema};
 use freehold_machinery_cel::{

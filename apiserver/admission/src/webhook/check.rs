@@ -1,4 +1,4 @@
-//! What must hold of match conditions when a configuration is written.
+//! Validation of match conditions when a configuration is written.
 
 use crate::policy::{Expressions, Gives};
 use freehold_machinery::{

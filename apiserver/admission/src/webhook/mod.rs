@@ -1,5 +1,5 @@
-//! Admission webhooks: which are called about a write, what they are asked, and what their answers mean
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>).
+//! Admission webhooks, the pure half: which webhooks a write matches, the requests to them, and the meaning of their
+//! answers (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>).
 //!
 //! A configuration is compiled once for each content ([`Configuration::of`]). A call goes: [`Webhook::matches`], the
 //! object converted to the version that matched, [`Webhook::applies`], [`Webhook::review`], the call itself, which is not

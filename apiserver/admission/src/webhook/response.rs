@@ -1,4 +1,4 @@
-//! What a webhook's answer means.
+//! The meaning of a webhook's answer.
 
 use super::Review;
 use base64::{Engine, prelude::BASE64_STANDARD};

@@ -1,4 +1,4 @@
-//! What a webhook is asked.
+//! The AdmissionReview that is sent to a webhook.
 
 use crate::{Attributes, Seen, policy::scope};
 use freehold_machinery::Value;

@@ -1,4 +1,4 @@
-//! `AuthenticationConfiguration` of `apiserver.config.k8s.io/v1`, and what may stand in it.
+//! `AuthenticationConfiguration` of `apiserver.config.k8s.io/v1`, and its validation.
 
 use super::Mapping;
 use freehold_machinery::status::{FieldError, FieldErrorKind};

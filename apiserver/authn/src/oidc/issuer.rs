@@ -1,4 +1,4 @@
-//! One issuer: its keys, and what its tokens say.
+//! One issuer of tokens: its keys, and the verification of its tokens.
 
 use super::{
     Mapping, OidcError,

@@ -1,4 +1,4 @@
-//! What a token's claims make of its bearer.
+//! The mapping from a token's claims to a user.
 
 use super::{
     OidcError,
@@ -36,7 +36,7 @@ enum Source {
     Expression(Arc<Program>),
 }
 
-/// What a token's claims make of its bearer.
+/// The mapping from a token's claims to a user.
 #[derive(Debug)]
 pub struct Mapping {
     username: Source,

@@ -1,4 +1,4 @@
-//! Why somebody may not: what each of their bindings lacks.
+//! Explanations of a refusal: what each binding of a user lacks.
 
 use super::{Iam, Scope, compile::Grant, permission};
 use crate::Attributes;

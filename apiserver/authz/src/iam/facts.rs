@@ -1,4 +1,4 @@
-//! What is kept of objects, by namespace.
+//! The facts of roles, bindings and memberships that decisions need, by namespace.
 
 use super::compile::Compiled;
 use freehold_machinery::{Value, meta};

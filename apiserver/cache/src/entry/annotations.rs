@@ -1,4 +1,4 @@
-//! What the server says of an object in its annotations, where objects of several planes are shown together.
+//! Annotations that the server adds where objects of several planes are shown together.
 
 use super::{Entry, NO_MAP, Text};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What `kubectl get` prints of the built-in kinds, as Kubernetes' `pkg/printers/internalversion` declares it.
+//! The columns of built-in kinds in `kubectl get`, as Kubernetes' `pkg/printers/internalversion` declares them.
 //!
 //! `Name` comes first by itself, unless a column of format `name` says where it stands. The cell functions are
 //! those of `freehold_machinery::table`. The columns' descriptions are in `printed.json`.

@@ -1,4 +1,4 @@
-//! What the columns of the built-in kinds are said to show.
+//! Descriptions of the columns of built-in kinds.
 
 use super::kind::{GroupData, KindData};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Connections whose writes are gathered.
+//! Connections whose writes are coalesced.
 //!
 //! A call is a head, a message and an end, and HTTP/2 flushes behind each of them. Each would be a packet that wakes etcd. Here
 //! a flush waits until the tasks that are ready have run once, so that a call, and others that are made meanwhile, are one.

@@ -1,4 +1,4 @@
-//! One answer for many who ask the same at the same time.
+//! Single flight: concurrent callers with an equal question share one answer.
 //!
 //! Whoever asks for the latest revision wants it as of then or later. So one question is on its way, and all who come
 //! meanwhile wait for the next one together. That one waits in turn for those who just got their answer, as they mostly ask

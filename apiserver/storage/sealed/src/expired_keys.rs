@@ -1,4 +1,4 @@
-//! Data keys that nothing needs any more: those from before a rotation, once what can be read of the past is from after it.
+//! Removal of unused data keys: those from before a rotation, once the retained history is younger than it.
 //!
 //! A rotation ends when each value is sealed by a data key that is new enough, and all servers have learnt of it. A server
 //! that was held still meanwhile learns of it before it seals again ([`Core::fresh`]), so an hour is enough for whatever

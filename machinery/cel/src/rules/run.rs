@@ -1,4 +1,4 @@
-//! What an object breaks of the rules of its schema.
+//! Evaluation of an object against the rules of its schema.
 
 use super::{Compiled, Node};
 use crate::{

@@ -1,4 +1,4 @@
-//! The checker: which type each part of an expression has, and what is wrong about it, in the words of cel-go.
+//! The checker: the type of each part of an expression, and type errors in cel-go's words.
 
 use crate::escape::escape;
 

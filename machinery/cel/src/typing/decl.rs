@@ -1,4 +1,4 @@
-//! What CEL sees of a schema: types, and how large their values can be.
+//! Schemas as CEL sees them: types, and the largest sizes of their values.
 //!
 //! The sizes are those of `SchemaDeclType` in `k8s.io/apiserver/pkg/cel/common`: costs are estimated from them.
 

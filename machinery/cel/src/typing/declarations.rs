@@ -1,4 +1,4 @@
-//! What Kubernetes' environment declares: functions with their overloads, and names of types.
+//! Declarations of Kubernetes' environment: functions with their overloads, and names of types.
 //!
 //! The table is written by `tools/kubernetes/cel` from Kubernetes' own libraries, and read once.
 

@@ -1,5 +1,4 @@
-//! What can be said about literals: durations, times and regular expressions that can't be read, and lists and maps of
-//! several types.
+//! Checks of literals: unreadable durations, times and regular expressions, and lists and maps of mixed types.
 
 use super::{
     checker::{Checked, Complaint},

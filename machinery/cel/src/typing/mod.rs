@@ -1,4 +1,4 @@
-//! The type checker: what Kubernetes' compiler says about an expression before it ever runs.
+//! The type checker: the errors of Kubernetes' compiler about an expression, before it runs.
 
 pub(crate) mod checker;
 pub(crate) mod cost;

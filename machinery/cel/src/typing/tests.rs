@@ -1,4 +1,5 @@
-//! What the checker says is what kube-apiserver 1.36 says; see also the recorded answers in `tests/differential`.
+//! Tests: the checker's errors equal those of kube-apiserver 1.36; see also the recorded answers in
+//! `tests/differential`.
 
 use super::*;
 use crate::{CompileError, rules::compile};

@@ -1,4 +1,4 @@
-//! What an apply makes of an object, and what it refuses.
+//! Tests of applies: the resulting objects, and refusals.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What holds for all objects.
+//! Property tests of applies.
 
 use super::*;
 use proptest::prelude::*;

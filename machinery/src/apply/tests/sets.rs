@@ -1,4 +1,4 @@
-//! Field sets: their JSON, their algebra, and what values own.
+//! Tests of field sets: their JSON, their algebra, and the sets that values own.
 
 use super::*;
 

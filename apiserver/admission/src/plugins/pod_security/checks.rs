@@ -1,4 +1,4 @@
-//! What the levels demand of a Pod: a table of checks, each since some minor version.
+//! The requirements of the levels on a Pod: a table of checks, each with the minor version that introduced it.
 
 use super::{Level, Standard};
 use freehold_machinery::Value;

@@ -1,4 +1,4 @@
-//! What calls cost: those of cel-go, of its extensions, and of Kubernetes' libraries.
+//! Estimated cost of calls: of cel-go, of its extensions, and of Kubernetes' libraries.
 
 use super::{Coster, Entry, LIST, OBJECT, Type, range::Range};
 use cel::{

@@ -1,5 +1,5 @@
-//! What an expression can cost at most, before it runs: the estimates of cel-go's `checker/cost.go`, with the sizes that a
-//! schema allows. A rule that could cost too much is refused with its CRD.
+//! Upper bound of an expression's cost before it runs: the estimates of cel-go's `checker/cost.go`, with the sizes that
+//! a schema allows. A rule that could cost too much is refused with its CRD.
 
 mod calls;
 mod range;
