@@ -13,7 +13,7 @@ pub struct Set<'a> {
     pub status: &'a str,
     /// Why, in CamelCase.
     pub reason: &'a str,
-    /// Why, for people.
+    /// The reason in words, for people.
     pub message: &'a str,
     /// The `metadata.generation` that it was observed at; `None` leaves that out.
     pub generation: Option<i64>,
@@ -24,7 +24,7 @@ pub fn find<'a>(conditions: &'a Value, type_: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|c| c["type"] == type_)
 }
 
-/// Whether a list of conditions says `True` to `type_`.
+/// Whether the condition `type_` is `True` in a list of conditions.
 pub fn is_true(conditions: &Value, type_: &str) -> bool {
     find(conditions, type_).is_some_and(|c| c["status"] == "True")
 }

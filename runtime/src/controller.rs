@@ -17,16 +17,16 @@ const PLANES_AT_ONCE: usize = 8;
 /// Into how many steps a resync is spread.
 const RESYNC_STEPS: u64 = 60;
 
-/// What follows a reconcile that worked.
+/// The next step after a successful reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing, until something changes.
     Done,
-    /// The key comes again.
+    /// Reconcile the key again after this time.
     After(Duration),
 }
 
-/// What a reconcile gives.
+/// The result of a reconcile.
 pub type Reconciled = Result<Outcome, Error>;
 
 /// A loop over a queue, with a bounded number of reconciles at once, for each plane and for all together.
@@ -58,7 +58,7 @@ impl<K: QueueKey> Controller<K> {
         self
     }
 
-    /// Reconciles until the token is cancelled, then waits a few seconds for what runs.
+    /// Reconciles until the token is cancelled, then waits a few seconds for reconciles in flight.
     pub async fn run<F, W>(self, token: CancellationToken, reconcile: F)
     where
         F: Fn(K) -> W,
@@ -120,7 +120,7 @@ impl<K: QueueKey> Controller<K> {
     }
 }
 
-/// Adds every key of a store once a `period`, spread over it, so that what was missed is put right without a burst.
+/// Adds every key of a store once a `period`, spread over it, so that missed changes are repaired without a burst.
 pub async fn resync<T>(store: Store<T>, queue: Arc<Queue<Key>>, period: Duration, token: CancellationToken) {
     let mut step: u64 = 0;
     loop {

@@ -16,14 +16,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The label of the Leases that instances keep for themselves: what they divide.
+/// The label on the Leases of instances that names what they divide.
 const LABEL: &str = "freehold.dev/division";
-/// Leases of instances that are gone are kept so many times as long as they hold.
+/// Multiple of their duration for which Leases of dead instances are kept.
 const KEPT: u32 = 20;
 
 type Members = BTreeSet<String>;
 
-/// Which instance is to have a part; `None` if there is none.
+/// The instance that a part is assigned to; `None` without instances.
 fn winner(part: u32, members: &Members) -> Option<&String> {
     members.iter().max_by_key(|member| spread(&[member, &part.to_string()]))
 }
@@ -51,14 +51,14 @@ impl Division {
         Self { client, name, identity, times, count: count.max(1), metrics: Metrics::default() }
     }
 
-    /// Tells there which parts it has.
+    /// Exports the parts of this instance as metrics.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self
     }
 
-    /// Takes and gives back parts of planes that are [`Planes::in_parts`] of the same number, until `stop`; all are given
-    /// back in the end.
+    /// Acquires and releases parts of planes that are [`Planes::in_parts`] of this number, until `stop`; then it
+    /// releases all.
     pub async fn run(self, planes: Planes, stop: CancellationToken) {
         let (seen, members) = watch::channel(Members::new());
         let parts = futures_util::future::join_all(
@@ -112,7 +112,7 @@ impl Division {
     }
 }
 
-/// Who is there.
+/// The instances that renew their Leases.
 struct Roll<'a> {
     client: &'a Client,
     division: &'a str,
@@ -123,7 +123,7 @@ struct Roll<'a> {
 }
 
 impl Roll<'_> {
-    /// Keeps this instance's Lease and looks at those of the others, until `stop`.
+    /// Renews this instance's Lease and watches those of the others, until `stop`.
     async fn keep(mut self, members: watch::Sender<Members>, stop: CancellationToken) {
         while !stop.is_cancelled() {
             match tokio::time::timeout(self.times.renew, self.look()).await {
@@ -178,7 +178,7 @@ impl Roll<'_> {
         Ok(members)
     }
 
-    /// Those that are there, and the Leases (name and uid) of those that have long been gone.
+    /// The live instances, and the Leases (name and uid) of those that have long been dead.
     fn members(&mut self, leases: &[Value]) -> (Members, Vec<(String, String)>) {
         let (mut members, mut expired) = (Members::new(), Vec::new());
         let mut seen = HashMap::new();

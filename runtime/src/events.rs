@@ -16,33 +16,33 @@ const EVENTS: Resource = Resource::namespaced("", "v1", "events");
 pub enum EventType {
     /// Nothing to worry about.
     Normal,
-    /// Somebody may have to do something.
+    /// A problem that may need action.
     Warning,
 }
 
 /// How long an event is added to, rather than another one written.
 const TOGETHER: Duration = Duration::from_secs(600);
-/// Events that can be added to, at once, and objects whose events are counted.
+/// Largest number of open events, and of objects whose events are counted.
 const MAX_OPEN: usize = 4096;
-/// From so many messages of one reason on, what follows within [`TOGETHER`] is counted in one event.
+/// Number of messages of one reason after which further ones within [`TOGETHER`] are combined in one event.
 const SIMILAR: u32 = 10;
-/// What that event's message begins with, in Kubernetes' words.
+/// The prefix of a combined event's message, as in Kubernetes.
 const COMBINED: &str = "(combined from similar events): ";
 /// Events of one object that are written at once, good news and bad apart; others are left out.
 const BURST: u32 = 25;
 /// After so long one more may be written.
 const REFILL: Duration = Duration::from_secs(300);
 
-/// Writes events as one controller. What happens again is counted in one event: for warnings whatever their message,
-/// as that may name something new each time. As with client-go's recorder an object that much happens to has few events:
-/// a controller that makes a thousand pods does not write a thousand. Cheap to clone.
+/// Records events of one controller. Repeated events are counted in one: warnings whatever their message, because it
+/// may name something new each time. As with client-go's recorder the events of a busy object are limited: a controller
+/// that creates a thousand Pods does not write a thousand. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     component: &'static str,
     told: Arc<Mutex<EventCache>>,
 }
 
-/// What was written a short while ago.
+/// Recently written events.
 #[derive(Debug, Default)]
 struct EventCache {
     open: HashMap<Subject, Open>,
@@ -61,7 +61,7 @@ struct PendingEvent {
     open: Option<Open>,
 }
 
-/// What an event is about: the object's uid, the reason and, for good news, the message.
+/// The identity of an event: the object's uid, the reason and, for normal events, the message.
 type Subject = (String, String, String);
 
 /// An event that can be added to.
@@ -156,7 +156,7 @@ fn limited<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
 }
 
 impl EventCache {
-    /// How something is told; `None` where so much was told of the object that this is left out.
+    /// Decides how to write an event; `None` where the object's limit is exhausted.
     fn telling(&mut self, uid: &str, kind: EventType, reason: &str, message: &str) -> Option<PendingEvent> {
         let alone = |detail: &str| (uid.to_owned(), reason.to_owned(), detail.to_owned());
         let (mut subject, mut message) = (alone(message), message.to_owned());
@@ -193,7 +193,7 @@ impl EventCache {
         may
     }
 
-    /// Counts up an event that was written a while ago; `None` where there is none.
+    /// Increments the count of an open event; `None` without one.
     fn again(&mut self, subject: &Subject) -> Option<Open> {
         let open = self.open.get_mut(subject).filter(|open| open.is_recent())?;
         open.count += 1;

@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The longest one.
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
-/// The server is asked to end a watch after so many seconds, so that a lost one does not stay unnoticed.
+/// Timeout in seconds that a watch requests of the server, so that a dead connection is noticed.
 const WATCH_SECONDS: u64 = 1800;
 
 type Project<T> = Arc<dyn Fn(Value) -> Option<T> + Send + Sync>;
 type Handler<T> = Box<dyn Fn(&Change<T>) + Send + Sync>;
 type Observer = Box<dyn Fn(&Key, &Value, Seen) + Send + Sync>;
 
-/// What to watch, and what to keep of it.
+/// A subject to watch, and the projection of its objects.
 pub struct Interest<T> {
     resource: Resource,
     label_selector: String,
@@ -43,7 +43,8 @@ impl Interest<Value> {
 }
 
 impl<T> Interest<T> {
-    /// What `project` makes of each object: keep what is read later and no more. `None` leaves an object out.
+    /// Keeps the result of `project` of each object: project to the fields that are read later. `None` leaves an object
+    /// out.
     pub fn projected(
         resource: Resource,
         project: impl Fn(Value) -> Option<T> + Send + Sync + 'static,
@@ -85,8 +86,8 @@ impl<T> Interest<T> {
         self
     }
 
-    /// Only what changes from now on is told: for those that keep nothing. What changes while the watch is broken for longer
-    /// than the server remembers is not.
+    /// Reports only changes from now on, for handlers that keep no state. Changes while the watch is broken for longer
+    /// than the server's history are missed.
     pub fn from_now(mut self) -> Self {
         self.from_now = true;
         self
@@ -120,28 +121,28 @@ impl<T> Interest<T> {
     }
 }
 
-/// What happened to an object.
+/// The kind of a change of an object.
 pub struct Change<T> {
     /// Which object.
     pub key: Key,
-    /// What was known of it; `None` if it is new.
+    /// The previous projection; `None` if the object is new.
     pub old: Option<Arc<T>>,
-    /// What is known of it; `None` if it is gone.
+    /// The current projection; `None` if the object was deleted.
     pub new: Option<Arc<T>>,
     /// It was there before anybody looked.
     pub initial: bool,
 }
 
-/// What the server said of an object.
+/// Whether the server reported an object as existing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It is there.
+    /// The object exists.
     There,
-    /// It is gone.
+    /// The object was deleted.
     Gone,
 }
 
-/// Keeps a [`Store`] current and tells of each change.
+/// Keeps a [`Store`] current and calls handlers for each change.
 pub struct Informer<T> {
     planes: Planes,
     client: Client,
@@ -150,11 +151,11 @@ pub struct Informer<T> {
     handlers: Vec<Handler<T>>,
     observers: Vec<Observer>,
     resource_version: String,
-    /// While initial events come: what was there before and has not come yet.
+    /// During initial events: known objects that have not been seen again yet.
     unseen: Option<HashSet<Key>>,
     streaming_lists: bool,
     moves: Option<broadcast::Receiver<Move>>,
-    /// What arrives with the initial events that come next.
+    /// Planes and parts that become present with the next initial events.
     arriving: Vec<Arc<Arrival>>,
 }
 
@@ -170,7 +171,7 @@ async fn next_move(moves: &mut Option<broadcast::Receiver<Move>>) -> Result<Move
 enum Ended {
     /// The server closed it, as it does from time to time.
     Closed,
-    /// It has to begin anew: the resource version is too old.
+    /// The resource version is too old: the informer has to list again.
     Gone,
     /// The server does not know streaming lists.
     NoStreamingLists,
@@ -196,7 +197,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         }
     }
 
-    /// What it has seen.
+    /// The store that the informer keeps current.
     pub fn store(&self) -> Store<T> {
         self.store.clone()
     }
@@ -206,7 +207,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.handlers.push(Box::new(handler));
     }
 
-    /// Calls `observer` with each object that comes, before the projection, which may leave it out.
+    /// Calls `observer` with each received object, before the projection, which may leave it out.
     pub fn on_object(&mut self, observer: impl Fn(&Key, &Value, Seen) + Send + Sync + 'static) {
         self.observers.push(Box::new(observer));
     }
@@ -220,8 +221,8 @@ impl<T: Send + Sync + 'static> Informer<T> {
         });
     }
 
-    /// Watches until the token is cancelled. Breaks are bridged: it resumes where it was, or lists again and tells of
-    /// the difference.
+    /// Watches until the token is cancelled. After an interruption it resumes at its revision, or lists again and
+    /// reports the difference.
     pub async fn run(mut self, token: CancellationToken) {
         let mut delay = FIRST_DELAY;
         loop {
@@ -300,7 +301,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         }
     }
 
-    /// Takes in an event; gives why the watch is over, if it is.
+    /// Applies an event; returns why the watch ended, if it did.
     fn event(&mut self, event: WatchEvent) -> Option<Ended> {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -331,7 +332,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         }
     }
 
-    /// Reads or forgets what came or went; whatever goes wrong, everything is listed again.
+    /// Reads planes and parts that arrived and forgets those that left; on any failure everything is listed again.
     async fn moved(&mut self, moved: Result<Move, RecvError>) -> Option<Ended> {
         let Ok(Move { what, arrival }) = moved else { return Some(Ended::Gone) };
         match (what, arrival, self.planes.only().cloned()) {

@@ -15,9 +15,9 @@ pub struct Key {
     pub name: Box<str>,
 }
 
-/// What a [`Queue`](crate::Queue) can hold.
+/// A key that a [`Queue`](crate::Queue) can hold.
 pub trait QueueKey: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
-    /// The plane whose turn it takes.
+    /// The plane whose share of work the key counts towards.
     fn plane(&self) -> &PlaneId;
 }
 

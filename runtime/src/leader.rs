@@ -19,7 +19,7 @@ pub(crate) const NAMESPACE: &str = "kube-system";
 pub struct Times {
     /// Others take over after so long without a renewal.
     pub lease: Duration,
-    /// The holder gives up after so long; less than `lease`.
+    /// Time without a successful renewal after which the holder stops; less than `lease`.
     pub renew: Duration,
     /// The time between attempts.
     pub retry: Duration,
@@ -50,8 +50,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// The Lease `name`, for an instance that no other is called like. An instance that comes back under its old identity
-    /// goes on at once.
+    /// An election for the Lease `name`; `identity` is unique among instances. An instance that returns under its old
+    /// identity leads again at once.
     pub fn new(client: Client, name: impl Into<String>, identity: impl Into<String>) -> Self {
         let (name, identity) = (name.into(), identity.into());
         Self { client, name, identity, times: Times::default(), metrics: Metrics::default(), seen: None }
@@ -63,7 +63,7 @@ impl Election {
         self
     }
 
-    /// Tells there whether it leads.
+    /// Exports whether this instance leads as a metric.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self.metrics.leads(&self.name, false);
@@ -165,7 +165,7 @@ impl Election {
         self.took(self.client.update(&leases(), &lease).await)
     }
 
-    /// Who was quicker leads.
+    /// Whether this instance acquired the Lease, from the outcome of its write: of several writers the first wins.
     fn took(&self, outcome: Result<Value, Error>) -> Result<bool, Error> {
         match outcome {
             Ok(_) => Ok(true),

@@ -69,5 +69,5 @@ pub use planes::{Planes, Presence};
 pub use queue::{Counts, Queue};
 pub use store::Store;
 
-/// Why a reconcile failed: anything that can be shown. The key comes again after its backoff.
+/// Why a reconcile failed: anything that can be displayed. The key is retried after its backoff.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -33,10 +33,10 @@ fn family(metric: &str) -> &str {
     metric.trim_end_matches("_total").trim_end_matches("_sum")
 }
 
-/// Planes that a metric names at once; the others are not told apart.
+/// Planes that a metric names at once; all others share one label.
 const MAX_PLANES: usize = 10;
 
-/// What a queue says of itself.
+/// Figures that a queue exports.
 pub(crate) trait Gauge: Send + Sync {
     fn counts(&self) -> Counts;
     fn depth(&self) -> usize;

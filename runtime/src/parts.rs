@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How long what runs may take to end when a part is given back.
+/// Time that reconciles in flight have to end when a part is released.
 const DRAIN: Duration = Duration::from_secs(4);
 
 /// A number that depends on all of some words, evenly spread, and the same in every process (FNV-1a, then mixed).
@@ -38,12 +38,12 @@ pub(crate) struct Parts {
 struct OwnedPart {
     /// Whether informers are still to see its objects.
     arriving: bool,
-    /// Cut off what runs.
+    /// Cancels the work in flight.
     cut: CancellationToken,
     running: watch::Sender<usize>,
 }
 
-/// What runs in a plane: counted until it is dropped.
+/// Work in a plane, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct PartGuard {
     running: watch::Sender<usize>,
@@ -81,7 +81,7 @@ impl Parts {
         self.own.lock().get(&self.of(plane)).map(|own| own.arriving)
     }
 
-    /// Begins something in a plane; `None` if somebody else has its part.
+    /// Begins work in a plane; `None` if another instance has its part.
     pub(crate) fn begin(&self, plane: &PlaneId) -> Option<PartGuard> {
         let own = self.own.lock();
         let own = own.get(&self.of(plane))?;
@@ -100,7 +100,7 @@ impl Parts {
         }
     }
 
-    /// Begins nothing more in a part, and waits until what runs has ended; after a while it is cut off.
+    /// Stops new work in a part and waits for the work in flight, which is cancelled after [`DRAIN`].
     pub(crate) async fn give_back(&self, part: u32) {
         let Some(own) = self.own.lock().remove(&part) else { return };
         let mut running = own.running.subscribe();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::broadcast;
 
-/// The annotation that tells an object's plane in lists and watches over all planes.
+/// The annotation with an object's plane in lists and watches over all planes.
 const PLANE_ANNOTATION: &str = "freehold.dev/plane";
 
 /// A client together with the planes that it serves. Cheap to clone.
@@ -37,7 +37,7 @@ pub enum Presence {
     Here,
     /// They will when stores have its objects.
     Arriving,
-    /// Somebody else does.
+    /// Other controllers do.
     Away,
 }
 
@@ -53,7 +53,7 @@ struct Moves {
     parts: Option<Parts>,
 }
 
-/// What came or went.
+/// A plane or part that arrived or left.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Moved {
     /// A plane, to or from the server.
@@ -70,7 +70,7 @@ pub(crate) struct Move {
     pub(crate) arrival: Option<Arc<Arrival>>,
 }
 
-/// Makes what arrives present when the last informer has it.
+/// Marks a plane or part as present when the last informer has read it.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     what: Moved,
@@ -138,7 +138,7 @@ impl Planes {
         Self { client, scope: Scope::One { plane, base_path: base_path.to_owned(), moves: None } }
     }
 
-    /// The one plane, or `None` where there are many.
+    /// The only plane, or `None` for several.
     pub fn only(&self) -> Option<&PlaneId> {
         match &self.scope {
             Scope::All(_) => None,
@@ -176,7 +176,7 @@ impl Planes {
         self.client.at("")
     }
 
-    /// Tells that the server began to serve a plane that had objects before. Watches do not tell of those: informers
+    /// Reports that the server began to serve a plane that has objects already. Watches do not report those: informers
     /// read them now.
     pub fn arrive(&self, plane: &PlaneId) {
         let Scope::All(moves) = &self.scope else { return };
@@ -184,7 +184,7 @@ impl Planes {
         moves.tell(Moved::Plane(plane.clone()), true);
     }
 
-    /// Tells that the server does not serve a plane any more: informers forget its objects, which are still there.
+    /// Reports that the server no longer serves a plane: informers forget its objects, which still exist.
     pub fn leave(&self, plane: &PlaneId) {
         let Scope::All(moves) = &self.scope else { return };
         moves.absent.lock().insert(plane.clone(), None);
@@ -234,8 +234,8 @@ impl Planes {
         }
     }
 
-    /// Says whether others control in a plane that the server serves. When they did and do no more, informers read the
-    /// plane again, so that each of its objects is looked at.
+    /// Reports whether other controllers work in a plane that the server serves. When they stop, informers read the
+    /// plane again, so that each of its objects is reconciled.
     pub fn hand_over(&self, plane: &PlaneId, to_others: bool) {
         let Scope::All(moves) = &self.scope else { return };
         if to_others {
@@ -267,7 +267,7 @@ impl Planes {
         }
     }
 
-    /// Forgets that a plane went, because it is gone for good.
+    /// Forgets an absent plane after its deletion.
     pub fn forget(&self, plane: &PlaneId) {
         if let Scope::All(moves) = &self.scope {
             moves.absent.lock().remove(plane);
@@ -292,7 +292,7 @@ impl Planes {
     }
 }
 
-/// Takes away what the server added for the reader of several planes, and what no controller reads.
+/// Removes the annotations that the server added for readers of several planes, and fields that no controller reads.
 pub(crate) fn strip(object: &mut Value) {
     let metadata = meta::metadata_mut(object);
     metadata.remove("managedFields");

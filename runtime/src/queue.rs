@@ -22,13 +22,13 @@ use tokio::time::Instant;
 const FIRST_DELAY: Duration = Duration::from_millis(5);
 /// The longest delay after a failure.
 const LONGEST_DELAY: Duration = Duration::from_secs(1000);
-/// The time between two failures of one plane that come again, in the long run.
+/// Average time between retries of failures in one plane.
 const FAILURE_INTERVAL: Duration = Duration::from_millis(100);
-/// Failures of one plane that come again without that wait.
+/// Burst of retries of failures in one plane.
 const FAILURE_BURST: u32 = 100;
 /// One of so many turns is that of keys that nothing happened to.
 const SHARE: u64 = 8;
-/// Keys that there is room for once there was need of it.
+/// Capacity that the queue keeps after a burst.
 const ROOM: usize = 4096;
 
 /// A work queue. Cheap to share.
@@ -47,7 +47,7 @@ enum Priority {
 struct State<K> {
     changed: Level<K>,
     routine: Level<K>,
-    /// What waits or is to wait again, with when and why.
+    /// Keys that are queued or delayed, with time and priority.
     dirty: HashMap<K, (Instant, Priority)>,
     working: HashSet<K>,
     /// How many keys of each plane are worked on.
@@ -57,7 +57,7 @@ struct State<K> {
     delayed: BinaryHeap<Reverse<Delayed<K>>>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
-    /// Until when the failures of a plane have used up what comes again.
+    /// Time up to which the retries of a plane are used up.
     failing: HashMap<PlaneId, Instant>,
     sequence: u64,
     /// Keys in `dirty` that are worked on.
@@ -65,15 +65,15 @@ struct State<K> {
     counts: Counts,
 }
 
-/// Keys of one priority by their planes. One whose priority rose meanwhile is skipped.
+/// Keys of one priority by plane. A key whose priority rose meanwhile is skipped.
 struct Level<K> {
     turns: VecDeque<PlaneId>,
     waiting: HashMap<PlaneId, VecDeque<K>>,
-    /// Planes that have their share of what is worked on: they get their turn when something of theirs is done.
+    /// Planes at their limit of keys in flight, which wait until one of theirs is done.
     held: HashSet<PlaneId>,
 }
 
-/// What a queue has counted.
+/// Counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Keys that were added and did not wait already.
@@ -150,7 +150,7 @@ impl<K: QueueKey> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// Adds a key that nothing happened to: it waits until there is time.
+    /// Adds an unchanged key with low priority, for a resync.
     pub fn add_routine(&self, key: K) {
         self.state.lock().add(key, Priority::Routine);
         self.changed.notify_one();
@@ -165,8 +165,8 @@ impl<K: QueueKey> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// Takes the next key, waiting for one. Each key taken must be given back with [`Queue::done`]. One caller at a
-    /// time: wake-ups are not shared out.
+    /// Waits for the next key and takes it. Each key must be returned with [`Queue::done`]. Supports one caller at a
+    /// time: wake-ups are not distributed.
     pub async fn take(&self) -> K {
         loop {
             let next_due = {
@@ -228,7 +228,7 @@ impl<K: QueueKey> Queue<K> {
         self.len() == 0
     }
 
-    /// What it has counted.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
@@ -367,7 +367,7 @@ impl<K: QueueKey> State<K> {
         }
     }
 
-    /// When a failure of a plane may come again: those are let through at a rate.
+    /// The earliest time for a retry in a plane, within its rate.
     fn next_failure(&mut self, plane: &PlaneId, now: Instant) -> Instant {
         if self.failing.len() > 1024 {
             self.failing.retain(|_, until| *until > now);
@@ -387,7 +387,7 @@ impl<K: QueueKey> State<K> {
         self.delayed.push(Reverse(Delayed { at, sequence: self.sequence, key }));
     }
 
-    /// Moves what is due to what waits. Entries that an earlier time overtook are dropped.
+    /// Moves due keys to the queue. Entries that were superseded by an earlier time are dropped.
     fn promote(&mut self, now: Instant) {
         while self.delayed.peek().is_some_and(|Reverse(d)| d.at <= now) {
             let Some(Reverse(Delayed { at, key, .. })) = self.delayed.pop() else { return };

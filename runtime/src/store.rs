@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 /// Gives the index entries of an object: arbitrary strings within its plane.
 pub(crate) type IndexFn<T> = Arc<dyn Fn(&Key, &T) -> Vec<String> + Send + Sync>;
 
-/// What an informer has seen. Cheap to clone.
+/// The objects of an informer. Cheap to clone.
 pub struct Store<T> {
     shared: Arc<Shared<T>>,
 }
@@ -88,7 +88,7 @@ impl<T> Store<T> {
         self.shared.objects.read().by_key.len()
     }
 
-    /// Whether nothing is there.
+    /// Whether the store has no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -107,8 +107,8 @@ impl<T> Store<T> {
         *self.shared.synced.borrow()
     }
 
-    /// Whether the store has seen everything up to a resource version, one that a write gave: until then, what it
-    /// shows lacks that write. Unreadable versions count as seen.
+    /// Whether the store has everything up to a resource version, for instance that of a write. Unreadable versions
+    /// count as seen.
     pub fn has_seen(&self, resource_version: &str) -> bool {
         resource_version
             .parse()
@@ -131,7 +131,7 @@ impl<T> Store<T> {
         self.shared.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
     }
 
-    /// Puts or removes an object and gives what was there.
+    /// Puts or removes an object and returns the previous one.
     pub fn replace(&self, key: &Key, new: Option<Arc<T>>) -> Option<Arc<T>> {
         let mut objects = self.shared.objects.write();
         let new_entries = self.entries(key, new.as_deref());

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Keys that one read of the store asks for.
+/// Keys in one read of the store.
 const CHUNK: usize = 2_000;
 /// How long a plane that has become empty is remembered, for lists as of a revision at which it was not.
 const REMEMBERED: Duration = Duration::from_secs(900);
@@ -25,10 +25,10 @@ type Growth = (PlaneId, Box<str>, i32, u64);
 pub(crate) struct Census {
     /// The revision as of which it was counted; `None` while it was not. Older revisions are not known here.
     counted: Option<u64>,
-    /// What happened while it is being counted; `None` while nobody counts.
+    /// Changes during a count; `None` while none is in progress.
     pending: Option<Vec<Growth>>,
     names: HashMap<Box<str>, u32>,
-    /// How many keys there are of each collection, by its number.
+    /// Keys of each collection, by its number.
     totals: Vec<i64>,
     planes: BTreeMap<PlaneId, Box<[(u32, u32)]>>,
     /// Planes that became empty, and when they did last.
@@ -62,7 +62,7 @@ impl Census {
         }
     }
 
-    /// Takes in an event of the feed.
+    /// Applies an event of the feed.
     pub(crate) fn apply(&mut self, event: &CacheEvent) {
         match (event.growth, self.counted) {
             (0, _) => {}
@@ -123,12 +123,12 @@ impl Census {
     }
 }
 
-/// What a plane takes beside its counts: its identifier and its place in the tree.
+/// Bytes of a plane besides its counts: its identifier and its node in the tree.
 const PLANE: usize = 112;
-/// What an event takes that came while it is being counted.
+/// Bytes of an event that arrived during a count.
 const PENDING: usize = 112;
 
-/// Has what happens noted, for as long as somebody counts.
+/// Guard that records changes while a count is in progress.
 struct Counting<'a>(&'a Mutex<Census>);
 
 impl<'a> Counting<'a> {
@@ -145,8 +145,8 @@ impl Drop for Counting<'_> {
 }
 
 impl Cache {
-    /// The planes that have own objects of a collection (`group/resource`) as of a revision, in order, and perhaps some
-    /// that had and have no more. Asked for the first time, it reads all keys of the store.
+    /// The planes that have own objects of a collection (`group/resource`) as of a revision, in order. Planes that no
+    /// longer have any may be among them. The first call reads all keys of the store.
     pub(crate) async fn planes_with(&self, collection: &str, at: u64) -> Result<Vec<PlaneId>> {
         let counting = self.counting.lock().await;
         if self.census.lock().counted.is_none() {
@@ -165,8 +165,8 @@ impl Cache {
         Ok(self.scan_keys(Some(at)).await?.with(collection))
     }
 
-    /// How many own objects all planes together have of each group and resource, those with most first. Empty while
-    /// nobody has asked for a list over all planes: they are counted then.
+    /// Own objects of all planes together for each group and resource, the largest numbers first. Empty before the
+    /// first list over all planes, which counts them.
     pub fn totals(&self) -> Vec<(String, String, u64)> {
         let census = self.census.lock();
         let counted = census.counted.is_some();

@@ -19,7 +19,7 @@ const SOME: usize = 2_048;
 /// A stored value, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Hides what lies below.
+    /// Hides the object of this key in the layers below.
     Whiteout,
     /// An object's JSON, without its resource version.
     Json(Bytes),
@@ -32,7 +32,7 @@ pub fn encode(object: &Value) -> Bytes {
 
 /// An object as it is stored, from which it can be sent without being written again.
 pub struct Encoded {
-    /// What [`encode`] gives.
+    /// An object encoded for the store and for clients.
     pub stored: Bytes,
     /// Just behind the `{` of `metadata`; `None` where that is not there or has nothing but the version.
     metadata: Option<usize>,

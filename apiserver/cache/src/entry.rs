@@ -12,7 +12,7 @@ use serde::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Range, sync::OnceLock};
 
-/// An object's JSON as it goes on the wire, with the few fields that are asked for without decoding it.
+/// An object's JSON as it goes on the wire, with the few fields that are read without decoding it.
 ///
 /// One allocation has the text: the JSON, a comma for lists, its place (`namespace/name` or `name`), and labels that JSON
 /// writes with escapes. Everything else points into it.
@@ -21,9 +21,9 @@ pub struct Entry {
     text: Bytes,
     /// Length of the JSON; the place begins behind it and the comma.
     json: u32,
-    /// Just behind the `{` of `metadata`, where `resourceVersion` stands.
+    /// Offset just behind the `{` of `metadata`, where `resourceVersion` is.
     metadata: u32,
-    /// Just behind the `{` of `metadata.annotations`; 0 where there are none, [`NO_MAP`] where they are no map.
+    /// Offset just behind the `{` of `metadata.annotations`; 0 without annotations, [`NO_MAP`] where they are no map.
     annotations: u32,
     uid: Range<u32>,
     /// Length of the namespace in the place; 0 without one.
@@ -43,10 +43,10 @@ pub struct Entry {
     pub modified: u64,
 }
 
-/// Says of annotations that they can't be added to without decoding the object.
+/// Marks annotations that cannot be extended without decoding the object.
 const NO_MAP: u32 = u32::MAX;
 
-/// A field that was asked for, and those that were asked for after it.
+/// Cached selector fields: a linked list in the order of their first use.
 #[derive(Debug)]
 struct Field {
     path: Box<str>,
@@ -89,14 +89,14 @@ impl<'de> Visitor<'de> for Parts {
     }
 }
 
-/// A text of JSON, where it lies unless it has escapes.
+/// A JSON string, borrowed unless it has escapes.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// What is read of an object's metadata, on one way through all of its JSON.
+/// The metadata that one pass over an object's JSON collects.
 #[derive(Default)]
 struct Header<'a> {
-    /// The first of its fields: what is behind its `{`.
+    /// The text behind the `{`, where its first field begins.
     first: &'a str,
     name: Option<Text<'a>>,
     namespace: Option<&'a str>,
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for Fields {
     }
 }
 
-/// What can't be an entry.
+/// Why a value cannot be an entry.
 #[derive(Debug, thiserror::Error)]
 #[error("a stored object can't be read: {0}")]
 pub struct Unreadable(String);
@@ -274,7 +274,7 @@ impl Entry {
         self.part(self.place_span())
     }
 
-    /// Its bytes, whose order is that of the text.
+    /// The bytes of the place, which sort like the text.
     pub(crate) fn place_bytes(&self) -> &[u8] {
         &self.text[self.place_span()]
     }
@@ -301,8 +301,8 @@ impl Entry {
         Some(self.text(&self.labels[index].1))
     }
 
-    /// A field as selectors see it, by its path (`status.phase`): its text, empty where it is absent. The object is not
-    /// decoded: the text is sought once and kept for all who ask again.
+    /// A field as selectors see it, by its path (`status.phase`): its text, empty where absent. The object is not
+    /// decoded: the text is searched once and cached.
     pub fn field(&self, path: &str) -> &str {
         match path {
             "metadata.name" => return self.name(),
@@ -394,7 +394,7 @@ impl Entry {
     }
 }
 
-/// What an entry takes beside itself and its text: counts of its two allocations, and its place in a collection.
+/// Bytes of an entry besides itself and its text: the counters of its two allocations, and its pointer in a collection.
 const OVERHEAD: usize = 64;
 
 /// Picks the value of one key out of a JSON object.

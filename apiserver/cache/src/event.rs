@@ -14,21 +14,21 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Encodings of one event that are kept; whoever wants a further one makes it for itself.
+/// Encodings of one event that are cached; further ones are made by each watcher.
 const MAX_FRAMES: usize = 16;
 
-/// What happened to an object.
+/// The kind of a change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// It is new.
     Added,
     /// It changed.
     Modified,
-    /// It is gone; the entry is its last state at the revision of its deletion.
+    /// The object was deleted; the entry is its last state, at the revision of its deletion.
     Deleted,
 }
 
-/// One change of one object. Decoded when somebody looks, once for all who do.
+/// One change of one object. Decoded on first use, once for all watchers.
 pub struct CacheEvent {
     /// The plane of the object.
     pub plane: PlaneId,
@@ -41,18 +41,18 @@ pub struct CacheEvent {
     pub(crate) growth: i32,
     /// Bytes that it takes, about: its values as they came or decoded, and encoded.
     pub(crate) cost: usize,
-    /// What the store told, until it is decoded.
+    /// The store's event, until it is decoded.
     raw: Mutex<Option<storage::Event>>,
     /// The object before, where it is known: then it need not be decoded again.
     before: OnceLock<Arc<Entry>>,
     decoded: OnceLock<Decoded>,
-    /// The event as [`Change::kind`] says it.
+    /// Frames of the event with its own kind, [`Change::kind`].
     plain: Frames,
-    /// The event as those see it whose selector the object came into or left.
+    /// Frames of the event for watchers whose selector the object entered or left.
     turned: Frames,
 }
 
-/// What became of what the store told.
+/// A decoded event of the store.
 struct Decoded {
     change: Option<Change>,
     /// The plane's own value after the event.
@@ -90,19 +90,19 @@ impl Frames {
     }
 }
 
-/// What an event means above the plane's layer.
+/// The meaning of an event with the plane's layers below it.
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
     /// The object now, or its last state.
     pub entry: Arc<Entry>,
     /// The object before.
     pub previous: Option<Arc<Entry>>,
-    /// The object before, at the revision of the event: what those see whose selector it left.
+    /// The previous object at the revision of the event, for watchers whose selector it left.
     left: OnceLock<Arc<Entry>>,
 }
 
-/// What a plane's own key holds.
+/// The content of a plane's own key.
 #[derive(Clone)]
 pub(crate) enum OwnValue {
     Absent,
@@ -112,7 +112,8 @@ pub(crate) enum OwnValue {
     Object(Arc<Entry>),
 }
 
-/// What a key holds. Whoever wrote it is not trusted: what no client can read, or stands under another's key, is absent.
+/// Reads the content of a key. The writer is not trusted: a value that no client can decode, or that is another key's
+/// object, counts as absent.
 pub(crate) fn read(key: &storage::Key, value: Option<&Bytes>, created: u64, modified: u64) -> OwnValue {
     match value.and_then(codec::decode) {
         None if value.is_none() => OwnValue::Absent,
@@ -151,7 +152,7 @@ pub fn check(key: &storage::Key, value: &Bytes) -> Result<(), &'static str> {
     }
 }
 
-/// What a key of a plane whose record was written at revision `record` holds.
+/// Reads the content of a key in a plane whose record was written at revision `record`.
 pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> OwnValue {
     match item.modified < record {
         true => OwnValue::Buried,
@@ -159,7 +160,8 @@ pub(crate) fn read_own(item: &storage::KeyValue, record: u64) -> OwnValue {
     }
 }
 
-/// Whether an object's place is that of its key, in a plane or a layer: what is behind `<sort>/<id>/<group>/<resource>/`.
+/// Whether namespace and name of an object match its key, in a plane or a layer: the part behind
+/// `<sort>/<id>/<group>/<resource>/`.
 fn is_at(entry: &Entry, key: &storage::Key) -> bool {
     let before = key.as_bytes().strip_suffix(entry.place().as_bytes());
     before.is_some_and(|before| {
@@ -167,8 +169,8 @@ fn is_at(entry: &Entry, key: &storage::Key) -> bool {
     })
 }
 
-/// Where the collection (`<group>/<resource>`) lies in the text of an object's key, from the length of the part up to
-/// the plane's `/`; the object's name in it begins behind the next `/`. `None` for keys that are not objects.
+/// The range of the collection (`<group>/<resource>`) in the text of an object's key, from the length of the part up to
+/// the plane's `/`; the object's name begins behind the next `/`. `None` for keys that are not objects.
 pub(crate) fn split(key: &storage::Key) -> Option<(PlaneId, Range<usize>)> {
     let (plane, rest) = key.split_plane()?;
     let start = key.as_bytes().len() - rest.len();
@@ -274,7 +276,7 @@ impl CacheEvent {
         }
     }
 
-    /// What it means; `None` where nothing changes for a reader.
+    /// The change that readers see; `None` where nothing changes for them.
     pub fn change(&self) -> Option<&Change> {
         self.decoded().change.as_ref()
     }
@@ -288,7 +290,7 @@ impl CacheEvent {
         }
     }
 
-    /// What the store told is let go of here: entries have copies of their own.
+    /// Decodes the event and releases the store's bytes, of which entries have copies.
     fn decoded(&self) -> &Decoded {
         self.decoded.get_or_init(|| {
             let raw = self.raw.lock().take();
@@ -320,7 +322,7 @@ impl CacheEvent {
         Change::between(above(before), above(after), self.revision)
     }
 
-    /// The event as a frame of some encoding, made once for all watchers who want the same.
+    /// The event as a frame of some encoding, made once for all watchers that use this encoding.
     ///
     /// `kind` is what the watcher sees: with a selector it can differ from [`Change::kind`]. `encoding` names everything
     /// else that the bytes depend on (version, form, what a view adds). Of each event 16 encodings are kept; whoever

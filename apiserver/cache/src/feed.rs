@@ -26,9 +26,9 @@ use tokio::sync::{OnceCell, watch};
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(10);
 /// How long a read waits for a resource version that its client names.
 const ASKED: Duration = Duration::from_secs(3);
-/// How long a reader waits for the store before it asks for its progress.
+/// Time that a reader waits for the feed before it requests the store's progress.
 const FIRST_NUDGE: Duration = Duration::from_millis(3);
-/// How long from then on before it asks again.
+/// Time between further requests for the store's progress.
 pub(crate) const NUDGE: Duration = Duration::from_millis(20);
 /// Planes of so many bytes are freed on a thread of their own.
 const LARGE: usize = 1 << 20;
@@ -44,8 +44,8 @@ pub struct CacheOptions {
     pub recent_bytes: usize,
     /// A plane without watches is dropped after so long without a request.
     pub idle: Duration,
-    /// Over so many bytes of objects, the planes that were not asked for the longest are dropped early, those with open
-    /// watches last. A collection that takes more than an eighth of it is read from the store each time.
+    /// Budget for objects in bytes. Above it the least recently used planes are evicted, those with open watches last.
+    /// A collection of more than an eighth of the budget is read from the store each time.
     pub memory: usize,
 }
 
@@ -77,13 +77,13 @@ pub struct Cache {
     started: Instant,
     counts: Counts,
     pub(crate) census: Mutex<Census>,
-    /// Held by the one who counts.
+    /// Held during a count.
     pub(crate) counting: tokio::sync::Mutex<()>,
-    /// Held by the one who reads over all planes.
+    /// Held during a read over all planes.
     pub(crate) reading: tokio::sync::Mutex<()>,
 }
 
-/// What the cache has done so far.
+/// Counters of the cache.
 #[derive(Default)]
 struct Counts {
     loads: AtomicU64,
@@ -103,18 +103,18 @@ pub struct CacheState {
     pub loads: u64,
     /// Planes dropped since the start.
     pub evictions: u64,
-    /// Bytes for knowing which planes have what, all planes together, about.
+    /// Approximate bytes of the census of all planes.
     pub census: usize,
 }
 
-/// What a reader saw of an object's place, for the commit that follows.
+/// Revisions that a reader saw for an object's key, for the commit that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The revision of the plane's own key: 0 where it is absent, because there is no object or it comes from a layer. A
-    /// key from before a restore has one though it counts as absent.
+    /// The revision of the plane's own key: 0 where it is absent, because the object does not exist or comes from a
+    /// layer. A key from before a restore has a revision though it counts as absent.
     pub own: u64,
-    /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)): 0 where it has none.
-    /// Each commit has to expect this, or it could bring back what was there before a restore.
+    /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)): 0 without a record.
+    /// Each commit has to expect it; otherwise it could bring back state from before a restore.
     pub record: u64,
     /// What lies below.
     pub below: Below,
@@ -187,7 +187,7 @@ impl Cache {
         }
     }
 
-    /// Whether a plane is still the one that takes in events. It is not after it was put above other layers.
+    /// Whether a plane still receives events. It does not after it was put above other layers.
     pub(crate) fn is_current(&self, plane: &Arc<PlaneCache>) -> bool {
         self.planes.read().get(&plane.id).is_some_and(|slot| Arc::ptr_eq(&slot.0, plane))
     }
@@ -451,7 +451,7 @@ impl Cache {
         });
     }
 
-    /// Starts over, because the store no longer has what happened since.
+    /// Restarts the feed after the store compacted revisions that it missed.
     async fn restart(&self) -> std::result::Result<u64, StoreError> {
         let revision = self.stores.system().revision().await?;
         self.layers.refresh().await?;
@@ -464,7 +464,7 @@ impl Cache {
         Ok(revision)
     }
 
-    /// Drops what is idle, then what is over the budget.
+    /// Evicts idle planes, then planes over the budget.
     pub(crate) fn evict(&self) {
         let now = self.now();
         let mut planes = self.planes.write();
@@ -510,7 +510,7 @@ fn above(plane: &PlaneCache) -> Result<Arc<Stack>> {
     plane.stack().cloned().ok_or_else(|| Status::unavailable("the plane is not loaded").retry_after(1))
 }
 
-/// Frees planes where nobody waits for it: one can have a hundred thousand objects.
+/// Frees planes on a thread of its own: one can have a hundred thousand objects.
 pub(crate) fn let_go(planes: Vec<Slot>) {
     if planes.iter().any(|slot| slot.0.bytes() > LARGE) {
         tokio::task::spawn_blocking(move || drop(planes));

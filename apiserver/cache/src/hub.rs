@@ -32,7 +32,7 @@ const KEPT: Duration = Duration::from_secs(300);
 /// Events that a reader takes at a time.
 const BATCH: usize = 64;
 
-/// What a watcher is interested in: a collection or a part of it, of one plane or of all.
+/// The subject of a watch: a collection or a part of it, of one plane or of all.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Interest {
     pub(crate) plane: Option<PlaneId>,
@@ -76,20 +76,21 @@ pub(crate) struct Hub {
     /// When which revision was the last, from sweep to sweep, as far back as events are kept.
     marks: VecDeque<(Instant, u64)>,
     everywhere: Topics,
-    /// Watches over all planes can't begin before this: what a switch changed is told once and not kept.
+    /// The first revision at which watches over all planes can begin: the events of a layer switch are generated once
+    /// and not kept.
     everywhere_since: u64,
     planes: PlaneMap<Topics>,
-    /// Those who are told of events before any reader can see them.
+    /// Observers, which are called with events before any reader can see them.
     observers: Vec<(Interest, Observer)>,
     /// Bytes that unread events of all topics take; an event of two topics counts twice.
     unread: Arc<AtomicUsize>,
 }
 
-/// What a watcher is told.
+/// An item of a topic's ring.
 #[derive(Clone)]
 enum TopicItem {
     Event(Arc<CacheEvent>),
-    /// What it changes in the collection.
+    /// A layer switch, whose events in the collection the watcher generates.
     SwitchedPlane(Arc<SwitchedPlane>),
 }
 
@@ -111,13 +112,13 @@ struct Topic {
 
 #[derive(Default)]
 struct Ring {
-    /// Events with the number of readers who have yet to read them.
+    /// Events with the number of readers that have not read them yet.
     events: VecDeque<(TopicItem, usize)>,
     /// The number of the first event; events are numbered from 0 as they come.
     first: u64,
     bytes: usize,
     readers: usize,
-    /// Who waits for the next event, by the readers' numbers, and the numbers that are free.
+    /// Wakers of readers that wait for the next event, by reader number; free numbers are `None`.
     waiting: Vec<Option<Waker>>,
     free: Vec<usize>,
     closed: bool,
@@ -128,12 +129,12 @@ impl Ring {
         self.first + self.events.len() as u64
     }
 
-    /// Those who are to be woken, once the lock is free.
+    /// Takes the wakers to call once the lock is released.
     fn woken(&mut self) -> Vec<Waker> {
         self.waiting.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// Has a reader woken when there is more.
+    /// Registers a reader to be woken by the next event.
     fn wait(&mut self, number: usize, cx: &Context<'_>) {
         match &mut self.waiting[number] {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -150,7 +151,7 @@ impl Ring {
 }
 
 impl Topic {
-    /// Adds an event. `false` where nobody reads here any more.
+    /// Adds an event. `false` where the topic has no readers any more.
     fn publish(&self, event: TopicItem, full: bool) -> bool {
         let mut ring = self.ring.lock();
         if ring.readers == 0 {
@@ -201,7 +202,7 @@ pub(crate) struct Reader {
     number: usize,
     next: u64,
     taken: VecDeque<TopicItem>,
-    /// What is being told of a plane that was moved.
+    /// Remaining events of a layer switch.
     switching: Option<Events>,
 }
 
@@ -336,8 +337,7 @@ impl Hub {
         self.unread.load(Ordering::Relaxed) > 4 * BEHIND
     }
 
-    /// Tells those who watch all planes that one was put above other layers. From now on such watches begin at its
-    /// revision or later.
+    /// Publishes a layer switch to watches over all planes. From now on such watches begin at its revision or later.
     pub(crate) fn moved(&mut self, moved: &Arc<SwitchedPlane>) {
         self.everywhere_since = moved.revision;
         let full = self.is_full();
@@ -394,7 +394,7 @@ impl Hub {
         Reader::new(topic, interest.collection)
     }
 
-    /// Forgets topics that nobody watches any more, and events that are older than [`KEPT`].
+    /// Drops topics without watchers, and events that are older than [`KEPT`].
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.marks.back().is_none_or(|(_, revision)| *revision < self.revision) {
             self.marks.push_back((now, self.revision));

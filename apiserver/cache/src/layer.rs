@@ -14,24 +14,24 @@ use uuid::Uuid;
 /// What a layer has under a name: an object, or that what lies below is hidden.
 type Objects = BTreeMap<Box<str>, Option<Arc<Entry>>>;
 
-/// An immutable set of objects that lies below planes' own. Shared by all planes above it.
+/// An immutable set of objects below planes' own objects, shared by all planes above it.
 #[derive(Debug, Default)]
 pub struct Layer {
     collections: BTreeMap<Box<str>, Objects>,
-    /// What each plane has in its own words.
+    /// Texts that differ for each plane.
     texts: Option<Texts>,
     bytes: usize,
     objects: usize,
 }
 
-/// What a layer is to the planes above it.
+/// The role of a layer for the planes above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
-    /// What a project had once: its objects are the plane's like its own, and shown in views over all planes.
+    /// A snapshot of a project: its objects count as the plane's own, and are shown in views over all planes.
     Snapshot,
-    /// What a class starts its planes with.
+    /// The objects that a class adds to its planes.
     Class,
-    /// What the server starts every plane with.
+    /// The objects that every plane starts with.
     Base,
 }
 
@@ -56,16 +56,17 @@ pub struct StackInfo {
     pub revision: u64,
     /// Equal for stacks of the same layers.
     pub content: u64,
-    /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)); 0 without one.
+    /// The revision of the plane's record ([`Key::stack`](freehold_apiserver_storage::Key::stack)): 0 without a record.
+    /// Each commit has to expect it; otherwise it could bring back state from before a restore.
     pub record: u64,
-    /// Whether what class and base bring can't be deleted.
+    /// Whether objects of class and base are protected from deletion.
     pub keeps: bool,
 }
 
-/// What lies below an object of a plane.
+/// The object below a plane's own key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// Nothing: the object goes with the plane's own key.
+    /// Nothing: deleting the plane's own key deletes the object.
     Nothing,
     /// An object that a whiteout can hide.
     Hideable,
@@ -82,7 +83,7 @@ pub enum Switch {
     Class(String),
 }
 
-/// Says which layers lie below a plane.
+/// Source of the layers below planes.
 #[async_trait]
 pub trait LayerSource: Send + Sync + 'static {
     /// The stack of a plane with this record, its layers loaded.
@@ -95,10 +96,10 @@ pub trait LayerSource: Send + Sync + 'static {
     /// its stack: others may since have removed layers that it no longer stands on.
     async fn following(&self, plane: &PlaneId, at: u64) -> Result<Arc<Stack>, StoreError>;
 
-    /// Takes in an event, if it is one of a record: which stacks are others from now on.
+    /// Applies an event of a record and returns the stacks that it changes; `None` for other events.
     async fn follow(&self, event: &Event) -> Result<Option<Switch>, StoreError>;
 
-    /// The planes that stand on snapshots.
+    /// The planes that have a snapshot below them.
     fn above_snapshots(&self) -> Vec<PlaneId>;
 
     /// Whether a plane is of a class.
@@ -111,17 +112,17 @@ pub trait LayerSource: Send + Sync + 'static {
     fn bytes(&self) -> usize;
 }
 
-/// The ConfigMap that says how aggregated servers know their users, in `kube-system`. In the base it has [`PLANE`] where
-/// each plane is to have its own identifier.
+/// The ConfigMap in `kube-system` from which aggregated servers learn how to authenticate their users. In the base it
+/// has [`PLANE`] where each plane is to have its own identifier.
 pub const EXTENSION_AUTHENTICATION: &str = "extension-apiserver-authentication";
-/// What stands for a plane's identifier there.
+/// The placeholder for a plane's identifier in that ConfigMap.
 pub const PLANE: &str = "{plane}";
 
-/// What stands in place of which words in that ConfigMap of a plane, each as JSON has it within a string.
+/// Replacements in that ConfigMap of a plane, each as it is written within a JSON string.
 #[derive(Clone)]
 pub struct Texts(pub Arc<TextsOf>);
 
-/// Gives the texts of one plane: it is asked whenever the object is read.
+/// Returns the texts of one plane; called on each read of the object.
 pub type TextsOf = dyn Fn(&PlaneId) -> Vec<(&'static str, String)> + Send + Sync;
 
 impl fmt::Debug for Texts {
@@ -146,7 +147,7 @@ pub(crate) fn object_name(namespace: Option<&str>, name: &str) -> String {
 }
 
 impl Layer {
-    /// Adds what is stored under a path: an object, or that what lies below it is hidden. What can't be read is left out.
+    /// Adds a stored value under a path: an object or a whiteout. Values that cannot be read are left out.
     pub fn add(&mut self, path: &ObjectPath, stored: &KeyValue) {
         let slot = match event::read(&stored.key, Some(&stored.value), stored.created, stored.modified) {
             OwnValue::Object(entry) => Some(entry),
@@ -242,7 +243,7 @@ impl Stack {
         self.layers.iter().any(|(_, layer)| layer.collections.contains_key(collection))
     }
 
-    /// What lies below a plane's own objects, of all layers or of the snapshot alone.
+    /// The objects below a plane's own, of all layers or of the snapshot alone.
     pub(crate) fn slots<'a>(&'a self, span: Span<'_>, all: bool) -> Slots<'a> {
         let (from, to) = bounds(span.within, span.after);
         let bounds = (from.as_ref().map(|place| &**place), to.as_ref().map(|place| &**place));

@@ -16,18 +16,18 @@ use futures_util::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Keys that are read of what a plane had, and events that are made, at a time.
+/// Keys of a plane's previous state that are read, and events that are generated, at a time.
 const CHUNK: usize = 500;
 
 /// A plane that was put above other layers.
 pub(crate) struct SwitchedPlane {
     pub(crate) plane: PlaneId,
     pub(crate) store: Arc<dyn Store>,
-    /// When it was. What it had just before is read from the store.
+    /// The revision of the switch. The previous state is read from the store.
     pub(crate) revision: u64,
     pub(crate) old: Arc<Stack>,
     pub(crate) new: Arc<Stack>,
-    /// What the commit that put it there wrote in the plane.
+    /// The plane's own events in the commit of the switch.
     pub(crate) own: Vec<Event>,
 }
 

@@ -14,7 +14,7 @@ use freehold_machinery::{PlaneId, Result};
 use futures_util::StreamExt;
 use std::{collections::VecDeque, sync::Arc};
 
-/// Keys that one read of the store asks for.
+/// Keys in one read of the store.
 const CHUNK: usize = 500;
 /// Keys that one read asks for that looks for finalizers.
 const HELD_CHUNK: usize = 2_000;

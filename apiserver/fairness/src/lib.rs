@@ -255,7 +255,7 @@ async fn wait<K: scheduler::Key>(
     }
 }
 
-/// A request's place, until it is dropped: when all of its answer has been sent.
+/// The permits of a request, released when it is dropped: after its answer has been sent.
 pub struct Ticket {
     house: Option<Permit<PlaneId>>,
     _level: Option<(Permit<u32>, plane::SeatHold)>,
@@ -263,8 +263,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Says that another server does the work: the request takes nothing of this one's time from now on. To its plane and its
-    /// priority level it counts until it is answered.
+    /// Records that another server does the work: the request stops counting towards this server's turns. It counts
+    /// towards its plane and priority level until it is answered.
     pub fn passed_on(&mut self) {
         self.house = None;
     }

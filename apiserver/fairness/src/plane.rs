@@ -157,7 +157,7 @@ impl Drop for Visit {
 /// A watch that is counted, until it is dropped.
 pub struct WatchTicket {
     plane: Arc<PlaneState>,
-    /// The place of a request, while it sends what there was before it.
+    /// The permit of a request, while the watch sends the existing objects.
     begins: Option<Box<Ticket>>,
 }
 
@@ -193,7 +193,7 @@ struct Level {
 }
 
 impl Levels {
-    /// The room of a level.
+    /// The scheduler of a priority level.
     pub(crate) fn scheduler(&self, level: &str) -> Arc<Scheduler<u32>> {
         let mut levels = self.levels.lock();
         let level = levels.entry(level.to_owned()).or_default();
@@ -235,7 +235,7 @@ impl Drop for SeatHold {
         let mut levels = self.state.levels.levels.lock();
         let Some(level) = levels.get_mut(&self.level) else { return };
         level.taken = level.taken.saturating_sub(self.seats);
-        // The room goes with the last who is in it.
+        // The scheduler is dropped with its last permit.
         let unused = level
             .scheduler
             .as_ref()

@@ -10,22 +10,22 @@ use std::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-/// What flows are told apart by.
+/// The identity of a flow.
 pub(crate) trait Key: Clone + Eq + Hash + Send + 'static {}
 impl<T: Clone + Eq + Hash + Send + 'static> Key for T {}
 
-/// For how long at least a flow counts as there after its last request.
+/// Minimum time for which a flow counts as active after its last request.
 const RECENT: Duration = Duration::from_secs(1);
-/// After so many times as long as others, a flow may use the places of its own slow requests too.
+/// Multiple of the busy time after which a flow may also use the permits of its own slow requests.
 const OWN: u32 = 8;
 
-/// The room.
+/// Hands out permits to queued flows.
 pub(crate) struct Scheduler<K: Key> {
     state: Mutex<State<K>>,
-    /// What one flow may take while there are others.
+    /// Units that one flow may hold while others are active.
     most: u64,
-    /// A request that is served for longer waits for something else most of the time: its place may be given to others. To
-    /// its own flow it counts for longer, as it might be the one that takes all the time.
+    /// Time after which a request counts as waiting for something else, so that others may use its permit. For its own
+    /// flow it counts for longer, as the flow might be the one that takes all the time.
     busy: Option<Duration>,
 }
 
@@ -36,13 +36,13 @@ struct State<K: Key> {
     next: u64,
     groups: HashMap<Arc<str>, Group<K>>,
     running: BTreeMap<u64, Running<K>>,
-    /// Flows that came in this period and in the one before.
+    /// Flows that were active in this period and in the previous one.
     recent: [HashSet<K>; 2],
     period: Instant,
 }
 
 struct Group<K: Key> {
-    /// When its next request begins, in what was taken.
+    /// Virtual start time of its next request, in accumulated cost.
     start: u64,
     clock: u64,
     flows: HashMap<K, Flow<K>>,
@@ -66,21 +66,21 @@ struct Running<K> {
     units: u64,
     group: Arc<str>,
     key: K,
-    /// Whether others have its place already.
+    /// Whether its permit is lent to others.
     lent: bool,
 }
 
-/// What became of a request at the door.
+/// The outcome of a request for a permit.
 pub(crate) enum Entered<K: Key> {
-    /// It is in.
+    /// The permit is granted.
     Now(Permit<K>),
-    /// It waits.
+    /// The request is queued.
     Later(oneshot::Receiver<Permit<K>>),
-    /// Too many wait already.
+    /// The queue is full.
     Full,
 }
 
-/// A place in the room, until it is dropped.
+/// A permit, released when it is dropped.
 pub(crate) struct Permit<K: Key> {
     /// `None`: it was never taken.
     scheduler: Option<Arc<Scheduler<K>>>,
@@ -121,7 +121,7 @@ impl<K: Key> Scheduler<K> {
         state.groups.get(group).and_then(|g| g.flows.get(key)).map_or(0, |flow| flow.queue.len())
     }
 
-    /// Whether nobody is in it or waits.
+    /// Whether no request holds a permit or is queued.
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state.lock();
         state.groups.is_empty() && state.running.is_empty()
@@ -213,7 +213,7 @@ impl<K: Key> State<K> {
         now.len() > 1 || before.len() > 1 || now.iter().chain(before).any(|key| !now.contains(key))
     }
 
-    /// Lets in who is next, as long as there is room.
+    /// Grants permits to the next waiters while units are free.
     fn dispatch(&mut self, limit: u64, scheduler: &Arc<Scheduler<K>>) {
         let most = if self.has_others() { scheduler.most } else { limit };
         while self.waiting > 0 {

@@ -200,10 +200,10 @@ pub enum StoreError {
     /// No leader, no connection, or no answer in time. A commit that fails so may or may not have happened.
     #[error("the store can't be reached: {0}")]
     Unavailable(String),
-    /// There is no room: reads go on, writes are refused.
+    /// No space is left: reads continue, writes are refused.
     #[error("the store is full: {0}")]
     Full(String),
-    /// The caller asks for too much at a time: nothing was done.
+    /// The caller exceeds a limit on concurrent work; nothing was done.
     #[error("{0}")]
     Busy(String),
     /// The transaction is over a limit.
@@ -212,18 +212,18 @@ pub enum StoreError {
     /// The caller's credentials are not enough.
     #[error("the store refused access: {0}")]
     Denied(String),
-    /// What is on disk can't be read.
+    /// Data on disk cannot be read.
     #[error("the store is corrupt: {0}")]
     Corrupt(String),
-    /// Values are sealed with a key that is not there; says which one.
+    /// Values are sealed with a missing key, which the message names.
     #[error("a value can't be opened: {0}")]
     Unreadable(String),
 }
 
-/// What [`Store::watch`] gives.
+/// The result of [`Store::watch`].
 pub type Watched = Result<WatchStream, StoreError>;
 
-/// What a client of the API sees of a store that failed. A commit that may have happened is told otherwise
+/// The status that an API client gets for a failed store. A commit with an indeterminate result has another one
 /// ([`StoreError::of_commit`]).
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
@@ -247,7 +247,7 @@ impl From<StoreError> for Status {
 }
 
 impl StoreError {
-    /// What a client sees of a commit that failed: one that got no answer may have happened.
+    /// The status that a client gets for a failed commit: a timeout where the result is indeterminate.
     pub fn of_commit(self) -> Status {
         match self {
             Self::Unavailable(_) => Status::timeout(self.to_string()).retry_after(1),
@@ -287,14 +287,14 @@ pub trait Store: Send + Sync + 'static {
     /// the current one ([`StoreError::Future`]).
     async fn watch(&self, keys: KeyRange, after: Revision, previous: bool) -> Watched;
 
-    /// Asks all watches to yield their progress soon.
+    /// Requests that all watches yield their progress soon.
     async fn request_progress(&self) -> Result<(), StoreError>;
 
     /// The latest revision, linearizable.
     async fn revision(&self) -> Result<Revision, StoreError>;
 
-    /// Forgets what was overwritten or deleted before `revision`. Reads below it fail from now on. Fails with
-    /// [`StoreError::Compacted`] if that is so already, and with [`StoreError::Future`].
+    /// Compacts versions that were overwritten or deleted before `revision`; later reads below it fail. Fails with
+    /// [`StoreError::Compacted`] if that was done already, and with [`StoreError::Future`].
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
     /// How many keys a range has and how many bytes their keys and values take, at the latest revision.
@@ -307,9 +307,9 @@ pub trait Store: Send + Sync + 'static {
         Ok(Hold::new(self.revision().await?, ()))
     }
 
-    /// Removes all keys of a range, however many, in steps that each have a revision of their own: other writes go on in
-    /// between, and watches are not handed all of it at once. It is not atomic: after an error some keys may be gone, and
-    /// calling it again removes the rest. Keys that are made meanwhile may stay.
+    /// Removes all keys of a range, however many, in steps with a revision each, so that other writes proceed in
+    /// between and watches receive the deletions step by step. It is not atomic: after an error some keys may be
+    /// deleted, and another call removes the rest. Keys that are created meanwhile may remain.
     async fn clear(&self, keys: KeyRange) -> Result<(), StoreError> {
         let mut rest = Some(keys);
         while let Some(keys) = rest {
@@ -318,7 +318,7 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// One step of [`Store::clear`], for those who wait in between until others have taken in what it did.
+    /// One step of [`Store::clear`], for callers that wait in between until others have applied it.
     async fn clear_some(&self, keys: KeyRange) -> Result<Cleared, StoreError> {
         let ask = Range { limit: CLEAR_STEP, keys_only: true, ..Range::all(keys.clone()) };
         let page = self.range(ask).await?;
@@ -341,12 +341,12 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
-/// What one step of a [`Store::clear`] did.
+/// The result of one step of [`Store::clear`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleared {
     /// The revision at which keys were removed; the latest where there were none.
     pub revision: Revision,
-    /// What is still to be looked at.
+    /// The rest of the range.
     pub rest: Option<KeyRange>,
 }
 
@@ -364,7 +364,7 @@ impl Hold {
     }
 }
 
-/// What a range takes.
+/// The size of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Number of keys.

@@ -7,8 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 
 impl Entry {
-    /// The object's JSON with annotations of the server's own, in place of what the object says under these keys. It is
-    /// decoded only where it says something. Keys and values must need no JSON escapes.
+    /// The object's JSON with annotations of the server, which replace the object's own under these keys. The object is
+    /// decoded only where it has one of them. Keys and values must need no JSON escapes.
     pub fn with_annotations(&self, annotations: &[(&str, &str)]) -> Bytes {
         if self.has_annotation(annotations) {
             return self.annotated_anew(annotations);
@@ -50,7 +50,7 @@ impl Entry {
     }
 }
 
-/// Says whether a JSON object has one of some keys.
+/// Deserializes a JSON object to whether it has one of some keys.
 struct HasKey<'k>(&'k [(&'k str, &'k str)]);
 
 impl<'de> DeserializeSeed<'de> for HasKey<'_> {
