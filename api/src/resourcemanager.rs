@@ -4,6 +4,7 @@ use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
 use freehold_machinery::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The API group.
 pub const GROUP: &str = "resourcemanager.freehold.dev";
@@ -442,6 +443,56 @@ pub struct ControlPlaneClassSpec {
     pub objects: Vec<Value>,
     /// Whether a project may delete what the class and the server start it with.
     pub object_deletion: ObjectDeletion,
+    /// Which organizations may use it for their projects, by the labels of the organization's namespace in the core plane,
+    /// which the platform alone writes. Where it is not given, or empty: all. Projects that have the class keep it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_organizations: Option<NamespaceSelector>,
+    /// Where control planes of this class may run. Without any: in all modes. Projects that run elsewhere stay there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
+    pub allowed_modes: Vec<ControlPlaneMode>,
+}
+
+/// A `LabelSelector` of namespaces. All of its requirements have to hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NamespaceSelector {
+    /// Labels that have to be there with these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub match_labels: BTreeMap<String, String>,
+    /// Further requirements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// What has to hold of one label.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelRequirement {
+    /// The label.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// How its value relates to `values`.
+    pub operator: LabelOperator,
+    /// Values; none for `Exists` and `DoesNotExist`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub values: Vec<String>,
+}
+
+/// How a label relates to values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LabelOperator {
+    /// It has one of them.
+    In,
+    /// It has none of them, or is not there.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
 }
 
 /// Whether objects that come from below a plane can be deleted in it.

@@ -373,6 +373,7 @@ impl Backend for LocalBackend {
         told.extra.remove(GRANTED);
         if !user.is_in(MASTERS) {
             let access = rights::access(&self.planes, target).await?;
+            let is_let_in = access.lets_in(&user);
             if !self.authorization.is_plain() {
                 let decision = self.authorize(target, attributes).await?;
                 if decision.denied {
@@ -380,7 +381,7 @@ impl Backend for LocalBackend {
                 }
                 if !decision.allowed {
                     // The pair says so, in its words.
-                    return Ok(Arc::new(told));
+                    return Ok(Arc::new(if is_let_in { told } else { User::anonymous() }));
                 }
                 told.extra.insert(GRANTED.to_owned(), vec![decision.reason]);
             }
@@ -390,6 +391,8 @@ impl Backend for LocalBackend {
                 told.groups.push(MASTERS.to_owned());
             } else if let Some(reason) = access.granted(attributes) {
                 told.extra.insert(GRANTED.to_owned(), vec![reason]);
+            } else if !is_let_in && !told.extra.contains_key(GRANTED) {
+                told = User::anonymous();
             }
         }
         Ok(Arc::new(told))

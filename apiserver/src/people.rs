@@ -196,8 +196,11 @@ pub(crate) fn revoked(
         let footings = home.map(|footing| planes.footings_of(&footing.plane)).unwrap_or_default();
         let mut beneath = footings.subscribe();
         let asks_nobody = asked.user.is_in(MASTERS);
-        let judged = !others || is_judged_here(&planes, &target, &asked).await;
-        while holds(&planes, &target, &asked, judged).await {
+        let standing = Standing {
+            is_judged: !others || is_judged_here(&planes, &target, &asked).await,
+            is_let_in: is_let_in(&planes, &target, &asked.user).await,
+        };
+        while holds(&planes, &target, &asked, standing).await {
             // The senders live as long as this, so that nothing of it fails.
             select! {
                 _ = above.changed() => {}
@@ -278,8 +281,23 @@ async fn is_suspended(planes: &Planes, target: &Target, asked: &Attributes<'_>) 
     }
 }
 
+/// What was found out of a long request when it began.
+#[derive(Clone, Copy)]
+struct Standing {
+    /// Whether what is known here allowed it.
+    is_judged: bool,
+    /// Whether the plane's RBAC counts for its user.
+    is_let_in: bool,
+}
+
+/// Whether the RBAC of a target's plane counts for a user. What can't be found out now counts as a yes.
+async fn is_let_in(planes: &Planes, target: &Target, user: &User) -> bool {
+    let access = access(planes, target).await.and_then(Result::ok);
+    access.is_none_or(|access| access.lets_in(user))
+}
+
 /// Whether what was allowed is so still. What can't be found out now is asked again with the next change.
-async fn holds(planes: &Planes, target: &Target, asked: &Asked, judged: bool) -> bool {
+async fn holds(planes: &Planes, target: &Target, asked: &Asked, standing: Standing) -> bool {
     let user = &*asked.user;
     if check_active(planes, user).await.is_err()
         || !has_key(planes, user).await
@@ -295,7 +313,8 @@ async fn holds(planes: &Planes, target: &Target, asked: &Asked, judged: bool) ->
         return false;
     }
     match access(planes, target).await {
-        Some(Ok(access)) if judged => access.authorize(&attributes).allowed,
+        Some(Ok(access)) if standing.is_let_in && !access.lets_in(user) => false,
+        Some(Ok(access)) if standing.is_judged => access.authorize(&attributes).allowed,
         _ => true,
     }
 }

@@ -26,6 +26,8 @@ pub struct User {
     pub from_host: bool,
     /// What it rests on, where authentication knows: with that the identity ends too.
     pub basis: Option<Arc<Basis>>,
+    /// Whether it is the subject of a question, such as an access review, and nobody has authenticated as it.
+    pub is_subject: bool,
 }
 
 /// What an identity rests on.

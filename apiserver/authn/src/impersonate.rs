@@ -243,6 +243,7 @@ impl ImpersonationRequest {
             plane,
             from_host: requester.from_host,
             basis: None,
+            is_subject: false,
         }
     }
 }

@@ -230,5 +230,6 @@ fn user(info: &CertificateInfo, der: &[u8]) -> Result<Option<User>, Status> {
         plane,
         from_host: false,
         basis: Some(Arc::new(basis)),
+        is_subject: false,
     }))
 }

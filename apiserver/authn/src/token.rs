@@ -416,6 +416,7 @@ fn user(plane: &PlaneId, signed: &Signed) -> User {
         plane: Some(plane.clone()),
         from_host: false,
         basis: Some(Arc::new(basis(plane, signed))),
+        is_subject: false,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! In the platform's own planes, what an organization's namespace says counts for what is the organization's ([`reserved`]
 //! has what never is) and for its members alone, be it said by RBAC or by the platform's kinds.
+//!
+//! In a project's plane RBAC counts for identities of the plane, and for those of the platform whom the project's organization
+//! or the platform lets in ([`Access::lets_in`]). To everybody else of the platform it gives what it gives without credentials.
 
 use crate::{
     Attributes, Decision, Policy, Rules,
@@ -9,9 +12,18 @@ use crate::{
     iam::{self, Held, Iam, Scope, Suspension, organization_of},
     reserved, review,
 };
-use freehold_machinery::{GroupResource, Status, User, Value, meta, user::MASTERS};
+use freehold_machinery::{
+    GroupResource, Status, User, Value, meta, reserved as names,
+    user::{ANONYMOUS, MASTERS},
+};
 use parking_lot::RwLock;
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+/// As whom a project's RBAC sees somebody of the platform who has nothing to do with the project.
+static NOBODY: LazyLock<User> = LazyLock::new(User::anonymous);
 
 /// Where in the platform something is asked: of the core plane that depends on the question.
 pub type Place = Arc<dyn Fn(&Attributes<'_>) -> Scope + Send + Sync>;
@@ -69,7 +81,7 @@ impl Holder for Access {
 
     fn held(&self, user: &User, namespace: &str) -> (Vec<Held>, Vec<String>) {
         let asked = Attributes { namespace, ..Attributes::resource(user, "", "", "") };
-        let (mut held, errors) = self.policy.held(user, self.bindings_for(&asked));
+        let (mut held, errors) = self.policy.held(self.seen(user), self.bindings_for(&asked));
         if let Some(Above { iam, place, .. }) = &self.above {
             held.extend(iam.read().held(user, &place(&asked), namespace));
         }
@@ -118,6 +130,35 @@ impl Access {
         denied.then(|| Decision::deny("Freehold's controllers alone write it"))
     }
 
+    /// Whether RBAC of this plane counts for a user. In a project's plane it does for identities of the plane, for members of the
+    /// project's organization, guests among them, for its service accounts and the users of its issuers, and for those to whom
+    /// bindings of the platform give anything in the project. A name or group in a RoleBinding lets in nobody else, so it
+    /// ends with the last membership.
+    pub fn lets_in(&self, user: &User) -> bool {
+        let Some(Above { iam, place, is_own: false }) = &self.above else { return true };
+        let is_own = user.plane.is_some() || user.from_host || user.is_subject;
+        if is_own || user.name == ANONYMOUS || names::is_component(user) || user.is_in(MASTERS) {
+            return true;
+        }
+        let scope = place(&Attributes::resource(user, "", "", ""));
+        let iam = iam.read();
+        let belongs = |organization: &str| {
+            let issued = user.name.strip_prefix(names::ORGANIZATION).and_then(|rest| rest.split_once(':'));
+            issued.is_some_and(|(issuer, _)| issuer == organization) || iam.belongs(organization, &user.name)
+        };
+        scope.organization().is_some_and(belongs) || iam.reaches_into(&scope, user)
+    }
+
+    /// As whom the plane's RBAC sees a user.
+    fn seen<'u>(&self, user: &'u User) -> &'u User {
+        if self.lets_in(user) { user } else { &NOBODY }
+    }
+
+    /// A question as the plane's RBAC is asked it.
+    fn to_policy<'a>(&self, attributes: &Attributes<'a>) -> Attributes<'a> {
+        Attributes { user: self.seen(attributes.user), ..*attributes }
+    }
+
     /// The namespace whose RoleBindings count for a question; empty for none.
     fn bindings_for<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
         let namespace = attributes.namespace;
@@ -137,7 +178,7 @@ impl Access {
         if let Some(denied) = self.denial(attributes) {
             return denied;
         }
-        let decision = self.policy.authorize_by(attributes, self.bindings_for(attributes));
+        let decision = self.policy.authorize_by(&self.to_policy(attributes), self.bindings_for(attributes));
         if decision.allowed { decision } else { self.granted(attributes).map_or(decision, Decision::allow) }
     }
 
@@ -151,7 +192,7 @@ impl Access {
         if decision.denied {
             return decision.reason;
         }
-        let mut lines = self.policy.explain(attributes, self.bindings_for(attributes));
+        let mut lines = self.policy.explain(&self.to_policy(attributes), self.bindings_for(attributes));
         if let Some(Above { iam, place, .. }) = &self.above {
             let iam = iam.read();
             let also = self.also.and_then(|also| also(attributes));
@@ -289,7 +330,8 @@ impl Access {
                 (held(namespace), held(""))
             }
         };
-        let mut status = review::rules(&self.policy, user, spec, self.bindings_for(&at(namespace)))?;
+        let bindings = self.bindings_for(&at(namespace));
+        let mut status = review::rules(&self.policy, self.seen(user), spec, bindings)?;
         // What roles exclude, and what is reserved, can't be said in rules.
         let reserves =
             organization_of(namespace).is_some() && self.above.as_ref().is_some_and(|above| above.is_own);

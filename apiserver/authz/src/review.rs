@@ -125,6 +125,7 @@ pub fn subject(spec: &Value) -> User {
         uid: text(spec, "uid").to_owned(),
         groups: strings(&spec["groups"]),
         extra: extra.map(|(key, values)| (key.to_lowercase(), strings(values))).collect(),
+        is_subject: true,
         ..User::default()
     }
 }

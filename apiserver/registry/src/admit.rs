@@ -137,6 +137,7 @@ impl Authorize for Rights {
                         format!("system:serviceaccounts:{namespace}"),
                         AUTHENTICATED.to_owned(),
                     ],
+                    is_subject: true,
                     ..User::default()
                 };
                 &account

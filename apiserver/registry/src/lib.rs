@@ -11,6 +11,7 @@ mod across;
 mod actions;
 mod admit;
 mod class;
+mod class_access;
 mod conversion;
 mod convert;
 mod definitions;

@@ -1,7 +1,7 @@
 //! What has to hold, and to change, together with an object that says who belongs to what: it is one transaction, so that
 //! no crash and no race leaves half of it.
 
-use crate::{Also, Operation, Registry};
+use crate::{Also, Operation, Registry, class_access};
 use freehold_apiserver_authz::{
     Access,
     iam::{GROUP as IAM, RESOURCES_GROUP as RESOURCES},
@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 const ORGANIZATIONS: &str = "organizations";
 const PROJECTS: &str = "projects";
+const CLASSES: &str = "controlplaneclasses";
 const MEMBERSHIPS: &str = "organizationmemberships";
 const INVITATIONS: &str = "userinvitations";
 /// The label by which a namespace belongs to an organization.
@@ -122,7 +123,14 @@ impl Registry {
         }
         match (op.ty.plural.as_str(), new, old) {
             (ORGANIZATIONS, Some(new), None) => self.with_organization(op, new).await,
-            (PROJECTS, Some(new), None) => self.with_project(op, new).await,
+            (PROJECTS, Some(new), None) => {
+                let mut also = self.with_project(op, new).await?;
+                also.extend(self.with_class(op, new).await?);
+                Ok(also)
+            }
+            (PROJECTS, Some(new), Some(old)) if class_access::is_chosen(new, old) => {
+                self.with_class(op, new).await
+            }
             (MEMBERSHIPS, new, Some(old)) if is_owner(old) && !new.is_some_and(is_owner) => {
                 self.without_owner(op, old).await
             }
@@ -196,6 +204,31 @@ impl Registry {
                 refuse(&format!("organization {organization:?} is being deleted"))
             }
             Some(entry) => Ok(vec![unchanged(&at, &entry)]),
+        }
+    }
+
+    /// A project takes a class, and a mode, that the class allows its organization when it does.
+    async fn with_class(&self, op: &Operation, new: &Value) -> Result<Vec<Also>> {
+        let organization = new["spec"]["ownerRef"]["name"].as_str().unwrap_or_default();
+        let name = class_access::name_of(new);
+        let refuse = |why: &str| Err(Status::forbidden(&op.ty.group_resource(), meta::name(new), why));
+        let at = path(RESOURCES, CLASSES, "", name);
+        let class = match self.core_entry(&at).await? {
+            Some(class) => class,
+            // Nobody has to make the default one, and who runs the platform may apply them in any order.
+            None if name == class_access::DEFAULT || op.user.is_in(MASTERS) => {
+                return Ok(vec![(Expect { key: Key::object(&op.plane, &at), modified: 0 }, None)]);
+            }
+            None => return refuse(&format!("there is no ControlPlaneClass {name:?}")),
+        };
+        let namespace = path("", "namespaces", "", &namespace_of(organization));
+        let home = self.core_entry(&namespace).await?;
+        let mut also = vec![unchanged(&at, &class)];
+        also.extend(home.iter().map(|home| unchanged(&namespace, home)));
+        let home = home.map(|home| home.value()).unwrap_or_default();
+        match class_access::refusal(&class.value(), &home, new) {
+            Some(why) => refuse(&why),
+            None => Ok(also),
         }
     }
 

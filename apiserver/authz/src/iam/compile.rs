@@ -294,6 +294,16 @@ impl Grant {
         }
     }
 
+    /// Whether the binding gives anything of what a project's plane has, there.
+    pub(super) fn reaches_into(&self, scope: &Scope) -> bool {
+        let is_inside =
+            |group: &str| ![super::GROUP, super::RESOURCES_GROUP, super::QUOTA_GROUP].contains(&group);
+        let rules = self.source.rules.iter().flatten().flat_map(|rules| rules.as_slice());
+        self.reaches(scope)
+            && self.source.resource.as_ref().is_none_or(|resource| is_inside(&resource.group))
+            && rules.flat_map(|rule| &rule.groups).any(|group| is_inside(group))
+    }
+
     /// Whether the binding is about what is asked, apart from its role.
     pub(super) fn is_about(&self, asked: &Attributes<'_>) -> bool {
         self.source.resource.as_ref().is_none_or(|resource| resource.matches(asked))

@@ -272,6 +272,11 @@ impl Iam {
         self.visit(user, scope, |grant| grant.reaches(scope).then_some(())).is_some()
     }
 
+    /// Whether a binding gives a user anything of what a project's plane has, there: kinds of the platform are in no project.
+    pub fn reaches_into(&self, scope: &Scope, user: &User) -> bool {
+        self.visit(user, scope, |grant| grant.reaches_into(scope).then_some(())).is_some()
+    }
+
     /// The rules that a user holds in a namespace (empty: everywhere) of a place.
     pub(crate) fn held(&self, user: &User, scope: &Scope, namespace: &str) -> Vec<Held> {
         let mut held = Vec::new();

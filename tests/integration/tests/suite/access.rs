@@ -292,6 +292,7 @@ fn a_watch_ends_when_what_allowed_it_goes(world: &World) {
         member("closing", "end-bound", ""),
         binding("closing", ("end-bound", "viewer"), target),
         member("closing", "end-locked", "viewer"),
+        member("closing", "end-rbac", ""),
     ];
     admin.apply(&given.concat());
     let project = world.at("/projects/ending-a");

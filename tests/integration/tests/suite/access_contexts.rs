@@ -99,7 +99,8 @@ fn rbac_inside_a_project_counts_for_people_of_the_platform(world: &World) {
     world.admin().apply(&(member("rbac-in", "ron", "owner") + &member("rbac-in", "edie", "editor")));
     let ron = world.person("ron", "/projects/rbac-in-a");
     becomes(&ron, &["get", "configmaps"], true);
-    // Somebody who is no member at all.
+    // A guest: a member without a role.
+    world.admin().apply(&member("rbac-in", "gina", ""));
     let gina = world.person("gina", "/projects/rbac-in-a");
     becomes(&gina, &["get", "configmaps"], false);
     ron.ok(&["create", "role", "reads", "--verb=get,list", "--resource=configmaps"]);

@@ -38,12 +38,21 @@ spec: {ownerRef: {kind: Organization, name: paired}, controlPlane: {mode: Dedica
     let granted = "--as-user-extra=iam.freehold.dev/granted=yes";
     assert!(!vera.run(&["get", "secrets", "--as=pair-vera", granted]).success);
     contains_all(&olga.ok(&["auth", "can-i", "get", "secrets"]), &["yes"]);
+    // What RBAC in the pair gives by name ends with the membership too.
+    let inside = world.server().project("paired-a");
+    inside.ok(&["create", "clusterrolebinding", "ed", "--clusterrole=view", "--user=pair-ed"]);
+    inside.ok(&["create", "clusterrolebinding", "all", "--clusterrole=view", "--group=system:authenticated"]);
     let mut watches = [&ed, &vera].map(|person| watch(person, "paired-a"));
     for user in ["pair-ed", "pair-vera"] {
         admin.ok(&["delete", "organizationmembership", user, "--namespace=organization-paired"]);
     }
     watches.iter_mut().for_each(Background::wait_for_end);
     becomes(&ed, &["get", "configmaps"], false);
+    becomes(
+        &world.person("pair-nobody", "/projects/paired-a"),
+        &["get", "--raw", "/projects/paired-a/apis"],
+        false,
+    );
     let mut last = watch(&olga, "paired-a");
     let suspension = "{\"spec\":{\"suspension\":{\"reason\":\"unpaid\"}}}";
     admin.ok(&["patch", "project", "paired-a", "--type=merge", "--patch", suspension]);

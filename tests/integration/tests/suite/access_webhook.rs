@@ -222,7 +222,8 @@ fn a_webhook_that_fails_counts_as_its_policy_says_and_the_file_is_followed(engin
 
 fn webhooks_are_asked_about_dedicated_projects_too(engine: Engine) {
     let asking = Asking::start(engine, &[("gate", "Deny"), ("rbac", ""), ("late", "NoOpinion")]);
-    let members = [("barred-ed", "editor"), ("free-olga", "owner"), ("free-vera", "viewer")];
+    let members =
+        [("barred-ed", "editor"), ("free-olga", "owner"), ("free-vera", "viewer"), ("helped-hal", "")];
     asking.organization("apart", "Dedicated", &members);
     let run = |user: &str, args: &[&str]| asking.person(user, "apart-web").run(args);
     until("a membership counts in the pair", PATIENCE, || {
@@ -245,7 +246,17 @@ fn webhooks_are_asked_about_dedicated_projects_too(engine: Engine) {
 
 fn webhooks_are_asked_where_the_server_asks_itself(engine: Engine) {
     let asking = Asking::start(engine, &[("gate", "Deny"), ("rbac", ""), ("late", "NoOpinion")]);
-    asking.organization("itself", "Shared", &[("bound-bo", "owner"), ("barred-ed", "editor")]);
+    asking.organization(
+        "itself",
+        "Shared",
+        &[
+            ("bound-bo", "owner"),
+            ("barred-ed", "editor"),
+            ("plain-pia", ""),
+            ("plain-paul", ""),
+            ("helped-hal", ""),
+        ],
+    );
     let admin = asking.server.project("itself-web");
     admin.ok(&["create", "clusterrolebinding", "roles", "--clusterrole=makes-roles", "--user=plain-pia"]);
     admin.ok(&[

@@ -12,6 +12,7 @@ facts!(world:
     statuses_are_written_by_controllers_alone,
     quota_is_written_by_no_organization,
     who_is_no_member_any_more_has_nothing_in_the_namespace,
+    rbac_within_a_project_counts_for_its_members_alone,
     a_patch_through_a_view_reaches_its_own_objects_alone,
     finalizers_of_the_platform_stay,
     an_object_says_nothing_of_the_plane_that_it_is_in,
@@ -129,6 +130,48 @@ fn rbac_in_an_organizations_namespace_gives_nothing_of_the_platforms(world: &Wor
         namespace,
     ]);
     until("the RoleBinding counts", PATIENCE, || (guest.get(&secrets).code == 200).then_some(()));
+}
+
+fn rbac_within_a_project_counts_for_its_members_alone(world: &World) {
+    owned(world, "rights-in", &["rights-in-a"], "rights-ina");
+    world.admin().apply(&member("rights-in", "rights-gus", ""));
+    let inside = world.server().project("rights-in-a");
+    for (name, subject) in
+        [("gus", "--user=rights-gus"), ("sly", "--user=rights-sly"), ("all", "--group=system:authenticated")]
+    {
+        inside.ok(&["create", "clusterrolebinding", name, "--clusterrole=view", subject]);
+    }
+    let guest = world.person("rights-gus", "/projects/rights-in-a");
+    becomes(&guest, &["get", "configmaps"], true);
+    // Somebody of the platform who was let in by nobody learns nothing of what is there, not even its types.
+    let (gus, sly) = (ask(world, "rights-gus"), ask(world, "rights-sly"));
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"}});
+    let ways = ["/projects/rights-in-a".to_owned(), format!("{RM}/projects/rights-in-a/control-plane")];
+    let paths = ["/api/v1/namespaces/default/configmaps", "/api/v1", "/apis", "/openapi/v3", "/openapi/v2"];
+    for way in &ways {
+        for path in paths {
+            assert_refused(&sly.get(&format!("{way}{path}")), path);
+        }
+        let asked = sly.json(
+            Method::POST,
+            &format!("{way}/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"),
+            &review,
+        );
+        assert_refused(&asked, way);
+        assert_eq!(gus.get(&format!("{way}/apis")).code, 200);
+    }
+    let mut watch = guest.background(&["get", "--raw", "/projects/rights-in-a/api/v1/configmaps?watch=true"]);
+    watch.wait_for("kube-root-ca.crt");
+    world.admin().ok(&["delete", "organizationmembership", "rights-gus", "-n", "organization-rights-in"]);
+    watch.wait_for_end();
+    for way in &ways {
+        for path in paths {
+            assert_refused(&gus.get(&format!("{way}{path}")), path);
+        }
+    }
+    // What names somebody sleeps until they are let in again.
+    world.admin().apply(&member("rights-in", "rights-gus", ""));
+    becomes(&guest, &["get", "configmaps"], true);
 }
 
 /// Resources of Freehold's kinds in core: path of the collection (with a namespace where it has one), the kind, and whether

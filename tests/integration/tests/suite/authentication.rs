@@ -181,6 +181,11 @@ fn tokens_of_configured_issuers_are_believed_and_the_file_is_followed(engine: En
         (user["username"] == "sso:jane" && nobody.get("/version").code == 200).then_some(())
     });
     organization(&server, "sso");
+    server.kubectl().apply(
+        "---\n{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: OrganizationMembership,
+          metadata: {name: jane, namespace: organization-sso},
+          spec: {organizationRef: {name: sso}, userRef: {name: 'sso:jane'}}}\n",
+    );
     let project = server.project("sso-web");
     project.ok(&["create", "clusterrolebinding", "jane", "--clusterrole=view", "--user=sso:jane"]);
     let url = format!("{}/projects/sso-web", server.url());

@@ -14,6 +14,7 @@ mod aggregated_servers;
 mod aggregation;
 mod attacks;
 mod attacks_audit;
+mod attacks_classes;
 mod attacks_credentials;
 mod attacks_gates;
 mod attacks_imports;
