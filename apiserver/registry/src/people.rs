@@ -353,7 +353,12 @@ impl Registry {
             (RESOURCES, PROJECTS) => {
                 access.complete_suspension(&op.user, resource, new);
                 access.check_suspension(&op.user, resource, Some(new), old)?;
-                access.check_credentials(&op.user, new, old)
+                access.check_credentials(&op.user, new, old)?;
+                // The commit says so too, of the class as it is then; a dry run has none.
+                if old.is_none_or(|old| class_access::is_chosen(new, old)) {
+                    self.with_class(op, new).await?;
+                }
+                Ok(())
             }
             // An answer gives what the invitation offered, which was checked then.
             (IAM, INVITATIONS) if old.is_some() => Ok(()),

@@ -36,11 +36,9 @@ fn refused(answer: &Answer, why: &str) {
 
 /// The ways to make a project, as an owner.
 fn makes(http: &Http, organization: &str, project: &Value, then: impl Fn(&Answer)) {
-    for way in [
-        "".to_owned(),
-        format!("/organizations/{organization}"),
-        format!("{RM}/organizations/{organization}/control-plane"),
-    ] {
+    for way in
+        [format!("/organizations/{organization}"), format!("{RM}/organizations/{organization}/control-plane")]
+    {
         then(&http.json(Method::POST, &format!("{way}{RM}/projects?dryRun=All"), project));
         let at = format!("{way}{RM}/projects/{}?fieldManager=a&dryRun=All", text(project, "/metadata/name"));
         then(&http.send(Method::PATCH, &at, APPLY, project.to_string()));
@@ -72,7 +70,8 @@ fn a_class_is_for_the_organizations_that_it_selects(world: &World) {
     // What the platform says of the organization counts, and ends with its namespace.
     world.admin().ok(&["label", "namespace", "organization-classless", "tier=gold"]);
     until("the class is the organization's", PATIENCE, || {
-        let made = cleo.json(Method::POST, &format!("{RM}/projects?dryRun=All"), &gold);
+        let made =
+            cleo.json(Method::POST, &format!("/organizations/classless{RM}/projects?dryRun=All"), &gold);
         (made.code == 201).then_some(())
     });
 }
@@ -86,7 +85,7 @@ fn a_mode_that_a_class_does_not_allow_is_taken_by_no_way(world: &World) {
     becomes(&owner, &["get", "projects"], true);
     let mo = ask(world, "mode-mo");
     let shared = project("modeless-a", "modeless", &json!({"class": "class-small"}));
-    assert_eq!(mo.json(Method::POST, &format!("{RM}/projects"), &shared).code, 201);
+    assert_eq!(mo.json(Method::POST, &format!("/organizations/modeless{RM}/projects"), &shared).code, 201);
     world.wait_ready("modeless-a");
     let why = "does not allow mode Dedicated";
     let new = project("modeless-b", "modeless", &json!({"class": "class-small", "mode": "Dedicated"}));

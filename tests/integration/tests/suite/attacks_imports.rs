@@ -11,13 +11,13 @@ facts!(world:
     a_refused_archive_is_answered_and_not_broken_off,
 );
 
-const ARCHIVE: &str = "application/vnd.freehold.archive";
+pub(crate) const ARCHIVE: &str = "application/vnd.freehold.archive";
 
 /// Keys, behind the plane's own part, and values.
 type Records = Vec<(&'static str, Vec<u8>)>;
 
 /// An archive of these keys, behind the plane's own part, and values.
-fn archive(records: &[(&str, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn archive(records: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let header = json!({"kind": "plane", "revision": 1, "created": "2026-01-01T00:00:00Z"}).to_string();
     let mut bytes = b"freehold archive 1\n".to_vec();
     let part = |bytes: &mut Vec<u8>, part: &[u8]| {
@@ -42,7 +42,7 @@ fn stored(object: &Value) -> Vec<u8> {
     [&[1], object.to_string().as_bytes()].concat()
 }
 
-fn map(name: &str, more: &Value) -> Vec<u8> {
+pub(crate) fn map(name: &str, more: &Value) -> Vec<u8> {
     let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "default", "uid": "6d4e8a9e-0000-4000-8000-000000000000"}});
     for (field, value) in more.as_object().into_iter().flatten() {

@@ -10,14 +10,24 @@
 //! | suspension | whoever may do it is refused while the project or organization is suspended |
 //! | webhooks, policies | a webhook or policy that refuses everything refuses it |
 //! | quota | a ResourceQuota of none refuses a creation |
+//! | allowances | an organization that is granted none of a kind can't make one |
 //! | audit | it is in the audit log |
+//! | trail | the organization's own trail has it |
+//!
+//! What comes into a plane without such a request (an import, a fork, a restore) is in `arrivals.rs`, and the paths that the
+//! router has beside resources are compared with its code by `routes.rs`.
 
+#[path = "gates/arrivals.rs"]
+mod arrivals;
 #[path = "gates/probes.rs"]
 mod probes;
+#[path = "gates/routes.rs"]
+mod routes;
+#[path = "gates/shut.rs"]
+mod shut;
 
-use crate::{PATIENCE, access::member, contains_all, text};
+use crate::{PATIENCE, access::member, attacks_audit, contains_all, text};
 use freehold_tests_integration::{Engine, HookServer, Http, Kubectl, Options, Server, until};
-use http::Method;
 use probes::{Probe, Probes};
 use serde_json::{Value, json};
 use std::{
@@ -35,20 +45,24 @@ const RESOURCES: &str = "/apis/resourcemanager.freehold.dev/v1alpha1";
 /// How many ask at a time.
 const THREADS: usize = 4;
 /// Gates in the order in which a line has them, with what their refusals say.
-const GATES: [(&str, &str); 5] = [
+const GATES: [(&str, &str); 6] = [
     ("authorization", " cannot "),
     ("suspension", "is suspended"),
     ("webhooks", "the hook is shut"),
     ("policies", "the policy is shut"),
-    ("quota", "exceeded quota"),
+    ("quota", "exceeded quota: none"),
+    ("allowances", "exceeded quota of organization"),
 ];
+
+/// Gates that count what is made.
+const COUNTS: [&str; 2] = ["quota", "allowances"];
 
 /// What refusals say at no gate: the user who may do everything may not do this, so that nobody comes to the other gates.
 const CLOSED: [&str; 2] = [" cannot ", "it must belong to organization"];
 const NOBODY: &str = "closed";
 
 /// Why a write lacks a gate: the gate, what its line begins with, and the reason.
-const EXCEPTIONS: [(&str, &str, &str); 14] = [
+const EXCEPTIONS: [(&str, &str, &str); 25] = [
     ("suspension", "resourcemanager.freehold.dev/v1alpha1/organizations update", LIFTS),
     ("suspension", "resourcemanager.freehold.dev/v1alpha1/organizations patch", LIFTS),
     ("webhooks", "admissionregistration.k8s.io/", OWN),
@@ -63,6 +77,17 @@ const EXCEPTIONS: [(&str, &str, &str); 14] = [
     ("authorization", "authorization.k8s.io/v1/selfsubject", SELF),
     ("webhooks", "authorization.k8s.io/", PAIR),
     ("webhooks", "authentication.k8s.io/", PAIR),
+    ("webhooks", probes::AGGREGATED, REMOTE),
+    ("policies", probes::AGGREGATED, REMOTE),
+    ("quota", probes::AGGREGATED, REMOTE),
+    ("trail", "coordination.k8s.io/v1/leases", OFTEN),
+    ("trail", "core/v1/events", OFTEN),
+    ("trail", "events.k8s.io/", OFTEN),
+    ("trail", "authorization.k8s.io/", ASKS),
+    ("trail", "authentication.k8s.io/", ASKS),
+    ("trail", "resourcemanager.freehold.dev/v1alpha1/organizations create", NOBODYS),
+    ("trail", "/", READS),
+    ("trail", "gate.example.com/v1/things get", READS),
 ];
 const CONTROLLERS: &str = "nobody who is no controller of the platform may do it, or nobody here";
 const LIFTS: &str = "it lifts the suspension, where that is the organization's to lift";
@@ -70,6 +95,11 @@ const OWN: &str = "nobody locks themselves out of the configuration of admission
 const REVIEW: &str = "policies never see reviews, as in kube-apiserver: what asks them would stand still";
 const PATH: &str = "no object is written: archives are validated on import, and charged";
 const SELF: &str = "everybody may ask what they are and may do";
+const REMOTE: &str = "the extension server admits and counts what it keeps, and is asked after these gates";
+const OFTEN: &str = "it is written all the time and changes nothing";
+const ASKS: &str = "a question changes nothing";
+const NOBODYS: &str = "there is no organization yet whose trail it could be in";
+const READS: &str = "it is no path here, or changes nothing";
 const PAIR: &str =
     "reviews about a dedicated plane are answered by the core server, which has none of its webhooks";
 
@@ -81,6 +111,8 @@ struct Way<'a> {
     gates: &'a [&'static str],
     /// What is suspended to see the gate: the path of an organization or project.
     suspends: &'static str,
+    /// The write by which it is seen that a gate is shut.
+    waits: &'static str,
     probes: Vec<Probe>,
 }
 
@@ -91,6 +123,15 @@ struct Found(BTreeMap<String, BTreeSet<&'static str>>);
 impl Way<'_> {
     fn has(&self, gate: &str) -> bool {
         self.gates.contains(&gate)
+    }
+
+    /// Sends one more request, which is in a trail behind all others, and gives its mark.
+    fn last(&self) -> String {
+        let is_it = |probe: &&Probe| probe.label() == self.waits;
+        let probe = self.probes.iter().find(is_it).expect("the write that is waited for");
+        let name = format!("{} ends", self.name);
+        probe.send(&self.owner, &name);
+        probes::mark(&name, self.waits)
     }
 
     /// Tries everything, and notes what is refused at a gate.
@@ -106,9 +147,10 @@ impl Way<'_> {
                 let answer = probe.send(http, self.name);
                 let refused =
                     |says: &str| answer.code == 403 && text(&answer.body, "/message").contains(says);
+                let is_closed = answer.code == 405 || CLOSED.into_iter().any(refused);
                 let seen = match refused(says) {
                     true => Some(gate),
-                    false => CLOSED.into_iter().any(refused).then_some(NOBODY),
+                    false => is_closed.then_some(NOBODY),
                 };
                 if seen.is_none() && std::env::var_os("FREEHOLD_GATES_SHOW").is_some() {
                     eprintln!("{gate} {} / {}: {} {}", self.name, probe.label(), answer.code, answer.body);
@@ -128,7 +170,7 @@ impl Way<'_> {
     }
 
     /// The table of this way.
-    fn page(&self, found: Found, audited: &BTreeSet<String>) -> String {
+    fn page(&self, found: Found, audited: &BTreeSet<String>, trail: Option<&BTreeSet<String>>) -> String {
         let mut by_gates: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (label, gates) in found.0 {
             let is_audited = audited.contains(&probes::mark(self.name, &label));
@@ -141,17 +183,24 @@ impl Way<'_> {
                 if gates.contains(gate) {
                     words.push((*gate).to_owned());
                 } else if is_closed {
-                } else if *gate != "quota" || label.ends_with(" create") && gates.contains("policies") {
-                    let known =
-                        EXCEPTIONS.iter().find(|(of, start, _)| of == gate && label.starts_with(start));
-                    match known {
-                        Some((_, _, why)) => reasons.push(format!("  no {gate}: {why}")),
-                        None if *gate == "quota" => {}
+                } else if !COUNTS.contains(gate) || label.ends_with(" create") && gates.contains("policies") {
+                    match exception(gate, &label) {
+                        Some(why) => reasons.push(why),
+                        None if COUNTS.contains(gate) => {}
                         None => panic!("{} / {label} does not pass {gate}", self.name),
                     }
                 }
             }
-            let line = format!("{} audit\n{}", words.join(" "), reasons.join("\n"));
+            words.push("audit".to_owned());
+            match trail.map(|trail| trail.contains(&probes::mark(self.name, &label))) {
+                Some(true) => words.push("trail".to_owned()),
+                Some(false) => match exception("trail", &label) {
+                    Some(why) => reasons.push(why),
+                    None => panic!("{} / {label} is not in the organization's trail", self.name),
+                },
+                None => {}
+            }
+            let line = format!("{}\n{}", words.join(" "), reasons.join("\n"));
             by_gates.entry(line.trim_end().to_owned()).or_default().push(label);
         }
         let mut page = format!("\n== {}\n", self.name);
@@ -163,6 +212,12 @@ impl Way<'_> {
         }
         page
     }
+}
+
+/// Why a write lacks a gate, as a line.
+fn exception(gate: &str, label: &str) -> Option<String> {
+    let known = EXCEPTIONS.iter().find(|(of, start, _)| *of == gate && label.starts_with(start));
+    known.map(|(_, _, why)| format!("  no {gate}: {why}"))
 }
 
 /// A server that records what the test's users do, and lets webhooks be on this machine.
@@ -191,6 +246,16 @@ fn audited(folder: &Path, until_there: &str) -> BTreeSet<String> {
             text(&event, "/requestURI").split_once("probe=").map(|(_, mark)| mark.to_owned())
         });
         let marks: BTreeSet<String> = marks.collect();
+        marks.contains(until_there).then_some(marks)
+    })
+}
+
+/// The marks of the requests that the organization's trail has.
+fn kept(server: &Server, until_there: &str) -> BTreeSet<String> {
+    until("the trail has the last request", PATIENCE, || {
+        let events = attacks_audit::trail(&server.kubectl(), "walls");
+        let marks = events.iter().filter_map(|event| text(event, "/requestURI").split_once("probe="));
+        let marks: BTreeSet<String> = marks.map(|(_, mark)| mark.to_owned()).collect();
         marks.contains(until_there).then_some(marks)
     })
 }
@@ -250,94 +315,10 @@ fn furnish(plane: &Kubectl, namespace: &str) {
     plane.apply(&object.to_string());
 }
 
-/// Lets a webhook refuse what the test's users do, then a policy, and gives back what is to be deleted in the end.
-fn shut(http: &Http, hooks: &HookServer, gate: &str) -> String {
-    const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
-    let ours = json!([{"name": "ours", "expression": "request.userInfo.username.startsWith('walls-')"}]);
-    let all = json!({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]});
-    let make = |resource: &str, kind: &str, body: Value| {
-        let mut object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "shut"}});
-        object.as_object_mut().expect("an object").extend(body.as_object().expect("an object").clone());
-        let made = http.json(Method::POST, &format!("{ADMISSION}/{resource}"), &object);
-        assert_eq!(made.code, 201, "{}", made.body);
-        format!("{ADMISSION}/{resource}/shut")
-    };
-    if gate == "webhooks" {
-        let hook = json!({"name": "all.example.com", "clientConfig": hooks.by_url("/"), "sideEffects": "None",
-            "admissionReviewVersions": ["v1"], "matchConditions": ours, "rules": [all]});
-        return make(
-            "mutatingwebhookconfigurations",
-            "MutatingWebhookConfiguration",
-            json!({"webhooks": [hook]}),
-        );
-    }
-    let spec = json!({"matchConstraints": {"resourceRules": [all]}, "matchConditions": ours,
-        "validations": [{"expression": "false", "message": "the policy is shut", "reason": "Forbidden"}]});
-    make("validatingadmissionpolicies", "ValidatingAdmissionPolicy", json!({"spec": spec}));
-    let binding = json!({"policyName": "shut", "validationActions": ["Deny"]});
-    make("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", json!({"spec": binding}))
-}
+const ALL: [&str; 6] = ["authorization", "suspension", "webhooks", "policies", "quota", "allowances"];
 
-/// Waits until a request that anybody could make is refused at a gate, or at none.
-fn until_at(way: &Way<'_>, gate: &str, says: Option<&str>) {
-    let probe = way.probes.iter().find(|probe| probe.label().starts_with("core/v1/configmaps create"));
-    let probe = probe.unwrap_or_else(|| panic!("{} has no configmaps", way.name));
-    until(&format!("{gate} of {}: {says:?}", way.name), PATIENCE, || {
-        let answer = probe.send(&way.owner, "waits");
-        let message = text(&answer.body, "/message");
-        match says {
-            Some(says) => message.contains(says).then_some(()),
-            None => (answer.code != 403).then_some(()),
-        }
-    });
-}
-
-/// Shuts one gate after the other, and tries everything at each.
-fn try_gates(server: &Server, way: &Way<'_>, inside: &Http, hooks: &HookServer) -> Found {
-    let mut found = Found::default();
-    way.pass("authorization", &mut found);
-    for (gate, says) in
-        GATES.into_iter().filter(|(gate, _)| matches!(*gate, "webhooks" | "policies") && way.has(gate))
-    {
-        let shut = shut(inside, hooks, gate);
-        until_at(way, gate, Some(says));
-        way.pass(gate, &mut found);
-        assert_eq!(inside.json(Method::DELETE, &shut, &json!({})).code, 200);
-        until_at(way, gate, None);
-    }
-    if way.has("quota") {
-        let hard: serde_json::Map<String, Value> =
-            probes::counted(&way.probes).map(|key| (key, "0".into())).collect();
-        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": hard}});
-        let made = inside.json(Method::POST, "/api/v1/namespaces/walls/resourcequotas", &quota);
-        assert_eq!(made.code, 201, "{}", made.body);
-        until_at(way, "quota", Some("exceeded quota"));
-        way.pass("quota", &mut found);
-        inside.json(Method::DELETE, "/api/v1/namespaces/walls/resourcequotas/none", &json!({}));
-        until_at(way, "quota", None);
-    }
-    if way.has("suspension") {
-        let core = Http::of(&server.kubectl());
-        let suspend = |suspension: Value| {
-            let patch = json!({"spec": {"suspension": suspension}}).to_string();
-            let done = core.send(
-                Method::PATCH,
-                &format!("{RESOURCES}/{}", way.suspends),
-                "application/merge-patch+json",
-                patch,
-            );
-            assert_eq!(done.code, 200, "{}", done.body);
-        };
-        suspend(json!({"reason": "the test", "liftedBy": "Platform"}));
-        until_at(way, "suspension", Some("is suspended"));
-        way.pass("suspension", &mut found);
-        suspend(Value::Null);
-        until_at(way, "suspension", None);
-    }
-    found
-}
-
-const ALL: [&str; 5] = ["authorization", "suspension", "webhooks", "policies", "quota"];
+/// By what a member leaves.
+const LEAVES: &str = "resourcemanager.freehold.dev/v1alpha1/organizationmemberships delete";
 
 #[test]
 fn each_write_passes_the_gates_that_the_table_names() {
@@ -370,7 +351,7 @@ fn each_write_passes_the_gates_that_the_table_names() {
             "/projects/walls-d",
             person("walls-owner", "/projects/walls-d"),
             "walls",
-            &ALL[..],
+            &ALL[..5],
             "organizations/walls",
         ),
         (
@@ -411,7 +392,15 @@ fn each_write_passes_the_gates_that_the_table_names() {
             "/organizations/walls",
             person("walls-owner", "/organizations/walls"),
             "organization-walls",
-            &["authorization", "suspension", "webhooks"],
+            &["authorization", "suspension", "webhooks", "allowances"],
+            "organizations/walls",
+        ),
+        (
+            "user",
+            "/users/walls-owner",
+            person("walls-owner", "/users/walls-owner"),
+            "organization-walls",
+            &["authorization", "suspension"],
             "organizations/walls",
         ),
     ];
@@ -426,14 +415,21 @@ fn each_write_passes_the_gates_that_the_table_names() {
             person("walls-stranger", path)
         };
         let inside = admin(if namespace == "walls" { path } else { "" });
-        let probes = Probes { inside: &admin(path), namespace, is_view: path.starts_with("/organizations") };
-        let way = Way { name, owner, stranger, gates, suspends, probes: probes.all() };
+        let is_user = path.starts_with("/users");
+        let shown = if is_user { admin("") } else { admin(path) };
+        let is_view = is_user || path.starts_with("/organizations");
+        let probes = Probes { inside: &shown, namespace, is_view };
+        // A user's view takes no object, but lets its user leave.
+        let waits = if is_user { LEAVES } else { "core/v1/configmaps create" };
+        let way = Way { name, owner, stranger, gates, suspends, waits, probes: probes.all() };
         assert!(way.probes.len() > 100, "{name}: {}", way.probes.len());
-        let inside = if path.starts_with("/organizations") { admin("") } else { inside };
-        let found = try_gates(&server, &way, &inside, &hooks);
+        let inside = if is_view { admin("") } else { inside };
+        let found = shut::try_gates(&server, &way, &inside, &hooks);
         let last = way.probes.last().expect("a probe").label();
-        page += &way.page(found, &audited(folder.path(), &probes::mark(name, &last)));
+        let trail = (!suspends.is_empty()).then(|| kept(&server, &way.last()));
+        page += &way.page(found, &audited(folder.path(), &probes::mark(name, &last)), trail.as_ref());
     }
+    page += &arrivals::page(&server);
     if std::env::var_os("FREEHOLD_MATRIX_WRITE").is_some() {
         fs::write(FILE, &page).expect("the table can be written");
         return;

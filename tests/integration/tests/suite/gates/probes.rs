@@ -4,7 +4,7 @@ use crate::{items, text};
 use freehold_tests_integration::{Answer, Http};
 use http::Method;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Verbs that write, and how they are asked.
 const VERBS: [(&str, Method, &str); 5] = [
@@ -17,7 +17,7 @@ const VERBS: [(&str, Method, &str); 5] = [
 /// Subresources that connect, whatever the verb.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// What is written at no resource: the router's own paths.
-const PATHS: [(&str, Method, &str); 9] = [
+pub(super) const PATHS: [(&str, Method, &str); 10] = [
     ("/archive", Method::POST, "create"),
     ("/archive", Method::GET, "get"),
     ("/layers/gate", Method::PUT, "update"),
@@ -26,8 +26,11 @@ const PATHS: [(&str, Method, &str); 9] = [
     ("/classes/gate", Method::PUT, "update"),
     ("/encryption/rotate", Method::POST, "create"),
     ("/backup", Method::GET, "get"),
+    ("/pair", Method::GET, "get"),
     ("/", Method::DELETE, "delete"),
 ];
+/// The group and version that an APIService of the objects leads elsewhere.
+pub(super) const AGGREGATED: &str = "gate.example.com/v1";
 
 /// A write that is tried.
 #[derive(Clone)]
@@ -41,6 +44,10 @@ pub(super) struct Probe {
     body: Value,
     /// The key of a ResourceQuota that counts it.
     counted: Option<String>,
+    /// The version and kind of what it makes, which can claim allowances.
+    claims: Option<(String, String)>,
+    /// Whether an extension server answers it, which admits what it keeps.
+    is_remote: bool,
 }
 
 impl Probe {
@@ -54,7 +61,8 @@ impl Probe {
         match gate {
             "authorization" | "suspension" => true,
             "quota" => self.counted.is_some(),
-            _ => !self.route.starts_with('/'),
+            "allowances" => self.claims.is_some(),
+            _ => !self.route.starts_with('/') && !self.is_remote,
         }
     }
 
@@ -84,6 +92,32 @@ pub(super) fn joined(labels: Vec<String>) -> Vec<String> {
 /// The keys of a ResourceQuota that counts whatever can be made.
 pub(super) fn counted(probes: &[Probe]) -> impl Iterator<Item = String> {
     probes.iter().filter_map(|probe| probe.counted.clone())
+}
+
+/// The versions and kinds of all that can be made, each once.
+pub(super) fn claiming(probes: &[Probe]) -> BTreeSet<(String, String)> {
+    probes.iter().filter_map(|probe| probe.claims.clone()).collect()
+}
+
+/// Writes of what an extension server keeps.
+fn aggregated(namespace: &str) -> impl Iterator<Item = Probe> {
+    let place = format!("/apis/{AGGREGATED}/namespaces/{namespace}/things");
+    let gets = [("get", Method::GET, "application/json")];
+    VERBS.into_iter().chain(gets).map(move |(verb, method, content_type)| Probe {
+        route: format!("{AGGREGATED}/things"),
+        verb,
+        method,
+        content_type,
+        path: if matches!(verb, "create" | "deletecollection") {
+            place.clone()
+        } else {
+            format!("{place}/gate")
+        },
+        body: json!({}),
+        counted: None,
+        claims: None,
+        is_remote: true,
+    })
 }
 
 /// Finds the writes that are shown somewhere.
@@ -121,6 +155,9 @@ impl Probes<'_> {
         }
         // An organization's view has none of them.
         let paths = if self.is_view { &PATHS[..0] } else { &PATHS[..] };
+        if !self.is_view && !self.namespace.starts_with("organization-") {
+            probes.extend(aggregated(self.namespace));
+        }
         probes.extend(paths.iter().map(|(path, method, verb)| Probe {
             route: (*path).to_owned(),
             verb,
@@ -129,6 +166,8 @@ impl Probes<'_> {
             path: (*path).to_owned(),
             body: json!({}),
             counted: None,
+            claims: None,
+            is_remote: false,
         }));
         probes
     }
@@ -203,6 +242,8 @@ impl Probes<'_> {
                 path,
                 body,
                 counted: is_counted.then_some(key),
+                claims: (verb == "create" && subresource.is_none() && has("list")).then(|| at.kind(resource)),
+                is_remote: false,
             });
         }
         if connects && has("get") {
@@ -219,6 +260,8 @@ impl Probes<'_> {
                 ),
                 body: Value::Null,
                 counted: None,
+                claims: None,
+                is_remote: false,
             });
         }
     }
@@ -255,6 +298,13 @@ impl At<'_> {
             true => format!("{start}/namespaces/{namespace}/{plural}"),
             false => format!("{start}/{plural}"),
         }
+    }
+
+    /// The version and kind of its objects.
+    fn kind(&self, resource: &Value) -> (String, String) {
+        let Self { group, version, .. } = self;
+        let api_version = if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") };
+        (api_version, text(resource, "/kind").to_owned())
     }
 
     /// An object that could be made: another one like that which is there, or a question.

@@ -81,6 +81,8 @@ pub(super) struct Organization {
     pub(super) suspended: bool,
     pub(super) members: BTreeMap<Who, Role>,
     pub(super) projects: BTreeMap<usize, Project>,
+    /// Snapshots of projects that are gone: they stay until somebody deletes them.
+    pub(super) kept: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -341,7 +341,8 @@ impl Subject {
         }
         self.wait(&format!("/{path}"), "gone", |code, _| code == 404)?;
         if let Some(organization) = self.model.organizations.get_mut(&at.0) {
-            organization.projects.remove(&at.1);
+            let gone = organization.projects.remove(&at.1);
+            organization.kept.extend(gone.into_iter().flat_map(|project| project.snapshots.into_keys()));
         }
         self.bindings.retain(|(of, _), _| *of != at);
         Ok(())
@@ -521,8 +522,8 @@ impl Subject {
             let wanted = self.model.at_organization(who, organization, Resource::Snapshots, Verb::Write);
             return self.expect(who, &request, wanted, None);
         }
-        let listed = known
-            .map(|o| o.projects.values().flat_map(|project| project.snapshots.keys().cloned()).collect());
+        let of = |project: &Project| project.snapshots.keys().cloned().collect::<Vec<_>>();
+        let listed = known.map(|o| o.projects.values().flat_map(of).chain(o.kept.iter().cloned()).collect());
         let wanted = self.model.at_organization(who, organization, Resource::Snapshots, Verb::Read);
         self.expect(who, &Request::get(path), wanted, listed.as_ref())
     }
