@@ -186,7 +186,6 @@ impl Context {
         let first = self.first.iter().map(|store| &**store);
         let waits: Vec<_> =
             first.chain(stores.iter().copied()).map(|store| store.wait(self.token.clone())).collect();
-        let always = crate::handover::ALWAYS.contains(&name);
         let controller = Controller::new(name, queue.clone()).workers(workers).metrics(&self.metrics);
         let (token, reconciler, planes) = (self.token.clone(), Arc::new(reconciler), self.planes.clone());
         self.tasks.spawn(async move {
@@ -197,7 +196,7 @@ impl Context {
             }
             let run = move |key| {
                 let plane = QueueKey::plane(&key).clone();
-                let presence = match planes.is_handed_over(&plane) && !always {
+                let presence = match crate::handover::leaves(name, &plane, &planes) {
                     true => Presence::Away,
                     false => planes.presence(&plane),
                 };

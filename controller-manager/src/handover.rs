@@ -10,7 +10,17 @@ use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{Informer, Interest, Key, Planes, Store};
 
 /// Controllers that work in every plane, as nobody else could: they hold the platform's keys.
-pub(crate) const ALWAYS: &[&str] = &["certificate-signing", "service-account-token"];
+const ALWAYS: &[&str] = &["certificate-signing", "service-account-token"];
+
+/// Controllers that make Pods. Nothing runs in the core plane, which all organizations share: one of them could fill it with
+/// a single object.
+const WORKLOADS: &[&str] = &["deployment", "replica-set", "job", "cron-job"];
+
+/// Whether a controller leaves a plane alone.
+pub(crate) fn leaves(controller: &str, plane: &PlaneId, planes: &Planes) -> bool {
+    let is_others = planes.is_handed_over(plane) && !ALWAYS.contains(&controller);
+    is_others || plane.is_core() && WORKLOADS.contains(&controller)
+}
 
 /// Whether others control in the plane of a project.
 fn is_external(project: &ProjectView, class: Option<&Value>) -> bool {
@@ -63,5 +73,17 @@ mod tests {
         assert!(!is_external(&project, None));
         let deleting = seen(json!({"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         assert!(!is_external(&deleting, Some(&external)));
+    }
+
+    #[test]
+    fn nothing_makes_pods_in_the_core_plane() {
+        let planes = Planes::default();
+        for (controller, plane, left) in [
+            ("job", PlaneId::core(), true),
+            ("job", PlaneId::infra(), false),
+            ("namespace", PlaneId::core(), false),
+        ] {
+            assert_eq!(leaves(controller, &plane, &planes), left, "{controller} {plane}");
+        }
     }
 }

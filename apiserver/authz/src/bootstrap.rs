@@ -36,6 +36,11 @@ pub fn bootstrap_objects() -> Vec<Value> {
     objects
 }
 
+/// The service accounts of `kube-system` that Kubernetes' controllers have.
+pub(crate) fn controllers() -> impl Iterator<Item = &'static str> {
+    SOURCE.lines().filter_map(|line| line.strip_prefix("controller ")).map(str::trim)
+}
+
 /// The roles of the platform that every organization may use, in [`iam::SYSTEM`].
 pub fn predefined_roles() -> Vec<Value> {
     let mut roles: Vec<Value> = Vec::new();

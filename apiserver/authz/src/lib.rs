@@ -12,6 +12,7 @@
 //! This crate must not know: HTTP, where roles are kept and when they change, how users were authenticated.
 
 pub mod access;
+mod accounts;
 pub mod aggregation;
 pub mod bootstrap;
 pub mod escalation;

@@ -1,7 +1,10 @@
 //! SubjectAccessReview and its relatives
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>).
 
-use crate::{Attributes, Decision, Policy, Rule, Selector, Selectors, iam::GRANTED};
+use crate::{
+    Attributes, Decision, Policy, Rule, Selector, Selectors,
+    iam::{GRANTED, SYSTEM},
+};
 use freehold_machinery::{Map, Status, User, Value, meta, status::FieldError, status::FieldErrorKind};
 use serde_json::json;
 
@@ -130,6 +133,21 @@ pub fn subject(spec: &Value) -> User {
     }
 }
 
+/// A decision's reason without the bindings of the platform, whose names and roles are not for every caller. In a project
+/// ClusterRoleBindings are the project's own.
+pub fn without_platform(reason: &str, in_project: bool) -> String {
+    let platforms = format!("PolicyBinding {:?}", format!("{SYSTEM}/"));
+    let platforms = platforms.trim_end_matches('"');
+    let is_platforms =
+        |line: &&str| line.contains(platforms) || !in_project && line.contains("ClusterRoleBinding");
+    let (hidden, shown): (Vec<&str>, Vec<&str>) = reason.lines().partition(is_platforms);
+    match (hidden.is_empty(), shown.is_empty()) {
+        (true, _) => reason.to_owned(),
+        (false, true) => "allowed by the platform".to_owned(),
+        (false, false) => shown.join("\n"),
+    }
+}
+
 /// What the spec of any access review asks, for `user`.
 pub fn attributes<'a>(spec: &'a Value, user: &'a User) -> Attributes<'a> {
     let Some(asked) = spec.get("resourceAttributes").filter(|asked| !asked.is_null()) else {
@@ -207,4 +225,29 @@ pub(crate) fn add_rules(status: &mut Value, rules: &[Rule], everywhere: &[Rule])
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_names_no_binding_of_the_platform() {
+        let platforms = "IAM: allowed by PolicyBinding \"freehold-system/ops\" of Role \"freehold-system/viewer\" to User \"bob\"";
+        let cluster = "RBAC: allowed by ClusterRoleBinding \"ops\" of ClusterRole \"view\" to User \"bob\"";
+        let own = "IAM: allowed by PolicyBinding \"organization-acme/ops\" of Role \"freehold-system/viewer\" to User \"bob\"";
+        for (reason, in_project, expected) in [
+            (platforms, true, "allowed by the platform"),
+            (cluster, false, "allowed by the platform"),
+            (cluster, true, cluster),
+            (own, false, own),
+            ("", false, ""),
+        ] {
+            assert_eq!(without_platform(reason, in_project), expected);
+        }
+        assert_eq!(
+            without_platform(&format!("nothing allows it:\n{platforms}\n{own}"), false),
+            format!("nothing allows it:\n{own}")
+        );
+    }
 }

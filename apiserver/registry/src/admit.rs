@@ -17,7 +17,7 @@ use freehold_apiserver_cache::Cache;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
-    PlaneId, ResourceType, Result, User, Value,
+    PlaneId, ResourceType, Result, User, Value, meta,
     tenancy::OrganizationName,
     user::{AUTHENTICATED, MASTERS},
 };
@@ -30,6 +30,9 @@ use std::{
 /// The version of options.
 const META: &str = "meta.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io";
+/// The type of Secrets that are given a token, and the annotation that says whose.
+const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
+const TOKEN_ACCOUNT: &str = "kubernetes.io/service-account.name";
 /// The service account of Pods that name none.
 const DEFAULT: &str = "default";
 /// How often and after which pause it is looked for.
@@ -226,6 +229,20 @@ fn deleting(options: &DeleteOptions) -> Value {
     value
 }
 
+/// The service account, by namespace and name, that a write makes, or makes a credential of.
+fn account_of<'a>(op: &'a Operation, draft: &'a Value) -> Option<(&'a str, &'a str)> {
+    let namespace = op.namespace.as_deref().filter(|_| op.ty.group.is_empty())?;
+    let name = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
+        ("serviceaccounts", None) => meta::name(draft),
+        ("serviceaccounts", Some("token")) => op.name(),
+        ("secrets", None) if draft["type"] == TOKEN_SECRET => {
+            draft["metadata"]["annotations"][TOKEN_ACCOUNT].as_str()?
+        }
+        _ => return None,
+    };
+    Some((namespace, name))
+}
+
 fn verb(old: Option<&Value>) -> Verb {
     if old.is_some() { Verb::Update } else { Verb::Create }
 }
@@ -360,6 +377,9 @@ impl Registry {
             self.check_escalation(op, draft, old).await?;
         }
         self.check_platform(op, draft, old).await?;
+        if let Some(account) = account_of(op, draft).filter(|_| !op.user.from_host) {
+            self.policies.access(&op.plane).await?.check_account(&op.user, account)?;
+        }
         let policies = self.bound_policies(op, policy::VALIDATING).await?;
         let hooks = self.hooks(op, webhook::VALIDATING).await?;
         let asked = !policies.is_empty() || !hooks.is_empty();

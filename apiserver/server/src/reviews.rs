@@ -10,9 +10,10 @@ use crate::{
     respond::Reply,
 };
 use freehold_apiserver_authn::review::user_info;
-use freehold_apiserver_authz::review;
+use freehold_apiserver_authz::{Attributes, review};
+use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{ResourceType, Status, Value, apply, go, meta};
+use freehold_machinery::{PlaneId, ResourceType, Status, Value, apply, go, meta};
 use hyper::body::Incoming;
 use serde_json::json;
 
@@ -129,10 +130,30 @@ async fn access(call: &Call<'_>, kind: review::Kind, object: &Value) -> Result<V
             if explain {
                 decision.reason = call.edge.backend.explain(&call.target, &attributes).await?;
             }
+            if named.is_some() && !sees_platform(call).await? {
+                decision.reason = review::without_platform(&decision.reason, is_project(&call.target));
+            }
             review::status(&decision)
         }
         Err(status) => json!({"allowed": false, "evaluationError": status.message}),
     })
+}
+
+/// Whether a target is the plane of a project, whose ClusterRoleBindings are its own.
+fn is_project(target: &Target) -> bool {
+    match target {
+        Target::Local(plane) => !plane.is_core(),
+        Target::Dedicated(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether the caller may read what the platform gives to others.
+async fn sees_platform(call: &Call<'_>) -> Result<bool, Status> {
+    let bindings =
+        Attributes::resource(&call.user, "list", "rbac.authorization.k8s.io", "clusterrolebindings");
+    let core = Target::Local(PlaneId::core());
+    Ok(call.user.plane.is_none() && call.edge.backend.authorize(&core, &bindings).await?.allowed)
 }
 
 async fn rules(call: &Call<'_>, object: &Value) -> Result<Value, Status> {

@@ -34,6 +34,8 @@ pub const RESOURCES_GROUP: &str = "resourcemanager.freehold.dev";
 pub const QUOTA_GROUP: &str = "quota.freehold.dev";
 /// The namespace whose bindings reach everything, and whose roles all may use.
 pub const SYSTEM: &str = "freehold-system";
+/// The namespace of a plane's own machinery.
+pub const SYSTEM_NAMESPACE: &str = "kube-system";
 /// What the names of service accounts begin with, when they authenticate with a key.
 pub const SERVICE_ACCOUNT: &str = "freehold:serviceaccount:";
 

@@ -24,6 +24,7 @@ mod attacks_paging;
 mod attacks_pairs;
 mod attacks_references;
 mod attacks_rights;
+mod attacks_roles;
 mod attacks_suspension;
 mod attacks_wire;
 mod audit;
