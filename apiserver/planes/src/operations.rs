@@ -40,6 +40,11 @@ fn listed(plane: &PlaneId) -> Key {
     Key::system(&format!("stacks/{plane}"))
 }
 
+/// Removes the records that are kept of a plane beside its own keys.
+fn beside(plane: &PlaneId) -> [Change; 2] {
+    [Change::Delete(Key::usage(plane)), Change::Delete(Key::allocations(plane))]
+}
+
 /// The layer of a plane's record.
 fn layer_of(record: Option<&KeyValue>) -> Option<LayerId> {
     read_stack(record?)?.layer.parse().ok()
@@ -321,7 +326,7 @@ impl Planes {
         if !found.is_small || !self.delete_at_once(plane, &fork).await? {
             self.delete_keys(plane).await?;
             self.release(&fork).await?;
-            let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(Key::usage(plane))] };
+            let commit = Commit { expect: Vec::new(), changes: beside(plane).into() };
             drop(self.stores.of(plane).commit(commit).await?);
         }
         self.cache.forget(plane);
@@ -336,7 +341,8 @@ impl Planes {
     async fn delete_at_once(&self, plane: &PlaneId, fork: &LayerId) -> Result<bool> {
         let absent = |key| Expect { key, modified: 0 };
         let expect = vec![absent(Key::stack(plane)), absent(Key::layer(fork))];
-        let changes = vec![Change::DeleteRange(KeyRange::plane(plane)), Change::Delete(Key::usage(plane))];
+        let range = std::iter::once(Change::DeleteRange(KeyRange::plane(plane)));
+        let changes = range.chain(beside(plane)).collect();
         let done = self.stores.of(plane).commit(Commit { expect, changes }).await?;
         Ok(matches!(done, Committed::Done(_)))
     }

@@ -115,6 +115,12 @@ impl Key {
         Self::system(&format!("usage/{plane}"))
     }
 
+    /// A record that changes with each Service of a plane that takes an address or a port: so of two that take the same
+    /// at a time one is refused.
+    pub fn allocations(plane: &PlaneId) -> Self {
+        Self::system(&format!("allocations/{plane}"))
+    }
+
     /// What a plane stands on.
     pub fn stack(plane: &PlaneId) -> Self {
         Self(Bytes::from(format!("planes/{plane}/.stack")))

@@ -174,6 +174,8 @@ const IN_TESTS: &[&str] = &[
     "client",
     "apiserver-storage-embedded",
     "apiserver-storage-etcd",
+    // The registry is tried over the layers that servers have.
+    "apiserver-planes",
     "tests-harness",
     "tests-fuzz",
 ];

@@ -6,6 +6,7 @@
 //! waits for its turn with them, and commits them with the object on the condition that they are as they were read.
 
 mod ahead;
+pub(crate) mod allocations;
 mod allowances;
 mod kinds;
 mod limits;
@@ -30,6 +31,8 @@ use freehold_machinery::{PlaneId, Result, Status, Value, meta};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use std::{collections::HashMap, sync::Arc};
+
+use allocations::{Held, Known};
 
 /// How often a commit is tried again because others, on other servers, changed the accounts meanwhile.
 const ATTEMPTS: usize = 100;
@@ -97,6 +100,8 @@ pub(crate) struct Books {
     rules: RwLock<Option<(AsOf, Arc<Rules>)>>,
     /// Limits of classes, as of the revision of their objects.
     limits: Mutex<HashMap<Arc<str>, (u64, PlaneLimits)>>,
+    /// What Services hold, by plane.
+    allocations: Mutex<Known>,
 }
 
 /// What a write makes of an object.
@@ -125,6 +130,8 @@ struct Plan {
     optional: bool,
     /// What changes of the plane's own usage, and its limits.
     usage: Option<(limits::Usage, PlaneLimits)>,
+    /// What the object comes to hold that no other may.
+    held: Held,
 }
 
 impl Plan {
@@ -135,7 +142,8 @@ impl Plan {
             format!("buckets/{namespace}/{name}")
         });
         let usage = self.usage.iter().map(|_| format!("usage/{plane}"));
-        quotas.chain(buckets).chain(usage).collect()
+        let held = (!self.held.is_empty()).then(|| format!("allocations/{plane}"));
+        quotas.chain(buckets).chain(usage).chain(held).collect()
     }
 }
 
@@ -194,7 +202,12 @@ impl Registry {
             let mut turn = self.books.turns.take(accounts.clone()).await;
             self.cache.wait_for(turn.seen()).await?;
             let mut fixed = also.clone();
-            let booked = self.book(op, posting, &plan).await?;
+            let Some(record) = self.book_held(op, &plan.held).await? else {
+                // Somebody else took it since it was found free: the write is drafted again.
+                return Ok(Committed::Refused(Vec::new()));
+            };
+            let mut booked = self.book(op, posting, &plan).await?;
+            booked.accounts.extend(record);
             fixed.extend(booked.with.into_iter().map(changing));
             // The object itself, the plane's record and what comes along: who changed those is the caller's matter.
             let conditions = [own.own, own.record].into_iter().chain(fixed.iter().map(|(e, _)| e.modified));
@@ -227,7 +240,7 @@ impl Registry {
     }
 
     async fn plan(&self, op: &Operation, own: Seen, posting: Posting<'_>) -> Result<Plan> {
-        let mut plan = Plan::default();
+        let mut plan = Plan { held: allocations::taken(op, posting), ..Plan::default() };
         if self.chain.runs(chain::QUOTA)
             && let Some(namespace) = op.namespace.as_deref().filter(|_| op.ty.namespaced)
             && !self.cache.peek_list(&op.plane, "", "resourcequotas", Some(namespace)).is_empty()

@@ -15,7 +15,7 @@ mod project;
 mod service;
 mod status;
 
-use crate::Operation;
+use crate::{Operation, ledger::allocations::Held};
 use freehold_machinery::{ResourceType, Value, api_service};
 
 pub(crate) use core::qos;
@@ -44,6 +44,8 @@ pub(crate) struct Strategy {
     pub(crate) returns_deleted: bool,
     /// What an update of the status changes in the metadata.
     pub(crate) status_metadata: StatusMetadata,
+    /// What an object holds that no other of its plane may.
+    pub(crate) holds: fn(&Value) -> Held,
     /// Seconds that a delete waits for somebody to confirm it.
     grace: fn(&Value) -> i64,
 }
@@ -71,6 +73,7 @@ const DEFAULT: Strategy = Strategy {
     status_on_create: false,
     returns_deleted: false,
     status_metadata: StatusMetadata::All,
+    holds: |_| Held::default(),
     grace: |_| 0,
 };
 
@@ -125,7 +128,7 @@ static TABLE: &[Strategy] = &[
         returns_deleted: true,
         ..row("", "persistentvolumes")
     },
-    Strategy { update: service::update, returns_deleted: true, ..row("", "services") },
+    Strategy { update: service::update, returns_deleted: true, holds: Held::of, ..row("", "services") },
     Strategy { returns_deleted: true, ..row("", "serviceaccounts") },
     Strategy { returns_deleted: true, ..row("", "podtemplates") },
     Strategy { returns_deleted: true, ..row("", "resourcequotas") },

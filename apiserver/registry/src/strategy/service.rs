@@ -1,11 +1,12 @@
 //! Services: cluster IPs and node ports.
 
-use crate::{Operation, Registry};
-use freehold_apiserver_cache::ListRequest;
+use crate::{
+    Operation, Registry,
+    ledger::allocations::{Allocations, place},
+};
 use freehold_machinery::{Map, Result, Status, Value, status::FieldError};
 use serde_json::json;
 use std::{
-    collections::BTreeSet,
     net::Ipv4Addr,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -36,21 +37,21 @@ impl Default for ServiceRanges {
 const RESERVED: u32 = 10;
 
 impl ServiceRanges {
-    fn address(&self, used: &BTreeSet<String>) -> Option<String> {
+    fn address(&self, others: &Others<'_>) -> Option<String> {
         let base = u32::from(self.network);
         let span = self.hosts - RESERVED;
         let start = self.next.fetch_add(0x9e37, Ordering::Relaxed);
         (0..span)
             .map(|step| Ipv4Addr::from(base + 1 + RESERVED + start.wrapping_add(step) % span).to_string())
-            .find(|address| !used.contains(address))
+            .find(|address| !others.have_address(address))
     }
 
-    fn port(&self, used: &BTreeSet<u64>) -> Option<u32> {
+    fn port(&self, is_taken: impl Fn(u64) -> bool) -> Option<u32> {
         let span = self.ports.end - self.ports.start;
         let start = self.next.fetch_add(0x9e37, Ordering::Relaxed);
         (0..span)
             .map(|step| self.ports.start + start.wrapping_add(step) % span)
-            .find(|port| !used.contains(&u64::from(*port)))
+            .find(|port| !is_taken(u64::from(*port)))
     }
 
     fn contains(&self, address: &str) -> bool {
@@ -63,9 +64,27 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["spec"].get(field).and_then(Value::as_str).unwrap_or("")
 }
 
+/// What services besides the one that is written have.
+struct Others<'a> {
+    of_plane: &'a Allocations,
+    place: String,
+    dry_run: bool,
+}
+
+impl Others<'_> {
+    /// Whether one of them has an address. A dry run is not told.
+    fn have_address(&self, address: &str) -> bool {
+        !self.dry_run && self.of_plane.is_held_by_another(address, &self.place)
+    }
+
+    fn have_port(&self, port: u64) -> bool {
+        self.of_plane.is_port_of_another(port, &self.place)
+    }
+}
+
 impl Registry {
     /// Gives a service its address and ports; what it asks for must be free and in range. A dry run takes nothing, and is told
-    /// only of ports that others have.
+    /// only of ports that others have. That nobody else takes them at the same time is for the commit to see.
     pub(super) async fn allocate(
         &self,
         op: &Operation,
@@ -81,23 +100,13 @@ impl Registry {
             return Ok(());
         }
         initial_families(op, object, old)?;
-        let others = ListRequest { plane: &op.plane, group: "", resource: "services", namespace: None };
-        let (mut addresses, mut used) = (BTreeSet::new(), BTreeSet::new());
-        for entry in self.cache.list(others).await?.objects {
-            if entry.name() == op.name() && Some(entry.namespace()) == op.namespace.as_deref() {
-                continue;
-            }
-            let service = entry.value();
-            addresses.insert(text(&service, "clusterIP").to_owned());
-            let taken = service["spec"]["ports"].as_array().into_iter().flatten();
-            used.extend(taken.filter_map(|port| port.get("nodePort").and_then(Value::as_u64)));
-            used.extend(service["spec"].get("healthCheckNodePort").and_then(Value::as_u64));
-        }
-        if dry_run {
-            addresses.clear();
-        }
-        self.give_address(op, object, old, &addresses, dry_run)?;
-        Ports { ranges: &self.services, used, dry_run, given: Vec::new() }.give(op, object)
+        let place = place(op.namespace.as_deref().unwrap_or_default(), op.name());
+        let give = |of_plane: &Allocations| {
+            let others = Others { of_plane, place, dry_run };
+            self.give_address(op, object, old, &others)?;
+            Ports { ranges: &self.services, others, given: Vec::new() }.give(op, object)
+        };
+        self.with_allocations(&op.plane, give).await?
     }
 
     fn give_address(
@@ -105,22 +114,21 @@ impl Registry {
         op: &Operation,
         object: &mut Value,
         old: Option<&Value>,
-        used: &BTreeSet<String>,
-        dry_run: bool,
+        others: &Others<'_>,
     ) -> Result<()> {
         let kept = old.map(|old| text(old, "clusterIP").to_owned()).filter(|ip| !ip.is_empty());
         let wanted = text(object, "clusterIP").to_owned();
         let address = match (wanted.as_str(), kept) {
             ("", Some(kept)) => kept,
             ("", None) => {
-                self.services.address(used).ok_or_else(|| Status::internal("no service address is free"))?
+                self.services.address(others).ok_or_else(|| Status::internal("no service address is free"))?
             }
             // Whether it may change is for the rules to say.
             ("None", _) | (_, Some(_)) => return Ok(()),
             (ip, None) => {
                 let problem = if self.services.contains(ip) {
-                    used.contains(ip).then(|| "provided IP is already allocated".to_owned())
-                } else if dry_run {
+                    others.have_address(ip).then(|| "provided IP is already allocated".to_owned())
+                } else if others.dry_run {
                     let range = self.services.network;
                     Some(format!(
                         "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}/16"
@@ -245,9 +253,7 @@ fn initial_families(op: &Operation, object: &mut Value, old: Option<&Value>) -> 
 /// Node ports while one service gets its own.
 struct Ports<'a> {
     ranges: &'a ServiceRanges,
-    /// Those of other services.
-    used: BTreeSet<u64>,
-    dry_run: bool,
+    others: Others<'a>,
     /// Those that this one got.
     given: Vec<u64>,
 }
@@ -302,11 +308,11 @@ impl Ports<'_> {
     }
 
     fn take(&mut self, port: u64) -> Result<(), String> {
-        if self.used.contains(&port) || self.given.contains(&port) {
+        if self.others.have_port(port) || self.given.contains(&port) {
             return Err("provided port is already allocated".to_owned());
         }
         let range = &self.ranges.ports;
-        if !self.dry_run && !(u64::from(range.start)..u64::from(range.end)).contains(&port) {
+        if !self.others.dry_run && !(u64::from(range.start)..u64::from(range.end)).contains(&port) {
             let (first, last) = (range.start, range.end - 1);
             return Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {first}-{last}"
@@ -318,11 +324,11 @@ impl Ports<'_> {
 
     /// One that is free. A dry run gets a number that stands for one.
     fn next(&mut self) -> Result<u64> {
-        let next = match self.dry_run {
+        let next = match self.others.dry_run {
             true => Some(self.given.iter().max().map_or(u64::from(self.ranges.ports.end), |last| *last) + 1),
             false => {
-                let taken: BTreeSet<u64> = self.used.iter().chain(&self.given).copied().collect();
-                self.ranges.port(&taken).map(u64::from)
+                let is_taken = |port| self.others.have_port(port) || self.given.contains(&port);
+                self.ranges.port(is_taken).map(u64::from)
             }
         };
         let next = next.ok_or_else(|| Status::internal("no node port is free"))?;

@@ -43,6 +43,7 @@ pub enum Scope {
     /// Everything.
     All,
     /// The keys of one plane: objects to read, watch and write, one by one, and records to read. Nothing is compacted.
+    /// Beside them the record that two Services need to change which take the same address at a time.
     Plane(PlaneId),
 }
 
@@ -50,7 +51,9 @@ impl Scope {
     fn allows(&self, keys: &KeyRange) -> bool {
         match self {
             Self::All => true,
-            Self::Plane(plane) => KeyRange::plane(plane).covers(keys),
+            Self::Plane(plane) => {
+                KeyRange::plane(plane).covers(keys) || KeyRange::one(&Key::allocations(plane)) == *keys
+            }
         }
     }
 
@@ -63,10 +66,25 @@ impl Scope {
     fn allows_writing(&self, key: &Key) -> bool {
         match self {
             Self::All => true,
+            Self::Plane(plane) if *key == Key::allocations(plane) => true,
             // One object has one key: others that read back as the same path are none.
             Self::Plane(plane) => key.object_path().is_some_and(|(of, path)| {
                 of == *plane && path.is_well_formed() && Key::object(plane, &path) == *key
             }),
+        }
+    }
+
+    /// Says what is wrong with a value: the one record that may be changed is always empty.
+    fn check(&self, check: Check, key: &Key, value: &Bytes) -> Result<(), &'static str> {
+        match self {
+            Self::Plane(plane) if *key == Key::allocations(plane) => {
+                if value == &b"{}"[..] {
+                    Ok(())
+                } else {
+                    Err("the record says nothing but that it changed")
+                }
+            }
+            _ => check(key, value),
         }
     }
 }

@@ -305,6 +305,7 @@ fn its_store_is_its_objects(world: &World, taken: &Taken, other: &Taken) {
             "planes/core/iam.freehold.dev/policybindings/freehold-system/x".to_owned(),
             format!("layers/snapshot-x/.planes/{own}"),
             format!("system/usage/{own}"),
+            format!("system/allocations/{}", other.plane),
             "system/layers/base".to_owned(),
             "system/authorities".to_owned(),
         ] {
@@ -328,6 +329,7 @@ fn its_store_is_its_objects(world: &World, taken: &Taken, other: &Taken) {
             denied(vec![put(key(format!("planes/{own}/core/configmaps/default/a")), value)], "garbage").await;
         }
         denied(vec![map("a", "b")], "an object under another's key").await;
+        denied(vec![put(Key::allocations(&own), b"more")], "content in an empty record").await;
         assert!(store.compact(1).await.is_err());
         let written = store.commit(Commit { expect: vec![], changes: vec![map("mine", "mine")] }).await;
         assert!(written.is_ok(), "it is the tenant's own: {written:?}");

@@ -5,7 +5,7 @@ use crate::storm::{client, runtime};
 use crate::{PATIENCE, items, text};
 use freehold_client::{Client, Config, Resource};
 use freehold_tests_integration::{Engine, Fleet, Kubectl, Server, facts, until};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,9 +16,12 @@ facts!(engine:
     a_thousand_claims_get_a_hundred_though_the_server_is_killed_among_them,
     a_hundred_objects_fit_a_quota_of_a_hundred_whoever_comes_first,
     a_fork_is_claimed_once_though_the_server_is_killed_in_it,
+    one_of_many_services_gets_the_port_and_the_address_that_all_ask_for,
 );
 
 const MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
+const SERVICES: Resource = Resource::namespaced("", "v1", "services");
+const SERVICES_AT_ONCE: usize = 60;
 
 /// A server with an organization and a project, in which each ConfigMap claims one of a hundred units.
 fn with_a_hundred(engine: Engine) -> Server {
@@ -142,6 +145,36 @@ fn a_thousand_claims_get_a_hundred_though_the_server_is_killed_among_them(engine
     }
     assert_eq!(writers.join().expect("writers end"), (100, 900));
     assert_eq!(check_books(&server), 100);
+}
+
+fn one_of_many_services_gets_the_port_and_the_address_that_all_ask_for(engine: Engine) {
+    let server = Server::start(engine);
+    let clients = [server.client()];
+    runtime().block_on(only_one_service_gets(&clients, "node-port", &node_port(30_123)));
+    runtime().block_on(only_one_service_gets(&clients, "address", &json!({"clusterIP": "10.96.9.9"})));
+}
+
+/// The spec of a Service that asks for a node port.
+pub(crate) fn node_port(port: u16) -> Value {
+    json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]})
+}
+
+/// Creates Services at once that ask for the same, by turns on each of some servers: one is made, and the others are invalid.
+pub(crate) async fn only_one_service_gets(clients: &[Client], prefix: &str, spec: &Value) {
+    let mut tasks = JoinSet::new();
+    for number in 0..SERVICES_AT_ONCE {
+        let client = clients[number % clients.len()].clone();
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]},
+            "metadata": {"name": format!("{prefix}-{number}"), "namespace": "default"},
+        });
+        spec.as_object().into_iter().flatten().for_each(|(k, v)| object["spec"][k] = v.clone());
+        tasks.spawn(async move { client.create(&SERVICES, &object).await.map_err(|error| error.code()) });
+    }
+    let outcomes = tasks.join_all().await;
+    let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let invalid = outcomes.iter().filter(|outcome| matches!(outcome, Err(422))).count();
+    assert_eq!((made, invalid), (1, SERVICES_AT_ONCE - 1), "{outcomes:?}");
 }
 
 fn a_hundred_objects_fit_a_quota_of_a_hundred_whoever_comes_first(engine: Engine) {

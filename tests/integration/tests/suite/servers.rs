@@ -1,6 +1,7 @@
 //! Three servers on an etcd of three members, behind a balancer that sends each connection elsewhere: nobody can tell
 //! them apart, also when servers and members are killed.
 
+use crate::quota_engines::{node_port, only_one_service_gets};
 use crate::storm::{MAPS, NAMESPACE, Storm, client, map, runtime, setting, version};
 use crate::{PATIENCE, contains_all, text};
 use freehold_client::{Client, Config, Identity, List, ListOptions, Resource};
@@ -27,6 +28,7 @@ fn servers_on_one_etcd_are_one_server() {
         what_one_wrote_all_read(&clients).await;
         pages_and_watches_go_on_elsewhere(&clients).await;
         a_token_is_one_everywhere(&fleet, &clients).await;
+        only_one_service_gets(&clients, "node-port", &node_port(30_124)).await;
     });
     projects_work_whichever_manager_leads(&mut fleet);
     servers_with_other_authorities_are_refused(&fleet);

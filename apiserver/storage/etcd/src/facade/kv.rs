@@ -179,7 +179,7 @@ impl Access {
                 let key = self.written(&put.key)?;
                 if self.client.is_some() {
                     let wrong = |why| Status::permission_denied(format!("{DENIED}: {why}"));
-                    (self.check)(&key, &put.value).map_err(wrong)?;
+                    self.scope.check(self.check, &key, &put.value).map_err(wrong)?;
                 }
                 Ok(Change::Put(key, put.value))
             }
