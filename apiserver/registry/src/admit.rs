@@ -13,7 +13,7 @@ use freehold_apiserver_admission::{
     webhook,
 };
 use freehold_apiserver_authz::{Access, Selector, Selectors};
-use freehold_apiserver_cache::Cache;
+use freehold_apiserver_cache::{Cache, Scope, WatchStart};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
@@ -35,9 +35,8 @@ const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
 const TOKEN_ACCOUNT: &str = "kubernetes.io/service-account.name";
 /// The service account of Pods that name none.
 const DEFAULT: &str = "default";
-/// How often and after which pause it is looked for.
-const ACCOUNT_TRIES: usize = 40;
-const ACCOUNT_PAUSE: Duration = Duration::from_millis(150);
+/// How long a Pod's creation waits for it.
+const ACCOUNT_PATIENCE: Duration = Duration::from_secs(6);
 
 /// What plugins may ask: the plane in memory.
 struct View<'a> {
@@ -257,24 +256,43 @@ impl Registry {
         Ok(View { cache: &self.cache, types: &op.types, tenancy: &*self.tenancy, access })
     }
 
-    /// The account `default` is made soon after its namespace. Who makes a Pod that early waits for it, for some 6 s unless
-    /// the namespace is on its way out; kube-apiserver does for 1.5 s.
-    async fn await_account(&self, op: &Operation, draft: &Value) {
+    /// Waits for the account `default`, which is made soon after its namespace, where a Pod is created that early: until the
+    /// cache has it, at most for 6 s, and not where the namespace is on its way out. kube-apiserver waits for 1.5 s.
+    async fn await_account(&self, op: &Operation, draft: &Value) -> Result<()> {
         let account = draft["spec"]["serviceAccountName"].as_str().unwrap_or_default();
         let is_pod = op.ty.group.is_empty() && op.ty.plural == "pods" && op.subresource.is_none();
         let Some(namespace) = op.namespace.as_deref().filter(|_| is_pod && matches!(account, "" | DEFAULT))
         else {
-            return;
+            return Ok(());
         };
         let place = path("", "namespaces", "", namespace);
         let path = path("", "serviceaccounts", namespace, DEFAULT);
-        for _ in 0..ACCOUNT_TRIES {
+        let is_settled = || {
             let ends = || self.cache.peek(&op.plane, &place).is_none_or(|entry| entry.is_deleting());
-            if self.cache.peek(&op.plane, &path).is_some() || ends() {
-                return;
-            }
-            tokio::time::sleep(ACCOUNT_PAUSE).await;
+            self.cache.peek(&op.plane, &path).is_some() || ends()
+        };
+        if is_settled() {
+            return Ok(());
         }
+        let plane = || Scope::Plane(op.plane.clone());
+        let watch = |resource, namespace| self.cache.watch(plane(), "", resource, namespace, WatchStart::Now);
+        let mut accounts = watch("serviceaccounts", Some(namespace)).await?;
+        let mut namespaces = watch("namespaces", None).await?;
+        let settled = async {
+            // Watches that were cut off have missed something: what is there then decides.
+            while !is_settled() {
+                let event = tokio::select! {
+                    event = accounts.next() => event,
+                    event = namespaces.next() => event,
+                };
+                if event.is_none() {
+                    return;
+                }
+            }
+        };
+        // Whether it came in time is for the plugins to see.
+        drop(tokio::time::timeout(ACCOUNT_PATIENCE, settled).await);
+        Ok(())
     }
 
     fn plugins_admit(&self, attributes: &mut Attributes<'_>, view: &View<'_>) -> Result<()> {
@@ -308,7 +326,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Vec<String>> {
         if old.is_none() {
-            self.await_account(op, draft).await;
+            self.await_account(op, draft).await?;
         }
         let policies = self.bound_policies(op, policy::MUTATING).await?;
         let hooks = self.hooks(op, webhook::MUTATING).await?;
