@@ -44,7 +44,7 @@ pub(crate) struct PlaneCache {
 struct State {
     collections: BTreeMap<Box<str>, Collection>,
     /// By which objects of large collections are found; most planes have none.
-    indexes: Option<Box<BTreeMap<Box<str>, Indexes>>>,
+    indexes: BTreeMap<Box<str>, Indexes>,
     /// The revision at which it was read from the store; events up to it are in it already.
     loaded: u64,
     /// Everything up to here is in it.
@@ -287,7 +287,7 @@ impl PlaneCache {
                 own.and_then(|own| own.objects.get(entry.place())).is_some_and(|now| Arc::ptr_eq(now, entry))
             };
             let some = entries.by_ref().take(FILL_CHUNK).filter(is_present);
-            let indexes = indexes.as_mut().and_then(|indexes| indexes.get_mut(collection));
+            let indexes = indexes.get_mut(collection);
             if !indexes.is_some_and(|indexes| indexes.fill(by, some)) {
                 return;
             }
@@ -323,7 +323,7 @@ impl PlaneCache {
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         let state = self.state.read();
-        let indexes = state.indexes.iter().flat_map(|all| all.values()).map(Indexes::bytes).sum::<usize>();
+        let indexes = state.indexes.values().map(Indexes::bytes).sum::<usize>();
         state.bytes + indexes + PLANE_OVERHEAD + state.collections.len() * COLLECTION_OVERHEAD
     }
 
@@ -391,25 +391,21 @@ impl State {
     /// Whether an index of a collection is worthwhile and not there.
     fn lacks(&self, collection: &str, by: By<&str>) -> bool {
         self.collections.get(collection).is_some_and(|own| own.objects.len() >= WORTHWHILE)
-            && self
-                .indexes
-                .as_ref()
-                .and_then(|all| all.get(collection))
-                .is_none_or(|indexes| indexes.lacks(by))
+            && self.indexes.get(collection).is_none_or(|indexes| indexes.lacks(by))
     }
 
     fn indexes_of(&mut self, collection: &str) -> &mut Indexes {
-        self.indexes.get_or_insert_default().entry(collection.into()).or_default()
+        self.indexes.entry(collection.into()).or_default()
     }
 
     /// What an index finds, if there is one.
     fn found(&self, collection: &str, by: By<&str>, value: &str) -> Option<Option<&Objects>> {
-        self.indexes.as_ref()?.get(collection)?.find(by, value)
+        self.indexes.get(collection)?.find(by, value)
     }
 
     /// Leaves a collection to the store.
     fn leave(&mut self, collection: &str) {
-        self.indexes.iter_mut().for_each(|all| drop(all.remove(collection)));
+        self.indexes.remove(collection);
         let Some(slot) = self.collections.get_mut(collection) else { return };
         self.bytes -= slot.bytes;
         // As of each revision up to now it may be another one.
@@ -425,7 +421,7 @@ impl State {
         }
         let Some(slot) = self.collections.get_mut(collection) else { return };
         let bytes = slot.bytes;
-        let indexes = self.indexes.as_mut().and_then(|all| all.get_mut(collection));
+        let indexes = self.indexes.get_mut(collection);
         let after = match (&indexes, &own) {
             (Some(_), OwnValue::Object(entry)) => Some(entry.clone()),
             _ => None,
