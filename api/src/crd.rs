@@ -52,7 +52,8 @@ pub fn infra_crds() -> Vec<Value> {
     vec![crd::<ProjectControlPlaneSpec>()]
 }
 
-fn crd<S: KindSpec>() -> Value {
+/// The CustomResourceDefinition of a kind, as an `apiextensions.k8s.io/v1` object with a structural schema.
+pub fn crd<S: KindSpec>() -> Value {
     let Definition { group, version, kind, plural, short_names, namespaced, description, columns } =
         S::DEFINITION;
     let singular = kind.to_lowercase();

@@ -4,6 +4,8 @@
 //! ([`core_crds`], [`infra_crds`]) and its reference page ([`reference`]). Keys and URL shapes that several programs
 //! must agree on are in [`keys`] and [`urls`].
 //!
+//! Subsystems describe kinds of their own with [`KindSpec`], and [`crd`] makes their definitions.
+//!
 //! This crate must not know how the kinds are stored, served or reconciled.
 
 mod crd;
@@ -17,7 +19,7 @@ mod reference;
 pub mod resourcemanager;
 pub mod urls;
 
-pub use crd::{core_crds, infra_crds};
+pub use crd::{core_crds, crd, infra_crds};
 pub use identity::{IdentityProvider, IdentityProviderSpec};
 pub use infrastructure::{
     ProjectControlPlane, ProjectControlPlaneSpec, ProjectControlPlaneStatus, ProjectRef,

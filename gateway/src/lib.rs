@@ -1,0 +1,1 @@
+//! REST and one multiplexed watch for the console, with the rights of its user.

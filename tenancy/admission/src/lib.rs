@@ -1,0 +1,1 @@
+//! Admission of the tenancy subsystem: decisions on requests, and the webhook that serves them.

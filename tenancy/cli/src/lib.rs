@@ -1,0 +1,1 @@
+//! `freehold tenancy`: the subsystem's commands.

@@ -1,0 +1,1 @@
+//! Controllers of the tenancy subsystem, on any Kubernetes API.

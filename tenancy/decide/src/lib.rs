@@ -1,0 +1,1 @@
+//! Decisions of the tenancy subsystem: pure functions from observed objects to actions.

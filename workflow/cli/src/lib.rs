@@ -1,0 +1,1 @@
+//! `freehold workflow`: the subsystem's commands.

@@ -1,0 +1,1 @@
+//! Controllers of the workflow subsystem, on any Kubernetes API.

@@ -1,0 +1,1 @@
+//! Converts Argo Workflows, Tekton and Kontroler objects into DAGs.

@@ -1,0 +1,1 @@
+//! REST server of the workflow subsystem.

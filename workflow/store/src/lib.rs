@@ -1,0 +1,1 @@
+//! History of workflow runs in a database: SQLite or PostgreSQL.
