@@ -13,7 +13,7 @@ use freehold_apiserver_admission::{
     webhook,
 };
 use freehold_apiserver_authz::{Access, Selector, Selectors};
-use freehold_apiserver_cache::{Cache, Scope, WatchStart};
+use freehold_apiserver_cache::{Cache, Scope, WatchRequest, WatchStart};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
@@ -275,9 +275,13 @@ impl Registry {
             return Ok(());
         }
         let plane = || Scope::Plane(op.plane.clone());
-        let watch = |resource, namespace| self.cache.watch(plane(), "", resource, namespace, WatchStart::Now);
-        let mut accounts = watch("serviceaccounts", Some(namespace)).await?;
-        let mut namespaces = watch("namespaces", None).await?;
+        let watch = |resource, place| {
+            let request = WatchRequest { place: Some(place), ..WatchRequest::all("", resource) };
+            self.cache.watch(plane(), request, WatchStart::Now)
+        };
+        let default_account = format!("{namespace}/{DEFAULT}");
+        let mut accounts = watch("serviceaccounts", &*default_account).await?;
+        let mut namespaces = watch("namespaces", namespace).await?;
         let settled = async {
             // Watches that were cut off have missed something: what is there then decides.
             while !is_settled() {
