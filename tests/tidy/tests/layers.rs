@@ -121,11 +121,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("node", &["machinery", "client", "pki", "runtime"]),
     // Subsystems: clients of any Kubernetes API, which know nothing of each other.
     ("tenancy-api", &["machinery", "api"]),
-    ("tenancy-decide", &["machinery", "machinery-cron", "api", "tenancy-api"]),
+    ("tenancy-decide", &["machinery", "machinery-cel", "machinery-cron", "machinery-quota", "api", "tenancy-api"]),
     ("tenancy-controllers", &["machinery", "api", "client", "runtime", "tenancy-api", "tenancy-decide"]),
     ("tenancy-admission", &["machinery", "api", "client", "pki", "runtime", "tenancy-api", "tenancy-decide"]),
     ("tenancy-cli", &["machinery", "api", "client", "pki", "runtime", "tenancy-api", "tenancy-decide", "tenancy-controllers", "tenancy-admission"]),
-    ("workflow-api", &["machinery", "api"]),
+    ("workflow-api", &["machinery", "machinery-cel", "machinery-cron", "api"]),
     ("workflow-engine", &["machinery", "machinery-cron", "machinery-cel", "workflow-api"]),
     ("workflow-store", &[]),
     ("workflow-controller", &["machinery", "machinery-cron", "api", "client", "runtime", "workflow-api", "workflow-engine", "workflow-store"]),
