@@ -60,6 +60,8 @@ test-long: tools fuzz
 	  cargo test -p freehold-tests-integration hidden_objects_leave_no_trace -- --nocapture $(ARGS)
 	FREEHOLD_MODEL_STEPS=3000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-integration model:: -- --nocapture $(ARGS)
+	FREEHOLD_TEST_WORKFLOW_RUNS=1000000 cargo test --release -p freehold-workflow-store --test history -- \
+	  --nocapture --test-threads=1 large $(ARGS)
 	tools/get keycloak
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  FREEHOLD_TEST_KEYCLOAK=1 \
@@ -128,7 +130,7 @@ tools: build-tools
 # What the tests of aggregation need: a kube-apiserver in front, and somebody else's extension server behind. Building both
 # takes some minutes, once. Helm is for those of the chart.
 test-tools: tools
-	@tools/get kube-apiserver sample-apiserver helm
+	@tools/get kube-apiserver sample-apiserver helm postgresql
 
 clean:
 	rm -rf target .tools
