@@ -60,7 +60,7 @@ test-long: tools fuzz
 	  cargo test -p freehold-tests-integration hidden_objects_leave_no_trace -- --nocapture $(ARGS)
 	FREEHOLD_MODEL_STEPS=3000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-integration model:: -- --nocapture $(ARGS)
-	FREEHOLD_TEST_WORKFLOW_RUNS=1000000 cargo test --release -p freehold-workflow-store --test history -- \
+	FREEHOLD_TEST_WORKFLOW_RUNS=1000000 cargo test -p freehold-workflow-store --test history -- \
 	  --nocapture --test-threads=1 large $(ARGS)
 	tools/get keycloak
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
