@@ -123,7 +123,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tenancy-api", &["machinery", "api"]),
     ("tenancy-decide", &["machinery", "machinery-cel", "machinery-cron", "machinery-quota", "api", "tenancy-api"]),
     ("tenancy-controllers", &["machinery", "api", "client", "runtime", "tenancy-api", "tenancy-decide"]),
-    ("tenancy-admission", &["machinery", "api", "client", "pki", "runtime", "tenancy-api", "tenancy-decide"]),
+    ("tenancy-admission", &["machinery", "api", "client", "pki", "runtime", "tenancy-api", "tenancy-decide", "tenancy-controllers"]),
     ("tenancy-cli", &["machinery", "api", "client", "pki", "runtime", "tenancy-api", "tenancy-decide", "tenancy-controllers", "tenancy-admission"]),
     ("workflow-api", &["machinery", "machinery-cel", "machinery-cron", "api"]),
     ("workflow-engine", &["machinery", "machinery-cron", "machinery-cel", "workflow-api"]),
