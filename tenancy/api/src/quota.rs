@@ -134,6 +134,14 @@ pub struct Reservation {
     pub amounts: BTreeMap<String, String>,
     /// When the request cannot be in flight any more, RFC 3339.
     pub expires_at: String,
+    /// The resource version that an update replaces; 0 for a creation.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("format" = "int64"))]
+    pub replaces: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A QuotaLedger reports nothing.

@@ -1,1 +1,52 @@
 //! Controllers of the tenancy subsystem, on any Kubernetes API.
+//!
+//! [`start`] begins all of them on a scope: the planes of a Freehold, one of them, or a foreign cluster.
+
+mod namespace;
+pub mod observed;
+mod quota;
+mod tenant;
+pub mod usage;
+
+use freehold_runtime::Scope;
+use std::collections::BTreeSet;
+
+pub use tenant::FINALIZER;
+
+/// The controllers, by the names that `--controllers` takes.
+pub const NAMES: [&str; 3] = ["tenant", "namespace", "quota"];
+
+/// Starts all controllers.
+pub fn start(scope: &Scope) {
+    start_some(scope, &NAMES.into_iter().collect());
+}
+
+/// Starts the named controllers.
+pub fn start_some(scope: &Scope, names: &BTreeSet<&str>) {
+    start_tenants(scope, names);
+}
+
+/// Starts the controllers of tenants, namespaces and quotas, which share their informers.
+fn start_tenants(scope: &Scope, names: &BTreeSet<&str>) {
+    if !["tenant", "namespace", "quota"].iter().any(|name| names.contains(name)) {
+        return;
+    }
+    let mut informers = observed::Informers::new(&scope.planes);
+    let observed = informers.observed(&scope.planes);
+    if names.contains("namespace") {
+        namespace::start(scope, &mut informers, &observed);
+    }
+    if names.contains("quota") {
+        quota::start(scope, &mut informers, &observed);
+    }
+    if names.contains("tenant") {
+        let usages = usage::Usages::new(
+            scope,
+            &mut informers.tenants,
+            &mut informers.namespaces,
+            &mut informers.quotas,
+        );
+        tenant::start(scope, &mut informers, &observed, &usages);
+    }
+    informers.spawn(scope);
+}

@@ -1,0 +1,139 @@
+//! Servers that the tests run on: a project of a real Freehold, and a real kube-apiserver.
+//!
+//! The controllers run in the test's own process.
+
+use freehold_client::{Client, Config, Resource};
+use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{Metrics, Planes, Scope};
+use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Server, until};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long a test waits for a condition. The machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+
+#[expect(dead_code, reason = "the server lives as long as the site")]
+enum Program {
+    Freehold(Server),
+    Kube(Kube),
+}
+
+/// A server with the subsystem's kinds.
+pub struct Site {
+    /// `kubectl` as the admin.
+    pub kubectl: Kubectl,
+    /// The name in messages.
+    pub name: &'static str,
+    client: Client,
+    runtime: Runtime,
+    token: CancellationToken,
+    _program: Program,
+}
+
+impl Site {
+    /// A project of a real Freehold.
+    pub fn freehold() -> Self {
+        let server = Server::start(Engine::Embedded);
+        server.kubectl().apply(
+            "{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Organization, metadata: {name: acme}, spec: {}}\n---\n\
+             {apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {name: shop}, spec: {ownerRef: {kind: Organization, name: acme}}}",
+        );
+        let kubectl = server.project("shop");
+        Self::new("Freehold", kubectl, Program::Freehold(server))
+    }
+
+    /// A real kube-apiserver; `None` where there is none.
+    pub fn kube() -> Option<Self> {
+        if !Kube::is_available() {
+            eprintln!("left out: there is no kube-apiserver; `tools/get kube-apiserver` builds it");
+            return None;
+        }
+        let kube = Kube::start(KubeOptions::default());
+        let kubectl = kube.kubectl();
+        Some(Self::new("kube-apiserver", kubectl, Program::Kube(kube)))
+    }
+
+    fn new(name: &'static str, kubectl: Kubectl, program: Program) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = Config::from_kubeconfig(kubectl.kubeconfig()).expect("a kubeconfig that can be read");
+        let client = Client::new(&config).expect("a kubeconfig that can be used");
+        let runtime = Runtime::new().expect("a runtime");
+        let site = Self { kubectl, name, client, runtime, token: CancellationToken::new(), _program: program };
+        site.install();
+        site
+    }
+
+    /// Installs the definitions, and waits until they are served.
+    fn install(&self) {
+        for crd in freehold_tenancy_api::crds() {
+            let name = meta::name(&crd).to_owned();
+            self.wait(self.client.apply(&CRDS, "test", &crd)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            until(&format!("{name} is established"), PATIENCE, || {
+                let crd = self.wait(self.client.get(&CRDS, None, &name)).ok()?;
+                let conditions = crd.pointer("/status/conditions")?.as_array()?;
+                conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True").then_some(())
+            });
+        }
+    }
+
+    /// Waits for a future.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Starts the controllers. They stop with the site.
+    pub fn start(&self) -> Scope {
+        let scope = Scope {
+            planes: Planes::one(self.client.clone(), PlaneId::core(), ""),
+            metrics: Metrics::default(),
+            tasks: TaskTracker::new(),
+            token: self.token.child_token(),
+        };
+        let _guard = self.runtime.enter();
+        freehold_tenancy_controllers::start(&scope);
+        scope
+    }
+
+    /// Reads an object; `None` where it is absent.
+    pub fn get(&self, args: &[&str]) -> Option<Value> {
+        let args: Vec<&str> = ["get"].iter().chain(args).chain(&["-o", "json", "--ignore-not-found"]).copied().collect();
+        let output = self.kubectl.run(&args);
+        if !output.success || output.stdout.is_empty() { None } else { serde_json::from_str(&output.stdout).ok() }
+    }
+
+    /// Waits until an object is as wanted, and returns it.
+    pub fn until(&self, what: &str, args: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = None;
+        let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until(&format!("{}: {what}", self.name), PATIENCE, || {
+                last = self.get(args);
+                last.clone().filter(|object| wanted(object))
+            })
+        }));
+        looked.unwrap_or_else(|_| panic!("{}: {what}: {}", self.name, last.unwrap_or_default()))
+    }
+
+    /// Waits until an object is absent.
+    pub fn gone(&self, what: &str, args: &[&str]) {
+        until(&format!("{}: {what}", self.name), PATIENCE, || self.get(args).is_none().then_some(()));
+    }
+
+    /// Waits until a condition of an object has a status and a reason.
+    pub fn condition(&self, args: &[&str], type_: &str, status: &str, reason: &str) -> Value {
+        self.until(&format!("{args:?} has {type_}={status} ({reason})"), args, |object| {
+            let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+            conditions.is_some_and(|list| {
+                list.iter().any(|c| c["type"] == type_ && c["status"] == status && c["reason"] == reason)
+            })
+        })
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
