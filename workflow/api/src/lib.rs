@@ -30,6 +30,7 @@ pub use task::{
     SharedTaskStatus, Task, TaskKind, TaskRef, TaskRefKind, TaskTemplate, TriggerRule, Wait,
 };
 
+pub use freehold_api::Condition;
 use freehold_api::{Object, crd};
 use freehold_machinery::Value;
 
