@@ -182,6 +182,7 @@ mod tests {
         "maximum",
         "maxItems",
         "minItems",
+        "maxProperties",
         "additionalProperties",
         "x-kubernetes-validations",
         "x-kubernetes-list-type",
