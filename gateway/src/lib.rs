@@ -1,1 +1,36 @@
-//! REST and one multiplexed watch for the console, with the rights of its user.
+//! The console's gateway: its files, sessions, REST over the Kubernetes API, and many watches in one stream.
+//!
+//! ```text
+//! browser --cookie--> guard -> session -> forward ------> apiserver, as the session's user
+//!                                      -> streams: SSE --> one watch each, as the session's user
+//! ```
+//! The gateway has no rights of its own. A session maps to an identity that its user proved: a one-time link, a token, or
+//! an OpenID Connect sign-in. Credentials stay in this process; the browser has an opaque cookie.
+//!
+//! Everything that grows has a limit: sessions, streams, watches of a stream, events that wait, bytes of bodies, requests
+//! a second.
+//!
+//! This crate must not know: any kind, the console's pages, or anything of the apiserver but its API.
+
+mod api;
+mod assets;
+mod error;
+mod forward;
+mod gateway;
+mod guard;
+mod identity;
+mod login;
+mod oidc;
+mod rate;
+mod reply;
+mod secret;
+mod sessions;
+mod streams;
+
+pub use gateway::{Config, Gateway};
+pub use identity::{Credentials, Links};
+pub use oidc::OidcConfig;
+pub use reply::{Body, BoxError, Reply};
+
+/// The path below which everything of the console is.
+pub const PREFIX: &str = "/console/";

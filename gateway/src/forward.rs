@@ -1,0 +1,158 @@
+//! Requests for the Kubernetes API, sent as the session's user: `/console/api/k8s/...`.
+//!
+//! What comes back can be anything that a user put there, so no answer can be a page: its type is one that browsers do not
+//! run, and its policy is a sandbox.
+
+use crate::{
+    error::Failure,
+    identity::Caller,
+    reply::{self, Reply},
+};
+use bytes::Bytes;
+use freehold_client::RawRequest;
+use futures_util::TryStreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+use http_body_util::{BodyExt, Full};
+use std::convert::Infallible;
+
+/// What a path may begin with: planes, and the API of the platform.
+const ROOTS: [&str; 10] =
+    ["api", "apis", "openapi", "version", "livez", "readyz", "metrics", "organizations", "projects", "users"];
+/// Longest path with its query.
+const LONGEST_PATH: usize = 16 * 1024;
+/// Headers of a request that reach the apiserver.
+const REQUEST: [HeaderName; 4] =
+    [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, HeaderName::from_static("audit-id")];
+/// Headers of an answer that reach the browser.
+const ANSWER: [HeaderName; 5] = [
+    header::ETAG,
+    header::RETRY_AFTER,
+    header::WARNING,
+    HeaderName::from_static("audit-id"),
+    HeaderName::from_static("x-kubernetes-pf-flowschema-uid"),
+];
+/// Media types that a browser shows as data.
+const DATA: [&str; 4] =
+    ["application/json", "application/yaml", "text/plain", "application/openmetrics-text"];
+
+/// Checks a path with its query: it has to name something of the API, plainly.
+pub(crate) fn path(text: &str) -> Result<&str, Failure> {
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    let segments: Vec<&str> = path.split('/').collect();
+    let plain =
+        text.len() <= LONGEST_PATH && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#');
+    let odd = segments.iter().skip(1).any(|s| s.is_empty() || is_dots(s)) || path.contains('\\');
+    if !plain || odd || segments.first() != Some(&"") {
+        return Err(Failure::bad_request("the path of the request is not plain"));
+    }
+    if !segments.get(1).is_some_and(|root| ROOTS.contains(root)) {
+        return Err(Failure::not_found());
+    }
+    let connects = ["proxy", "exec", "attach", "portforward"];
+    let of = ["pods", "services", "nodes"];
+    if segments.windows(3).any(|w| of.contains(&w[0]) && connects.contains(&w[2])) {
+        return Err(Failure::forbidden("the gateway does not connect to Pods, Services and Nodes"));
+    }
+    let watches = query.split('&').any(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        name == "watch" && !matches!(value, "false" | "0" | "")
+    });
+    if watches || segments.contains(&"watch") {
+        return Err(Failure::bad_request("watches go through the stream: see /console/api/watch"));
+    }
+    Ok(text)
+}
+
+fn is_dots(segment: &str) -> bool {
+    matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
+}
+
+/// Sends a request as `caller` and returns the apiserver's answer.
+pub(crate) async fn forward(
+    caller: &Caller,
+    parts: &Parts,
+    target: &str,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    if !matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
+        return Err(Failure::new(405, "MethodNotAllowed", "the gateway forwards no such method"));
+    }
+    let mut request = RawRequest::new(parts.method.clone(), path(target)?);
+    request.body = body;
+    copy(&REQUEST, &parts.headers, &mut request.headers);
+    if follows(target) {
+        let lines = caller.open(request).await?.into_stream().map_err(Into::into);
+        return Ok(reply::stream(HeaderValue::from_static("text/plain; charset=utf-8"), lines));
+    }
+    let answer = caller.send(request).await?;
+    let body = Full::new(answer.body).map_err(|never: Infallible| match never {}).boxed_unsync();
+    let mut reply = Reply::new(body);
+    *reply.status_mut() = answer.status;
+    copy(&ANSWER, &answer.headers, reply.headers_mut());
+    reply.headers_mut().insert(header::CONTENT_TYPE, data_type(&answer.headers));
+    Ok(reply)
+}
+
+/// Whether an answer goes on: the log of a Pod that is followed.
+fn follows(target: &str) -> bool {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    path.ends_with("/log") && query.split('&').any(|pair| pair == "follow=true")
+}
+
+fn copy(names: &[HeaderName], from: &HeaderMap, to: &mut HeaderMap) {
+    for name in names {
+        for value in from.get_all(name) {
+            to.append(name.clone(), value.clone());
+        }
+    }
+}
+
+fn data_type(headers: &HeaderMap) -> HeaderValue {
+    let told = headers.get(header::CONTENT_TYPE);
+    let is_data = told.and_then(|value| value.to_str().ok()).is_some_and(|text| {
+        let media = text.split(';').next().unwrap_or_default().trim();
+        DATA.contains(&media)
+    });
+    match told {
+        Some(value) if is_data => value.clone(),
+        _ => HeaderValue::from_static("application/octet-stream"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_the_api_and_nothing_else() {
+        for good in [
+            "/api/v1/namespaces?limit=5",
+            "/projects/web/apis/apps/v1/deployments",
+            "/organizations/acme/apis/audit.k8s.io/v1/events?since=2026-01-01T00:00:00Z",
+            "/projects/web/api/v1/namespaces/proxy/pods",
+            "/api/v1/pods?watch=false",
+        ] {
+            assert!(path(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "/console/api/session",
+            "/projects/../console/api/session",
+            "/projects/%2e%2E/console",
+            "/projects//web",
+            "api/v1",
+            "/api/v1/a b",
+            "/api/v1/namespaces/x/services/y/proxy/index.html",
+            "/api/v1/nodes/n/proxy",
+            "/api/v1/namespaces/x/pods/y/exec?command=sh",
+            "/api/v1/pods?watch=1",
+            "/api/v1/pods?watch",
+            "/api/v1/watch/pods",
+            "/etcdserverpb.KV/Range",
+            "/planes/core/api",
+            "/",
+            "",
+        ] {
+            assert!(path(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Identities that sessions act as.
+
+use freehold_client::{Client, Config, Error, Identity, RawRequest, RawResponse};
+use freehold_machinery::Value;
+use http::{HeaderValue, Method, header};
+use serde_json::json;
+
+/// What a person proved to hold.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// A client certificate with its key.
+    Certificate {
+        /// The chain, PEM.
+        cert_pem: String,
+        /// The key, PEM.
+        key_pem: String,
+    },
+    /// A bearer token.
+    Token(String),
+}
+
+/// Redeems one-time sign-in codes. Each code counts once.
+pub trait Links: Send + Sync {
+    /// Takes a code, after which it is worth nothing; `None` for a code that is unknown, used or expired.
+    fn redeem(&self, code: &str) -> Option<Credentials>;
+}
+
+/// Somebody whom the apiserver knows: a client that asks with their rights.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    client: Client,
+    authorization: Option<HeaderValue>,
+}
+
+/// A user as the apiserver names them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Person {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<String>,
+}
+
+impl Caller {
+    /// A caller with credentials. Tokens share the connections of `anonymous`; certificates need their own.
+    pub(crate) fn new(config: &Config, anonymous: &Client, credentials: Credentials) -> Result<Self, Error> {
+        match credentials {
+            Credentials::Certificate { cert_pem, key_pem } => {
+                let identity = Identity::ClientCert { cert_pem, key_pem };
+                let client = Client::new(&Config { identity, ..config.clone() })?;
+                Ok(Self { client, authorization: None })
+            }
+            Credentials::Token(token) => Self::bearer(anonymous, &token),
+        }
+    }
+
+    /// A caller with a bearer token.
+    pub(crate) fn bearer(anonymous: &Client, token: &str) -> Result<Self, Error> {
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        let mut value = value.map_err(|_| Error::Config("a token of other characters".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Self { client: anonymous.clone(), authorization: Some(value) })
+    }
+
+    /// Sends a request once and returns the answer, whatever its status.
+    pub(crate) async fn send(&self, request: RawRequest) -> Result<RawResponse, Error> {
+        self.client.once(&self.signed(request)).await
+    }
+
+    /// Opens an answer that is read as it comes.
+    pub(crate) async fn open(&self, request: RawRequest) -> Result<freehold_client::Download, Error> {
+        self.client.download(&self.signed(request)).await
+    }
+
+    fn signed(&self, mut request: RawRequest) -> RawRequest {
+        if let Some(value) = &self.authorization {
+            request.headers.insert(header::AUTHORIZATION, value.clone());
+        }
+        request
+    }
+
+    /// Who the apiserver says that this is.
+    pub(crate) async fn person(&self) -> Result<Person, Error> {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let request = self.signed(RawRequest::new(Method::POST, path).json(&review));
+        let answer: Value = self.client.json(request).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let info = &answer["status"]["userInfo"];
+        let groups = info["groups"].as_array().map(|groups| groups.iter().map(text).collect());
+        Ok(Person { name: text(&info["username"]), groups: groups.unwrap_or_default() })
+    }
+}

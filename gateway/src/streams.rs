@@ -1,0 +1,285 @@
+//! Many watches in one stream of server-sent events.
+//!
+//! `GET /console/api/watch` opens a stream, whose first event names it. `PUT` and `DELETE` of
+//! `/console/api/watch/STREAM/NAME` begin and end watches in it. Each event names its watch and holds the line that the
+//! apiserver sent. A watch goes on from the `resourceVersion` that it is begun with, so a client that lost its stream opens
+//! another one and misses nothing.
+//!
+//! A client that reads slowly slows its own watches down: all of them share a queue of [`QUEUE`] events, and none reads on
+//! while that is full.
+
+use crate::{
+    error::Failure,
+    forward,
+    identity::Caller,
+    reply::{self, BoxError, Reply},
+    secret::{self, Hash},
+    sessions::Session,
+};
+use bytes::{Bytes, BytesMut};
+use freehold_client::{Error, RawRequest};
+use futures_util::{Stream, StreamExt, stream};
+use http::HeaderValue;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{json, value::RawValue};
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::{sync::mpsc, time};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Streams of a session.
+const STREAMS: usize = 12;
+/// Watches of a stream.
+const WATCHES: usize = 64;
+/// Events that wait for a client, of all of its watches.
+const QUEUE: usize = 64;
+/// Longest event.
+const LONGEST_EVENT: usize = 16 << 20;
+/// Longest name of a watch.
+const LONGEST_NAME: usize = 64;
+/// Pause between signs of life, so that proxies keep the connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// What rows of tables come as.
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const JSON: &str = "application/json";
+
+/// A watch that a client wants.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Wanted {
+    /// Path and query of a collection of the Kubernetes API.
+    path: String,
+    /// Events after this one; without it, everything that is there, first.
+    #[serde(default)]
+    resource_version: String,
+    /// Whether objects come as rows of a table.
+    #[serde(default)]
+    table: bool,
+}
+
+impl Wanted {
+    /// The request of the watch.
+    fn request(&self) -> Result<RawRequest, Failure> {
+        let path = forward::path(&self.path)?;
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let known = self.resource_version.bytes().all(|b| b.is_ascii_digit());
+        if !known || self.resource_version.len() > 20 {
+            return Err(Failure::bad_request("resourceVersion is a number"));
+        }
+        let from = match self.resource_version.as_str() {
+            "" => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            version => format!("resourceVersion={version}"),
+        };
+        let path = format!("{path}{separator}watch=true&allowWatchBookmarks=true&{from}");
+        Ok(RawRequest { accept: if self.table { TABLE } else { JSON }, ..RawRequest::get(path) })
+    }
+}
+
+/// An open stream.
+struct Open {
+    session: Weak<Session>,
+    owner: Hash,
+    events: mpsc::Sender<Bytes>,
+    watches: Mutex<HashMap<String, (u64, DropGuard)>>,
+    ended: CancellationToken,
+}
+
+/// All open streams of this process.
+#[derive(Default)]
+pub(crate) struct Streams {
+    open: Mutex<HashMap<String, Arc<Open>>>,
+    begun: std::sync::atomic::AtomicU64,
+}
+
+/// Forgets a stream when its client is gone.
+struct Forget {
+    streams: Arc<Streams>,
+    name: String,
+    session: Arc<Session>,
+}
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        self.session.streams.fetch_sub(1, Relaxed);
+        if let Some(open) = self.streams.open.lock().remove(&self.name) {
+            open.ended.cancel();
+            open.watches.lock().clear();
+        }
+    }
+}
+
+impl Streams {
+    /// Opens a stream for a session.
+    pub(crate) fn open(self: &Arc<Self>, session: &Arc<Session>) -> Result<Reply, Failure> {
+        if session.streams.fetch_add(1, Relaxed) >= STREAMS {
+            session.streams.fetch_sub(1, Relaxed);
+            return Err(Failure::too_many(format!("a session has at most {STREAMS} streams")));
+        }
+        let name = secret::fresh();
+        let forget = Forget { streams: self.clone(), name: name.clone(), session: session.clone() };
+        let (events, queue) = mpsc::channel(QUEUE);
+        let ended = session.ended.child_token();
+        let watches = Mutex::default();
+        let (owner, weak) = (session.id, Arc::downgrade(session));
+        let open = Open { session: weak, owner, events, watches, ended: ended.clone() };
+        self.open.lock().insert(name.clone(), Arc::new(open));
+        let hello = event("stream", &json!({"stream": name}).to_string());
+        let body = stream::iter([hello]).chain(with_keep_alive(queue, ended)).map(move |frame| {
+            let _until_here = &forget;
+            Ok::<_, BoxError>(frame)
+        });
+        Ok(reply::stream(HeaderValue::from_static("text/event-stream"), body))
+    }
+
+    fn of(&self, name: &str, session: &Session) -> Result<Arc<Open>, Failure> {
+        let open = self.open.lock().get(name).cloned();
+        // A stream of somebody else is as good as none.
+        open.filter(|open| open.owner == session.id)
+            .ok_or_else(|| Failure::new(404, "NotFound", "the stream has ended: open another one"))
+    }
+
+    /// Begins a watch in a stream, in place of one of that name.
+    pub(crate) fn begin(
+        &self,
+        (stream, watch): (&str, &str),
+        session: &Session,
+        wanted: &Wanted,
+    ) -> Result<(), Failure> {
+        let open = self.of(stream, session)?;
+        let request = wanted.request()?;
+        let plain =
+            !watch.is_empty() && watch.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if !plain || watch.len() > LONGEST_NAME {
+            return Err(Failure::bad_request("the name of a watch has letters, digits, '-', '_' and '.'"));
+        }
+        let stop = open.ended.child_token();
+        let number = self.begun.fetch_add(1, Relaxed);
+        let mut watches = open.watches.lock();
+        watches.remove(watch);
+        if watches.len() >= WATCHES {
+            return Err(Failure::too_many(format!("a stream has at most {WATCHES} watches")));
+        }
+        watches.insert(watch.to_owned(), (number, stop.clone().drop_guard()));
+        drop(watches);
+        tokio::spawn(follow(open, (watch.to_owned(), number), request, stop));
+        Ok(())
+    }
+
+    /// Ends a watch; one that is not there has ended.
+    pub(crate) fn end(&self, (stream, watch): (&str, &str), session: &Session) -> Result<(), Failure> {
+        self.of(stream, session)?.watches.lock().remove(watch);
+        Ok(())
+    }
+}
+
+/// The frames of a queue, and signs of life between them, until the stream ends.
+fn with_keep_alive(queue: mpsc::Receiver<Bytes>, ended: CancellationToken) -> impl Stream<Item = Bytes> {
+    let alive = Bytes::from_static(b": alive\n\n");
+    let ticks = time::interval_at(time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    let ticks = stream::unfold(ticks, move |mut ticks| {
+        let alive = alive.clone();
+        async move {
+            ticks.tick().await;
+            Some((alive, ticks))
+        }
+    });
+    let last = stream::once(async { event("ended", "{}") });
+    let events = stream::select(ReceiverStream::new(queue), ticks);
+    events.take_until(async move { ended.cancelled().await }).chain(last)
+}
+
+/// Runs one watch until it ends, is ended, or its stream is gone.
+async fn follow(
+    open: Arc<Open>,
+    (watch, number): (String, u64),
+    request: RawRequest,
+    stop: CancellationToken,
+) {
+    let Some(session) = open.session.upgrade() else { return };
+    let caller = session.caller.lock().clone();
+    drop(session);
+    let ended = tokio::select! {
+        ended = pass_on(&caller, request, &watch, &open.events) => ended,
+        () = stop.cancelled() => return,
+    };
+    // Nobody is there to be told if it fails.
+    if open.forget(&watch, number) {
+        let status = ended.as_ref().err().map(|error| Failure::status(error).to_json());
+        let data = json!({"watch": watch, "status": status}).to_string();
+        let _ = open.events.send(event("end", &data)).await;
+    }
+}
+
+impl Open {
+    /// Forgets a watch that has ended; `false` where one of the same name has taken its place.
+    fn forget(&self, watch: &str, number: u64) -> bool {
+        let mut watches = self.watches.lock();
+        let own = watches.get(watch).is_some_and(|(found, _)| *found == number);
+        if own {
+            watches.remove(watch);
+        }
+        own
+    }
+}
+
+async fn pass_on(
+    caller: &Caller,
+    request: RawRequest,
+    watch: &str,
+    events: &mpsc::Sender<Bytes>,
+) -> Result<(), Failure> {
+    let mut pieces = pin!(caller.open(request).await?.into_stream());
+    let mut buffer = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        buffer.extend_from_slice(&piece?);
+        while let Some(end) = buffer.iter().position(|b| *b == b'\n') {
+            let line = buffer.split_to(end + 1);
+            let Ok(line) = serde_json::from_slice::<&RawValue>(&line) else {
+                return Err(Failure::Upstream(Error::Decode("a line of a watch is no JSON".to_owned())));
+            };
+            let data = format!("{{\"watch\":{},\"event\":{}}}", json!(watch), line.get());
+            if events.send(event("change", &data)).await.is_err() {
+                return Ok(());
+            }
+        }
+        if buffer.len() > LONGEST_EVENT {
+            return Err(Failure::Upstream(Error::TooLarge(LONGEST_EVENT)));
+        }
+    }
+    Ok(())
+}
+
+/// A frame of `text/event-stream`. JSON has no line breaks outside of strings, and escapes those within.
+fn event(name: &str, data: &str) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(path: &str, version: &str) -> Wanted {
+        Wanted { path: path.to_owned(), resource_version: version.to_owned(), table: false }
+    }
+
+    #[test]
+    fn a_watch_goes_on_from_a_version_or_begins_with_everything() {
+        let path = |w: Wanted| w.request().ok().map(|request| request.path);
+        assert_eq!(
+            path(wanted("/api/v1/pods?labelSelector=a", "7")).as_deref(),
+            Some("/api/v1/pods?labelSelector=a&watch=true&allowWatchBookmarks=true&resourceVersion=7")
+        );
+        let all = path(wanted("/projects/web/api/v1/pods", "")).unwrap();
+        assert!(
+            all.starts_with("/projects/web/api/v1/pods?watch=true") && all.contains("sendInitialEvents=true")
+        );
+        assert_eq!(path(wanted("/console/api/session", "")), None);
+        assert_eq!(path(wanted("/api/v1/pods", "7&fieldSelector=x")), None);
+    }
+}
