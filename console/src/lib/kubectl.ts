@@ -1,0 +1,8 @@
+// Commands of kubectl for what is on screen.
+
+/** A word of a command, quoted where a shell would read it otherwise. */
+export const word = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** `kubectl` with the server of a plane or context. */
+export const kubectl = (server: string, base: string, ...words: string[]): string =>
+  ['kubectl', ...(base ? ['--server', word(server + base)] : []), ...words].join(' ');

@@ -1,0 +1,159 @@
+// One stream for all watches of this page. A watch goes on from the last version that it saw, so a stream that breaks loses
+// nothing: the next one begins where it was.
+
+import { Failure, json, send, type KubeObject } from './api';
+
+export interface WatchHandlers {
+  event(type: string, object: KubeObject): void;
+  /** The version is too old: read the list again. */
+  expired(): void;
+  failed(failure: Failure): void;
+}
+
+interface Watch extends WatchHandlers {
+  name: string;
+  path: string;
+  table: boolean;
+  version: string;
+  pause: number;
+  timer?: ReturnType<typeof setTimeout>;
+}
+
+const FIRST_PAUSE = 300;
+const LONGEST_PAUSE = 10_000;
+
+class Stream {
+  /** Whether events arrive. */
+  state = $state<'idle' | 'connecting' | 'live' | 'broken'>('idle');
+  #watches = new Map<string, Watch>();
+  #name: string | undefined;
+  #abort: AbortController | undefined;
+  #pause = FIRST_PAUSE;
+  #retry: ReturnType<typeof setTimeout> | undefined;
+  #next = 0;
+
+  constructor() {
+    // A network that is back need not wait for the next attempt.
+    addEventListener('online', () => this.#again(0));
+  }
+
+  watch(path: string, table: boolean, version: string, handlers: WatchHandlers): () => void {
+    const name = `w${this.#next++}`;
+    const watch: Watch = { ...handlers, name, path, table, version, pause: FIRST_PAUSE };
+    this.#watches.set(name, watch);
+    if (this.#name) void this.#begin(watch);
+    else if (this.state === 'idle') void this.#connect();
+    return () => {
+      clearTimeout(watch.timer);
+      this.#watches.delete(name);
+      if (this.#name) json('DELETE', `/watch/${this.#name}/${name}`).catch(() => undefined);
+    };
+  }
+
+  /** Ends the stream, and forgets all watches. */
+  close() {
+    clearTimeout(this.#retry);
+    this.#watches.clear();
+    this.#abort?.abort();
+    this.#name = undefined;
+    this.state = 'idle';
+  }
+
+  async #connect() {
+    this.state = this.state === 'broken' ? 'broken' : 'connecting';
+    const abort = (this.#abort = new AbortController());
+    try {
+      const answer = await send('GET', '/watch', { signal: abort.signal, cache: 'no-store' });
+      if (answer.body) await this.#read(answer.body);
+    } catch (error) {
+      if (error instanceof Failure && error.code === 401) return this.close();
+    }
+    if (abort.signal.aborted) return;
+    this.#name = undefined;
+    this.state = 'broken';
+    this.#again(this.#pause);
+    this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
+  }
+
+  #again(pause: number) {
+    if (this.state !== 'broken') return;
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => void this.#connect(), pause);
+  }
+
+  async #read(body: ReadableStream<Uint8Array>) {
+    const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
+    let rest = '';
+    for (;;) {
+      // Two signs of life are missed: the connection is gone, whatever the browser says.
+      const { value, done } = await within(reader.read(), 40_000);
+      if (done) return;
+      rest += value;
+      const frames = rest.split('\n\n');
+      rest = frames.pop() ?? '';
+      for (const frame of frames) this.#frame(frame);
+    }
+  }
+
+  #frame(frame: string) {
+    const [first, second] = frame.split('\n');
+    if (!first?.startsWith('event: ') || !second?.startsWith('data: ')) return;
+    const data = JSON.parse(second.slice(6));
+    switch (first.slice(7)) {
+      case 'stream':
+        this.#name = data.stream;
+        this.state = 'live';
+        this.#pause = FIRST_PAUSE;
+        for (const watch of this.#watches.values()) void this.#begin(watch);
+        break;
+      case 'change':
+        this.#change(data.watch, data.event);
+        break;
+      case 'end':
+        this.#ended(data.watch, data.status);
+    }
+  }
+
+  #change(name: string, event: { type: string; object: KubeObject & { rows?: { object: KubeObject }[] } }) {
+    const watch = this.#watches.get(name);
+    if (!watch) return;
+    if (event.type === 'ERROR') return this.#ended(name, event.object as unknown as Failure);
+    const version = event.object.metadata?.resourceVersion || event.object.rows?.[0]?.object.metadata.resourceVersion;
+    if (version) watch.version = version;
+    watch.pause = FIRST_PAUSE;
+    if (event.type !== 'BOOKMARK') watch.event(event.type, event.object);
+  }
+
+  #ended(name: string, status: Pick<Failure, 'code' | 'reason' | 'message'> | null) {
+    const watch = this.#watches.get(name);
+    if (!watch) return;
+    if (status?.code === 410) return watch.expired();
+    if (status && [400, 403, 404, 405].includes(status.code)) {
+      return watch.failed(new Failure(status.code, status.reason, status.message));
+    }
+    watch.timer = setTimeout(() => void this.#begin(watch), status ? watch.pause : 0);
+    watch.pause = Math.min(watch.pause * 2, LONGEST_PAUSE);
+  }
+
+  async #begin(watch: Watch) {
+    const stream = this.#name;
+    if (!stream || !this.#watches.has(watch.name)) return;
+    const { path, table, version: resourceVersion } = watch;
+    try {
+      await json('PUT', `/watch/${stream}/${watch.name}`, { path, table, resourceVersion });
+    } catch (error) {
+      // With another stream it is begun again.
+      if (stream === this.#name && error instanceof Failure && error.code !== 404) this.#ended(watch.name, error);
+    }
+  }
+}
+
+function within<T>(work: Promise<T>, time: number): Promise<T> {
+  let timer: ReturnType<typeof setTimeout>;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('silent')), time);
+  });
+  return Promise.race([work, late]).finally(() => clearTimeout(timer));
+}
+
+export const stream = new Stream();

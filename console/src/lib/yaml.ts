@@ -1,0 +1,21 @@
+// Objects as YAML. Loaded where YAML is shown.
+
+import { parseDocument, stringify } from 'yaml';
+import type { KubeObject } from './api';
+
+/** An object as YAML, without what only servers read. */
+export function toYaml(object: KubeObject, whole = false): string {
+  const shown = structuredClone(object);
+  if (!whole) delete shown.metadata.managedFields;
+  return stringify(shown, { lineWidth: 0, version: '1.1' });
+}
+
+/** The object of a text. Throws with the place of what is wrong. */
+export function fromYaml(text: string): KubeObject {
+  const document = parseDocument(text, { version: '1.1', maxAliasCount: 20, prettyErrors: true } as object);
+  const [error] = document.errors;
+  if (error) throw new Error(error.message);
+  const value: unknown = document.toJS({ maxAliasCount: 20 });
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error('an object is wanted');
+  return value as KubeObject;
+}
