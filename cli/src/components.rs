@@ -23,6 +23,8 @@ const NODE: &str = "local";
 const PROVISIONER_WORKERS: usize = 4;
 /// The Lease of who runs the controllers.
 pub(crate) const LEASE: &str = "freehold-controller-manager";
+/// The Lease of who runs the provisioner.
+pub(crate) const PROVISIONER_LEASE: &str = "freehold-provisioner";
 /// The common name of the server towards nodes.
 pub(crate) const API_SERVER: &str = "freehold-apiserver";
 /// The common name of the server towards dedicated pairs.
@@ -69,7 +71,10 @@ impl Serving {
         Ok(ProvisionerConfig {
             client: Client::new(&self.client("provisioner")?)?,
             base_path: urls::plane_path(&PlaneId::infra()),
+            cluster: None,
             image: IMAGE.to_owned(),
+            image_pull_policy: String::new(),
+            rolling: PROVISIONER_WORKERS,
             etcd,
             etcd_authority: Some(authority.clone()),
             serving_authority: authority.clone(),
@@ -79,6 +84,9 @@ impl Serving {
             token_keys: self.data.pki.service_account_key.clone(),
             sizes: Default::default(),
             core_namespace_labels: Default::default(),
+            core_networks: Vec::new(),
+            reach: Default::default(),
+            drain_seconds: 0,
             outbound_networks: self.networks.to_string(),
             admission_plugins: self.plugins.clone(),
             validity: freehold_provisioner::VALIDITY,

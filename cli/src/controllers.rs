@@ -133,7 +133,7 @@ async fn share(config: ControllerConfig, division: Division, stop: CancellationT
 }
 
 /// A name that no other process has.
-fn instance() -> String {
+pub(crate) fn instance() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }

@@ -22,6 +22,7 @@ mod outbound;
 mod pki;
 mod pki_secret;
 mod project;
+mod provisioner;
 mod stop;
 mod store;
 mod terminal;
@@ -55,6 +56,8 @@ enum Command {
     Apiserver(Box<apiserver::Args>),
     /// Runs the controllers of one plane, or of all planes of a server.
     ControllerManager(controllers::Args),
+    /// Makes dedicated pairs on a Kubernetes cluster.
+    Provisioner(Box<provisioner::Args>),
     /// Runs the Pods of one control plane as processes of this machine.
     Node(node::Args),
     /// Creates the authorities and keys that several core servers share.
@@ -132,6 +135,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Up(args) => up::run(*args).await,
         Command::Apiserver(args) => apiserver::run(*args).await,
         Command::ControllerManager(args) => controllers::run(args).await,
+        Command::Provisioner(args) => provisioner::run(*args).await,
         Command::Node(args) => node::run(args).await,
         Command::Pki(args) => pki::run(&args).await,
         Command::Backup(args) => backup::backup(args).await,

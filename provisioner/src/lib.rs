@@ -10,25 +10,30 @@
 //! as its certificate says; certificates renew themselves; a ProjectControlPlane that is deleted goes only after its
 //! namespace has gone.
 //!
-//! Deliberately absent: rolling out what others changed in the objects of a plan at once. It is put right by the resync.
+//! Pairs may run on another cluster than the one with their ProjectControlPlanes. What others change or remove there is
+//! put right at once, what a plan no longer has is removed, and a new image rolls through the pairs a few at a time.
 //!
 //! This crate must not know: how the infra API runs Pods, and what is in a project's plane.
 
+mod apply;
 pub mod certificates;
 pub mod plan;
+pub mod problem;
 mod reconcile;
+pub mod rollout;
 pub mod status;
 mod watch;
 
+use crate::apply::Applier;
 use crate::certificates::Authorities;
-use crate::plan::{Etcd, Size, Trust};
+use crate::plan::{Etcd, Reach, Size, Trust};
 use crate::reconcile::{Reconciler, Terms};
+use crate::rollout::Rollouts;
 use freehold_client::Client;
 use freehold_machinery::PlaneId;
 use freehold_pki::Authority;
 use freehold_runtime::{Controller, Metrics, Planes, Queue, resync};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -43,12 +48,18 @@ const RESYNC: Duration = Duration::from_secs(300);
 
 /// What a provisioner is made from.
 pub struct Config {
-    /// A client of the infra API's server.
+    /// A client of the server with the ProjectControlPlanes.
     pub client: Client,
-    /// Where the infra API is below that server: `/planes/infra`, or nothing for a cluster of its own.
+    /// Where their API is below that server: `/planes/infra`, or nothing for a cluster of its own.
     pub base_path: String,
-    /// The image with the `freehold` program.
+    /// A client of the cluster that pairs run on, where that is another API.
+    pub cluster: Option<Client>,
+    /// The image with the `freehold` program, for classes that name none.
     pub image: String,
+    /// When nodes pull it; empty leaves that to Kubernetes.
+    pub image_pull_policy: String,
+    /// Number of pairs that get another image at a time.
+    pub rolling: usize,
     /// Where pairs keep their objects.
     pub etcd: Etcd,
     /// Signs the certificates that apiservers show to etcd; `None` where that is plain HTTP.
@@ -68,6 +79,12 @@ pub struct Config {
     pub sizes: BTreeMap<String, Size>,
     /// Labels of the namespace from which the core server comes; empty allows every namespace.
     pub core_namespace_labels: BTreeMap<String, String>,
+    /// Networks from which the core server comes besides, as CIDRs.
+    pub core_networks: Vec<String>,
+    /// How apiservers are reached.
+    pub reach: Reach,
+    /// Seconds for which an apiserver that is to stop goes on serving.
+    pub drain_seconds: u32,
     /// Where webhooks and aggregated servers of pairs may be, as `--outbound-networks` has it.
     pub outbound_networks: String,
     /// Admission plugins of pairs that are switched on and off.
@@ -83,8 +100,10 @@ pub struct Config {
 /// A provisioner that is ready to run.
 pub struct Provisioner {
     planes: Planes,
+    cluster: Planes,
     infra: PlaneId,
     terms: Terms,
+    rolling: usize,
     workers: usize,
     metrics: Metrics,
 }
@@ -110,16 +129,26 @@ impl Config {
         };
         let terms = Terms {
             image: self.image,
+            image_pull_policy: self.image_pull_policy,
             etcd: self.etcd,
             trust,
             authorities,
             sizes: self.sizes,
             core_namespace_labels: self.core_namespace_labels,
+            core_networks: self.core_networks,
+            reach: self.reach,
+            drain_seconds: self.drain_seconds,
+            apart: self.cluster.is_some(),
             outbound_networks: self.outbound_networks,
             admission_plugins: self.admission_plugins,
         };
         let planes = Planes::one(self.client, infra.clone(), &self.base_path);
-        Provisioner { planes, infra, terms, workers: self.workers, metrics: self.metrics }
+        let cluster = match self.cluster {
+            Some(client) => Planes::one(client, infra.clone(), ""),
+            None => planes.clone(),
+        };
+        let (rolling, workers, metrics) = (self.rolling, self.workers, self.metrics);
+        Provisioner { planes, cluster, infra, terms, rolling, workers, metrics }
     }
 }
 
@@ -128,14 +157,15 @@ impl Provisioner {
     pub async fn run(self, token: CancellationToken) {
         let queue = Queue::new();
         let mut tasks = JoinSet::new();
-        let stores = watch::start(&self.planes, &self.infra, &queue, &mut tasks, &token);
+        let stores = watch::start(&self.planes, &self.cluster, &self.infra, &queue, &mut tasks, &token);
         if !stores.synced(&token).await {
             return;
         }
         tasks.spawn(resync(stores.planes.clone(), queue.clone(), RESYNC, token.clone()));
-        let client = self.planes.everywhere();
-        let applied = Mutex::new(HashMap::new());
-        let reconciler = Arc::new(Reconciler { client, stores, terms: self.terms, applied });
+        let (client, cluster) = (self.planes.everywhere(), self.cluster.everywhere());
+        let (applier, rollouts) = (Applier::new(cluster.clone()), Rollouts::new(self.rolling));
+        let reconciler =
+            Arc::new(Reconciler { client, cluster, stores, terms: self.terms, applier, rollouts });
         tasks.spawn(forget_regularly(reconciler.clone(), token.clone()));
         Controller::new("provisioner", queue)
             .workers(self.workers)
@@ -154,7 +184,7 @@ async fn forget_regularly(reconciler: Arc<Reconciler>, token: CancellationToken)
     loop {
         tokio::select! {
             () = token.cancelled() => return,
-            () = tokio::time::sleep(RESYNC) => reconciler.forget_applied(),
+            () = tokio::time::sleep(RESYNC) => reconciler.applier.forget_all(),
         }
     }
 }

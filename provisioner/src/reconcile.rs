@@ -1,69 +1,73 @@
 //! Reconciliation of one ProjectControlPlane: observe, plan, apply, report status.
 
-use crate::FIELD_MANAGER;
+use crate::apply::Applier;
 use crate::certificates::{self, Authorities, Issued};
-use crate::plan::{self, AdmissionPlugins, CONTROLLER_MANAGER, Etcd, Inputs, KeyPair, Size, Spec, Trust};
+use crate::plan::{
+    self, AdmissionPlugins, CONTROLLER_MANAGER, Etcd, Inputs, KeyPair, Reach, Size, Spec, Trust,
+};
+use crate::rollout::{Rollouts, Turn};
 use crate::status::{Observed, status};
-use crate::watch::{Stores, Workload};
+use crate::watch::{NAMESPACES, PROJECT_CONTROL_PLANES, SECRETS, Stores};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::{ProjectControlPlane, keys};
-use freehold_client::{Client, DeleteOptions, Patch, PatchOptions, Resource};
+use freehold_client::{Client, DeleteOptions, Patch, PatchOptions};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{Error, Key, Outcome, Reconciled};
-use futures_util::future::try_join_all;
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-pub(crate) const PROJECT_CONTROL_PLANES: Resource =
-    Resource::cluster("infrastructure.freehold.dev", "v1alpha1", "projectcontrolplanes");
-pub(crate) const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
-pub(crate) const SECRETS: Resource = Resource::namespaced("", "v1", "secrets");
-pub(crate) const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments");
-
-/// The types of a plan by their kinds.
-static KINDS: [(&str, Resource); 6] = [
-    ("Namespace", NAMESPACES),
-    ("Secret", SECRETS),
-    ("Service", Resource::namespaced("", "v1", "services")),
-    ("Deployment", DEPLOYMENTS),
-    ("NetworkPolicy", Resource::namespaced("networking.k8s.io", "v1", "networkpolicies")),
-    ("PodDisruptionBudget", Resource::namespaced("policy", "v1", "poddisruptionbudgets")),
-];
 /// How long a deletion is left alone before it is looked at again; the watch usually is faster.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a pair waits before it asks again whether it may get its new image.
+const TURN: Duration = Duration::from_secs(2);
 /// The longest time between two looks at a pair.
 const AT_LEAST: Duration = Duration::from_secs(12 * 3600);
 
 /// What each pair is made from, whichever project it serves.
 pub(crate) struct Terms {
     pub(crate) image: String,
+    pub(crate) image_pull_policy: String,
     pub(crate) etcd: Etcd,
     pub(crate) trust: Trust,
     pub(crate) authorities: Authorities,
     pub(crate) sizes: BTreeMap<String, Size>,
     pub(crate) core_namespace_labels: BTreeMap<String, String>,
+    pub(crate) core_networks: Vec<String>,
+    pub(crate) reach: Reach,
+    pub(crate) drain_seconds: u32,
+    /// Whether pairs run on another cluster than the one with the ProjectControlPlanes.
+    pub(crate) apart: bool,
     pub(crate) outbound_networks: String,
     pub(crate) admission_plugins: AdmissionPlugins,
 }
 
+/// What came of a pair's plan.
+struct Brought {
+    /// When the first certificate has to be replaced.
+    due: Timestamp,
+    /// The pairs that have to run before this one gets its image.
+    behind: Vec<String>,
+}
+
 /// Reconciles ProjectControlPlanes.
 pub(crate) struct Reconciler {
+    /// Of the API with the ProjectControlPlanes.
     pub(crate) client: Client,
+    /// Of the cluster that pairs run on.
+    pub(crate) cluster: Client,
     pub(crate) stores: Stores,
     pub(crate) terms: Terms,
-    /// What was applied last, by the hash of each object, so that what did not change is not sent again.
-    pub(crate) applied: Mutex<HashMap<Key, HashMap<String, u64>>>,
+    pub(crate) applier: Applier,
+    pub(crate) rollouts: Rollouts,
 }
 
 impl Reconciler {
     /// Everything that is to be done for one ProjectControlPlane now.
     pub(crate) async fn reconcile(&self, key: Key) -> Reconciled {
         let Some(object) = self.stores.planes.get(&key) else {
-            self.applied.lock().remove(&key);
+            self.applier.forget(&key);
             return Ok(Outcome::Done);
         };
         if meta::is_deleting(&object) {
@@ -71,28 +75,39 @@ impl Reconciler {
         }
         self.hold(&object).await?;
         let result = self.bring_about(&key, &object).await;
+        let seen = self.observe(&key);
         let seen = match &result {
-            Ok(_) => self.observe(&key),
-            Err(error) => Observed { failure: error.to_string(), ..self.observe(&key) },
+            Ok(brought) => Observed { behind: brought.behind.clone(), ..seen },
+            Err(error) => Observed { failure: error.to_string(), ..seen },
         };
         self.tell(&object, &seen).await?;
-        let due = result?;
-        let wait = Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default();
-        Ok(Outcome::After(wait.clamp(LOOK_AGAIN, AT_LEAST)))
+        let brought = result?;
+        let wait = Duration::try_from(brought.due.duration_since(Timestamp::now())).unwrap_or_default();
+        let most = if brought.behind.is_empty() { AT_LEAST } else { TURN };
+        Ok(Outcome::After(wait.clamp(LOOK_AGAIN, most)))
     }
 
-    /// Forgets what was applied, so that everything is applied again: what others changed is put right.
-    pub(crate) fn forget_applied(&self) {
-        self.applied.lock().clear();
-    }
-
-    /// Plans and applies. Gives when to look again.
-    async fn bring_about(&self, key: &Key, object: &Value) -> Result<Timestamp, Error> {
-        let spec = spec(object)?;
+    /// Plans and applies.
+    async fn bring_about(&self, key: &Key, object: &Value) -> Result<Brought, Error> {
+        let mut spec = spec(object)?;
+        if self.terms.apart {
+            spec.uid.clear();
+        }
         let issued = self.credentials(&spec).await?;
-        let inputs = self.inputs(&spec, &issued, self.endpoint(key, object));
-        self.apply(key, plan::plan(&spec, &inputs)).await?;
-        Ok(issued.due)
+        let (image, behind) = self.image(&spec);
+        let inputs = Inputs { image, ..self.inputs(&spec, &issued, self.endpoint(key, object)) };
+        self.applier.apply(key, plan::plan(&spec, &inputs), &self.stores).await?;
+        Ok(Brought { due: issued.due, behind })
+    }
+
+    /// The image that a pair gets now, and the pairs that it waits for where that is not the one to be.
+    fn image(&self, spec: &Spec) -> (String, Vec<String>) {
+        let of_class = self.terms.sizes.get(&spec.class).and_then(|size| size.image.as_ref());
+        let wanted = of_class.unwrap_or(&self.terms.image);
+        match self.rollouts.turn(&spec.plane, wanted, &self.stores.apiservers()) {
+            Turn::Go(image) => (image, Vec::new()),
+            Turn::Wait { image, behind } => (image, behind),
+        }
     }
 
     async fn credentials(&self, spec: &Spec) -> Result<Issued, Error> {
@@ -124,10 +139,9 @@ impl Reconciler {
     /// A Secret as the watch saw it; asked for where it did not, because what is made twice rolls the Pods.
     async fn secret(&self, spec: &Spec, name: &str) -> Result<Option<std::sync::Arc<Value>>, Error> {
         let namespace = keys::pair_namespace(&spec.plane);
-        let known = self.stores.secret(&namespace, name);
-        match known {
+        match self.stores.secret(&spec.plane, name) {
             Some(secret) => Ok(Some(secret)),
-            None => Ok(self.client.get_opt(&SECRETS, Some(&namespace), name).await?.map(std::sync::Arc::new)),
+            None => Ok(self.cluster.get_opt(&SECRETS, Some(&namespace), name).await?.map(std::sync::Arc::new)),
         }
     }
 
@@ -135,11 +149,15 @@ impl Reconciler {
         let terms = &self.terms;
         Inputs {
             image: terms.image.clone(),
+            image_pull_policy: terms.image_pull_policy.clone(),
             etcd: terms.etcd.clone(),
             trust: Trust { client_ca_pem: issued.client_ca_pem.clone(), ..terms.trust.clone() },
             credentials: issued.credentials.clone(),
             size: terms.sizes.get(&spec.class).cloned().unwrap_or_default(),
             core_namespace_labels: terms.core_namespace_labels.clone(),
+            core_networks: terms.core_networks.clone(),
+            reach: terms.reach,
+            drain_seconds: terms.drain_seconds,
             outbound_networks: terms.outbound_networks.clone(),
             admission_plugins: terms.admission_plugins.clone(),
             endpoint,
@@ -152,48 +170,26 @@ impl Reconciler {
         self.stores.endpoint(&key.name).or_else(told)
     }
 
-    /// Applies what is not applied yet: the namespace, then everything in it at once.
-    async fn apply(&self, key: &Key, objects: Vec<Value>) -> Result<(), Error> {
-        let before = self.known(key);
-        let changed: Vec<(String, u64, Value)> = objects
-            .into_iter()
-            .map(|object| (identity(&object), fingerprint(&object), object))
-            .filter(|(id, hash, _)| before.get(id) != Some(hash))
-            .collect();
-        let (first, rest): (Vec<_>, Vec<_>) =
-            changed.into_iter().partition(|(_, _, o)| o["kind"] == "Namespace");
-        for group in [first, rest] {
-            try_join_all(group.iter().map(|(_, _, object)| self.apply_one(object))).await?;
-            let mut applied = self.applied.lock();
-            applied.entry(key.clone()).or_default().extend(group.into_iter().map(|(id, hash, _)| (id, hash)));
-        }
-        Ok(())
-    }
-
-    /// What was applied already. Of Deployments that somebody removed it is not true any more.
-    fn known(&self, key: &Key) -> HashMap<String, u64> {
-        let mut known = self.applied.lock().get(key).cloned().unwrap_or_default();
-        for name in [plan::APISERVER, CONTROLLER_MANAGER] {
-            if self.stores.workload(&key.name, name).is_none() {
-                known.remove(&format!("Deployment/{name}"));
-            }
-        }
-        known
-    }
-
-    async fn apply_one(&self, object: &Value) -> Result<(), Error> {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let (_, resource) =
-            KINDS.iter().find(|(name, _)| *name == kind).ok_or_else(|| format!("{kind} is not of a plan"))?;
-        let applied = self.client.apply(resource, FIELD_MANAGER, object).await;
-        applied.map(drop).map_err(|error| format!("{kind} {:?}: {error}", meta::name(object)).into())
-    }
-
     fn observe(&self, key: &Key) -> Observed {
-        let controller_manager = self.stores.workload(&key.name, CONTROLLER_MANAGER);
+        let ready = self.stores.endpoint(&key.name);
+        let endpoint = match self.terms.reach {
+            Reach::Pod => ready,
+            Reach::Service => ready.map(|_| plan::service_endpoint(&key.name)),
+        };
+        let workload = self.stores.workload(&key.name, CONTROLLER_MANAGER);
+        let controller_manager = workload.is_some_and(|workload| workload.deployed.available);
+        let apiserver = self.stores.workload(&key.name, plan::APISERVER);
+        let problem = match (&endpoint, controller_manager) {
+            (None, _) => self.stores.problem(&key.name, plan::APISERVER),
+            (Some(_), false) => self.stores.problem(&key.name, CONTROLLER_MANAGER),
+            // A new apiserver that does not run beside an old one that does.
+            _ => self.stores.problem(&key.name, plan::APISERVER),
+        };
         Observed {
-            endpoint: self.stores.endpoint(&key.name),
-            controller_manager: controller_manager.is_some_and(|workload: Workload| workload.available),
+            endpoint,
+            controller_manager,
+            updated: apiserver.is_some_and(|workload| workload.deployed.available),
+            problem,
             ..Observed::default()
         }
     }
@@ -238,13 +234,13 @@ impl Reconciler {
 
     /// Removes the namespace, and lets the object go once it is gone.
     async fn remove(&self, key: &Key, object: &Value) -> Reconciled {
-        self.applied.lock().remove(key);
+        self.applier.forget(key);
         let finalizers = meta::finalizers(object);
         if !finalizers.contains(&keys::PROVISIONER_FINALIZER) {
             return Ok(Outcome::Done);
         }
         let name = keys::pair_namespace(&key.name);
-        match self.client.get_opt(&NAMESPACES, None, &name).await? {
+        match self.cluster.get_opt(&NAMESPACES, None, &name).await? {
             None => {
                 let others: Vec<&str> =
                     finalizers.into_iter().filter(|f| *f != keys::PROVISIONER_FINALIZER).collect();
@@ -254,7 +250,7 @@ impl Reconciler {
             Some(namespace) => {
                 if !meta::is_deleting(&namespace) {
                     let options = DeleteOptions::uid(meta::uid(&namespace));
-                    self.client.delete(&NAMESPACES, None, &name, &options).await?;
+                    self.cluster.delete(&NAMESPACES, None, &name, &options).await?;
                 }
                 self.tell(object, &Observed { removing: true, ..Observed::default() }).await?;
                 Ok(Outcome::After(LOOK_AGAIN))
@@ -285,26 +281,9 @@ fn content(secret: &Value, key: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(secret["data"][key].as_str()?).ok()?).ok()
 }
 
-fn identity(object: &Value) -> String {
-    format!("{}/{}", object["kind"].as_str().unwrap_or_default(), meta::name(object))
-}
-
-fn fingerprint(object: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object.to_string().hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_kind_of_a_plan_has_its_type() {
-        for (kind, resource) in &KINDS {
-            assert!(resource.namespaced != (*kind == "Namespace"), "{kind}");
-        }
-    }
 
     #[test]
     fn a_name_that_is_not_the_projects_uid_is_refused() {

@@ -1,5 +1,6 @@
 //! The status of a ProjectControlPlane as a pure function of what was observed.
 
+use crate::problem::Problem;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys;
 use freehold_machinery::Value;
@@ -17,7 +18,16 @@ pub struct Observed {
     pub endpoint: Option<String>,
     /// Whether the controller manager runs.
     pub controller_manager: bool,
+    /// Whether all apiservers are of the last plan.
+    pub updated: bool,
+    /// The pairs that have to run before this one gets its new image, by the uids of their projects.
+    pub behind: Vec<String>,
+    /// What keeps a program from running.
+    pub problem: Option<Problem>,
 }
+
+/// The condition that tells whether a pair runs as it was planned last.
+pub const UPDATED: &str = "Updated";
 
 /// The status after `before`.
 ///
@@ -43,25 +53,54 @@ pub fn status(before: &Value, seen: &Observed, ca_pem: &str, generation: i64, no
         generation: Some(generation),
     };
     conditions::set(&mut status["conditions"], condition, now);
+    let (updated, reason, message) = progress(seen);
+    let condition = conditions::Set {
+        type_: UPDATED,
+        status: if updated { "True" } else { "False" },
+        reason,
+        message: &message,
+        generation: Some(generation),
+    };
+    conditions::set(&mut status["conditions"], condition, now);
     status
 }
+
+fn progress(seen: &Observed) -> (bool, &'static str, String) {
+    match (&seen.problem, seen.updated) {
+        _ if !seen.behind.is_empty() => {
+            let names = seen.behind.join(", ");
+            (false, "Waiting", format!("gets its new image once these pairs run with theirs: {names}"))
+        }
+        (Some(problem), false) => (false, problem.reason, problem.message.clone()),
+        (None, false) => (false, "Updating", String::new()),
+        (_, true) => (true, "UpToDate", String::new()),
+    }
+}
+
+/// What is told of a pair that is ready, whatever is being changed about it.
+const ALL_READY: &str = "namespace and certificates: ready, apiserver: ready, controller manager: ready";
 
 fn verdict(seen: &Observed) -> (bool, &'static str, String) {
     let word = |ready: bool| if ready { "ready" } else { "not ready" };
     let apiserver = seen.endpoint.is_some();
-    let parts = format!(
+    let mut parts = format!(
         "namespace and certificates: ready, apiserver: {}, controller manager: {}",
         word(apiserver),
         word(seen.controller_manager)
     );
+    let problem = seen.problem.as_ref();
+    if let Some(problem) = problem {
+        parts = format!("{parts}; {}", problem.message);
+    }
+    let reason = |otherwise| problem.map_or(otherwise, |problem| problem.reason);
     match seen {
         _ if seen.removing => {
             (false, "Terminating", "the pair and its namespace are being removed".to_owned())
         }
         _ if !seen.failure.is_empty() => (false, "ProvisioningFailed", seen.failure.clone()),
-        _ if !apiserver => (false, "ApiserverNotReady", parts),
-        _ if !seen.controller_manager => (false, "ControllerManagerNotReady", parts),
-        _ => (true, "Ready", parts),
+        _ if !apiserver => (false, reason("ApiserverNotReady"), parts),
+        _ if !seen.controller_manager => (false, reason("ControllerManagerNotReady"), parts),
+        _ => (true, "Ready", ALL_READY.to_owned()),
     }
 }
 
@@ -103,7 +142,32 @@ mod tests {
             assert_eq!(before["endpoint"].as_str(), endpoint, "{seen:?}");
             assert_eq!(before["observedGeneration"], 3);
         }
-        assert_eq!(before["conditions"].as_array().map(Vec::len), Some(1));
+        assert_eq!(before["conditions"].as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn what_keeps_a_program_from_running_is_the_reason() {
+        let problem = Problem { reason: "ImageUnavailable", message: "image \"a\": not found".into() };
+        let seen = Observed { problem: Some(problem.clone()), ..Observed::default() };
+        let told = status(&json!(null), &seen, "ca", 1, Timestamp::UNIX_EPOCH);
+        let ready = conditions::find(&told["conditions"], "Ready").unwrap();
+        assert_eq!(ready["reason"], "ImageUnavailable");
+        let message = ready["message"].as_str().unwrap();
+        assert!(message.ends_with("controller manager: not ready; image \"a\": not found"), "{message}");
+        // A new apiserver that fails beside an old one that serves: the pair is ready, and not up to date.
+        let up = Observed { endpoint: Some("https://a".into()), controller_manager: true, ..seen };
+        let told = status(&told, &up, "ca", 1, Timestamp::UNIX_EPOCH);
+        let find = |type_| conditions::find(&told["conditions"], type_).unwrap();
+        assert_eq!((&find("Ready")["status"], &find(UPDATED)["reason"]), (&json!("True"), &json!("ImageUnavailable")));
+    }
+
+    #[test]
+    fn a_pair_that_waits_for_others_says_for_which() {
+        let seen = Observed { behind: vec!["a".into(), "b".into()], updated: true, ..Observed::default() };
+        let told = status(&json!(null), &seen, "ca", 1, Timestamp::UNIX_EPOCH);
+        let condition = conditions::find(&told["conditions"], UPDATED).unwrap();
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Waiting")));
+        assert!(condition["message"].as_str().unwrap().ends_with(": a, b"));
     }
 
     #[test]

@@ -1,24 +1,33 @@
 //! Isolation and availability of a pair: network policies and the disruption budget.
 
 use super::args::PORT;
-use super::{APISERVER, CONTROLLER_MANAGER, Inputs, Spec, component, object};
+use super::{APISERVER, CONTROLLER_MANAGER, Inputs, Reach, Spec, component, object};
 use freehold_machinery::Value;
 use serde_json::{Value as Json, json};
 
 /// The address of clouds' metadata services, from which a Pod could take its machine's identity.
 const METADATA_SERVICE: &str = "169.254.169.254/32";
 
+/// Protocols of name servers.
+const DNS: [&str; 2] = ["UDP", "TCP"];
+
 /// Nothing goes in or out of the namespace but: the core server and the controller manager to the apiserver; the
 /// apiserver to etcd and to webhooks, which can be anywhere but at the cloud's metadata service.
 pub(super) fn network_policies(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     let port = json!([{"protocol": "TCP", "port": PORT}]);
-    let core = json!({"namespaceSelector": {"matchLabels": inputs.core_namespace_labels}});
+    let mut clients = vec![json!({"podSelector": component(CONTROLLER_MANAGER)})];
+    // A core server on another cluster comes from a network, and from no namespace of this one.
+    if inputs.core_networks.is_empty() || !inputs.core_namespace_labels.is_empty() {
+        clients.push(json!({"namespaceSelector": {"matchLabels": inputs.core_namespace_labels}}));
+    }
+    clients.extend(inputs.core_networks.iter().map(|cidr| json!({"ipBlock": {"cidr": cidr}})));
+    let to_apiserver = json!({"to": [{"podSelector": component(APISERVER)}], "ports": port});
     let rows = [
         ("deny-all", json!({}), json!([]), json!([])),
         (
             APISERVER,
             component(APISERVER),
-            json!([{"from": [core, {"podSelector": component(CONTROLLER_MANAGER)}], "ports": port}]),
+            json!([{"from": clients, "ports": port}]),
             json!([{"to": [
                 {"ipBlock": {"cidr": "0.0.0.0/0", "except": [METADATA_SERVICE]}},
                 {"ipBlock": {"cidr": "::/0"}},
@@ -28,7 +37,10 @@ pub(super) fn network_policies(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
             CONTROLLER_MANAGER,
             component(CONTROLLER_MANAGER),
             json!([]),
-            json!([{"to": [{"podSelector": component(APISERVER)}], "ports": port}]),
+            match inputs.reach {
+                Reach::Pod => json!([to_apiserver]),
+                Reach::Service => json!([to_apiserver, {"ports": DNS.map(|protocol| json!({"protocol": protocol, "port": 53}))}]),
+            },
         ),
     ];
     rows.into_iter()

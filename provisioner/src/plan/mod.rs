@@ -3,9 +3,9 @@
 //! Guarantees: the same inputs give the same objects, byte by byte, so that an apply without a change is none; every
 //! object carries the owner reference and the labels of its ProjectControlPlane, and the namespace comes first.
 //!
-//! No DNS is needed where the pair runs: its programs and the core server reach the apiserver by its Pod's address and
-//! check its certificate against [`server_name`]. So what needs the address (the kubeconfigs and the controller
-//! manager) is planned once it is known, and again when it changes.
+//! With [`Reach::Pod`] no DNS is needed where the pair runs: its programs and the core server reach the apiserver by its
+//! Pod's address and check its certificate against [`server_name`]. So what needs the address (the kubeconfigs and the
+//! controller manager) is planned once it is known, and again when it changes.
 //!
 //! This module must not know: clients, clocks, how certificates are made.
 
@@ -55,7 +55,9 @@ pub const ADMIN_KUBECONFIG: &str = "admin-kubeconfig";
 pub struct Spec {
     /// Name of the ProjectControlPlane.
     pub name: String,
-    /// Its uid, for owner references.
+    /// Its uid, for owner references. Empty where the pair runs on another cluster than the one with the
+    /// ProjectControlPlane: then nothing has an owner.
+    #[serde(default)]
     pub uid: String,
     /// Name of the project.
     pub project: String,
@@ -73,6 +75,9 @@ pub struct Spec {
 pub struct Inputs {
     /// The image that holds the `freehold` program.
     pub image: String,
+    /// When nodes pull it: `Always`, `IfNotPresent` or `Never`; empty leaves that to Kubernetes.
+    #[serde(default)]
+    pub image_pull_policy: String,
     /// Where the pair keeps its objects.
     pub etcd: Etcd,
     /// What the pair is checked against, and checks others against.
@@ -84,6 +89,15 @@ pub struct Inputs {
     /// Labels of the namespace from which the core server comes; empty allows every namespace.
     #[serde(default)]
     pub core_namespace_labels: BTreeMap<String, String>,
+    /// Networks from which the core server comes besides, as CIDRs: where it runs on another cluster.
+    #[serde(default)]
+    pub core_networks: Vec<String>,
+    /// How the core server and the controller manager reach the apiserver.
+    #[serde(default)]
+    pub reach: Reach,
+    /// Seconds for which an apiserver that is to stop goes on serving, until clients have noticed.
+    #[serde(default)]
+    pub drain_seconds: u32,
     /// Where webhooks and aggregated servers may be (`--outbound-networks`); empty leaves that to the program.
     #[serde(default)]
     pub outbound_networks: String,
@@ -94,6 +108,16 @@ pub struct Inputs {
     /// `https://ADDRESS:PORT` of a ready apiserver, once there was one.
     #[serde(default)]
     pub endpoint: Option<String>,
+}
+
+/// How an apiserver is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Reach {
+    /// By the address of its Pod: needs neither DNS nor kube-proxy, and a pair of one apiserver.
+    #[default]
+    Pod,
+    /// By the name of its Service, `apiserver.project-UID.svc`: for clusters with DNS.
+    Service,
 }
 
 /// Names of admission plugins, and who the apiserver is to webhooks.
@@ -167,10 +191,15 @@ pub struct Credentials {
     pub service_account_keys_pem: String,
 }
 
-/// What each program of a pair may use, as Kubernetes quantities.
+/// What pairs of a class consist of: how many apiservers, of which image, and what each program may use, as Kubernetes
+/// quantities.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Size {
+    /// Number of apiservers.
+    pub replicas: u32,
+    /// The image with the `freehold` program, where it is another than that of all classes.
+    pub image: Option<String>,
     /// Requests and limits of the apiserver: `{"requests": {...}, "limits": {...}}`.
     pub apiserver: Value,
     /// Requests and limits of the controller manager, in the form of the apiserver's.
@@ -180,6 +209,8 @@ pub struct Size {
 impl Default for Size {
     fn default() -> Self {
         Self {
+            replicas: 1,
+            image: None,
             apiserver: json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}),
             controller_manager: json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "512Mi"}}),
         }
@@ -189,6 +220,11 @@ impl Default for Size {
 /// The name that an apiserver's certificate is for, whichever address it is reached by.
 pub fn server_name(plane: &str) -> String {
     format!("{APISERVER}.{}.svc", keys::pair_namespace(plane))
+}
+
+/// Where an apiserver is reached by its Service.
+pub fn service_endpoint(plane: &str) -> String {
+    format!("https://{}:{}", server_name(plane), args::PORT)
 }
 
 /// All names in an apiserver's certificate, [`server_name`] first. None of them is one that clients of other planes ask for:
@@ -201,8 +237,9 @@ pub fn server_names(plane: &str) -> Vec<String> {
 /// The objects of a pair, in the order in which they have to be applied: first the namespace, then everything else.
 pub fn plan(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     let mut objects = vec![namespace(spec)];
+    objects.extend([APISERVER, CONTROLLER_MANAGER].map(|name| service_account(spec, name)));
     objects.extend(secrets::secrets(spec, inputs));
-    objects.push(workloads::service(spec));
+    objects.push(workloads::service(spec, inputs));
     objects.extend(guards::network_policies(spec, inputs));
     objects.push(guards::disruption_budget(spec));
     objects.push(workloads::apiserver(spec, inputs));
@@ -214,9 +251,16 @@ fn namespace(spec: &Spec) -> Value {
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace"});
     meta::set(&mut namespace, "name", keys::pair_namespace(&spec.plane));
     own(spec, &mut namespace);
-    let enforce = "pod-security.kubernetes.io/enforce";
-    namespace["metadata"]["labels"][enforce] = "restricted".into();
+    for mode in ["enforce", "audit", "warn"] {
+        let label = format!("pod-security.kubernetes.io/{mode}");
+        namespace["metadata"]["labels"][label.as_str()] = "restricted".into();
+    }
     namespace
+}
+
+/// The account of one program: nobody to the cluster, and without a token.
+fn service_account(spec: &Spec, name: &str) -> Value {
+    object(spec, "v1", "ServiceAccount", name, json!({"automountServiceAccountToken": false}))
 }
 
 /// An object in the pair's namespace, with what all of them carry.
@@ -232,6 +276,9 @@ fn object(spec: &Spec, api_version: &str, kind: &str, name: &str, content: Value
 
 fn own(spec: &Spec, object: &mut Value) {
     meta::set(object, "labels", labels(spec));
+    if spec.uid.is_empty() {
+        return;
+    }
     let owner = json!([{
         "apiVersion": "infrastructure.freehold.dev/v1alpha1",
         "kind": "ProjectControlPlane",

@@ -4,6 +4,7 @@ use super::{
     ADMIN_KUBECONFIG, ADMIN_SECRET, ADMISSION_SECRET, CLIENT_CA_FILE, CONTROLLER_MANAGER_KUBECONFIG,
     CONTROLLER_MANAGER_SECRET, ETCD_SECRET, Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET,
     SERVING_SECRET, Spec, TRUST_SECRET, args::ADMISSION_FILE, object, server_name,
+    workloads,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys::KUBECONFIG_KEY;
@@ -34,13 +35,13 @@ pub(super) fn secrets(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     if let Some(text) = &inputs.admission_plugins.configuration {
         secrets.push(opaque(spec, ADMISSION_SECRET, &[(ADMISSION_FILE, text)]));
     }
-    if let Some(endpoint) = &inputs.endpoint {
+    if let Some(endpoint) = workloads::endpoint(spec, inputs) {
         let rows = [
             (CONTROLLER_MANAGER_KUBECONFIG, &credentials.controller_manager),
             (ADMIN_KUBECONFIG, &credentials.admin),
         ];
         secrets.extend(rows.map(|(name, pair)| {
-            let text = kubeconfig(spec, serving_ca, pair, endpoint);
+            let text = kubeconfig(spec, serving_ca, pair, &endpoint);
             opaque(spec, name, &[(KUBECONFIG_KEY, text.as_str())])
         }));
     }

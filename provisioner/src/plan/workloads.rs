@@ -3,8 +3,8 @@
 use super::args::{self, PORT};
 use super::{
     ADMISSION_SECRET, APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG, ETCD_SECRET,
-    Inputs, PROXY_SECRET, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels,
-    object, secrets,
+    Inputs, PROXY_SECRET, Reach, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component, labels,
+    object, secrets, service_endpoint,
 };
 use freehold_machinery::Value;
 use serde_json::{Value as Json, json};
@@ -12,6 +12,9 @@ use sha2::{Digest as _, Sha256};
 
 /// Names the content of the files that a program reads once: a change of it rolls the Pods.
 const CHECKSUM: &str = "infrastructure.freehold.dev/checksum";
+
+/// Files of Secrets are the group's to read, and nobody's to write: 0440.
+const MODE: u32 = 0o440;
 
 /// What tells the two Deployments apart.
 struct Program<'a> {
@@ -24,15 +27,23 @@ struct Program<'a> {
     /// Further fields of the container.
     container: Value,
     strategy: Value,
+    replicas: u32,
+    /// Seconds that a Pod has to stop.
+    grace: u32,
 }
 
-/// The headless Service that names the apiserver's Pods.
-pub(super) fn service(spec: &Spec) -> Value {
-    let content = json!({"spec": {
-        "clusterIP": "None",
+/// Seconds that a program has to stop once it was told to.
+const GRACE: u32 = 10;
+
+/// The Service of the apiserver: headless where Pods are reached by their addresses.
+pub(super) fn service(spec: &Spec, inputs: &Inputs) -> Value {
+    let mut content = json!({"spec": {
         "selector": {COMPONENT: APISERVER},
         "ports": [{"name": "https", "port": PORT, "targetPort": "https", "protocol": "TCP"}],
     }});
+    if inputs.reach == Reach::Pod {
+        content["spec"]["clusterIP"] = "None".into();
+    }
     object(spec, "v1", "Service", APISERVER, content)
 }
 
@@ -62,18 +73,24 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
         let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});
         json!({"httpGet": get, "periodSeconds": period, "timeoutSeconds": 3, "failureThreshold": 3})
     };
+    let mut container = json!({
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
+        "readinessProbe": probe("/readyz", 2),
+        "livenessProbe": probe("/livez", 10),
+    });
+    if inputs.drain_seconds > 0 {
+        container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": inputs.drain_seconds}}});
+    }
     let program = Program {
         name: APISERVER,
         command: args::apiserver(spec, inputs),
         mounts,
         checksum: checksum(&files),
         resources: &inputs.size.apiserver,
-        container: json!({
-            "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-            "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
-            "readinessProbe": probe("/readyz", 2),
-            "livenessProbe": probe("/livez", 10),
-        }),
+        container,
+        replicas: inputs.size.replicas,
+        grace: GRACE + inputs.drain_seconds,
         strategy: json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
     };
     deployment(spec, inputs, program)
@@ -81,9 +98,9 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
 
 /// The controller manager, once there is an apiserver to connect to. Never two of them at once.
 pub(super) fn controller_manager(spec: &Spec, inputs: &Inputs) -> Option<Value> {
-    let endpoint = inputs.endpoint.as_ref()?;
+    let endpoint = endpoint(spec, inputs)?;
     let pair = &inputs.credentials.controller_manager;
-    let kubeconfig = secrets::kubeconfig(spec, &inputs.trust.serving_ca_pem, pair, endpoint);
+    let kubeconfig = secrets::kubeconfig(spec, &inputs.trust.serving_ca_pem, pair, &endpoint);
     let program = Program {
         name: CONTROLLER_MANAGER,
         command: args::controller_manager(spec),
@@ -91,9 +108,19 @@ pub(super) fn controller_manager(spec: &Spec, inputs: &Inputs) -> Option<Value> 
         checksum: checksum(&[&kubeconfig]),
         resources: &inputs.size.controller_manager,
         container: json!({}),
+        replicas: 1,
+        grace: GRACE,
         strategy: json!({"type": "Recreate"}),
     };
     Some(deployment(spec, inputs, program))
+}
+
+/// Where the apiserver is reached, once that is known.
+pub(super) fn endpoint(spec: &Spec, inputs: &Inputs) -> Option<String> {
+    match inputs.reach {
+        Reach::Pod => inputs.endpoint.clone(),
+        Reach::Service => Some(service_endpoint(&spec.plane)),
+    }
 }
 
 fn checksum(files: &[&str]) -> String {
@@ -110,7 +137,7 @@ fn deployment(spec: &Spec, inputs: &Inputs, program: Program<'_>) -> Value {
     let mut pod_labels = labels(spec);
     pod_labels[COMPONENT] = name.into();
     let content = json!({"spec": {
-        "replicas": 1,
+        "replicas": program.replicas,
         "revisionHistoryLimit": 1,
         "selector": component(name),
         "strategy": program.strategy,
@@ -127,6 +154,11 @@ fn pod(inputs: &Inputs, program: Program<'_>) -> Json {
     container["name"] = program.name.into();
     container["image"] = inputs.image.clone().into();
     container["command"] = program.command.into();
+    if !inputs.image_pull_policy.is_empty() {
+        container["imagePullPolicy"] = inputs.image_pull_policy.as_str().into();
+    }
+    // The last lines of a program that failed stand in its Pod's status, from where they reach the project's.
+    container["terminationMessagePolicy"] = "FallbackToLogsOnError".into();
     container["resources"] = program.resources.clone();
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false,
@@ -135,17 +167,27 @@ fn pod(inputs: &Inputs, program: Program<'_>) -> Json {
     });
     let mount = |(secret, path): &(&str, &str)| json!({"name": secret, "mountPath": path, "readOnly": true});
     container["volumeMounts"] = program.mounts.iter().map(mount).collect();
-    let volume = |(secret, _): &(&str, &str)| json!({"name": secret, "secret": {"secretName": secret}});
-    json!({
+    let volume = |(secret, _): &(&str, &str)| json!({"name": secret, "secret": {"secretName": secret, "defaultMode": MODE}});
+    let mut pod = json!({
+        "serviceAccountName": program.name,
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
-        "terminationGracePeriodSeconds": 10,
+        "terminationGracePeriodSeconds": program.grace,
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
         "volumes": program.mounts.iter().map(volume).collect::<Json>(),
-    })
+    });
+    if program.replicas > 1 {
+        let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": component(program.name)});
+        let preferred = json!([{"weight": 100, "podAffinityTerm": term}]);
+        pod["affinity"] =
+            json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+    }
+    pod
 }
