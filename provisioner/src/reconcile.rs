@@ -95,7 +95,8 @@ impl Reconciler {
         }
         let issued = self.credentials(&spec).await?;
         let (image, behind) = self.image(&spec);
-        let inputs = Inputs { image, ..self.inputs(&spec, &issued, self.endpoint(key, object)) };
+        let controller_manager_image = self.controller_manager_image(&spec, &image);
+        let inputs = Inputs { image, controller_manager_image, ..self.inputs(&spec, &issued, self.endpoint(key, object)) };
         self.applier.apply(key, plan::plan(&spec, &inputs), &self.stores).await?;
         Ok(Brought { due: issued.due, behind })
     }
@@ -108,6 +109,15 @@ impl Reconciler {
             Turn::Go(image) => (image, Vec::new()),
             Turn::Wait { image, behind } => (image, behind),
         }
+    }
+
+    /// The image that a controller manager keeps until the apiserver runs with its own: it is stopped before another one
+    /// starts, and should not be stopped for an image that nobody has.
+    fn controller_manager_image(&self, spec: &Spec, image: &str) -> Option<String> {
+        let apiserver = self.stores.workload(&spec.plane, plan::APISERVER)?.deployed;
+        let own = self.stores.workload(&spec.plane, CONTROLLER_MANAGER)?.deployed;
+        let runs = apiserver.available && apiserver.image == image;
+        (!runs && own.available).then_some(own.image)
     }
 
     async fn credentials(&self, spec: &Spec) -> Result<Issued, Error> {
@@ -149,6 +159,7 @@ impl Reconciler {
         let terms = &self.terms;
         Inputs {
             image: terms.image.clone(),
+            controller_manager_image: None,
             image_pull_policy: terms.image_pull_policy.clone(),
             etcd: terms.etcd.clone(),
             trust: Trust { client_ca_pem: issued.client_ca_pem.clone(), ..terms.trust.clone() },

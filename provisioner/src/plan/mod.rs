@@ -75,6 +75,9 @@ pub struct Spec {
 pub struct Inputs {
     /// The image that holds the `freehold` program.
     pub image: String,
+    /// The controller manager's image, while the apiserver tries another one.
+    #[serde(default)]
+    pub controller_manager_image: Option<String>,
     /// When nodes pull it: `Always`, `IfNotPresent` or `Never`; empty leaves that to Kubernetes.
     #[serde(default)]
     pub image_pull_policy: String,

@@ -19,6 +19,7 @@ const MODE: u32 = 0o440;
 /// What tells the two Deployments apart.
 struct Program<'a> {
     name: &'static str,
+    image: &'a str,
     command: Vec<String>,
     /// Secret and mount path.
     mounts: Vec<(&'static str, &'static str)>,
@@ -84,6 +85,7 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
     }
     let program = Program {
         name: APISERVER,
+        image: &inputs.image,
         command: args::apiserver(spec, inputs),
         mounts,
         checksum: checksum(&files),
@@ -103,6 +105,7 @@ pub(super) fn controller_manager(spec: &Spec, inputs: &Inputs) -> Option<Value> 
     let kubeconfig = secrets::kubeconfig(spec, &inputs.trust.serving_ca_pem, pair, &endpoint);
     let program = Program {
         name: CONTROLLER_MANAGER,
+        image: inputs.controller_manager_image.as_ref().unwrap_or(&inputs.image),
         command: args::controller_manager(spec),
         mounts: vec![(CONTROLLER_MANAGER_KUBECONFIG, args::KUBECONFIG_DIR)],
         checksum: checksum(&[&kubeconfig]),
@@ -152,7 +155,7 @@ fn deployment(spec: &Spec, inputs: &Inputs, program: Program<'_>) -> Value {
 fn pod(inputs: &Inputs, program: Program<'_>) -> Json {
     let mut container = program.container;
     container["name"] = program.name.into();
-    container["image"] = inputs.image.clone().into();
+    container["image"] = program.image.into();
     container["command"] = program.command.into();
     if !inputs.image_pull_policy.is_empty() {
         container["imagePullPolicy"] = inputs.image_pull_policy.as_str().into();

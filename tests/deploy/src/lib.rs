@@ -2,6 +2,7 @@
 //!
 //! Failures are panics that show what was asked and what came: this crate is for tests alone.
 
+pub mod infra;
 pub mod pods;
 pub mod values;
 

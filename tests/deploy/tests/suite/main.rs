@@ -4,4 +4,5 @@ mod chart;
 mod cluster;
 mod image;
 mod kustomize;
+mod pairs;
 mod processes;
