@@ -25,7 +25,8 @@ use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Authorities as Published, Layers, Planes};
 use freehold_apiserver_registry::{Registry, TokenSecrets};
 use freehold_apiserver_server::{
-    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Server,
+    Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Pages,
+    Server,
 };
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::{Embedded, Retention};
@@ -118,6 +119,8 @@ pub struct Config {
     pub transport: Transport,
     /// What others in the process count, at the end of `/metrics`.
     pub more_metrics: Option<MoreMetrics>,
+    /// What is served beside the API.
+    pub pages: Option<Pages>,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
     pub replace_authorities: bool,
 }
@@ -381,6 +384,7 @@ impl Config {
             limits: self.limits.clone(),
             registry,
             more_metrics: self.more_metrics.clone(),
+            pages: self.pages.clone(),
             audit,
             proxies: self.audit.proxies.clone(),
             origins: self.transport.origins.clone(),

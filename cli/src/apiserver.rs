@@ -159,6 +159,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 audit: args.audit.config()?,
                 transport: args.transport.config()?,
                 more_metrics: None,
+                pages: None,
             };
             core.build().await?
         }
@@ -224,6 +225,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         audit: args.audit.config()?,
         transport: args.transport.config()?,
         more_metrics: None,
+        pages: None,
         replace_authorities: false,
     };
     config.build().await

@@ -68,6 +68,8 @@ pub(crate) struct Core<'a> {
     pub(crate) admission: &'a AdmissionArgs,
     /// What components in its process count.
     pub(crate) more_metrics: Option<freehold_apiserver::MoreMetrics>,
+    /// What it serves beside the API.
+    pub(crate) pages: Option<freehold_apiserver::Pages>,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -175,6 +177,7 @@ impl Core<'_> {
             audit: self.audit,
             transport: self.transport,
             more_metrics: self.more_metrics,
+            pages: self.pages,
             admission: self.admission.switches()?,
             webhook_credentials: self.admission.credentials()?,
             history: (!own_store).then_some(self.history),

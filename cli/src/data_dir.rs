@@ -7,6 +7,7 @@
 //! pki/service-account.key
 //! identity               what this server is called among others on the same etcd
 //! node/                  what the node runs and logs
+//! console-links/         links that sign in to the console, once
 //! lock                   held by the process that uses the directory
 //! admin.kubeconfig
 //! ```
@@ -40,6 +41,11 @@ impl DataDir {
             None => Pki::open_or_make(&path.join("pki"))?,
         };
         Ok(Self { path, _lock: lock, pki })
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A place in it.

@@ -8,6 +8,7 @@ mod backup;
 mod can_i;
 mod completion;
 mod components;
+mod console;
 mod controllers;
 mod core;
 mod data_dir;
@@ -76,6 +77,8 @@ enum Command {
     CanI(can_i::Args),
     /// Makes a project, an organization or the platform the current context of a kubeconfig.
     Use(use_context::Args),
+    /// Signs in to the web console.
+    Console(console::Args),
     /// Prints the version of this program and of the server.
     Version(version::Args),
     /// Prints what a shell needs to complete commands, or man pages.
@@ -145,6 +148,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Project(args) => project::run(args).await,
         Command::CanI(args) => can_i::run(args).await,
         Command::Use(args) => use_context::run(&args),
+        Command::Console(args) => console::run(args),
         Command::Version(args) => version::run(args).await,
         Command::Completion(args) => completion::run(&args, program()),
     }

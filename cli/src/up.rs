@@ -2,6 +2,7 @@
 
 use crate::{
     components,
+    console::{self, Console, ConsoleArgs},
     controllers::ControllerArgs,
     core::{Core, local_url},
     data_dir::DataDir,
@@ -10,6 +11,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{ApiServer, Networks, StoreConfig};
+use freehold_machinery::user::MASTERS;
 use freehold_runtime::Metrics;
 use std::{
     io::Write,
@@ -59,6 +61,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     transport: crate::transport::TransportArgs,
     #[command(flatten)]
+    console: ConsoleArgs,
+    #[command(flatten)]
     host: crate::host::HostArgs,
     /// Replace the authorities that the objects in etcd belong to by those of this server.
     #[arg(long)]
@@ -93,6 +97,7 @@ pub(crate) struct Serving {
 }
 
 async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
+    let console = Console::default();
     let (controllers, metrics) = (args.controllers.clone(), Metrics::default());
     let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<_>>()?;
     let data = DataDir::open(&args.data_dir, args.pki_dir.as_deref())?;
@@ -121,11 +126,16 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
             let metrics = metrics.clone();
             Some(Arc::new(move || metrics.render()))
         },
+        pages: console.pages(&args.console),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;
     let local_url = local_url(server.local_addr());
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
+    if args.console.is_on() {
+        let links = Some(console::folder(data.path()));
+        console.start(&args.console, (&local_url, &external_url), &data.pki, links)?;
+    }
     let networks = args.outbound.networks.clone();
     let plugins = args.admission.plugins()?;
     let serving =
@@ -148,8 +158,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let server_stop = CancellationToken::new();
     let running = tokio::spawn(server.run(server_stop.clone()));
     let url = serving.external_url.clone();
+    let masters = vec![MASTERS.to_owned()];
+    let link = args
+        .console
+        .is_on()
+        .then(|| console::link(serving.data.path(), &url, "admin", masters))
+        .transpose()?;
     let components = components::start(serving, stop.clone()).await?;
-    announce(&url, &kubeconfig)?;
+    announce(&url, &kubeconfig, link.as_deref())?;
     stop.cancelled().await;
     eprintln!("freehold: stopping");
     let _ = tokio::time::timeout(components::STOP, components.finished()).await;
@@ -158,14 +174,22 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// Tells scripts that the server is ready, in one line, and people what they can do now.
-fn announce(url: &str, kubeconfig: &Path) -> Result<()> {
+fn announce(url: &str, kubeconfig: &Path, link: Option<&str>) -> Result<()> {
     let file = kubeconfig.display();
     let program = std::env::args_os().next().unwrap_or_else(|| "freehold".into());
     let program = Path::new(&program).display();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready url={url} kubeconfig={file}")?;
     writeln!(out, "\nFreehold serves {url}; Ctrl-C stops it, and everything is kept.")?;
-    writeln!(out, "The admin's kubeconfig is {file}\n\nTry, in another terminal:\n")?;
+    writeln!(out, "The admin's kubeconfig is {file}")?;
+    if let Some(link) = link {
+        writeln!(
+            out,
+            "\nThe console is {url}/console/. This link signs the admin in, once, within ten minutes:\n"
+        )?;
+        writeln!(out, "  {link}\n\n`{program} console link` prints another one.")?;
+    }
+    writeln!(out, "\nTry, in another terminal:\n")?;
     writeln!(out, "  export KUBECONFIG={file}")?;
     writeln!(
         out,

@@ -39,6 +39,8 @@ pub struct Config {
     pub more_metrics: Option<MoreMetrics>,
     /// Who answers gRPC requests for etcd's services.
     pub etcd: Option<EtcdHandler>,
+    /// What is served beside the API.
+    pub pages: Option<Pages>,
     /// Where events of requests go.
     pub audit: Option<Arc<Auditor>>,
     /// Networks of proxies whose `X-Forwarded-For` counts; that of front proxies does, wherever they are.
@@ -66,6 +68,27 @@ pub type MoreMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 /// Answers a request for `/etcdserverpb.*` on behalf of a user.
 pub type EtcdHandler =
     Arc<dyn Fn(Request<Incoming>, Arc<User>) -> BoxFuture<'static, Response<Payload>> + Send + Sync>;
+
+/// Pages for browsers beside the API: all requests below one path, of whomever.
+///
+/// The server neither authenticates nor authorizes them: the handler does, or shows nothing that needs it.
+#[derive(Clone)]
+pub struct Pages {
+    /// The path, with a `/` at both ends. The path without the `/` at its end belongs to it.
+    pub prefix: &'static str,
+    /// Answers a request.
+    pub handler: PagesHandler,
+}
+
+impl Pages {
+    /// Whether a path is one of these.
+    pub(crate) fn serve(&self, path: &str) -> bool {
+        path.starts_with(self.prefix) || self.prefix.strip_suffix('/') == Some(path)
+    }
+}
+
+/// Answers a request for a page.
+pub type PagesHandler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Payload>> + Send + Sync>;
 
 /// Sizes, counts and times.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use crate::{
     backend::Backend,
     browser::{self, Origins},
     call::Call,
-    config::{Config, EtcdHandler, Limits},
+    config::{Config, EtcdHandler, Limits, Pages},
     dispatch,
     fair::{self, Flow},
     flow::FlowMetrics,
@@ -84,6 +84,7 @@ pub(crate) struct Edge {
     pub(crate) fairness: Arc<Fairness>,
     pub(crate) flows: FlowMetrics,
     etcd: Option<EtcdHandler>,
+    pages: Option<Pages>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     /// Networks of proxies whose word on where a request came from counts.
     proxies: Vec<IpNet>,
@@ -117,6 +118,7 @@ impl Edge {
             documents: Documents::new(),
             domain: config.domain,
             etcd: config.etcd,
+            pages: config.pages,
             auditor: config.audit,
             proxies: config.proxies,
             origins: config.origins,
@@ -249,6 +251,11 @@ async fn chain(
     let path = path::decode(&parts.uri, parts.version)?;
     // At a project's own host there is nothing but the project.
     host::agree(edge.domain.as_deref(), connection, parts)?;
+    // Pages are none of the API: a project's own host has none of them, and no plane, verb or user is theirs.
+    if let Some(pages) = edge.pages.as_ref().filter(|p| connection.project.is_none() && p.serve(&path.text)) {
+        let answer = (pages.handler)(request_of(parts, body)).await;
+        return Ok(until_stop(edge, answer));
+    }
     let (context, rest) = match &connection.project {
         Some(project) => (Context::Project(project.clone()), path.text.as_str()),
         None => context::parse(&path.text).ok_or_else(Status::no_such_resource)?,
@@ -608,15 +615,28 @@ async fn etcd(
     body: Incoming,
 ) -> Result<Reply, Status> {
     let user = identity::authenticate(edge, None, peer, &parts.headers, parts.uri.path()).await?;
+    let answer = handler(request_of(parts, body), user).await;
+    Ok(until_stop(edge, answer))
+}
+
+/// A request for a handler that is not the server's own.
+fn request_of(parts: &Parts, body: Incoming) -> Request<Incoming> {
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = parts.uri.clone();
     *request.version_mut() = parts.version;
     *request.headers_mut() = parts.headers.clone();
+    request
+}
+
+/// Ends a handler's streams with the server: they have no end of their own, and would hold up a stop.
+fn until_stop(edge: &Edge, answer: Reply) -> Reply {
+    if answer.body().len().is_some() {
+        return answer;
+    }
     let stop = edge.stop.clone().cancelled_owned();
-    // Its watches have no end of their own, so they would hold up a stop.
-    Ok(handler(request, user).await.map(|payload| {
+    answer.map(|payload| {
         let frames = BodyStream::new(payload).map_ok(|frame| frame.map_data(Bytes::from));
         Payload::Boxed(StreamBody::new(frames.take_until(stop)).boxed_unsync())
-    }))
+    })
 }

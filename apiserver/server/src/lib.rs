@@ -63,7 +63,7 @@ mod fuzz;
 pub use aggregated::Aggregated;
 pub use backend::{ArchiveStream, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction};
 pub use browser::{Origins, OriginsError};
-pub use config::{Authorities, BindError, Config, EtcdHandler, Limits, MoreMetrics};
+pub use config::{Authorities, BindError, Config, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler};
 pub use connect::CONNECT;
 pub use identity::RequestHeaders;
 pub use listen::{Reload, Server};
