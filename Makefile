@@ -3,6 +3,7 @@
 #   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
 #   make release                             build target/release/freehold
 #   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
+#   make console                             build the web console, which the program embeds; the targets above do so
 #   make test-long                          the fault tests and the fuzz targets at length, and Keycloak
 #   make fuzz FUZZ=10                        each fuzz target for so many seconds (a minute)
 #   make conformance ARGS="--suite api"      Kubernetes' own conformance tests against a project plane
@@ -25,33 +26,51 @@ export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 # A release is compiled by what is known of where the program spends its time (tools/profile): a third faster.
 RELEASE := RUSTFLAGS="$${RUSTFLAGS:-} $$(tools/profile flags)" cargo build --release
 
-.PHONY: up release image test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
+.PHONY: up release console test-console image test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
 
 up: release
 	./target/release/freehold up $(ARGS)
 
-release: build-tools
+release: build-tools console
 	$(RELEASE) -p freehold-cli
 
 # Linked statically, so that the image needs no libraries: only the program's own crate is told, since a flag for all crates would
 # change the names by which the profile knows functions.
-image: build-tools
+image: build-tools console
 	$(subst cargo build,cargo rustc,$(RELEASE)) -p freehold-cli --bin freehold -- -C target-feature=+crt-static
 	tools/image target/release/freehold target/image
 
 # The tests run the real binary, which is built with them, since a build of its own would compile all dependencies again, with
 # other features; FREEHOLD_BIN tells them which one it is.
-test: test-tools
+test: test-tools console
 	@tools/get cel-spec
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
 	@tools/get clients
 	cargo test --workspace --no-run
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
 
+# The web console, into gateway/assets/console, which cargo embeds. A build without it serves a page that says so.
+CONSOLE := gateway/assets/console/index.html
+console: $(CONSOLE)
+
+$(CONSOLE): $(shell find console/src console/public -type f) $(addprefix console/,index.html vite.config.ts package.json) \
+            console/node_modules/.package-lock.json
+	cd console && npm run --silent check && npm run --silent build
+
+console/node_modules/.package-lock.json: console/package-lock.json
+	@tools/get node
+	cd console && npm ci --no-audit --no-fund --silent
+
+# The console in Chromium, against the program of this build.
+test-console: console
+	@tools/get chromium
+	cargo build -p freehold-cli
+	cd console && FREEHOLD_BIN=$(CURDIR)/target/debug/freehold npm test --silent
+
 # The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. What
 # views tell, with and without hidden objects. 3,000 steps of the model of who may do what. A real identity provider, Keycloak.
 # And the fuzz targets.
-test-long: tools fuzz
+test-long: tools fuzz console
 	cargo build -p freehold-cli
 	FREEHOLD_FAULT_ROUNDS=1000 cargo test -p freehold-apiserver-storage-embedded --test faults -- --nocapture $(ARGS)
 	FREEHOLD_FAULT_ROUNDS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
@@ -62,7 +81,8 @@ test-long: tools fuzz
 	  cargo test -p freehold-tests-integration model:: -- --nocapture $(ARGS)
 	FREEHOLD_TEST_WORKFLOW_RUNS=1000000 cargo test -p freehold-workflow-store --test history -- \
 	  --nocapture --test-threads=1 large $(ARGS)
-	tools/get keycloak
+	tools/get keycloak chromium
+	cd console && FREEHOLD_CONSOLE_LONG=1 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold npm test --silent
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  FREEHOLD_TEST_KEYCLOAK=1 \
 	  cargo test -p freehold-tests-integration keycloak -- --nocapture $(ARGS)
