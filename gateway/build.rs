@@ -18,9 +18,11 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     files.sort();
     let mut table = String::from("pub(super) const FILES: &[File] = &[\n");
     for (index, name) in files.iter().enumerate() {
-        let plain = folder.join(name);
-        let packed = out.join(format!("{index}.gz"));
-        fs::write(&packed, gzip(&fs::read(&plain)?)?)?;
+        // Copied, so that another build of the console does not change what this one compiles.
+        let bytes = fs::read(folder.join(name))?;
+        let (plain, packed) = (out.join(format!("{index}.plain")), out.join(format!("{index}.gz")));
+        fs::write(&packed, gzip(&bytes)?)?;
+        fs::write(&plain, &bytes)?;
         writeln!(
             table,
             "File {{ path: {name:?}, plain: include_bytes!({plain:?}), gzip: include_bytes!({packed:?}) }},"

@@ -211,6 +211,7 @@ export const de: Catalogue = {
   accept: 'Annehmen',
   decline: 'Ablehnen',
   invitedTo: 'Sie sind zu {name} eingeladen',
+  where: 'Wo {name} ist',
   newObject: 'Neues Objekt',
   sortBy: 'Nach {name} sortieren',
 };

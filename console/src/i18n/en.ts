@@ -211,6 +211,7 @@ export const en = {
   accept: 'Accept',
   decline: 'Decline',
   invitedTo: 'You are invited to {name}',
+  where: 'Where {name} is',
   newObject: 'New object',
   sortBy: 'Sort by {name}',
 } as const;

@@ -5,8 +5,12 @@ import type { KubeObject } from './api';
 
 /** An object as YAML, without what only servers read. */
 export function toYaml(object: KubeObject, whole = false): string {
-  const shown = structuredClone(object);
-  if (!whole) delete shown.metadata.managedFields;
+  const { apiVersion, kind, metadata, ...rest } = structuredClone(object);
+  if (!whole) delete metadata.managedFields;
+  const { name, namespace, labels, annotations, ...others } = metadata;
+  // What a person looks for comes first.
+  const named = Object.entries({ name, namespace, labels, annotations, ...others }).filter(([, value]) => value !== undefined);
+  const shown = { apiVersion, kind, metadata: Object.fromEntries(named), ...rest };
   return stringify(shown, { lineWidth: 0, version: '1.1' });
 }
 
