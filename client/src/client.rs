@@ -24,6 +24,8 @@ const PAGE: u64 = 500;
 pub struct Client {
     inner: Arc<Inner>,
     prefix: Arc<str>,
+    /// Headers of each request beside those of the configuration.
+    headers: Option<Arc<HeaderMap>>,
 }
 
 struct Inner {
@@ -68,14 +70,32 @@ impl Client {
             max_response_bytes: config.max_response_bytes,
             base: target.prefix.clone(),
         };
-        Ok(Self { inner: Arc::new(inner), prefix: Arc::from(target.prefix) })
+        Ok(Self { inner: Arc::new(inner), prefix: Arc::from(target.prefix), headers: None })
     }
 
     /// Returns a client on the same connections below another base path (`/planes/infra`), which replaces the one
     /// before and is itself below the path of the configured server URL.
     pub fn at(&self, prefix: &str) -> Self {
         let prefix = format!("{}{}", self.inner.base, prefix.trim_end_matches('/'));
-        Self { inner: self.inner.clone(), prefix: Arc::from(prefix) }
+        Self { inner: self.inner.clone(), prefix: Arc::from(prefix), headers: self.headers.clone() }
+    }
+
+    /// Returns a client on the same connections that acts as another user
+    /// (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>). The server decides
+    /// whether the configured identity may. Without groups the server adds those of a service account.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name that cannot be a header.
+    pub fn acting_as(&self, user: &str, groups: &[String]) -> Result<Self> {
+        let header = |text: &str| {
+            HeaderValue::from_str(text).map_err(|_| Error::Config(format!("impersonated name {text:?}")))
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert("impersonate-user", header(user)?);
+        for group in groups {
+            headers.append("impersonate-group", header(group)?);
+        }
+        Ok(Self { headers: Some(Arc::new(headers)), ..self.clone() })
     }
 
     /// Reads an object by namespace and name.
@@ -374,6 +394,9 @@ impl Client {
         headers.insert(ACCEPT, HeaderValue::from_static(request.accept));
         if !request.body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(request.content_type));
+        }
+        for (name, value) in self.headers.iter().flat_map(|headers| headers.iter()) {
+            headers.append(name, value.clone());
         }
         for (name, value) in &request.headers {
             headers.insert(name, value.clone());
