@@ -7,6 +7,7 @@
 #   make test-long                          the fault tests and the fuzz targets at length, and Keycloak
 #   make fuzz FUZZ=10                        each fuzz target for so many seconds (a minute)
 #   make conformance ARGS="--suite api"      Kubernetes' own conformance tests against a project plane
+#   make test-cluster                        pairs as containers of a real kubelet, with containerd (as root, on Linux)
 #   make image                               an OCI image in target/image, with a list of what it consists of
 #   make lint | fmt | bench | tools | clean
 
@@ -86,6 +87,16 @@ test-long: tools fuzz console
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  FREEHOLD_TEST_KEYCLOAK=1 \
 	  cargo test -p freehold-tests-integration keycloak -- --nocapture $(ARGS)
+
+# A project's pair as containers of a real kubelet: apply to Ready, another image under writes, removal. It takes root, and some
+# minutes for building kubelet at first. The machine is left as it was (tools/node).
+test-cluster: tools
+	@tools/get kube-apiserver kube-controller-manager kube-scheduler kubelet containerd
+	cargo build -p freehold-cli
+	cargo test --no-run -p freehold-tests-deploy
+	tools/image target/debug/freehold target/image-test
+	FREEHOLD_TEST_IMAGE=$(CURDIR)/target/image-test/freehold.tar FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  tools/node cargo test --offline -p freehold-tests-deploy node:: -- --nocapture
 
 # Each fuzz target for a minute, from another seed each time.
 fuzz: build-tools

@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,namespace-controller,serviceaccount-controller,\
                            disruption-controller,garbage-collector-controller,endpointslice-controller";
 
+/// Lets Pods onto a node once its kubelet says that it is ready.
+const NODE_LIFECYCLE: &str = ",node-lifecycle-controller";
+
 /// A process that is killed when this is dropped.
 pub struct Process(Child);
 
@@ -125,7 +128,7 @@ impl Infra {
         manager.arg("--kubeconfig").arg(kube.admin_kubeconfig()).args([
             "--leader-elect=false",
             "--secure-port=0",
-            &format!("--controllers={CONTROLLERS}"),
+            &format!("--controllers={CONTROLLERS}{}", if Sandbox::find().is_some() { NODE_LIFECYCLE } else { "" }),
         ]);
         let manager = Process::start(&mut manager, &folder.join("kube-controller-manager.log"));
         Self { _processes: vec![manager], kube }
@@ -150,6 +153,49 @@ impl Infra {
     /// `kubectl` in the cluster.
     pub fn kubectl(&self) -> Kubectl {
         self.kube.kubectl()
+    }
+
+    /// Starts a real kubelet and a scheduler in the sandbox of `tools/node`, and waits until the node is ready.
+    pub fn add_kubelet(&mut self, sandbox: &Sandbox) {
+        let kubeconfig = self.kube.admin_kubeconfig();
+        let folder = &sandbox.folder;
+        let mut kubelet = Command::new("kubelet");
+        kubelet.arg("--config").arg(folder.join("kubelet.yaml")).arg("--kubeconfig").arg(&kubeconfig);
+        kubelet.arg("--root-dir").arg(folder.join("kubelet"));
+        kubelet.args(["--hostname-override=node", &format!("--node-ip={}", sandbox.address)]);
+        let mut scheduler = Command::new("kube-scheduler");
+        scheduler.arg("--kubeconfig").arg(&kubeconfig).args(["--leader-elect=false", "--secure-port=0"]);
+        self._processes.push(Process::start(&mut kubelet, &folder.join("kubelet.log")));
+        self._processes.push(Process::start(&mut scheduler, &folder.join("kube-scheduler.log")));
+        let kubectl = self.kubectl();
+        until("the node is ready", PATIENCE, || {
+            kubectl.run(&["wait", "--for=condition=Ready", "node/node", "--timeout=2s"]).success.then_some(())
+        });
+    }
+}
+
+/// What `tools/node` has made for a kubelet.
+pub struct Sandbox {
+    /// Where containerd's socket and the kubelet's configuration are.
+    pub folder: PathBuf,
+    /// The address of the node, which Pods reach.
+    pub address: String,
+}
+
+impl Sandbox {
+    /// The sandbox that this test runs in, if it runs in one.
+    pub fn find() -> Option<Self> {
+        let folder = std::env::var_os("FREEHOLD_NODE_FOLDER")?;
+        let address = std::env::var("FREEHOLD_NODE_ADDRESS").ok()?;
+        Some(Self { folder: folder.into(), address })
+    }
+
+    /// Runs `ctr` among the images of the kubelet.
+    pub fn ctr(&self, args: &[&str]) {
+        let mut ctr = Command::new("ctr");
+        ctr.arg("--address").arg(self.folder.join("containerd.sock")).args(["--namespace", "k8s.io"]);
+        let (done, printed) = crate::run(ctr.args(args));
+        assert!(done, "ctr {args:?}:\n{printed}");
     }
 }
 

@@ -4,5 +4,6 @@ mod chart;
 mod cluster;
 mod image;
 mod kustomize;
+mod node;
 mod pairs;
 mod processes;

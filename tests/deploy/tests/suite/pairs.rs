@@ -6,16 +6,16 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const IMAGE: &str = "freehold:test";
-const ORGANIZATION: &str = "
+pub(crate) const ORGANIZATION: &str = "
 apiVersion: resourcemanager.freehold.dev/v1alpha1
 kind: Organization
 metadata: {name: acme}
 spec: {type: Standard}
 ";
 
-fn project(name: &str) -> String {
+pub(crate) fn project(name: &str) -> String {
     format!(
         "apiVersion: resourcemanager.freehold.dev/v1alpha1
 kind: Project
@@ -50,33 +50,33 @@ const OBJECTS: [&str; 19] = [
     "serviceaccount/default",
 ];
 
-struct Pair<'a> {
+pub(crate) struct Pair<'a> {
     core: &'a Core,
-    infra: Kubectl,
-    uid: String,
+    pub(crate) infra: Kubectl,
+    pub(crate) uid: String,
     namespace: String,
 }
 
 impl<'a> Pair<'a> {
-    fn of(core: &'a Core, infra: &Infra, project: &str) -> Self {
+    pub(crate) fn of(core: &'a Core, infra: &Infra, project: &str) -> Self {
         let uid = core.kubectl().ok(&["get", "project", project, "-o", "jsonpath={.metadata.uid}"]);
         let namespace = format!("project-{uid}");
         Self { core, infra: infra.kubectl().with(&["-n", &namespace]), uid, namespace }
     }
 
-    fn control_plane(&self) -> Value {
+    pub(crate) fn control_plane(&self) -> Value {
         let server = format!("{}/planes/infra", self.core.url);
         self.core.kubectl().with(&["--server", &server]).json(&["get", "projectcontrolplane", &self.uid])
     }
 
     /// Waits for a condition that begins so.
-    fn until(&self, type_: &str, beginning: &str) -> String {
+    pub(crate) fn until(&self, type_: &str, beginning: &str) -> String {
         until(&format!("{type_} is {beginning:?}"), PATIENCE, || {
             Some(condition(&self.control_plane(), type_)).filter(|found| found.starts_with(beginning))
         })
     }
 
-    fn consists_of_what_was_planned(&self) {
+    pub(crate) fn consists_of_what_was_planned(&self) {
         let kinds = "deployments,networkpolicies,poddisruptionbudgets,secrets,services,serviceaccounts";
         let found = self.infra.ok(&["get", kinds, "-o", "name"]);
         let found: BTreeSet<&str> = found.lines().collect();
@@ -90,7 +90,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn is_put_right(&self) {
+    pub(crate) fn is_put_right(&self) {
         self.infra.ok(&["delete", "networkpolicy", "deny-all"]);
         self.infra.ok(&["scale", "deployment", "controller-manager", "--replicas=0"]);
         self.infra.ok(&["patch", "service", "apiserver", "-p", r#"{"spec": {"selector": {"app.kubernetes.io/component": "x"}}}"#]);
