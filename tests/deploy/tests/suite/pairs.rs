@@ -1,9 +1,11 @@
 //! Dedicated pairs on a cluster other than the core servers': made, put right, rolled, and removed.
 
 use freehold_tests_deploy::infra::{Core, Folder, Infra, condition};
+use freehold_tests_deploy::{NAMESPACE, RELEASE, find, render};
 use freehold_tests_harness::{KubeOptions, Kubectl, resident_kib, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -122,6 +124,26 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// A kubeconfig of the service account that the chart gives to the provisioner, with the rights that it has there.
+fn provisioner_kubeconfig(infra: &Infra, folder: &Path) -> PathBuf {
+    let objects = render(RELEASE, &["--set", "provisioner.enabled=true"]);
+    let kubectl = infra.kubectl();
+    kubectl.ok(&["create", "namespace", NAMESPACE]);
+    for kind in ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"] {
+        kubectl.apply(&find(&objects, kind, "freehold-provisioner").to_string());
+    }
+    let token = kubectl.ok(&["-n", NAMESPACE, "create", "token", "freehold-provisioner"]);
+    let path = folder.join("infra.kubeconfig");
+    let config = Kubectl::new(&path, folder.join("home")).with(&["config"]);
+    let authority = infra.kube.folder().join("ca.crt").display().to_string();
+    let server = infra.kube.url();
+    config.ok(&["set-cluster", "infra", "--server", &server, "--certificate-authority", &authority]);
+    config.ok(&["set-credentials", "provisioner", "--token", token.trim()]);
+    config.ok(&["set-context", "infra", "--cluster", "infra", "--user", "provisioner"]);
+    config.ok(&["use-context", "infra"]);
+    path
+}
+
 #[test]
 fn a_pair_lives_on_a_cluster_of_its_own() {
     if !Infra::is_available() {
@@ -136,7 +158,7 @@ fn a_pair_lives_on_a_cluster_of_its_own() {
     let write = |text: &str| std::fs::write(&classes, text).expect("the test's folder can be written");
     write("classes: {}\n");
     let flags = ["--classes".to_owned(), classes.display().to_string()];
-    let _provisioner = core.provision(&infra.kube.admin_kubeconfig(), IMAGE, &flags);
+    let _provisioner = core.provision(&provisioner_kubeconfig(&infra, &folder.path()), IMAGE, &flags);
     let kubectl = core.kubectl();
     kubectl.apply(ORGANIZATION);
     let begun = Instant::now();
