@@ -6,6 +6,7 @@ mod audit;
 mod authentication;
 mod backup;
 mod can_i;
+mod certs;
 mod completion;
 mod components;
 mod console;
@@ -63,6 +64,8 @@ enum Command {
     Node(node::Args),
     /// Creates the authorities and keys that several core servers share.
     Pki(pki::Args),
+    /// Lists certificates of core servers and pairs, with their expiry.
+    Certs(certs::Args),
     /// Prints a kubeconfig for a project.
     Kubeconfig(kubeconfig::Args),
     /// Writes a backup of everything that a server stores into a file.
@@ -141,6 +144,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Provisioner(args) => provisioner::run(*args).await,
         Command::Node(args) => node::run(args).await,
         Command::Pki(args) => pki::run(&args).await,
+        Command::Certs(args) => certs::run(args).await,
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,
         Command::Kubeconfig(args) => kubeconfig::run(args).await,

@@ -1,7 +1,7 @@
 //! Dedicated pairs on a cluster other than the core servers': made, put right, rolled, and removed.
 
 use freehold_tests_deploy::infra::{Core, Folder, Infra, condition};
-use freehold_tests_deploy::{NAMESPACE, RELEASE, find, render};
+use freehold_tests_deploy::{NAMESPACE, RELEASE, find, render, run};
 use freehold_tests_harness::{KubeOptions, Kubectl, resident_kib, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -144,6 +144,27 @@ fn provisioner_kubeconfig(infra: &Infra, folder: &Path) -> PathBuf {
     path
 }
 
+/// `freehold certs` finds authorities, kubeconfigs of projects and certificates of pairs; none expires within a month.
+fn certificates_are_listed(core: &Core, infra: &Infra, folder: &Path, pair: &Pair<'_>) {
+    let certs = |more: &[&str]| {
+        let mut command = core.freehold("certs");
+        command.arg("--kubeconfig").arg(core.kubeconfig()).arg("--pki-dir").arg(folder.join("pki"));
+        command.arg("--infra-kubeconfig").arg(infra.kube.admin_kubeconfig()).args(more);
+        run(&mut command)
+    };
+    let (listed, printed) = certs(&[]);
+    let found = |place: &str| printed.lines().any(|line| line.trim_end().ends_with(place));
+    assert!(listed && found("pki/front-proxy-ca.crt"), "{printed}");
+    assert!(found("organization-acme/own-kubeconfig kubeconfig"), "{printed}");
+    for file in ["apiserver-serving tls.crt", "apiserver-trust client-ca.crt", "admin-kubeconfig kubeconfig"] {
+        assert!(found(&format!("{}/{file}", pair.namespace)), "{file}:\n{printed}");
+    }
+    assert!(!printed.contains("PRIVATE KEY"));
+    assert!(certs(&["--within=30"]).0, "nothing expires soon");
+    let (fine, printed) = certs(&["--within=4000", "--json"]);
+    assert!(!fine && printed.contains("certificates expire within 4000 days"), "{printed}");
+}
+
 #[test]
 fn a_pair_lives_on_a_cluster_of_its_own() {
     if !Infra::is_available() {
@@ -171,6 +192,7 @@ fn a_pair_lives_on_a_cluster_of_its_own() {
     pair.until("Updated", "True");
     eprintln!("a pair was ready {took:?} after its project was applied, and has {} KiB", pair.resident_kib());
     pair.consists_of_what_was_planned();
+    certificates_are_listed(&core, &infra, &folder.path(), &pair);
     pair.is_put_right();
     pair.until("Ready", "True");
 
