@@ -1,5 +1,6 @@
 //! The image, the chart and the kustomize base.
 
+mod alerts;
 mod chart;
 mod cluster;
 mod image;
