@@ -49,14 +49,20 @@ fn tokens(text: &str, resolve: &Resolve<'_>) -> Result<Vec<Token>, String> {
             let inner = &rest[1..end];
             tokens.push(match only_reference(inner) {
                 Some(reference) => Token::Reference(cel_path(&resolve(reference)?)),
-                None if inner.contains("{{") => return Err(format!("{inner:?}: a reference within a text is not supported")),
+                None if inner.contains("{{") => {
+                    return Err(format!("{inner:?}: a reference within a text is not supported"));
+                }
                 None => Token::Literal(inner.to_owned()),
             });
             rest = &rest[end + 1..];
         } else {
-            let end = rest.find(|c: char| !(c.is_alphanumeric() || "_-./:%".contains(c))).unwrap_or(rest.len());
+            let end =
+                rest.find(|c: char| !(c.is_alphanumeric() || "_-./:%".contains(c))).unwrap_or(rest.len());
             if end == 0 {
-                return Err(format!("{:?} is not supported in a condition", rest.chars().next().unwrap_or_default()));
+                return Err(format!(
+                    "{:?} is not supported in a condition",
+                    rest.chars().next().unwrap_or_default()
+                ));
             }
             tokens.push(Token::Literal(rest[..end].to_owned()));
             rest = &rest[end..];
@@ -153,7 +159,9 @@ fn as_text(token: &Token) -> String {
 fn as_number(token: &Token) -> Result<String, String> {
     match token {
         Token::Reference(path) => Ok(format!("double({path})")),
-        Token::Literal(text) => text.parse::<f64>().map(|n| format!("{n:?}")).map_err(|_| format!("{text:?} is not a number")),
+        Token::Literal(text) => {
+            text.parse::<f64>().map(|n| format!("{n:?}")).map_err(|_| format!("{text:?} is not a number"))
+        }
         Token::Operator(operator) => Ok((*operator).to_owned()),
     }
 }
@@ -192,7 +200,9 @@ fn presence(field: &str) -> String {
     let words: Vec<&str> = field.split('.').collect();
     let all: Vec<String> = (1..=words.len())
         .map(|n| {
-            let above = cel_path(&["object"].into_iter().chain(words[..n - 1].iter().copied()).collect::<Vec<_>>().join("."));
+            let above = cel_path(
+                &["object"].into_iter().chain(words[..n - 1].iter().copied()).collect::<Vec<_>>().join("."),
+            );
             format!("{} in {above}", quote(words[n - 1]))
         })
         .collect();
@@ -205,16 +215,25 @@ mod tests {
 
     #[test]
     fn conditions_become_cel() {
-        let resolve = |inner: &str| Ok(inner.replace("steps", "tasks").replace("inputs.parameters", "params"));
+        let resolve =
+            |inner: &str| Ok(inner.replace("steps", "tasks").replace("inputs.parameters", "params"));
         for (text, cel) in [
-            ("{{steps.flip-coin.outputs.result}} == heads", "string(tasks[\"flip-coin\"].outputs.result) == \"heads\""),
+            (
+                "{{steps.flip-coin.outputs.result}} == heads",
+                "string(tasks[\"flip-coin\"].outputs.result) == \"heads\"",
+            ),
             ("'{{inputs.parameters.a}}' != 'x y'", "string(params.a) != \"x y\""),
-            ("{{item}} > 3 && !({{item}} == 5 || true)", "double(item) > 3.0 && !((string(item) == \"5\" || true))"),
+            (
+                "{{item}} > 3 && !({{item}} == 5 || true)",
+                "double(item) > 3.0 && !((string(item) == \"5\" || true))",
+            ),
             ("{{inputs.parameters.run}}", "string(params.run) == \"true\""),
         ] {
             assert_eq!(condition(text, &resolve).unwrap(), cel, "{text}");
         }
-        for refused in ["{{a}} ==", "({{a}} == b", "{{=a}} == b", "{{a}} + 1 == 2", "'x{{a}}' == b", &"(".repeat(99)] {
+        for refused in
+            ["{{a}} ==", "({{a}} == b", "{{=a}} == b", "{{a}} + 1 == 2", "'x{{a}}' == b", &"(".repeat(99)]
+        {
             assert!(condition(refused, &resolve).is_err(), "{refused}");
         }
     }

@@ -17,7 +17,12 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Self {
         let map = value.as_object();
-        let left = map.into_iter().flatten().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str()).collect();
+        let left = map
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, _)| key.as_str())
+            .collect();
         Self { path: path.into(), map, left }
     }
 
@@ -30,6 +35,11 @@ impl<'a> Fields<'a> {
     pub(crate) fn take(&mut self, field: &str) -> Option<&'a Value> {
         self.left.remove(field);
         self.map?.get(field).filter(|value| !value.is_null())
+    }
+
+    /// A field as it is, which has still to be taken.
+    pub(crate) fn peek(&self, field: &str) -> Option<&'a Value> {
+        self.map?.get(field)
     }
 
     /// A scalar as text.
@@ -54,26 +64,43 @@ impl<'a> Fields<'a> {
         texts
     }
 
-    /// A list.
+    /// A list. Another value is left, and refused at the end.
     pub(crate) fn list(&mut self, field: &str) -> &'a [Value] {
-        self.take(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        match self.peek(field) {
+            Some(Value::Array(list)) => {
+                self.left.remove(field);
+                list
+            }
+            _ => &[],
+        }
     }
 
     /// The objects of a list, each with its path.
     pub(crate) fn objects(&mut self, field: &str) -> Vec<Fields<'a>> {
         let at = self.at(field);
-        self.list(field).iter().enumerate().map(|(n, value)| Fields::new(format!("{at}[{n}]"), value)).collect()
+        self.list(field)
+            .iter()
+            .enumerate()
+            .map(|(n, value)| Fields::new(format!("{at}[{n}]"), value))
+            .collect()
     }
 
-    /// An object.
+    /// An object. Another value is left, and refused at the end.
     pub(crate) fn object(&mut self, field: &str) -> Option<Fields<'a>> {
-        let at = self.at(field);
-        self.take(field).map(|value| Fields::new(at, value))
+        let value = self.peek(field).filter(|value| value.is_object())?;
+        self.left.remove(field);
+        Some(Fields::new(self.at(field), value))
     }
 
-    /// Whether a field is `true`.
+    /// Whether a field is `true`. A value that is no truth value is left, and refused at the end.
     pub(crate) fn flag(&mut self, field: &str) -> bool {
-        self.take(field).is_some_and(|value| value == &Value::Bool(true) || value.as_str() == Some("true"))
+        let flag = match self.peek(field) {
+            Some(Value::Bool(flag)) => *flag,
+            Some(Value::String(text)) if text == "true" || text == "false" => text == "true",
+            _ => return false,
+        };
+        self.left.remove(field);
+        flag
     }
 
     /// A whole number, also as text.
@@ -81,7 +108,10 @@ impl<'a> Fields<'a> {
         let text = self.text(field, report)?;
         let number = text.parse().ok();
         if number.is_none() {
-            report.refuse(self.at(field), format!("{text:?}: a whole number is wanted; references are not supported here"));
+            report.refuse(
+                self.at(field),
+                format!("{text:?}: a whole number is wanted; references are not supported here"),
+            );
         }
         number
     }
@@ -93,7 +123,9 @@ impl<'a> Fields<'a> {
 
     /// Refuses a field, if it is there, with a reason.
     pub(crate) fn refuse(&mut self, field: &str, why: &str, report: &mut Report) {
-        if self.take(field).is_some_and(|value| value != &Value::Bool(false) && value.as_array().is_none_or(|list| !list.is_empty())) {
+        if self.take(field).is_some_and(|value| {
+            value != &Value::Bool(false) && value.as_array().is_none_or(|list| !list.is_empty())
+        }) {
             report.refuse(self.at(field), why);
         }
     }

@@ -27,6 +27,7 @@ mod yaml;
 pub use yaml::parse;
 
 use freehold_machinery::Value;
+use freehold_machinery::status::FieldError;
 use freehold_workflow_api as api;
 use library::Library;
 use serde::Serialize;
@@ -95,7 +96,9 @@ type Converter = fn(&Value, &Library<'_>, &mut Report) -> Vec<Value>;
 fn converter(object: &Value) -> Option<Converter> {
     let api_version = build::text_of(object, "apiVersion");
     match (api_version.split('/').next().unwrap_or_default(), build::text_of(object, "kind")) {
-        ("argoproj.io", "Workflow" | "WorkflowTemplate" | "ClusterWorkflowTemplate" | "CronWorkflow") => Some(argo::convert),
+        ("argoproj.io", "Workflow" | "WorkflowTemplate" | "ClusterWorkflowTemplate" | "CronWorkflow") => {
+            Some(argo::convert)
+        }
         ("tekton.dev", "Task" | "ClusterTask") => Some(tekton::convert_task),
         ("tekton.dev", "Pipeline") => Some(tekton::convert_pipeline),
         ("kontroler.greedykomodo", "DAG") => Some(kontroler::convert_dag),
@@ -129,28 +132,41 @@ fn convert_one(document: &Value, library: &Library<'_>) -> Converted {
             Vec::new()
         }
     };
-    for object in &objects {
-        for error in invalid(object) {
-            report.refuse("", format!("the {} that it becomes is not valid: {error}", build::text_of(object, "kind")));
-        }
+    let mut invalid = Vec::new();
+    // Where something was refused already, what is left need not be whole.
+    for object in objects.iter().filter(|_| report.problems.is_empty()) {
+        let kind = build::text_of(object, "kind");
+        invalid.extend(
+            errors_of(object)
+                .into_iter()
+                .map(|(field, why)| (field, format!("in the {kind} that it becomes: {why}"))),
+        );
     }
+    invalid.into_iter().for_each(|(field, why)| report.refuse(field, why));
     if !report.problems.is_empty() {
         objects.clear();
     }
     Converted { source, objects, problems: report.problems, notes: report.notes }
 }
 
-/// The static errors of an object that was made.
-fn invalid(object: &Value) -> Vec<String> {
-    let spec = object["spec"].clone();
-    let shown = |errors: Vec<freehold_machinery::status::FieldError>| errors.iter().map(ToString::to_string).collect();
-    match build::text_of(object, "kind") {
-        "DAG" => serde_json::from_value::<api::DagSpec>(spec).map_or_else(|e| vec![e.to_string()], |spec| shown(api::validate::dag(&spec))),
-        "DAGTask" => {
-            serde_json::from_value::<api::DagTaskSpec>(spec).map_or_else(|e| vec![e.to_string()], |spec| shown(api::validate::dag_task(&spec)))
+/// The static errors of an object that was made, each with its field.
+fn errors_of(object: &Value) -> Vec<(String, String)> {
+    fn read<S: serde::de::DeserializeOwned>(
+        spec: &Value,
+        validate: fn(&S) -> Vec<FieldError>,
+    ) -> Vec<(String, String)> {
+        match serde_json::from_value::<S>(spec.clone()) {
+            Ok(spec) => {
+                validate(&spec).into_iter().map(|error| (error.field.to_string(), error.body())).collect()
+            }
+            Err(error) => vec![("spec".into(), error.to_string())],
         }
-        "ClusterDAGTask" => serde_json::from_value::<api::ClusterDagTaskSpec>(spec)
-            .map_or_else(|e| vec![e.to_string()], |spec| shown(api::validate::cluster_dag_task(&spec))),
+    }
+    let spec = &object["spec"];
+    match build::text_of(object, "kind") {
+        "DAG" => read::<api::DagSpec>(spec, api::validate::dag),
+        "DAGTask" => read::<api::DagTaskSpec>(spec, api::validate::dag_task),
+        "ClusterDAGTask" => read::<api::ClusterDagTaskSpec>(spec, api::validate::cluster_dag_task),
         _ => Vec::new(),
     }
 }

@@ -43,15 +43,24 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Replaces the references of all texts in a value.
-pub(crate) fn translate_value(value: &Value, path: &str, resolve: &Resolve<'_>, report: &mut Report) -> Value {
+pub(crate) fn translate_value(
+    value: &Value,
+    path: &str,
+    resolve: &Resolve<'_>,
+    report: &mut Report,
+) -> Value {
     match value {
         Value::String(text) => Value::String(translate(text, path, resolve, report)),
-        Value::Array(items) => {
-            items.iter().enumerate().map(|(n, item)| translate_value(item, &format!("{path}[{n}]"), resolve, report)).collect()
-        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(n, item)| translate_value(item, &format!("{path}[{n}]"), resolve, report))
+            .collect(),
         Value::Object(fields) => fields
             .iter()
-            .map(|(key, field)| (key.clone(), translate_value(field, &format!("{path}.{key}"), resolve, report)))
+            .map(|(key, field)| {
+                (key.clone(), translate_value(field, &format!("{path}.{key}"), resolve, report))
+            })
             .collect(),
         other => other.clone(),
     }
@@ -85,8 +94,31 @@ pub(crate) fn cel_path(reference: &str) -> String {
     let mut words = reference.split('.');
     let mut path = words.next().unwrap_or_default().to_owned();
     for word in words {
-        let is_identifier = word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !word.starts_with(|c: char| c.is_ascii_digit());
-        let reserved = ["in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while", "true", "false", "null"];
+        let is_identifier = word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !word.starts_with(|c: char| c.is_ascii_digit());
+        let reserved = [
+            "in",
+            "as",
+            "break",
+            "const",
+            "continue",
+            "else",
+            "for",
+            "function",
+            "if",
+            "import",
+            "let",
+            "loop",
+            "package",
+            "namespace",
+            "return",
+            "var",
+            "void",
+            "while",
+            "true",
+            "false",
+            "null",
+        ];
         if is_identifier && !reserved.contains(&word) {
             path.push('.');
             path.push_str(word);
@@ -113,7 +145,12 @@ mod tests {
             "inputs.parameters.a" => Ok("params.a".to_owned()),
             other => Err(format!("no {other}")),
         };
-        let translated = translate("x {{inputs.parameters.a}} $(date) $(params.b) {{ inputs.parameters.a }}", "p", &resolve, &mut report);
+        let translated = translate(
+            "x {{inputs.parameters.a}} $(date) $(params.b) {{ inputs.parameters.a }}",
+            "p",
+            &resolve,
+            &mut report,
+        );
         assert_eq!(translated, "x $(params.a) $(date) $$(params.b) $(params.a)");
         translate("{{pod.name}} {{=1+1}}", "q", &resolve, &mut report);
         assert_eq!(report.problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), ["q", "q"]);

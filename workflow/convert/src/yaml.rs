@@ -20,7 +20,9 @@ pub fn parse(text: &str) -> Result<Vec<Value>, String> {
         match document {
             Value::Null => {}
             Value::Object(mut list) if list.get("kind").and_then(Value::as_str) == Some("List") => {
-                documents.extend(list.remove("items").and_then(|items| items.as_array().cloned()).unwrap_or_default());
+                documents.extend(
+                    list.remove("items").and_then(|items| items.as_array().cloned()).unwrap_or_default(),
+                );
             }
             other => documents.push(other),
         }
@@ -30,7 +32,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>, String> {
 
 /// Reads one document.
 pub(crate) fn one(text: &str) -> Result<Value, String> {
-    let options = options! { legacy_octal_numbers: true };
+    let options = options! { legacy_octal_numbers: true, strict_booleans: true };
     serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|error| error.to_string())
 }
 
@@ -47,6 +49,8 @@ fn split(text: &str) -> Vec<String> {
             part.push('\n');
         }
     }
-    parts.retain(|part| part.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')));
+    parts.retain(|part| {
+        part.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    });
     parts
 }

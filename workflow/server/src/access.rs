@@ -34,7 +34,11 @@ struct Question {
 
 impl Decisions {
     fn get(&self, question: &Question) -> Option<bool> {
-        self.by_question.lock().get(question).filter(|(at, _)| at.elapsed() < TTL).map(|(_, allowed)| *allowed)
+        self.by_question
+            .lock()
+            .get(question)
+            .filter(|(at, _)| at.elapsed() < TTL)
+            .map(|(_, allowed)| *allowed)
     }
 
     fn keep(&self, question: Question, allowed: bool) {
@@ -65,7 +69,12 @@ pub(crate) const READ_LOGS: Action = Action { verb: "get", group: "", resource: 
 
 impl App {
     /// Checks that a caller may do something in a namespace, or in all of them.
-    pub(crate) async fn authorize(&self, caller: &Caller, action: Action, namespace: Option<&str>) -> Reply<()> {
+    pub(crate) async fn authorize(
+        &self,
+        caller: &Caller,
+        action: Action,
+        namespace: Option<&str>,
+    ) -> Reply<()> {
         let Caller::Forwarded { authorization, key } = caller else { return Ok(()) };
         let namespace = namespace.unwrap_or_default();
         let question = Question {
@@ -86,7 +95,11 @@ impl App {
         if allowed {
             return Ok(());
         }
-        let place = if namespace.is_empty() { "in all namespaces".to_owned() } else { format!("in namespace {namespace:?}") };
+        let place = if namespace.is_empty() {
+            "in all namespaces".to_owned()
+        } else {
+            format!("in namespace {namespace:?}")
+        };
         Err(Failure::forbidden(format!("you may not {} {} {place}", action.verb, action.resource)))
     }
 
@@ -99,14 +112,20 @@ impl App {
             }},
         });
         let mut request =
-            RawRequest::new(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").json(&review);
+            RawRequest::new(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+                .json(&review);
         request.headers.insert(http::header::AUTHORIZATION, authorization.clone());
         let answer = self.client.json(request).await?;
         Ok(answer["status"]["allowed"] == true)
     }
 
     /// The part of the history that a caller may read: a namespace, or the whole plane.
-    pub(crate) async fn scope(&self, caller: &Caller, action: Action, namespace: Option<&str>) -> Reply<Scope> {
+    pub(crate) async fn scope(
+        &self,
+        caller: &Caller,
+        action: Action,
+        namespace: Option<&str>,
+    ) -> Reply<Scope> {
         self.authorize(caller, action, namespace).await?;
         Ok(match namespace {
             Some(namespace) => Scope::namespace(&self.plane, namespace),
@@ -119,9 +138,11 @@ impl Caller {
     /// Checks that a local caller has a role. The Kubernetes API decides about others.
     pub(crate) fn wants(&self, role: Role) -> Reply<()> {
         match self {
-            Self::Known { role: has, .. } if *has < role => {
-                Err(Failure::forbidden(format!("role {} is wanted, you have {}", role.as_str(), has.as_str())))
-            }
+            Self::Known { role: has, .. } if *has < role => Err(Failure::forbidden(format!(
+                "role {} is wanted, you have {}",
+                role.as_str(),
+                has.as_str()
+            ))),
             _ => Ok(()),
         }
     }

@@ -3,8 +3,8 @@
 use crate::app::App;
 use crate::caller::hash;
 use crate::reply::{Failure, Reply};
-use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 use argon2::Argon2;
+use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use freehold_workflow_store::{Account, Database, Role, TokenRecord};
@@ -70,11 +70,21 @@ impl Attempts {
 ///
 /// # Errors
 /// What is wrong with the name or the password, or that the name is taken.
-pub async fn create_account(database: &Database, name: &str, password: &str, role: Role) -> Result<(), String> {
+pub async fn create_account(
+    database: &Database,
+    name: &str,
+    password: &str,
+    role: Role,
+) -> Result<(), String> {
     check_name(name)?;
     check_password(password)?;
     let password_hash = hash_password(password.to_owned()).await?;
-    let account = Account { name: name.to_owned(), password_hash, role, created_at: jiff::Timestamp::now().as_millisecond() };
+    let account = Account {
+        name: name.to_owned(),
+        password_hash,
+        role,
+        created_at: jiff::Timestamp::now().as_millisecond(),
+    };
     match database.create_account(&account).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!("account {name:?} exists already")),
@@ -83,8 +93,13 @@ pub async fn create_account(database: &Database, name: &str, password: &str, rol
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c));
-    if (2..=100).contains(&name.len()) && is_word { Ok(()) } else { Err("a name has 2 to 100 letters, digits, -, _, . and @, and begins with a letter".into()) }
+    let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c));
+    if (2..=100).contains(&name.len()) && is_word {
+        Ok(())
+    } else {
+        Err("a name has 2 to 100 letters, digits, -, _, . and @, and begins with a letter".into())
+    }
 }
 
 pub(crate) fn check_password(password: &str) -> Result<(), String> {
@@ -99,7 +114,10 @@ pub(crate) async fn hash_password(password: String) -> Result<String, String> {
         let mut salt = [0_u8; 16];
         aws_lc_rs::rand::fill(&mut salt).map_err(|_| "no random numbers".to_owned())?;
         let salt = SaltString::encode_b64(&salt).map_err(|e| e.to_string())?;
-        Argon2::default().hash_password(password.as_bytes(), &salt).map(|hash| hash.to_string()).map_err(|e| e.to_string())
+        Argon2::default()
+            .hash_password(password.as_bytes(), &salt)
+            .map(|hash| hash.to_string())
+            .map_err(|e| e.to_string())
     });
     hashing.await.map_err(|e| e.to_string())?
 }
@@ -117,7 +135,8 @@ impl App {
         let password = password.to_owned();
         let _permit = self.attempts.hashing.acquire().await.map_err(|_| Failure::too_many("busy"))?;
         let matches = tokio::task::spawn_blocking(move || {
-            PasswordHash::new(&kept).is_ok_and(|kept| Argon2::default().verify_password(password.as_bytes(), &kept).is_ok())
+            PasswordHash::new(&kept)
+                .is_ok_and(|kept| Argon2::default().verify_password(password.as_bytes(), &kept).is_ok())
         });
         match (account, matches.await.unwrap_or(false)) {
             (Some(account), true) => {
@@ -135,7 +154,8 @@ impl App {
     /// Issues a token of an account.
     pub(crate) async fn issue_token(&self, account: &str) -> Reply<String> {
         let mut bytes = [0_u8; 32];
-        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Failure::new(500, "InternalError", "no random numbers"))?;
+        aws_lc_rs::rand::fill(&mut bytes)
+            .map_err(|_| Failure::new(500, "InternalError", "no random numbers"))?;
         let token = format!("fwt-{}", URL_SAFE_NO_PAD.encode(bytes));
         let now = jiff::Timestamp::now().as_millisecond();
         let record = TokenRecord {

@@ -1,8 +1,8 @@
 //! What all requests share.
 
+use crate::access::Decisions;
 use crate::accounts::Attempts;
 use crate::oidc::{Oidc, OidcOptions};
-use crate::access::Decisions;
 use freehold_client::{Client, Config};
 use freehold_workflow_store::{Database, LogFiles};
 use std::path::PathBuf;

@@ -42,7 +42,8 @@ impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
-        let (token, is_cookie) = token(&parts.headers).ok_or_else(|| Failure::unauthorized("a bearer token is wanted"))?;
+        let (token, is_cookie) =
+            token(&parts.headers).ok_or_else(|| Failure::unauthorized("a bearer token is wanted"))?;
         if token.len() > MAX_TOKEN {
             return Err(Failure::unauthorized("the token is too long"));
         }
@@ -77,11 +78,17 @@ pub(crate) fn hash(token: &str) -> String {
 /// The bearer token, or that of the cookie.
 fn token(headers: &HeaderMap) -> Option<(String, bool)> {
     if let Some(value) = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()) {
-        return value.strip_prefix("Bearer ").map(|token| (token.trim().to_owned(), false)).filter(|(token, _)| !token.is_empty());
+        return value
+            .strip_prefix("Bearer ")
+            .map(|token| (token.trim().to_owned(), false))
+            .filter(|(token, _)| !token.is_empty());
     }
     let cookies = headers.get(COOKIE)?.to_str().ok()?;
     let found = cookies.split(';').filter_map(|cookie| cookie.trim().split_once('='));
-    found.into_iter().find(|(name, _)| [COOKIE_NAME, COMPAT_COOKIE_NAME].contains(name)).map(|(_, value)| (value.to_owned(), true))
+    found
+        .into_iter()
+        .find(|(name, _)| [COOKIE_NAME, COMPAT_COOKIE_NAME].contains(name))
+        .map(|(_, value)| (value.to_owned(), true))
 }
 
 /// Whether a browser says that its own page sent the request. The cookie is `SameSite=Strict` as well.
@@ -98,7 +105,8 @@ mod tests {
 
     #[test]
     fn tokens_come_in_headers_or_cookies() {
-        let headers = |name: http::HeaderName, value: &str| HeaderMap::from_iter([(name, value.parse().unwrap())]);
+        let headers =
+            |name: http::HeaderName, value: &str| HeaderMap::from_iter([(name, value.parse().unwrap())]);
         assert_eq!(token(&headers(AUTHORIZATION, "Bearer abc")), Some(("abc".into(), false)));
         assert_eq!(token(&headers(AUTHORIZATION, "Basic abc")), None);
         assert_eq!(token(&headers(COOKIE, "a=b; freehold-workflow=t")), Some(("t".into(), true)));

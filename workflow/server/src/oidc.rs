@@ -12,8 +12,14 @@ use std::time::{Duration, Instant};
 const FRESH: Duration = Duration::from_secs(600);
 /// A token with an unknown key makes them be read again, at most so often.
 const RETRY: Duration = Duration::from_secs(10);
-const ALGORITHMS: [Algorithm; 6] =
-    [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::PS256];
+const ALGORITHMS: [Algorithm; 6] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::PS256,
+];
 
 /// Whose tokens are accepted.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +49,12 @@ impl Oidc {
         let mut config = Config::new(options.issuer.clone(), options.ca_pem.clone(), Identity::None);
         config.timeout = Duration::from_secs(10);
         config.max_response_bytes = 1 << 20;
-        Ok(Self { client: Client::new(&config)?, options, keys: Mutex::default(), reading: tokio::sync::Mutex::default() })
+        Ok(Self {
+            client: Client::new(&config)?,
+            options,
+            keys: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Verifies a token and returns its user's name and role.
@@ -59,13 +70,17 @@ impl Oidc {
         validation.set_audience(&[&self.options.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.validate_nbf = true;
-        let claims = decode::<Value>(token, &key, &validation).map_err(|e| format!("the token is not valid: {e}"))?.claims;
-        let claim = |name: &str, otherwise: &str| claims[if name.is_empty() { otherwise } else { name }].clone();
+        let claims = decode::<Value>(token, &key, &validation)
+            .map_err(|e| format!("the token is not valid: {e}"))?
+            .claims;
+        let claim =
+            |name: &str, otherwise: &str| claims[if name.is_empty() { otherwise } else { name }].clone();
         let name = claim(&self.options.name_claim, "sub").as_str().unwrap_or_default().to_owned();
         if name.is_empty() {
             return Err("the token names nobody".into());
         }
-        let role = role_of(&claim(&self.options.role_claim, "roles")).ok_or("the token has none of the roles viewer, editor, admin")?;
+        let role = role_of(&claim(&self.options.role_claim, "roles"))
+            .ok_or("the token has none of the roles viewer, editor, admin")?;
         Ok((name, role))
     }
 
@@ -91,7 +106,8 @@ impl Oidc {
     }
 
     async fn read(&self) -> Result<JwkSet, String> {
-        let discovery = self.client.get_path("/.well-known/openid-configuration").await.map_err(|e| e.to_string())?;
+        let discovery =
+            self.client.get_path("/.well-known/openid-configuration").await.map_err(|e| e.to_string())?;
         if discovery["issuer"] != self.options.issuer.as_str() {
             return Err("its discovery document names another issuer".into());
         }
@@ -100,7 +116,11 @@ impl Oidc {
         let mut config = Config::new(base, self.options.ca_pem.clone(), Identity::None);
         config.timeout = Duration::from_secs(10);
         config.max_response_bytes = 1 << 20;
-        let keys = Client::new(&config).map_err(|e| e.to_string())?.get_path(path).await.map_err(|e| e.to_string())?;
+        let keys = Client::new(&config)
+            .map_err(|e| e.to_string())?
+            .get_path(path)
+            .await
+            .map_err(|e| e.to_string())?;
         serde_json::from_value(keys).map_err(|e| e.to_string())
     }
 }
@@ -116,7 +136,9 @@ fn split(url: &str) -> Option<(&str, &str)> {
 fn role_of(claim: &Value) -> Option<Role> {
     match claim {
         Value::String(text) => text.split_whitespace().filter_map(|word| word.parse().ok()).max(),
-        Value::Array(list) => list.iter().filter_map(Value::as_str).filter_map(|word| word.parse().ok()).max(),
+        Value::Array(list) => {
+            list.iter().filter_map(Value::as_str).filter_map(|word| word.parse().ok()).max()
+        }
         _ => None,
     }
 }

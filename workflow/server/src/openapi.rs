@@ -4,7 +4,15 @@ use freehold_machinery::Value;
 use serde_json::{Map, json};
 
 /// A route: method, path, identifier, what it does, its query parameters, the schema of its body, and of its answer.
-type Route = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str], &'static str, &'static str);
+type Route = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    &'static str,
+    &'static str,
+);
 
 const NS: &str = "/api/v1/namespaces/{namespace}";
 
@@ -12,33 +20,153 @@ const NS: &str = "/api/v1/namespaces/{namespace}";
 pub(crate) const ROUTES: [Route; 32] = [
     ("get", "/healthz", "health", "Tells that the server answers.", &[], "", ""),
     ("get", "/openapi.json", "openapi", "Returns this document.", &[], "", ""),
-    ("get", "/api/v1/dags", "listAllDags", "Lists DAGs of all namespaces.", &["limit", "after", "labelSelector"], "", "ObjectPage"),
+    (
+        "get",
+        "/api/v1/dags",
+        "listAllDags",
+        "Lists DAGs of all namespaces.",
+        &["limit", "after", "labelSelector"],
+        "",
+        "ObjectPage",
+    ),
     ("get", "NS/dags", "listDags", "Lists DAGs.", &["limit", "after", "labelSelector"], "", "ObjectPage"),
     ("get", "NS/dags/{name}", "getDag", "Reads a DAG.", &[], "", "Object"),
     ("post", "NS/dags/{name}/run", "runDag", "Creates a run.", &[], "NewRun", "Object"),
     ("post", "NS/dags/{name}/suspend", "suspendDag", "Stops the schedule of a DAG.", &[], "", "Object"),
     ("post", "NS/dags/{name}/resume", "resumeDag", "Lets the schedule of a DAG go on.", &[], "", "Object"),
-    ("get", "/api/v1/runs", "listAllRuns", "Lists runs of all namespaces.", &["limit", "after", "labelSelector"], "", "ObjectPage"),
+    (
+        "get",
+        "/api/v1/runs",
+        "listAllRuns",
+        "Lists runs of all namespaces.",
+        &["limit", "after", "labelSelector"],
+        "",
+        "ObjectPage",
+    ),
     ("get", "NS/runs", "listRuns", "Lists runs.", &["limit", "after", "labelSelector"], "", "ObjectPage"),
     ("get", "NS/runs/{name}", "getRun", "Reads a run.", &[], "", "Object"),
     ("delete", "NS/runs/{name}", "deleteRun", "Deletes a run.", &[], "", "Object"),
-    ("post", "NS/runs/{name}/actions/{action}", "actOnRun", "Suspends, resumes, stops, terminates or retries a run.", &[], "", "Object"),
-    ("post", "NS/runs/{name}/tasks/{task}/decision", "decide", "Approves or rejects a task that waits.", &[], "NewDecision", "Object"),
-    ("get", "NS/pods/{pod}/log", "getLiveLog", "Streams the log of a Pod.", &["container", "follow", "tailLines", "timestamps"], "", "text"),
-    ("get", "/api/v1/watch/runs", "watchAllRuns", "Streams changes of runs of all namespaces.", &["resourceVersion", "labelSelector"], "", "events"),
-    ("get", "NS/watch/runs", "watchRuns", "Streams changes of runs.", &["resourceVersion", "labelSelector"], "", "events"),
-    ("get", "/api/v1/history/runs", "listHistory", "Lists recorded runs, newest first.", &["namespace", "dag", "name", "phase", "from", "to", "after", "limit"], "", "RunPage"),
+    (
+        "post",
+        "NS/runs/{name}/actions/{action}",
+        "actOnRun",
+        "Suspends, resumes, stops, terminates or retries a run.",
+        &[],
+        "",
+        "Object",
+    ),
+    (
+        "post",
+        "NS/runs/{name}/tasks/{task}/decision",
+        "decide",
+        "Approves or rejects a task that waits.",
+        &[],
+        "NewDecision",
+        "Object",
+    ),
+    (
+        "get",
+        "NS/pods/{pod}/log",
+        "getLiveLog",
+        "Streams the log of a Pod.",
+        &["container", "follow", "tailLines", "timestamps"],
+        "",
+        "text",
+    ),
+    (
+        "get",
+        "/api/v1/watch/runs",
+        "watchAllRuns",
+        "Streams changes of runs of all namespaces.",
+        &["resourceVersion", "labelSelector"],
+        "",
+        "events",
+    ),
+    (
+        "get",
+        "NS/watch/runs",
+        "watchRuns",
+        "Streams changes of runs.",
+        &["resourceVersion", "labelSelector"],
+        "",
+        "events",
+    ),
+    (
+        "get",
+        "/api/v1/history/runs",
+        "listHistory",
+        "Lists recorded runs, newest first.",
+        &["namespace", "dag", "name", "phase", "from", "to", "after", "limit"],
+        "",
+        "RunPage",
+    ),
     ("get", "NS/history/runs/{uid}", "getHistory", "Reads a recorded run.", &[], "", "RunRecord"),
-    ("get", "NS/history/runs/{uid}/tasks", "listAttempts", "Lists attempts of a run's tasks.", &["after", "limit"], "", "TaskPage"),
+    (
+        "get",
+        "NS/history/runs/{uid}/tasks",
+        "listAttempts",
+        "Lists attempts of a run's tasks.",
+        &["after", "limit"],
+        "",
+        "TaskPage",
+    ),
     ("get", "NS/history/runs/{uid}/logs", "listLogs", "Lists kept logs of a run.", &["task"], "", "LogPage"),
-    ("get", "NS/history/logs/{pod_uid}/{container}", "getLog", "Reads a kept log, or a range of it.", &[], "", "text"),
-    ("get", "NS/history/logs/{pod_uid}/{container}/search", "searchLog", "Finds lines of a kept log.", &["text", "from", "limit"], "", "MatchPage"),
-    ("get", "/api/v1/statistics/days", "listDays", "Returns statistics per day.", &["namespace", "dag", "from", "to"], "", "DayPage"),
-    ("post", "/api/v1/auth/login", "login", "Issues a token for a name and a password.", &[], "Login", "Token"),
+    (
+        "get",
+        "NS/history/logs/{pod_uid}/{container}",
+        "getLog",
+        "Reads a kept log, or a range of it.",
+        &[],
+        "",
+        "text",
+    ),
+    (
+        "get",
+        "NS/history/logs/{pod_uid}/{container}/search",
+        "searchLog",
+        "Finds lines of a kept log.",
+        &["text", "from", "limit"],
+        "",
+        "MatchPage",
+    ),
+    (
+        "get",
+        "/api/v1/statistics/days",
+        "listDays",
+        "Returns statistics per day.",
+        &["namespace", "dag", "from", "to"],
+        "",
+        "DayPage",
+    ),
+    (
+        "post",
+        "/api/v1/auth/login",
+        "login",
+        "Issues a token for a name and a password.",
+        &[],
+        "Login",
+        "Token",
+    ),
     ("post", "/api/v1/auth/logout", "logout", "Ends the caller's token.", &[], "", ""),
-    ("post", "/api/v1/auth/rotate", "rotateToken", "Issues another token in place of the caller's.", &[], "", "Token"),
+    (
+        "post",
+        "/api/v1/auth/rotate",
+        "rotateToken",
+        "Issues another token in place of the caller's.",
+        &[],
+        "",
+        "Token",
+    ),
     ("get", "/api/v1/auth/self", "getSelf", "Tells who the caller is.", &[], "", "Account"),
-    ("post", "/api/v1/auth/password", "changePassword", "Sets the caller's password and ends all their tokens.", &[], "NewPassword", ""),
+    (
+        "post",
+        "/api/v1/auth/password",
+        "changePassword",
+        "Sets the caller's password and ends all their tokens.",
+        &[],
+        "NewPassword",
+        "",
+    ),
     ("get", "/api/v1/accounts", "listAccounts", "Lists local accounts.", &["after"], "", "AccountPage"),
     ("post", "/api/v1/accounts", "createAccount", "Creates a local account.", &[], "NewAccount", "Account"),
     ("delete", "/api/v1/accounts/{name}", "deleteAccount", "Deletes a local account.", &[], "", ""),
@@ -75,8 +203,9 @@ fn operation(route: &Route) -> Value {
     let (_, _, id, summary, query, body, answer) = *route;
     let path = path_of(route);
     let in_path = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let mut parameters: Vec<Value> =
-        in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})).collect();
+    let mut parameters: Vec<Value> = in_path
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .collect();
     parameters.extend(query.iter().map(|name| {
         let schema = match *name {
             "limit" | "tailLines" => json!({"type": "integer", "minimum": 0}),
@@ -101,7 +230,8 @@ fn operation(route: &Route) -> Value {
         "operationId": id, "summary": summary, "parameters": parameters, "responses": {"2XX": done, "default": status},
     });
     if !body.is_empty() {
-        operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": reference(body)}}});
+        operation["requestBody"] =
+            json!({"required": true, "content": {"application/json": {"schema": reference(body)}}});
     }
     operation
 }
@@ -134,18 +264,50 @@ fn schemas() -> Value {
     let quantiles = [("p50", "integer"), ("p95", "integer"), ("p99", "integer")];
     let of_run = [("plane", "string"), ("namespace", "string")];
     let attempt = [
-        ("run", "string"), ("runCreatedAt", "integer"), ("task", "string"), ("restart", "integer"), ("attempt", "integer"),
-        ("phase", "Phase"), ("reason", "string"), ("message", "string"), ("pod", "string"), ("podUid", "string"), ("node", "string"),
-        ("exitCode", "integer?"), ("queuedAt", "integer?"), ("startedAt", "integer?"), ("endedAt", "integer?"),
+        ("run", "string"),
+        ("runCreatedAt", "integer"),
+        ("task", "string"),
+        ("restart", "integer"),
+        ("attempt", "integer"),
+        ("phase", "Phase"),
+        ("reason", "string"),
+        ("message", "string"),
+        ("pod", "string"),
+        ("podUid", "string"),
+        ("node", "string"),
+        ("exitCode", "integer?"),
+        ("queuedAt", "integer?"),
+        ("startedAt", "integer?"),
+        ("endedAt", "integer?"),
     ];
     let run = [
-        ("uid", "string"), ("name", "string"), ("dag", "string"), ("phase", "Phase"), ("reason", "string"), ("message", "string"),
-        ("trigger", "string"), ("restart", "integer"), ("revision", "integer"), ("createdAt", "integer"), ("startedAt", "integer?"),
-        ("endedAt", "integer?"), ("counts", "Counts"), ("parameters", "string"),
+        ("uid", "string"),
+        ("name", "string"),
+        ("dag", "string"),
+        ("phase", "Phase"),
+        ("reason", "string"),
+        ("message", "string"),
+        ("trigger", "string"),
+        ("restart", "integer"),
+        ("revision", "integer"),
+        ("createdAt", "integer"),
+        ("startedAt", "integer?"),
+        ("endedAt", "integer?"),
+        ("counts", "Counts"),
+        ("parameters", "string"),
     ];
     let log = [
-        ("run", "string"), ("task", "string"), ("attempt", "integer"), ("restart", "integer"), ("pod", "string"), ("podUid", "string"),
-        ("container", "string"), ("location", "string"), ("bytes", "integer"), ("lines", "integer"), ("complete", "boolean"),
+        ("run", "string"),
+        ("task", "string"),
+        ("attempt", "integer"),
+        ("restart", "integer"),
+        ("pod", "string"),
+        ("podUid", "string"),
+        ("container", "string"),
+        ("location", "string"),
+        ("bytes", "integer"),
+        ("lines", "integer"),
+        ("complete", "boolean"),
     ];
     let phases: Vec<&str> = freehold_workflow_store::Phase::ALL.iter().map(|phase| phase.as_str()).collect();
     json!({
@@ -187,15 +349,22 @@ mod tests {
             let name = part.split('"').next().unwrap();
             assert!(document["components"]["schemas"][name].is_object(), "{name}");
         }
-        assert_eq!(document["paths"]["/api/v1/namespaces/{namespace}/runs/{name}"].as_object().unwrap().len(), 2);
+        assert_eq!(
+            document["paths"]["/api/v1/namespaces/{namespace}/runs/{name}"].as_object().unwrap().len(),
+            2
+        );
     }
 
     #[test]
     fn the_document_has_every_route_of_the_router() {
         // Routes as the source registers them.
         let source = include_str!("routes/mod.rs");
-        let routes: Vec<&str> = source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        let routes: Vec<&str> =
+            source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).unwrap()).collect();
         let documented: std::collections::BTreeSet<String> = ROUTES.iter().map(path_of).collect();
-        assert_eq!(routes.iter().map(|r| (*r).to_owned()).collect::<std::collections::BTreeSet<_>>(), documented);
+        assert_eq!(
+            routes.iter().map(|r| (*r).to_owned()).collect::<std::collections::BTreeSet<_>>(),
+            documented
+        );
     }
 }

@@ -38,7 +38,12 @@ impl Serving {
 ///
 /// # Errors
 /// What can't be listened on, or which file of TLS can't be read.
-pub async fn serve(app: Arc<App>, listen: SocketAddr, tls: Option<TlsFiles>, token: CancellationToken) -> Result<Serving, String> {
+pub async fn serve(
+    app: Arc<App>,
+    listen: SocketAddr,
+    tls: Option<TlsFiles>,
+    token: CancellationToken,
+) -> Result<Serving, String> {
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("{listen}: {e}"))?;
     let address = listener.local_addr().map_err(|e| e.to_string())?;
     let tls = tls.map(Current::watch).transpose()?;

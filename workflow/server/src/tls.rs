@@ -27,7 +27,11 @@ impl TlsFiles {
     /// When the files changed last.
     fn changed(&self) -> Vec<Option<SystemTime>> {
         let files = [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()];
-        files.into_iter().flatten().map(|file| std::fs::metadata(file).and_then(|m| m.modified()).ok()).collect()
+        files
+            .into_iter()
+            .flatten()
+            .map(|file| std::fs::metadata(file).and_then(|m| m.modified()).ok())
+            .collect()
     }
 
     fn read(&self) -> Result<ServerConfig, String> {
@@ -47,7 +51,8 @@ impl TlsFiles {
                 for certificate in certificates(path)? {
                     roots.add(certificate).map_err(|e| shown(path, &e))?;
                 }
-                let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().map_err(|e| shown(path, &e))?;
+                let verifier =
+                    WebPkiClientVerifier::builder(Arc::new(roots)).build().map_err(|e| shown(path, &e))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -85,7 +90,9 @@ impl Current {
                         seen = changed;
                         tracing::info!(file = %files.cert.display(), "serving with the new certificate");
                     }
-                    Err(error) => tracing::warn!(%error, "failed to read the new certificate; the last one stays"),
+                    Err(error) => {
+                        tracing::warn!(%error, "failed to read the new certificate; the last one stays")
+                    }
                 }
             }
         });

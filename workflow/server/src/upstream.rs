@@ -28,7 +28,9 @@ pub(crate) fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
         path.push('=');
         for byte in value.bytes() {
             match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => path.push(char::from(byte)),
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                    path.push(char::from(byte))
+                }
                 other => drop(write!(path, "%{other:02X}")),
             }
         }
@@ -73,6 +75,9 @@ mod tests {
 
     #[test]
     fn query_values_are_escaped() {
-        assert_eq!(with_query("/a".into(), &[("x", "1&y=2"), ("e", ""), ("z", "é")]), "/a?x=1%26y%3D2&z=%C3%A9");
+        assert_eq!(
+            with_query("/a".into(), &[("x", "1&y=2"), ("e", ""), ("z", "é")]),
+            "/a?x=1%26y%3D2&z=%C3%A9"
+        );
     }
 }

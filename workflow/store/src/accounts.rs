@@ -74,7 +74,11 @@ impl Database {
     /// [`Error::Database`].
     pub async fn create_account(&self, account: &Account) -> Result<bool> {
         let mut sql = Sql::new("INSERT INTO accounts (name, password_hash, role, created_at) VALUES (");
-        sql.text(&account.name).push(", ").text(&account.password_hash).push(", ").text(account.role.as_str());
+        sql.text(&account.name)
+            .push(", ")
+            .text(&account.password_hash)
+            .push(", ")
+            .text(account.role.as_str());
         sql.push(", ").int(account.created_at).push(") ON CONFLICT (name) DO NOTHING");
         self.change(sql).await.map(|changed| changed > 0)
     }

@@ -158,7 +158,9 @@ fn sqlite_url(path: &Path) -> Result<String> {
     let mut url = String::from("sqlite:");
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => url.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                url.push(char::from(byte))
+            }
             other => url.push_str(&format!("%{other:02X}")),
         }
     }

@@ -13,7 +13,9 @@ pub enum Error {
     #[error("history database: {0}")]
     Database(String),
     /// The database is of a later version of Freehold.
-    #[error("the history database has schema {found}, this program knows {known}: run a later version of Freehold")]
+    #[error(
+        "the history database has schema {found}, this program knows {known}: run a later version of Freehold"
+    )]
     Newer {
         /// The schema's version in the database.
         found: i64,

@@ -75,7 +75,9 @@ impl Fence {
 /// Returns the partition of a run's or DAG's key (`PLANE/UID`), the same in every process.
 pub fn partition_of(key: &str, partitions: u32) -> u32 {
     // FNV-1a: stable over versions, unlike the standard library's hashes.
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     ((hash ^ (hash >> 32)) % u64::from(partitions.max(1))) as u32
 }
 
@@ -189,14 +191,25 @@ impl Leases {
     }
 
     fn fence(&self, partition: u32, generation: i64) -> Fence {
-        Fence { install: self.options.install.clone(), holder: self.options.holder.clone(), partition, generation }
+        Fence {
+            install: self.options.install.clone(),
+            holder: self.options.holder.clone(),
+            partition,
+            generation,
+        }
     }
 
     /// Marks this controller as alive and returns how many are.
     async fn join(&self, write: &mut Write) -> Result<u32> {
         let now = self.database.now();
         let mut sql = Sql::new("INSERT INTO members (install, holder, expires_at) VALUES (");
-        sql.text(&self.options.install).push(", ").text(&self.options.holder).push(", ").push(now).push(" + ").int(self.ttl());
+        sql.text(&self.options.install)
+            .push(", ")
+            .text(&self.options.holder)
+            .push(", ")
+            .push(now)
+            .push(" + ")
+            .int(self.ttl());
         sql.push(") ON CONFLICT (install, holder) DO UPDATE SET expires_at = excluded.expires_at");
         sql.query().execute(&mut *write.tx).await?;
         let mut sql = Sql::new("DELETE FROM members WHERE expires_at <= ");
@@ -209,7 +222,8 @@ impl Leases {
 
     async fn rows(&self, write: &mut Write) -> Result<BTreeMap<u32, Held>> {
         let mut sql = Sql::new("SELECT partition_id, holder, generation, CASE WHEN expires_at <= ");
-        sql.push(self.database.now()).push(" THEN 'yes' ELSE 'no' END AS expired FROM leases WHERE install = ");
+        sql.push(self.database.now())
+            .push(" THEN 'yes' ELSE 'no' END AS expired FROM leases WHERE install = ");
         sql.text(&self.options.install);
         let mut rows = BTreeMap::new();
         for row in sql.query().fetch_all(&mut *write.tx).await? {
@@ -223,9 +237,23 @@ impl Leases {
         Ok(rows)
     }
 
-    async fn set(&self, write: &mut Write, partition: u32, generation: i64, holder: &str, ttl: i64) -> Result<()> {
-        let mut sql = Sql::new("INSERT INTO leases (install, partition_id, holder, generation, expires_at) VALUES (");
-        sql.text(&self.options.install).push(", ").int(partition.into()).push(", ").text(holder).push(", ").int(generation);
+    async fn set(
+        &self,
+        write: &mut Write,
+        partition: u32,
+        generation: i64,
+        holder: &str,
+        ttl: i64,
+    ) -> Result<()> {
+        let mut sql =
+            Sql::new("INSERT INTO leases (install, partition_id, holder, generation, expires_at) VALUES (");
+        sql.text(&self.options.install)
+            .push(", ")
+            .int(partition.into())
+            .push(", ")
+            .text(holder)
+            .push(", ")
+            .int(generation);
         sql.push(", ").push(self.database.now()).push(" + ").int(ttl);
         sql.push(
             ") ON CONFLICT (install, partition_id) DO UPDATE SET holder = excluded.holder, generation = excluded.generation, \

@@ -68,7 +68,8 @@ impl LogFiles {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).await.map_err(|e| failed(&path, &e))?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(&path).await.map_err(|e| failed(&path, &e))?;
+        let file =
+            OpenOptions::new().create(true).append(true).open(&path).await.map_err(|e| failed(&path, &e))?;
         let bytes = file.metadata().await.map_err(|e| failed(&path, &e))?.len();
         Ok(LogWriter { file, location, bytes, lines: 0 })
     }
@@ -107,7 +108,11 @@ impl LogFiles {
         let mut line = Vec::new();
         while found.len() < limit {
             line.clear();
-            let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await.map_err(|e| failed(&path, &e))?;
+            let read = (&mut reader)
+                .take(MAX_LINE)
+                .read_until(b'\n', &mut line)
+                .await
+                .map_err(|e| failed(&path, &e))?;
             if read == 0 {
                 break;
             }
@@ -141,7 +146,8 @@ impl LogFiles {
 
     fn path(&self, location: &str) -> Result<PathBuf> {
         let parts: Vec<&str> = location.split('/').collect();
-        let safe = |part: &&str| !part.is_empty() && **part != *"." && **part != *".." && segment(part) == **part;
+        let safe =
+            |part: &&str| !part.is_empty() && **part != *"." && **part != *".." && segment(part) == **part;
         if parts.len() != 4 || !parts.iter().all(safe) {
             return Err(Error::Query(format!("{location:?} is no location of a log")));
         }

@@ -51,20 +51,30 @@ mod tests {
         for late in [run(0, 4, None), run(0, 6, None), run(0, 5, Some(9)), run(0, 9, Some(11))] {
             assert_eq!(merge(&ended, &late), Merged::Stale, "{late:?}");
         }
-        assert_eq!(merge(&run(0, 9, None), &run(0, 5, Some(9))), Merged::Replace { uncount_old: false, count_new: true });
+        assert_eq!(
+            merge(&run(0, 9, None), &run(0, 5, Some(9))),
+            Merged::Replace { uncount_old: false, count_new: true }
+        );
         assert_eq!(merge(&run(0, 9, None), &run(0, 5, None)), Merged::Stale);
         assert_eq!(merge(&run(1, 0, None), &run(0, 99, Some(3))), Merged::Stale);
     }
 
     #[test]
     fn a_restart_reopens_a_run_whose_end_no_longer_counts() {
-        assert_eq!(merge(&run(0, 5, Some(9)), &run(1, 6, None)), Merged::Replace { uncount_old: true, count_new: false });
-        assert_eq!(merge(&run(0, 5, Some(9)), &run(1, 7, Some(12))), Merged::Replace { uncount_old: true, count_new: true });
+        assert_eq!(
+            merge(&run(0, 5, Some(9)), &run(1, 6, None)),
+            Merged::Replace { uncount_old: true, count_new: false }
+        );
+        assert_eq!(
+            merge(&run(0, 5, Some(9)), &run(1, 7, Some(12))),
+            Merged::Replace { uncount_old: true, count_new: true }
+        );
     }
 
     #[test]
     fn any_order_of_records_folds_to_the_same_row() {
-        let records = [run(0, 1, None), run(0, 2, None), run(0, 3, Some(3)), run(1, 4, None), run(1, 5, Some(7))];
+        let records =
+            [run(0, 1, None), run(0, 2, None), run(0, 3, Some(3)), run(1, 4, None), run(1, 5, Some(7))];
         let expected = fold(records.clone());
         for seed in 0..200_usize {
             let mut shuffled = records.to_vec();

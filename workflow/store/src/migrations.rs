@@ -20,7 +20,9 @@ pub(crate) async fn run(database: &Database) -> Result<()> {
         connection.execute(LOCK).await?;
     }
     connection
-        .execute("CREATE TABLE IF NOT EXISTS schema_versions (version BIGINT PRIMARY KEY, applied TEXT NOT NULL)")
+        .execute(
+            "CREATE TABLE IF NOT EXISTS schema_versions (version BIGINT PRIMARY KEY, applied TEXT NOT NULL)",
+        )
         .await?;
     // As text: SQLite gives BIGINT columns a type that sqlx's Any does not know.
     let row = Sql::new("SELECT CAST(COALESCE(MAX(version), 0) AS TEXT) AS version FROM schema_versions")
@@ -46,7 +48,8 @@ pub(crate) async fn run(database: &Database) -> Result<()> {
 
 /// The statements of a schema in an engine's dialect.
 fn statements(schema: &str, dialect: Dialect) -> Vec<String> {
-    let mut text: String = schema.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    let mut text: String =
+        schema.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
     text = text.replace("{int}", if dialect == Dialect::Postgres { "BIGINT" } else { "INTEGER" });
     while let Some(at) = text.find("{by_month(") {
         let end = at + text[at..].find(")}").unwrap_or(0);
@@ -71,6 +74,9 @@ mod tests {
             statements(schema, Dialect::Postgres),
             ["CREATE TABLE a (b BIGINT) PARTITION BY RANGE (b)", "CREATE INDEX c ON a (b)"]
         );
-        assert_eq!(statements(schema, Dialect::Sqlite), ["CREATE TABLE a (b INTEGER)", "CREATE INDEX c ON a (b)"]);
+        assert_eq!(
+            statements(schema, Dialect::Sqlite),
+            ["CREATE TABLE a (b INTEGER)", "CREATE INDEX c ON a (b)"]
+        );
     }
 }

@@ -29,7 +29,14 @@ pub enum Phase {
 impl Phase {
     /// All phases.
     pub const ALL: [Self; 8] = [
-        Self::Pending, Self::Queued, Self::Running, Self::Suspended, Self::Succeeded, Self::Failed, Self::Skipped, Self::Stopped,
+        Self::Pending,
+        Self::Queued,
+        Self::Running,
+        Self::Suspended,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Skipped,
+        Self::Stopped,
     ];
 
     /// Whether nothing more comes.
@@ -62,6 +69,9 @@ impl FromStr for Phase {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|phase| phase.as_str() == text).ok_or_else(|| format!("unknown phase {text:?}"))
+        Self::ALL
+            .into_iter()
+            .find(|phase| phase.as_str() == text)
+            .ok_or_else(|| format!("unknown phase {text:?}"))
     }
 }

@@ -70,7 +70,8 @@ async fn run(database: Database, mut receiver: mpsc::Receiver<Waiting>) {
         // Those of one fence go together; order among records of a run does not matter.
         while let Some(first) = batch.first() {
             let fence = first.fence.clone();
-            let (same, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut batch).into_iter().partition(|w| w.fence == fence);
+            let (same, rest): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut batch).into_iter().partition(|w| w.fence == fence);
             batch = rest;
             let (records, callers): (Vec<_>, Vec<_>) = same.into_iter().map(|w| (w.record, w.done)).unzip();
             let outcome = database.write(records, fence.as_ref()).await;

@@ -187,7 +187,10 @@ impl RunRecord {
         if self.uid.is_empty() || self.namespace.is_empty() {
             return refuse("uid and namespace are wanted");
         }
-        if [&self.plane, &self.namespace, &self.uid, &self.name, &self.dag, &self.trigger].iter().any(|s| s.len() > MAX_NAME) {
+        if [&self.plane, &self.namespace, &self.uid, &self.name, &self.dag, &self.trigger]
+            .iter()
+            .any(|s| s.len() > MAX_NAME)
+        {
             return refuse("a name is longer than 512 bytes");
         }
         if !TIMES.contains(&self.created_at) {
@@ -216,7 +219,10 @@ impl Record {
             Self::Task(mut task) => {
                 check_child(&task.run, &task.namespace, &task.task, task.run_created_at)?;
                 if task.phase.is_over() && task.ended_at.is_none() {
-                    return Err(Error::Record { what: format!("task {}", task.task), why: "it is over without endedAt".into() });
+                    return Err(Error::Record {
+                        what: format!("task {}", task.task),
+                        why: "it is over without endedAt".into(),
+                    });
                 }
                 cut(&mut task.message, MAX_MESSAGE);
                 cut(&mut task.reason, MAX_NAME);
@@ -249,7 +255,8 @@ impl Record {
 }
 
 fn check_child(run: &str, namespace: &str, task: &str, run_created_at: i64) -> Result<()> {
-    let refuse = |why: &str| Err(Error::Record { what: format!("task {task} of run {run}"), why: why.to_owned() });
+    let refuse =
+        |why: &str| Err(Error::Record { what: format!("task {task} of run {run}"), why: why.to_owned() });
     if run.is_empty() || namespace.is_empty() || task.is_empty() {
         return refuse("run, namespace and task are wanted");
     }

@@ -28,7 +28,8 @@ impl Database {
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).
     pub async fn purge(&self, before: i64) -> Result<Purged> {
-        let mut purged = Purged { partitions: partitions::drop_ended(self, before).await?, ..Purged::default() };
+        let mut purged =
+            Purged { partitions: partitions::drop_ended(self, before).await?, ..Purged::default() };
         let mut write = self.begin().await?;
         let mut sql = Sql::new("SELECT plane, uid, created_at FROM runs WHERE created_at < ");
         sql.int(before).push(" AND ended_at IS NOT NULL ORDER BY created_at LIMIT ").int(CHUNK);
@@ -38,14 +39,23 @@ impl Database {
             let created_at: i64 = row.try_get("created_at")?;
             let one = |head: &'static str, run: &'static str, at: &'static str, tail: &'static str| {
                 let mut sql = Sql::new(head);
-                sql.push(" WHERE plane = ").text(&plane).push(run).text(&uid).push(at).int(created_at).push(tail);
+                sql.push(" WHERE plane = ")
+                    .text(&plane)
+                    .push(run)
+                    .text(&uid)
+                    .push(at)
+                    .int(created_at)
+                    .push(tail);
                 sql.query()
             };
-            let logs = one("DELETE FROM logs", " AND run = ", " AND run_created_at = ", " RETURNING location");
+            let logs =
+                one("DELETE FROM logs", " AND run = ", " AND run_created_at = ", " RETURNING location");
             for log in logs.fetch_all(&mut *write.tx).await? {
                 purged.logs.push(log.try_get("location")?);
             }
-            one("DELETE FROM tasks", " AND run = ", " AND run_created_at = ", "").execute(&mut *write.tx).await?;
+            one("DELETE FROM tasks", " AND run = ", " AND run_created_at = ", "")
+                .execute(&mut *write.tx)
+                .await?;
             one("DELETE FROM runs", " AND uid = ", " AND created_at = ", "").execute(&mut *write.tx).await?;
         }
         write.commit().await?;

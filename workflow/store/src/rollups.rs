@@ -78,8 +78,12 @@ impl Changes {
             );
             sql.query().execute(&mut *write.tx).await?;
         }
-        for (((plane, namespace, dag, day), measure, bucket), runs) in self.buckets.into_iter().filter(|(_, runs)| *runs != 0) {
-            let mut sql = Sql::new("INSERT INTO day_buckets (plane, namespace, dag, day, measure, bucket, runs) VALUES (");
+        for (((plane, namespace, dag, day), measure, bucket), runs) in
+            self.buckets.into_iter().filter(|(_, runs)| *runs != 0)
+        {
+            let mut sql = Sql::new(
+                "INSERT INTO day_buckets (plane, namespace, dag, day, measure, bucket, runs) VALUES (",
+            );
             sql.text(&plane).push(", ").text(&namespace).push(", ").text(&dag).push(", ").int(day);
             sql.push(", ").text(measure).push(", ").int(bucket).push(", ").int(runs);
             sql.push(
@@ -106,7 +110,13 @@ mod tests {
 
     #[test]
     fn a_run_counts_for_its_dag_its_namespace_and_its_plane_once_each() {
-        let run = RunRecord { plane: "p".into(), namespace: "n".into(), dag: "d".into(), ended_at: Some(DAY), ..RunRecord::default() };
+        let run = RunRecord {
+            plane: "p".into(),
+            namespace: "n".into(),
+            dag: "d".into(),
+            ended_at: Some(DAY),
+            ..RunRecord::default()
+        };
         let mut changes = Changes::default();
         changes.count(&run, 1);
         assert_eq!(changes.days.len(), 3);

@@ -78,9 +78,13 @@ fn ranges(scope: &Scope, filter: &RunFilter) -> Result<Vec<Range>> {
         true => vec![None],
         false => filter.phases.iter().copied().map(Some).collect(),
     };
-    let ranges: Vec<Range> = namespaces.iter().flat_map(|n| phases.iter().map(move |p| (n.clone(), *p))).collect();
+    let ranges: Vec<Range> =
+        namespaces.iter().flat_map(|n| phases.iter().map(move |p| (n.clone(), *p))).collect();
     if ranges.len() > MAX_RANGES {
-        return Err(Error::Query(format!("namespaces times phases are {}; at most {MAX_RANGES}", ranges.len())));
+        return Err(Error::Query(format!(
+            "namespaces times phases are {}; at most {MAX_RANGES}",
+            ranges.len()
+        )));
     }
     Ok(ranges)
 }
@@ -140,7 +144,12 @@ pub(crate) fn read(row: &AnyRow) -> Result<RunRecord> {
         created_at: int("created_at")?,
         started_at: row.try_get("started_at")?,
         ended_at: row.try_get("ended_at")?,
-        counts: Counts { total: int("total")?, succeeded: int("succeeded")?, failed: int("failed")?, skipped: int("skipped")? },
+        counts: Counts {
+            total: int("total")?,
+            succeeded: int("succeeded")?,
+            failed: int("failed")?,
+            skipped: int("skipped")?,
+        },
         parameters: text("parameters")?,
     })
 }

@@ -30,10 +30,16 @@ impl Scope {
     ///
     /// # Errors
     /// [`Error::Query`] for more than [`MAX_NAMESPACES`].
-    pub fn namespaces(plane: impl Into<String>, namespaces: impl IntoIterator<Item = String>) -> Result<Self> {
+    pub fn namespaces(
+        plane: impl Into<String>,
+        namespaces: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
         let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
         if namespaces.len() > MAX_NAMESPACES {
-            return Err(Error::Query(format!("{} namespaces; a query names at most {MAX_NAMESPACES}", namespaces.len())));
+            return Err(Error::Query(format!(
+                "{} namespaces; a query names at most {MAX_NAMESPACES}",
+                namespaces.len()
+            )));
         }
         Ok(Self { plane: plane.into(), namespaces: Some(namespaces) })
     }

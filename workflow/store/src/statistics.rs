@@ -76,7 +76,8 @@ impl Database {
             let day = int("day")?;
             let all = (succeeded + failed + stopped).max(1);
             let judged = succeeded + failed;
-            let mut quantiles = |measure: &str| quantiles(&buckets.remove(&(day, measure.to_owned())).unwrap_or_default());
+            let mut quantiles =
+                |measure: &str| quantiles(&buckets.remove(&(day, measure.to_owned())).unwrap_or_default());
             days.push(Day {
                 day: name_of(day),
                 succeeded,
@@ -99,7 +100,9 @@ impl Database {
         from: i64,
         to: i64,
     ) -> Result<BTreeMap<(i64, String), Vec<(i64, i64)>>> {
-        let mut sql = Sql::new("SELECT day, measure, bucket, CAST(SUM(runs) AS BIGINT) AS runs FROM day_buckets WHERE ");
+        let mut sql = Sql::new(
+            "SELECT day, measure, bucket, CAST(SUM(runs) AS BIGINT) AS runs FROM day_buckets WHERE ",
+        );
         confine(&mut sql, scope, dag, from, to);
         sql.push(" GROUP BY day, measure, bucket ORDER BY day, measure, bucket");
         let mut buckets = BTreeMap::<_, Vec<_>>::new();

@@ -15,20 +15,36 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Query`] for a cursor of another list; [`Error::Database`].
-    pub async fn tasks(&self, scope: &Scope, run: &str, after: Option<&Cursor>, wanted: usize) -> Result<Page<TaskRecord>> {
+    pub async fn tasks(
+        &self,
+        scope: &Scope,
+        run: &str,
+        after: Option<&Cursor>,
+        wanted: usize,
+    ) -> Result<Page<TaskRecord>> {
         let limit = limit(wanted);
         let mut sql = Sql::new("SELECT ");
         sql.push(COLUMNS).push(" FROM tasks WHERE run = ").text(run).push(" AND ");
         scope.confine(&mut sql);
         if let Some(after) = after {
-            let (restart, task) = after.key.split_once('/').ok_or_else(|| Error::Query("cursor of another list".into()))?;
+            let (restart, task) =
+                after.key.split_once('/').ok_or_else(|| Error::Query("cursor of another list".into()))?;
             let restart = restart.parse().map_err(|_| Error::Query("cursor of another list".into()))?;
-            sql.push(" AND (task, restart, attempt) > (").text(task).push(", ").int(restart).push(", ").int(after.at).push(")");
+            sql.push(" AND (task, restart, attempt) > (")
+                .text(task)
+                .push(", ")
+                .int(restart)
+                .push(", ")
+                .int(after.at)
+                .push(")");
         }
         sql.push(" ORDER BY task, restart, attempt LIMIT ").int(limit as i64 + 1);
         let rows = sql.query().fetch_all(&self.pool).await?;
         let tasks = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
-        Ok(page(tasks, limit, |task| Cursor { at: task.attempt, key: format!("{}/{}", task.restart, task.task) }))
+        Ok(page(tasks, limit, |task| Cursor {
+            at: task.attempt,
+            key: format!("{}/{}", task.restart, task.task),
+        }))
     }
 }
 

@@ -24,7 +24,8 @@ impl Database {
         // One order of row locks for all writers.
         records.sort_by(|a, b| a.run().cmp(&b.run()));
         partitions::ensure(self, records.iter().map(Record::run_created_at)).await?;
-        let (mut by_run, mut tasks, mut logs) = (BTreeMap::<_, Vec<RunRecord>>::new(), Vec::new(), Vec::new());
+        let (mut by_run, mut tasks, mut logs) =
+            (BTreeMap::<_, Vec<RunRecord>>::new(), Vec::new(), Vec::new());
         for record in records {
             match record {
                 Record::Run(run) => by_run.entry((run.plane.clone(), run.uid.clone())).or_default().push(run),
@@ -52,7 +53,12 @@ impl Database {
     }
 }
 
-async fn write_runs(database: &Database, write: &mut Write, chunk: &[RunRecord], changes: &mut Changes) -> Result<()> {
+async fn write_runs(
+    database: &Database,
+    write: &mut Write,
+    chunk: &[RunRecord],
+    changes: &mut Changes,
+) -> Result<()> {
     let mut sql = Sql::new("INSERT INTO runs (");
     sql.push(runs::COLUMNS).push(") VALUES ");
     for (i, run) in chunk.iter().enumerate() {
@@ -79,9 +85,18 @@ async fn write_runs(database: &Database, write: &mut Write, chunk: &[RunRecord],
     Ok(())
 }
 
-async fn merge_run(database: &Database, write: &mut Write, run: &RunRecord, changes: &mut Changes) -> Result<()> {
+async fn merge_run(
+    database: &Database,
+    write: &mut Write,
+    run: &RunRecord,
+    changes: &mut Changes,
+) -> Result<()> {
     let mut sql = Sql::new("SELECT ");
-    sql.push(runs::COLUMNS).push(" FROM runs WHERE plane = ").text(&run.plane).push(" AND uid = ").text(&run.uid);
+    sql.push(runs::COLUMNS)
+        .push(" FROM runs WHERE plane = ")
+        .text(&run.plane)
+        .push(" AND uid = ")
+        .text(&run.uid);
     sql.push(" AND created_at = ").int(run.created_at);
     if database.dialect == Dialect::Postgres {
         sql.push(" FOR UPDATE");
@@ -95,7 +110,11 @@ async fn merge_run(database: &Database, write: &mut Write, run: &RunRecord, chan
         changes.count(run, 1);
     }
     let mut sql = Sql::new("UPDATE runs SET phase = ");
-    sql.text(run.phase.as_str()).push(", reason = ").text(&run.reason).push(", message = ").text(&run.message);
+    sql.text(run.phase.as_str())
+        .push(", reason = ")
+        .text(&run.reason)
+        .push(", message = ")
+        .text(&run.message);
     sql.push(", restart = ").int(run.restart).push(", revision = ").int(run.revision);
     sql.push(", started_at = ").maybe(run.started_at).push(", ended_at = ").maybe(run.ended_at);
     sql.push(", total = ").int(run.counts.total).push(", succeeded = ").int(run.counts.succeeded);
@@ -109,7 +128,15 @@ async fn merge_run(database: &Database, write: &mut Write, run: &RunRecord, chan
 /// The values of [`runs::COLUMNS`], in their order.
 fn run_values(sql: &mut Sql, run: &RunRecord) {
     let texts = [
-        &run.plane, &run.namespace, &run.uid, &run.name, &run.dag, run.phase.as_str(), &run.reason, &run.message, &run.trigger,
+        &run.plane,
+        &run.namespace,
+        &run.uid,
+        &run.name,
+        &run.dag,
+        run.phase.as_str(),
+        &run.reason,
+        &run.message,
+        &run.trigger,
     ];
     for text in texts {
         sql.text(text).push(", ");
@@ -125,7 +152,13 @@ fn run_values(sql: &mut Sql, run: &RunRecord) {
 async fn write_task(write: &mut Write, task: &TaskRecord) -> Result<()> {
     let mut sql = Sql::new("INSERT INTO tasks (");
     sql.push(crate::tasks::COLUMNS).push(") VALUES (");
-    sql.text(&task.plane).push(", ").text(&task.namespace).push(", ").text(&task.run).push(", ").int(task.run_created_at);
+    sql.text(&task.plane)
+        .push(", ")
+        .text(&task.namespace)
+        .push(", ")
+        .text(&task.run)
+        .push(", ")
+        .int(task.run_created_at);
     sql.push(", ").text(&task.task).push(", ").int(task.restart).push(", ").int(task.attempt);
     for text in [task.phase.as_str(), &task.reason, &task.message, &task.pod, &task.pod_uid, &task.node] {
         sql.push(", ").text(text);
@@ -151,7 +184,13 @@ async fn write_task(write: &mut Write, task: &TaskRecord) -> Result<()> {
 async fn write_log(write: &mut Write, log: &LogRecord) -> Result<()> {
     let mut sql = Sql::new("INSERT INTO logs (");
     sql.push(crate::logs::COLUMNS).push(") VALUES (");
-    sql.text(&log.plane).push(", ").text(&log.namespace).push(", ").text(&log.run).push(", ").int(log.run_created_at);
+    sql.text(&log.plane)
+        .push(", ")
+        .text(&log.namespace)
+        .push(", ")
+        .text(&log.run)
+        .push(", ")
+        .int(log.run_created_at);
     sql.push(", ").text(&log.task).push(", ").int(log.restart).push(", ").int(log.attempt);
     for text in [&log.container, &log.pod, &log.pod_uid, &log.location] {
         sql.push(", ").text(text);

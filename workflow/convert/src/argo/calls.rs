@@ -37,14 +37,18 @@ impl Dag {
                 Ok(format!("params.{}", self.workflow_parameter(name)))
             }
             ["workflow", "namespace"] => Ok("run.namespace".into()),
-            ["workflow", field @ ("name" | "uid" | "status" | "scheduledTime")] if self.is_child => Ok(format!("params.workflow_{field}")),
+            ["workflow", field @ ("name" | "uid" | "status" | "scheduledTime")] if self.is_child => {
+                Ok(format!("params.workflow_{field}"))
+            }
             ["workflow", field @ ("name" | "uid")] => Ok(format!("run.{field}")),
             ["workflow", "status"] => Ok("run.phase".into()),
             ["workflow", "scheduledTime"] => Ok("run.scheduledAt".into()),
             ["item"] => Ok("item".into()),
             ["item", field] => Ok(format!("item.{field}")),
             ["steps" | "tasks", task, "outputs", "result"] => Ok(format!("tasks.{task}.outputs.result")),
-            ["steps" | "tasks", task, "outputs", "parameters", name] => Ok(format!("tasks.{task}.outputs.{name}")),
+            ["steps" | "tasks", task, "outputs", "parameters", name] => {
+                Ok(format!("tasks.{task}.outputs.{name}"))
+            }
             ["steps" | "tasks", task, "status"] => Ok(format!("tasks.{task}.phase")),
             ["steps" | "tasks", task, "exitCode"] => Ok(format!("tasks.{task}.exitCode")),
             _ => Err(refused_reference(inner)),
@@ -68,16 +72,28 @@ fn with_params(template: &Template) -> impl Iterator<Item = &str> {
 
 /// Inputs of a template that it fans out over.
 pub(super) fn list_inputs(template: &Template) -> BTreeSet<String> {
-    with_params(template).filter_map(|inner| inner.strip_prefix("inputs.parameters.")).map(str::to_owned).collect()
+    with_params(template)
+        .filter_map(|inner| inner.strip_prefix("inputs.parameters."))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Parameters of the workflow that a template fans out over.
 pub(super) fn list_workflow_parameters(template: &Template) -> BTreeSet<String> {
-    with_params(template).filter_map(|inner| inner.strip_prefix("workflow.parameters.")).map(str::to_owned).collect()
+    with_params(template)
+        .filter_map(|inner| inner.strip_prefix("workflow.parameters."))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Fills a DAG with the calls of a template.
-pub(super) fn group(source: &mut Source<'_>, spec: &mut DagSpec, template: &Template, dag: &Dag, report: &mut Report) {
+pub(super) fn group(
+    source: &mut Source<'_>,
+    spec: &mut DagSpec,
+    template: &Template,
+    dag: &Dag,
+    report: &mut Report,
+) {
     let mut fields = Fields::new(&template.path, &template.value);
     fields.ignore(&["name", "inputs"]);
     if let Some(parallelism) = fields.number("parallelism", report) {
@@ -108,7 +124,9 @@ pub(super) fn group(source: &mut Source<'_>, spec: &mut DagSpec, template: &Temp
     for (n, steps) in fields.list("steps").iter().enumerate() {
         let at = format!("{}.steps[{n}]", template.path);
         let steps: Vec<(String, &Value)> = match steps {
-            Value::Array(steps) => steps.iter().enumerate().map(|(m, step)| (format!("{at}[{m}]"), step)).collect(),
+            Value::Array(steps) => {
+                steps.iter().enumerate().map(|(m, step)| (format!("{at}[{m}]"), step)).collect()
+            }
             step => vec![(at, step)],
         };
         let mut names = Vec::new();
@@ -144,22 +162,28 @@ impl Order {
 
     /// Gives each task its order. A step or task that was left out by its condition counts as one that succeeded.
     fn finish(self) -> Vec<Task> {
-        let conditional: BTreeSet<String> = self.tasks.iter().filter(|(t, _)| !t.when.is_empty()).map(|(t, _)| t.name.clone()).collect();
-        let going_on: BTreeSet<String> = self.tasks.iter().filter(|(_, b)| b.goes_on).map(|(t, _)| t.name.clone()).collect();
-        let direct: BTreeMap<String, Vec<String>> = self.tasks.iter().map(|(t, b)| (t.name.clone(), b.names.clone())).collect();
+        let conditional: BTreeSet<String> =
+            self.tasks.iter().filter(|(t, _)| !t.when.is_empty()).map(|(t, _)| t.name.clone()).collect();
+        let going_on: BTreeSet<String> =
+            self.tasks.iter().filter(|(_, b)| b.goes_on).map(|(t, _)| t.name.clone()).collect();
+        let direct: BTreeMap<String, Vec<String>> =
+            self.tasks.iter().map(|(t, b)| (t.name.clone(), b.names.clone())).collect();
         let mut tasks = Vec::new();
         for (mut task, before) in self.tasks {
-            let plain = before.names.iter().all(|name| !conditional.contains(name) && !going_on.contains(name));
+            let plain =
+                before.names.iter().all(|name| !conditional.contains(name) && !going_on.contains(name));
             if !before.depends.is_empty() {
                 task.depends = before.depends;
             } else if plain && before.is_steps {
                 // Steps of earlier groups may have been left out.
-                task.trigger = if conditional.is_empty() { TriggerRule::AllSuccess } else { TriggerRule::NoneFailed };
+                task.trigger =
+                    if conditional.is_empty() { TriggerRule::AllSuccess } else { TriggerRule::NoneFailed };
                 task.run_after = before.names;
             } else if plain {
                 task.run_after = before.names;
             } else {
-                let terms: Vec<String> = before.names.iter().map(|name| term(name, &conditional, &going_on, &direct)).collect();
+                let terms: Vec<String> =
+                    before.names.iter().map(|name| term(name, &conditional, &going_on, &direct)).collect();
                 task.depends = terms.join(" && ");
             }
             if task.trigger == TriggerRule::NoneFailed && task.run_after.is_empty() {
@@ -172,7 +196,12 @@ impl Order {
 }
 
 /// When a task before counts as done well: it succeeded, was left out by its own condition, or failed and others go on.
-fn term(name: &str, conditional: &BTreeSet<String>, going_on: &BTreeSet<String>, direct: &BTreeMap<String, Vec<String>>) -> String {
+fn term(
+    name: &str,
+    conditional: &BTreeSet<String>,
+    going_on: &BTreeSet<String>,
+    direct: &BTreeMap<String, Vec<String>>,
+) -> String {
     let mut ways = vec![format!("{name}.succeeded")];
     if going_on.contains(name) {
         ways.push(format!("{name}.failed"));
@@ -186,7 +215,8 @@ fn term(name: &str, conditional: &BTreeSet<String>, going_on: &BTreeSet<String>,
                 next.extend(direct.get(one).into_iter().flatten());
             }
         }
-        let unfailed = above.into_iter().filter(|one| !going_on.contains(*one)).map(|one| format!(" && !{one}.failed"));
+        let unfailed =
+            above.into_iter().filter(|one| !going_on.contains(*one)).map(|one| format!(" && !{one}.failed"));
         ways.push(format!("({name}.skipped{})", unfailed.collect::<String>()));
     }
     if ways.len() == 1 { ways.remove(0) } else { format!("({})", ways.join(" || ")) }
@@ -248,7 +278,8 @@ enum Target {
 fn target(source: &Source<'_>, call: &mut Fields<'_>, report: &mut Report) -> Option<Target> {
     if let Some(mut reference) = call.object("templateRef") {
         let (name, template) = (reference.text("name", report)?, reference.text("template", report)?);
-        let kind = if reference.flag("clusterScope") { "ClusterWorkflowTemplate" } else { "WorkflowTemplate" };
+        let kind =
+            if reference.flag("clusterScope") { "ClusterWorkflowTemplate" } else { "WorkflowTemplate" };
         reference.finish(report);
         let found = source.library.get(kind, &name).and_then(|document| {
             let list = document["spec"]["templates"].as_array()?;
@@ -256,7 +287,10 @@ fn target(source: &Source<'_>, call: &mut Fields<'_>, report: &mut Report) -> Op
             Some(Template { path: format!("{kind}/{name}.{template}"), value: value.clone() })
         });
         if found.is_none() {
-            report.refuse(call.at("templateRef"), format!("give the {kind} {name:?} with template {template:?} along with it"));
+            report.refuse(
+                call.at("templateRef"),
+                format!("give the {kind} {name:?} with template {template:?} along with it"),
+            );
         }
         return found.map(|found| Target::Foreign(super::dns_name(&format!("{name}-{template}")), found));
     }
@@ -272,7 +306,12 @@ fn target(source: &Source<'_>, call: &mut Fields<'_>, report: &mut Report) -> Op
     found.map(|found| Target::Own(name, found))
 }
 
-fn self_arguments(source: &Source<'_>, list: Vec<Fields<'_>>, dag: &Dag, report: &mut Report) -> Vec<(String, Value)> {
+fn self_arguments(
+    source: &Source<'_>,
+    list: Vec<Fields<'_>>,
+    dag: &Dag,
+    report: &mut Report,
+) -> Vec<(String, Value)> {
     let mut arguments = Vec::new();
     for mut each in list {
         let (name, at) = (each.text("name", report).unwrap_or_default(), each.at("value"));
@@ -315,7 +354,10 @@ fn apply(
                 arguments.extend(passed_on(source, dag, values, report, at));
                 name.clone()
             }
-            Target::Inline(template) => return report.refuse(&template.path, "an inline template with steps or tasks is not supported"),
+            Target::Inline(template) => {
+                return report
+                    .refuse(&template.path, "an inline template with steps or tasks is not supported");
+            }
         };
         let lists = list_inputs(template);
         for (name, value) in arguments.iter_mut().filter(|(name, _)| lists.contains(name)) {
@@ -332,26 +374,42 @@ fn apply(
             if !arguments.iter().any(|(name, _)| *name == input.name) {
                 match (&input.default, &input.value_from) {
                     (Some(value), _) => arguments.push((input.name.clone(), value.clone())),
-                    (None, Some(_)) => report.refuse(at, format!("{:?} comes from a ConfigMap, which only the workflow's parameters can", input.name)),
+                    (None, Some(_)) => report.refuse(
+                        at,
+                        format!(
+                            "{:?} comes from a ConfigMap, which only the workflow's parameters can",
+                            input.name
+                        ),
+                    ),
                     (None, None) => report.refuse(at, format!("input {:?} has no value", input.name)),
                 }
             }
         }
         leaf::fill(source, task, template, dag, wanted, report);
     }
-    let mut all: Vec<Argument> =
-        arguments.into_iter().map(|(name, value)| Argument { name, value: Some(value), value_from: None }).collect();
+    let mut all: Vec<Argument> = arguments
+        .into_iter()
+        .map(|(name, value)| Argument { name, value: Some(value), value_from: None })
+        .collect();
     all.append(&mut task.parameters);
     task.parameters = all;
 }
 
 /// What of the workflow a child is given.
-fn passed_on(source: &Source<'_>, dag: &Dag, values: BTreeSet<String>, report: &mut Report, at: &str) -> Vec<(String, Value)> {
+fn passed_on(
+    source: &Source<'_>,
+    dag: &Dag,
+    values: BTreeSet<String>,
+    report: &mut Report,
+    at: &str,
+) -> Vec<(String, Value)> {
     let mut passed = Vec::new();
     for value in values {
         let name = value.strip_prefix("workflow_").unwrap_or(&value);
         let inner = match name {
-            "name" | "uid" | "status" | "scheduledTime" if !source.parameters.contains(name) => format!("workflow.{name}"),
+            "name" | "uid" | "status" | "scheduledTime" if !source.parameters.contains(name) => {
+                format!("workflow.{name}")
+            }
             _ => format!("workflow.parameters.{name}"),
         };
         match dag.resolve(source, &inner) {
@@ -385,7 +443,10 @@ fn fan_out(source: &Source<'_>, call: &mut Fields<'_>, dag: &Dag, report: &mut R
         let text = sequence.take(field).and_then(scalar)?;
         let number = text.parse::<i64>().ok();
         if number.is_none() {
-            report.refuse(sequence.at(field), format!("{text:?}: a number is wanted; references are not supported here"));
+            report.refuse(
+                sequence.at(field),
+                format!("{text:?}: a number is wanted; references are not supported here"),
+            );
         }
         number
     };
@@ -424,9 +485,16 @@ fn wanted_outputs(source: &Source<'_>, template: &Template) -> BTreeMap<String, 
         if let Some(inner) = only_reference(text_of(call, "withParam")) {
             want(inner, OutputType::List);
         }
-        let lists = source.templates.get(text_of(call, "template")).filter(|t| t.is_group()).map(list_inputs).unwrap_or_default();
+        let lists = source
+            .templates
+            .get(text_of(call, "template"))
+            .filter(|t| t.is_group())
+            .map(list_inputs)
+            .unwrap_or_default();
         for argument in call["arguments"]["parameters"].as_array().into_iter().flatten() {
-            if let Some(inner) = only_reference(text_of(argument, "value")).filter(|_| lists.contains(text_of(argument, "name"))) {
+            if let Some(inner) = only_reference(text_of(argument, "value"))
+                .filter(|_| lists.contains(text_of(argument, "name")))
+            {
                 want(inner, OutputType::List);
             }
         }
@@ -436,13 +504,18 @@ fn wanted_outputs(source: &Source<'_>, template: &Template) -> BTreeMap<String, 
 
 /// `depends` in our outcomes. A name alone: it succeeded, or was left out by its condition.
 fn depends_of(text: &str, template: &Value) -> Result<String, String> {
-    let conditional: BTreeSet<&str> =
-        calls(template).into_iter().filter(|call| call.get("when").is_some()).map(|call| text_of(call, "name")).collect();
+    let conditional: BTreeSet<&str> = calls(template)
+        .into_iter()
+        .filter(|call| call.get("when").is_some())
+        .map(|call| text_of(call, "name"))
+        .collect();
     let mut translated = String::new();
     let mut rest = text;
     while let Some(start) = rest.find(|c: char| c.is_alphanumeric() || c == '_') {
         translated.push_str(&rest[..start]);
-        let end = rest[start..].find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).map_or(rest.len(), |end| start + end);
+        let end = rest[start..]
+            .find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)))
+            .map_or(rest.len(), |end| start + end);
         let word = &rest[start..end];
         let (name, outcome) = word.split_once('.').unwrap_or((word, ""));
         translated.push_str(&match outcome {
@@ -460,7 +533,14 @@ fn depends_of(text: &str, template: &Value) -> Result<String, String> {
 }
 
 /// Makes a task run one of the definition's templates with steps or tasks.
-pub(super) fn call_group(source: &mut Source<'_>, task: &mut Task, name: &str, dag: &Dag, at: &str, report: &mut Report) {
+pub(super) fn call_group(
+    source: &mut Source<'_>,
+    task: &mut Task,
+    name: &str,
+    dag: &Dag,
+    at: &str,
+    report: &mut Report,
+) {
     if let Some(template) = source.templates.get(name).cloned() {
         let target = Target::Own(name.to_owned(), template);
         apply(source, task, &target, Vec::new(), at, dag, &Wanted::new(), report);

@@ -9,8 +9,8 @@ use crate::fields::Fields;
 use crate::text::translate_value;
 use freehold_machinery::Value;
 use freehold_workflow_api::{
-    Approve, Argument, Backoff, HttpHeader, HttpTask, Memoize, Output, OutputSource, OutputType, PodTemplate, ResourceAction,
-    ResourceTask, Retry, Task, Wait,
+    Approve, Argument, Backoff, HttpHeader, HttpTask, Memoize, Output, OutputSource, OutputType, PodTemplate,
+    ResourceAction, ResourceTask, Retry, Task, Wait,
 };
 use serde_json::{Map, json};
 use std::cell::RefCell;
@@ -18,14 +18,35 @@ use std::collections::BTreeSet;
 
 /// Fields of a template that are fields of a Pod's spec.
 pub(super) const POD_FIELDS: [&str; 15] = [
-    "nodeSelector", "tolerations", "affinity", "securityContext", "serviceAccountName", "automountServiceAccountToken", "volumes",
-    "initContainers", "priorityClassName", "schedulerName", "hostAliases", "hostNetwork", "dnsPolicy", "dnsConfig",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "securityContext",
+    "serviceAccountName",
+    "automountServiceAccountToken",
+    "volumes",
+    "initContainers",
+    "priorityClassName",
+    "schedulerName",
+    "hostAliases",
+    "hostNetwork",
+    "dnsPolicy",
+    "dnsConfig",
     "imagePullSecrets",
 ];
 /// Fields of a container that a task's Pod takes for its main container.
 const CONTAINER_FIELDS: [&str; 11] = [
-    "imagePullPolicy", "securityContext", "ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
-    "terminationMessagePath", "terminationMessagePolicy", "tty", "stdin",
+    "imagePullPolicy",
+    "securityContext",
+    "ports",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+    "stdin",
 ];
 
 /// All outputs of a template.
@@ -35,13 +56,24 @@ pub(super) fn all_outputs(template: &Template) -> Wanted {
 }
 
 /// Makes a task do what the template says, in the DAG that calls it.
-pub(super) fn fill(source: &Source<'_>, task: &mut Task, template: &Template, dag: &Dag, wanted: &Wanted, report: &mut Report) {
+pub(super) fn fill(
+    source: &Source<'_>,
+    task: &mut Task,
+    template: &Template,
+    dag: &Dag,
+    wanted: &Wanted,
+    report: &mut Report,
+) {
     let inputs: BTreeSet<String> = super::input_names(template);
     let shadowed = RefCell::new(BTreeSet::new());
     let value = texts(source, template, dag, &inputs, &shadowed, report);
     for name in shadowed.into_inner() {
         let value = Value::String(format!("$(params.{})", dag.workflow_parameter(&name)));
-        task.parameters.push(Argument { name: format!("workflow_{name}"), value: Some(value), value_from: None });
+        task.parameters.push(Argument {
+            name: format!("workflow_{name}"),
+            value: Some(value),
+            value_from: None,
+        });
     }
     let mut fields = Fields::new(&template.path, &value);
     fields.ignore(&["name", "inputs"]);
@@ -53,7 +85,8 @@ pub(super) fn fill(source: &Source<'_>, task: &mut Task, template: &Template, da
         }
     }
     if let Some(mut metadata) = fields.object("metadata") {
-        pod.metadata = ["labels", "annotations"].map(|field| metadata.take(field).cloned().unwrap_or_default());
+        pod.metadata =
+            ["labels", "annotations"].map(|field| metadata.take(field).cloned().unwrap_or_default());
         metadata.finish(report);
     }
     for (n, sidecar) in fields.list("sidecars").iter().enumerate() {
@@ -127,14 +160,21 @@ impl Pod {
         if !self.containers.is_empty() {
             self.spec.insert("containers".into(), self.containers.into());
         }
-        let [labels, annotations] = self.metadata.map(|value| serde_json::from_value(value).unwrap_or_default());
+        let [labels, annotations] =
+            self.metadata.map(|value| serde_json::from_value(value).unwrap_or_default());
         let spec = if self.spec.is_empty() { Value::Null } else { Value::Object(self.spec) };
         let pod = PodTemplate { labels, annotations, spec };
         (pod != PodTemplate::default() && task.template.kind().is_some()).then_some(pod)
     }
 }
 
-fn contents(source: &Source<'_>, fields: &mut Fields<'_>, task: &mut Task, pod: &mut Pod, report: &mut Report) {
+fn contents(
+    source: &Source<'_>,
+    fields: &mut Fields<'_>,
+    task: &mut Task,
+    pod: &mut Pod,
+    report: &mut Report,
+) {
     for field in ["container", "script"] {
         if let Some(mut container) = fields.object(field) {
             self::container(source, &mut container, task, pod, report);
@@ -161,7 +201,13 @@ fn contents(source: &Source<'_>, fields: &mut Fields<'_>, task: &mut Task, pod: 
     }
 }
 
-fn container(source: &Source<'_>, container: &mut Fields<'_>, task: &mut Task, pod: &mut Pod, report: &mut Report) {
+fn container(
+    source: &Source<'_>,
+    container: &mut Fields<'_>,
+    task: &mut Task,
+    pod: &mut Pod,
+    report: &mut Report,
+) {
     let template = &mut task.template;
     container.ignore(&["name"]);
     template.image = container.text("image", report).unwrap_or_default();
@@ -203,7 +249,10 @@ fn resource(resource: &mut Fields<'_>, report: &mut Report) -> Option<ResourceTa
     if let Some(text) = resource.text("manifest", report) {
         match crate::yaml::parse(&text) {
             Ok(mut documents) if documents.len() == 1 => manifest = documents.remove(0),
-            Ok(documents) => report.refuse(resource.at("manifest"), format!("{} objects; exactly one is supported", documents.len())),
+            Ok(documents) => report.refuse(
+                resource.at("manifest"),
+                format!("{} objects; exactly one is supported", documents.len()),
+            ),
             Err(why) => report.refuse(resource.at("manifest"), why),
         }
         if text.contains("$(params.") {
@@ -214,8 +263,15 @@ fn resource(resource: &mut Fields<'_>, report: &mut Report) -> Option<ResourceTa
     } else {
         report.refuse(resource.at("manifestFrom"), "artifacts are not supported");
     }
-    let mut task = ResourceTask { action, manifest, set_owner_reference: resource.flag("setOwnerReference"), ..ResourceTask::default() };
-    for (field, place) in [("successCondition", &mut task.success_condition), ("failureCondition", &mut task.failure_condition)] {
+    let mut task = ResourceTask {
+        action,
+        manifest,
+        set_owner_reference: resource.flag("setOwnerReference"),
+        ..ResourceTask::default()
+    };
+    for (field, place) in
+        [("successCondition", &mut task.success_condition), ("failureCondition", &mut task.failure_condition)]
+    {
         let Some(text) = resource.text(field, report) else { continue };
         match object_condition(&text) {
             Ok(condition) => *place = condition,
@@ -265,15 +321,27 @@ fn response_condition(text: &str) -> Option<String> {
         let (argument, after) = (rest[..end].to_owned(), rest[end..].to_owned());
         condition = format!("{}.contains({argument}){after}", &condition[..at]);
     }
-    let known = |word: &str| ["response.code", "response.body", "response.headers"].iter().any(|k| word.starts_with(k));
-    let words = condition.split(|c: char| c.is_whitespace() || "()!&|<>=".contains(c)).filter(|word| word.starts_with("response."));
+    let known = |word: &str| {
+        ["response.code", "response.body", "response.headers"].iter().any(|k| word.starts_with(k))
+    };
+    let words = condition
+        .split(|c: char| c.is_whitespace() || "()!&|<>=".contains(c))
+        .filter(|word| word.starts_with("response."));
     words.clone().all(known).then(|| condition.clone())
 }
 
 fn outputs(fields: &mut Fields<'_>, task: &mut Task, pod: &mut Pod, wanted: &Wanted, report: &mut Report) {
     let type_of = |name: &str| wanted.get(name).copied().unwrap_or_default();
-    if wanted.contains_key("result") {
-        let output = Output { name: "result".into(), type_: type_of("result"), from: OutputSource::Log, json_path: String::new() };
+    let named = fields.peek("outputs").is_some_and(|outputs| {
+        outputs["parameters"].as_array().into_iter().flatten().any(|output| output["name"] == "result")
+    });
+    if wanted.contains_key("result") && !named {
+        let output = Output {
+            name: "result".into(),
+            type_: type_of("result"),
+            from: OutputSource::Log,
+            json_path: String::new(),
+        };
         task.template.outputs.push(output);
     }
     let Some(mut outputs) = fields.object("outputs") else { return };
@@ -313,13 +381,18 @@ fn retry(fields: &mut Fields<'_>, report: &mut Report) -> Option<Retry> {
     if !["Always", "OnFailure"].contains(&policy.as_str()) {
         report.refuse(strategy.at("retryPolicy"), format!("{policy:?} is not supported"));
     }
-    let mut backoff = Backoff { duration: "0s".into(), factor_percent: 100, max: "1h".into(), jitter_percent: 0 };
+    let mut backoff =
+        Backoff { duration: "0s".into(), factor_percent: 100, max: "1h".into(), jitter_percent: 0 };
     if let Some(mut given) = strategy.object("backoff") {
         backoff.duration = given.text("duration", report).unwrap_or_else(|| "0s".into());
         if let Some(factor) = given.take("factor").and_then(scalar) {
             match factor.parse::<f64>() {
-                Ok(factor) if (1.0..=100.0).contains(&factor) => backoff.factor_percent = (factor * 100.0) as u32,
-                _ => report.refuse(given.at("factor"), format!("{factor:?}: a number from 1 to 100 is wanted")),
+                Ok(factor) if (1.0..=100.0).contains(&factor) => {
+                    backoff.factor_percent = (factor * 100.0) as u32
+                }
+                _ => {
+                    report.refuse(given.at("factor"), format!("{factor:?}: a number from 1 to 100 is wanted"))
+                }
             }
         }
         backoff.max = given.text("cap", report).unwrap_or_else(|| "1h".into());
@@ -339,17 +412,22 @@ fn retry(fields: &mut Fields<'_>, report: &mut Report) -> Option<Retry> {
 
 /// `asInt(lastRetry.exitCode) > 1` as CEL.
 fn retry_condition(text: &str) -> Option<String> {
-    let condition = text.replace("asInt(lastRetry.exitCode)", "exitCode").replace("lastRetry.message", "message");
+    let condition =
+        text.replace("asInt(lastRetry.exitCode)", "exitCode").replace("lastRetry.message", "message");
     let condition = condition.replace("asInt(lastRetry.duration)", "duration");
     let condition = condition.replace("lastRetry.exitCode", "string(exitCode)");
-    (!["lastRetry", "{{", " contains ", " matches ", "=~"].iter().any(|rest| condition.contains(rest))).then_some(condition)
+    (!["lastRetry", "{{", " contains ", " matches ", "=~"].iter().any(|rest| condition.contains(rest)))
+        .then_some(condition)
 }
 
 fn memoize(fields: &mut Fields<'_>, task: &mut Task, report: &mut Report) {
     let Some(mut memoize) = fields.object("memoize") else { return };
     let key = memoize.text("key", report).unwrap_or_default();
     let max_age = memoize.text("maxAge", report).unwrap_or_default();
-    let cache = memoize.take("cache").map(|cache| text_of(&cache["configMap"], "name").to_owned()).unwrap_or_default();
+    let cache = memoize
+        .take("cache")
+        .map(|cache| text_of(&cache["configMap"], "name").to_owned())
+        .unwrap_or_default();
     let key = if cache.is_empty() { key } else { format!("{cache}-{key}") };
     memoize.finish(report);
     task.memoize = Some(Memoize { key, max_age });

@@ -7,14 +7,16 @@ mod calls;
 mod leaf;
 mod settings;
 
+use crate::Report;
 use crate::build::{name_of, object, overlay, scalar, text_of};
 use crate::fields::Fields;
 use crate::library::Library;
 use crate::text::{each_reference, translate_value};
-use crate::Report;
 use calls::Dag;
 use freehold_machinery::Value;
-use freehold_workflow_api::{DagSpec, DagTaskSpec, Parameter, ParameterType, SecretKeyRef, Task, ValueSource};
+use freehold_workflow_api::{
+    DagSpec, DagTaskSpec, Parameter, ParameterType, SecretKeyRef, Task, ValueSource,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Templates of one definition that are looked through.
@@ -65,13 +67,15 @@ pub(crate) fn convert(document: &Value, library: &Library<'_>, report: &mut Repo
         settings::schedule(&mut settings, &document["spec"], report);
     }
     if let Some(entry) = (!entry.is_empty()).then(|| source.templates.get(&entry).cloned()).flatten() {
-        let spec = source.entry(settings.clone(), &entry, &format!("{path}.arguments"), &spec["arguments"], report);
+        let spec =
+            source.entry(settings.clone(), &entry, &format!("{path}.arguments"), &spec["arguments"], report);
         objects.push(object("DAG", &source.name, document, &spec));
     } else if !entry.is_empty() || !is_template {
         report.refuse(format!("{path}.entrypoint"), format!("there is no template {entry:?}"));
     }
     if is_template {
-        source.children = source.templates.iter().filter(|(_, t)| t.is_group()).map(|(name, _)| name.clone()).collect();
+        source.children =
+            source.templates.iter().filter(|(_, t)| t.is_group()).map(|(name, _)| name.clone()).collect();
         if entry.is_empty() {
             objects.extend(source.shared_tasks(report));
         }
@@ -94,7 +98,8 @@ fn with_reference(path: &str, spec: &Value, library: &Library<'_>, report: &mut 
     let kind = if reference["clusterScope"] == true { "ClusterWorkflowTemplate" } else { "WorkflowTemplate" };
     let name = text_of(reference, "name");
     let Some(template) = library.get(kind, name) else {
-        report.refuse(format!("{path}.workflowTemplateRef"), format!("give the {kind} {name:?} along with it"));
+        report
+            .refuse(format!("{path}.workflowTemplateRef"), format!("give the {kind} {name:?} along with it"));
         return None;
     };
     let mut over = spec.clone();
@@ -117,7 +122,13 @@ fn merge_parameters(under: &Value, over: &Value) -> Value {
 }
 
 impl<'a> Source<'a> {
-    fn new(document: &'a Value, library: &'a Library<'a>, path: &str, spec: &Value, report: &mut Report) -> Self {
+    fn new(
+        document: &'a Value,
+        library: &'a Library<'a>,
+        path: &str,
+        spec: &Value,
+        report: &mut Report,
+    ) -> Self {
         let mut templates = BTreeMap::new();
         let list = spec["templates"].as_array().map_or(&[][..], Vec::as_slice);
         if list.len() > MAX_TEMPLATES {
@@ -125,13 +136,23 @@ impl<'a> Source<'a> {
         }
         let defaults = spec.get("templateDefaults").cloned().unwrap_or_default();
         for (n, value) in list.iter().take(MAX_TEMPLATES).enumerate() {
-            let template = Template { path: format!("{path}.templates[{n}]"), value: overlay(&defaults, value) };
+            let template =
+                Template { path: format!("{path}.templates[{n}]"), value: overlay(&defaults, value) };
             templates.insert(text_of(value, "name").to_owned(), template);
         }
         let named = spec["arguments"]["parameters"].as_array().into_iter().flatten();
         let parameters = named.map(|parameter| text_of(parameter, "name").to_owned()).collect();
         let name = dns_name(name_of(document));
-        Self { document, library, name, templates, parameters, children: Vec::new(), defaults, workspace: None }
+        Self {
+            document,
+            library,
+            name,
+            templates,
+            parameters,
+            children: Vec::new(),
+            defaults,
+            workspace: None,
+        }
     }
 
     fn child_name(&self, template: &str) -> String {
@@ -139,7 +160,14 @@ impl<'a> Source<'a> {
     }
 
     /// The DAG of the entry point.
-    fn entry(&mut self, mut spec: DagSpec, template: &Template, path: &str, arguments: &Value, report: &mut Report) -> DagSpec {
+    fn entry(
+        &mut self,
+        mut spec: DagSpec,
+        template: &Template,
+        path: &str,
+        arguments: &Value,
+        report: &mut Report,
+    ) -> DagSpec {
         let mut given = Fields::new(path, arguments);
         given.refuse("artifacts", "artifacts are not supported", report);
         spec.parameters = parameters(&mut given, report);
@@ -192,7 +220,8 @@ impl<'a> Source<'a> {
             calls::group(self, spec, template, dag, report);
         } else {
             let name = text_of(&template.value, "name").to_owned();
-            let mut task = Task { name: if name.is_empty() { "main".into() } else { name }, ..Task::default() };
+            let mut task =
+                Task { name: if name.is_empty() { "main".into() } else { name }, ..Task::default() };
             leaf::fill(self, &mut task, template, dag, &BTreeMap::new(), report);
             spec.tasks.push(task);
         }
@@ -200,8 +229,12 @@ impl<'a> Source<'a> {
 
     /// Templates with containers of a definition without entry point: shared tasks.
     fn shared_tasks(&mut self, report: &mut Report) -> Vec<Value> {
-        let leaves: Vec<(String, Template)> =
-            self.templates.iter().filter(|(_, t)| !t.is_group()).map(|(name, t)| (name.clone(), t.clone())).collect();
+        let leaves: Vec<(String, Template)> = self
+            .templates
+            .iter()
+            .filter(|(_, t)| !t.is_group())
+            .map(|(name, t)| (name.clone(), t.clone()))
+            .collect();
         let mut objects = Vec::new();
         for (name, template) in leaves {
             let mut task = Task { name: "main".into(), ..Task::default() };
@@ -220,10 +253,16 @@ impl<'a> Source<'a> {
     fn values_used(&self, name: &str) -> BTreeSet<String> {
         let (mut values, mut seen, mut next) = (BTreeSet::new(), BTreeSet::new(), vec![name.to_owned()]);
         while let Some(name) = next.pop() {
-            let Some(template) = self.templates.get(&name).filter(|_| seen.insert(name.clone())) else { continue };
+            let Some(template) = self.templates.get(&name).filter(|_| seen.insert(name.clone())) else {
+                continue;
+            };
             values.extend(used_values(&template.value));
             let calls = template.value["dag"]["tasks"].as_array().into_iter().flatten();
-            let steps = template.value["steps"].as_array().into_iter().flatten().flat_map(|group| group.as_array().into_iter().flatten());
+            let steps = template.value["steps"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .flat_map(|group| group.as_array().into_iter().flatten());
             next.extend(calls.chain(steps).map(|call| text_of(call, "template").to_owned()));
         }
         values
@@ -249,7 +288,9 @@ fn used_values(template: &Value) -> BTreeSet<String> {
     each_reference(template, &mut |inner| {
         if let Some(name) = inner.strip_prefix("workflow.parameters.") {
             values.insert(format!("workflow_{name}"));
-        } else if let Some(field @ ("name" | "uid" | "status" | "scheduledTime")) = inner.strip_prefix("workflow.") {
+        } else if let Some(field @ ("name" | "uid" | "status" | "scheduledTime")) =
+            inner.strip_prefix("workflow.")
+        {
             values.insert(format!("workflow_{field}"));
         }
     });
@@ -275,7 +316,11 @@ fn parameters(fields: &mut Fields<'_>, report: &mut Report) -> Vec<Parameter> {
         let name = each.text("name", report).unwrap_or_default();
         let default = each.text("default", report);
         let value = each.text("value", report).or(default);
-        let mut parameter = Parameter { name, description: each.text("description", report).unwrap_or_default(), ..Parameter::default() };
+        let mut parameter = Parameter {
+            name,
+            description: each.text("description", report).unwrap_or_default(),
+            ..Parameter::default()
+        };
         parameter.allowed = each.list("enum").iter().filter_map(scalar).map(Value::String).collect();
         if let Some(value) = &value {
             if value.contains("{{") {
@@ -316,7 +361,8 @@ fn make_list(parameter: &mut Parameter, path: &str, report: &mut Report) {
 
 /// A name as objects have it.
 fn dns_name(name: &str) -> String {
-    let lower: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let lower: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     let cut: String = lower.chars().take(63).collect();
     cut.trim_matches('-').to_owned()
 }
@@ -329,4 +375,3 @@ fn translated(source: &Source<'_>, dag: &Dag, value: &Value, path: &str, report:
 pub(crate) fn refused_reference(inner: &str) -> String {
     format!("{{{{{inner}}}}} has no counterpart")
 }
-

@@ -35,7 +35,8 @@ pub(super) fn read(source: &mut Source<'_>, path: &str, spec: &Value, report: &m
     dag.pod_retention = pod_retention(&mut fields, report);
     if let Some(mut ttl) = fields.object("ttlStrategy") {
         let [all, success, failure] =
-            ["secondsAfterCompletion", "secondsAfterSuccess", "secondsAfterFailure"].map(|field| ttl.number(field, report));
+            ["secondsAfterCompletion", "secondsAfterSuccess", "secondsAfterFailure"]
+                .map(|field| ttl.number(field, report));
         let given: BTreeSet<u32> = [all, success, failure].into_iter().flatten().collect();
         if given.len() > 1 || (all.is_none() && (success.is_none() != failure.is_none())) {
             report.refuse(fields.at("ttlStrategy"), "one time for all ends is supported");
@@ -65,9 +66,18 @@ fn pod(fields: &mut Fields<'_>, dag: &mut DagSpec, report: &mut Report) {
     if let Some(class) = spec.remove("podPriorityClassName") {
         spec.insert("priorityClassName".into(), class);
     }
-    let mut pod = PodTemplate { spec: if spec.is_empty() { Value::Null } else { spec.into() }, ..PodTemplate::default() };
+    let mut pod = PodTemplate {
+        spec: if spec.is_empty() { Value::Null } else { spec.into() },
+        ..PodTemplate::default()
+    };
     if let Some(mut metadata) = fields.object("podMetadata") {
-        let mut map = |field: &str| metadata.take(field).cloned().and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default();
+        let mut map = |field: &str| {
+            metadata
+                .take(field)
+                .cloned()
+                .and_then(|value| serde_json::from_value(value).ok())
+                .unwrap_or_default()
+        };
         (pod.labels, pod.annotations) = (map("labels"), map("annotations"));
         metadata.finish(report);
     }
@@ -107,7 +117,11 @@ pub(super) fn locks(fields: &mut Fields<'_>, report: &mut Report) -> Vec<String>
         mutex.finish(report);
     }
     for field in ["semaphore", "semaphores"] {
-        synchronization.refuse(field, "write the number of slots into spec.semaphores: a ConfigMap is not read", report);
+        synchronization.refuse(
+            field,
+            "write the number of slots into spec.semaphores: a ConfigMap is not read",
+            report,
+        );
     }
     synchronization.finish(report);
     names
@@ -130,14 +144,19 @@ fn workspace(source: &mut Source<'_>, fields: &mut Fields<'_>, dag: &mut DagSpec
         for container in ["container", "script"] {
             let mounts = template.value[container]["volumeMounts"].as_array().into_iter().flatten();
             for mount in mounts.filter(|mount| text_of(mount, "name") == name) {
-                paths.insert(format!("{}{}", text_of(mount, "mountPath"), mount.get("subPath").map(Value::to_string).unwrap_or_default()));
+                paths.insert(format!(
+                    "{}{}",
+                    text_of(mount, "mountPath"),
+                    mount.get("subPath").map(Value::to_string).unwrap_or_default()
+                ));
             }
         }
     }
     let [path] = paths.iter().collect::<Vec<_>>()[..] else {
         return report.refuse(at, "a claim that is mounted at one path everywhere is supported");
     };
-    dag.workspace = Some(Workspace { mount_path: path.clone(), claim_name: String::new(), claim: claim["spec"].clone() });
+    dag.workspace =
+        Some(Workspace { mount_path: path.clone(), claim_name: String::new(), claim: claim["spec"].clone() });
     source.workspace = Some((name, path.clone()));
     report.note(at, "the claim is mounted in all Pods");
 }

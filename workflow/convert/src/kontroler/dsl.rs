@@ -108,7 +108,9 @@ impl Parser {
             let field = match self.word()?.as_str() {
                 "default" => "defaultValue",
                 "defaultFromSecret" => "defaultFromSecret",
-                other => return Err(self.wrong(&format!("default or defaultFromSecret is wanted, not {other:?}"))),
+                other => {
+                    return Err(self.wrong(&format!("default or defaultFromSecret is wanted, not {other:?}")));
+                }
             };
             parameters.push(json!({"name": name, field: self.text()?}));
             self.sign("}")?;
@@ -189,19 +191,27 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
             let end = rest[1..].find('"').ok_or_else(|| format!("line {line}: a text without end"))?;
             tokens.push((line, Token::Text(rest[1..=end].to_owned())));
             used = end + 2;
-        } else if let Some(sign) = ["->", "{", "}", "[", "]", ","].into_iter().find(|sign| rest.starts_with(sign)) {
+        } else if let Some(sign) =
+            ["->", "{", "}", "[", "]", ","].into_iter().find(|sign| rest.starts_with(sign))
+        {
             tokens.push((line, Token::Sign(sign)));
             used = sign.len();
         } else {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
             // `a->b` is an arrow, not a name with a hyphen.
-            used = rest.char_indices().find(|(at, c)| !is_word(*c) || rest[*at..].starts_with("->")).map_or(rest.len(), |(at, _)| at);
+            used = rest
+                .char_indices()
+                .find(|(at, c)| !is_word(*c) || rest[*at..].starts_with("->"))
+                .map_or(rest.len(), |(at, _)| at);
             let word = &rest[..used];
-            tokens.push((line, match word.parse() {
-                Ok(number) => Token::Number(number),
-                Err(_) if first.is_ascii_alphabetic() || first == '_' => Token::Word(word.to_owned()),
-                Err(_) => return Err(format!("line {line}: unexpected {first:?}")),
-            }));
+            tokens.push((
+                line,
+                match word.parse() {
+                    Ok(number) => Token::Number(number),
+                    Err(_) if first.is_ascii_alphabetic() || first == '_' => Token::Word(word.to_owned()),
+                    Err(_) => return Err(format!("line {line}: unexpected {first:?}")),
+                },
+            ));
         }
         line += rest[..used].matches('\n').count();
         rest = &rest[used..];
@@ -219,7 +229,10 @@ mod tests {
              graph { // order\n a -> { b, c }\n b->d }\ntask a { image \"i\" script \"\"\"echo \"hi\"\n\"\"\" retry [1, 2] backoff 5 }\n\
              task b { image \"i\" command [\"sh\"] parameters [A] }\ntask c { image \"i\" }\ntask d { image \"i\" }";
         let spec = parse(text).unwrap();
-        assert_eq!(spec["parameters"], json!([{"name": "A", "defaultValue": "x"}, {"name": "B", "defaultFromSecret": "s"}]));
+        assert_eq!(
+            spec["parameters"],
+            json!([{"name": "A", "defaultValue": "x"}, {"name": "B", "defaultFromSecret": "s"}])
+        );
         assert_eq!(spec["task"][0]["conditional"], json!({"enabled": true, "retryCodes": [1, 2]}));
         assert_eq!(spec["task"][3]["runAfter"], json!(["b"]));
         assert_eq!(spec["task"][1]["backoff"]["limit"], 3);

@@ -9,8 +9,8 @@ use crate::library::Library;
 use crate::text::escape;
 use freehold_machinery::Value;
 use freehold_workflow_api::{
-    Argument, Backoff, DagRunSpec, DagSpec, DagTaskSpec, Notification, NotifyOn, Parameter, PodTemplate, Retry, SecretKeyRef, Task,
-    TaskRef, TaskTemplate, ValueSource, Workspace,
+    Argument, Backoff, DagRunSpec, DagSpec, DagTaskSpec, Notification, NotifyOn, Parameter, PodTemplate,
+    Retry, SecretKeyRef, Task, TaskRef, TaskTemplate, ValueSource, Workspace,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -43,13 +43,18 @@ pub(crate) fn convert_dag(document: &Value, library: &Library<'_>, report: &mut 
             report.note(webhook.at("verifySSL"), "certificates are always verified");
         }
         webhook.finish(report);
-        dag.notifications.push(Notification { url, on: vec![NotifyOn::RunEnded, NotifyOn::TaskEnded], secret: None });
+        dag.notifications.push(Notification {
+            url,
+            on: vec![NotifyOn::RunEnded, NotifyOn::TaskEnded],
+            secret: None,
+        });
     }
     if let Some(mut workspace) = fields.object("workspace") {
         let enabled = workspace.flag("enable");
         let claim = workspace.take("pvc").cloned().unwrap_or_else(|| json!({}));
         workspace.finish(report);
-        dag.workspace = enabled.then(|| Workspace { mount_path: "/workspace".into(), claim_name: String::new(), claim });
+        dag.workspace =
+            enabled.then(|| Workspace { mount_path: "/workspace".into(), claim_name: String::new(), claim });
     }
     let known: Vec<Parameter> = dag.parameters.clone();
     for mut each in fields.objects("task") {
@@ -63,13 +68,15 @@ pub(crate) fn convert_dag(document: &Value, library: &Library<'_>, report: &mut 
 /// Converts a DagRun.
 pub(crate) fn convert_run(document: &Value, _: &Library<'_>, report: &mut Report) -> Vec<Value> {
     let mut fields = Fields::new("spec", &document["spec"]);
-    let mut run = DagRunSpec { dag: fields.text("dagName", report).unwrap_or_default(), ..DagRunSpec::default() };
+    let mut run =
+        DagRunSpec { dag: fields.text("dagName", report).unwrap_or_default(), ..DagRunSpec::default() };
     if run.dag.is_empty() {
         report.refuse("spec.dagName", "a name is wanted");
     }
     for mut each in fields.objects("parameters") {
         let name = each.text("name", report).unwrap_or_default();
-        let (value, secret) = (each.text("value", report), each.text("fromSecret", report).filter(|secret| !secret.is_empty()));
+        let (value, secret) =
+            (each.text("value", report), each.text("fromSecret", report).filter(|secret| !secret.is_empty()));
         if value.as_ref().is_some_and(|value| !value.is_empty()) && secret.is_some() {
             report.refuse(each.at("fromSecret"), "exactly one of value and fromSecret is wanted");
         }
@@ -87,7 +94,8 @@ pub(crate) fn convert_task(document: &Value, _: &Library<'_>, report: &mut Repor
     let mut fields = Fields::new("spec", &document["spec"]);
     fields.note("runAfter", "DAGs say what a shared task comes after", report);
     let names = fields.texts("parameters", report);
-    let parameters: Vec<Parameter> = names.iter().map(|name| Parameter { name: name.clone(), ..Parameter::default() }).collect();
+    let parameters: Vec<Parameter> =
+        names.iter().map(|name| Parameter { name: name.clone(), ..Parameter::default() }).collect();
     let template = template(&mut fields, &names, report);
     fields.finish(report);
     let spec = DagTaskSpec { description: String::new(), parameters, template };
@@ -101,7 +109,10 @@ fn parameters(fields: &mut Fields<'_>, report: &mut Report) -> Vec<Parameter> {
         let (value, secret) = (each.text("defaultValue", report), each.text("defaultFromSecret", report));
         let (value, secret) = (value.filter(|v| !v.is_empty()), secret.filter(|s| !s.is_empty()));
         if value.is_some() == secret.is_some() {
-            report.refuse(each.at("defaultValue"), "exactly one of defaultValue and defaultFromSecret is wanted");
+            report.refuse(
+                each.at("defaultValue"),
+                "exactly one of defaultValue and defaultFromSecret is wanted",
+            );
         }
         parameters.push(Parameter {
             name,
@@ -115,7 +126,10 @@ fn parameters(fields: &mut Fields<'_>, report: &mut Report) -> Vec<Parameter> {
 }
 
 fn secret_source(name: String) -> ValueSource {
-    ValueSource { secret_key_ref: Some(SecretKeyRef { name, key: SECRET_KEY.into() }), config_map_key_ref: None }
+    ValueSource {
+        secret_key_ref: Some(SecretKeyRef { name, key: SECRET_KEY.into() }),
+        config_map_key_ref: None,
+    }
 }
 
 fn task(fields: &mut Fields<'_>, known: &[Parameter], library: &Library<'_>, report: &mut Report) -> Task {
@@ -134,16 +148,38 @@ fn task(fields: &mut Fields<'_>, known: &[Parameter], library: &Library<'_>, rep
         return task;
     };
     let name = reference.text("name", report).unwrap_or_default();
-    reference.note("version", "shared tasks have no versions: the task is used as it is when the run starts", report);
+    reference.note(
+        "version",
+        "shared tasks have no versions: the task is used as it is when the run starts",
+        report,
+    );
     reference.finish(report);
-    for field in ["command", "args", "image", "script", "backoff", "conditional", "parameters", "podTemplate", "scriptInjectorImage"] {
+    for field in [
+        "command",
+        "args",
+        "image",
+        "script",
+        "backoff",
+        "conditional",
+        "parameters",
+        "podTemplate",
+        "scriptInjectorImage",
+    ] {
         fields.note(field, "taskRef says it instead", report);
     }
     // What the shared task takes is what the DAG has under these names.
     let shared = library.get("DagTask", &name);
-    let wanted = shared.and_then(|shared| shared["spec"]["parameters"].as_array()).into_iter().flatten().filter_map(Value::as_str);
+    let wanted = shared
+        .and_then(|shared| shared["spec"]["parameters"].as_array())
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     task.parameters = wanted
-        .map(|name| Argument { name: name.into(), value: Some(Value::String(format!("$(params.{name})"))), value_from: None })
+        .map(|name| Argument {
+            name: name.into(),
+            value: Some(Value::String(format!("$(params.{name})"))),
+            value_from: None,
+        })
         .collect();
     task.task_ref = Some(TaskRef { name, ..TaskRef::default() });
     task
@@ -163,7 +199,8 @@ fn template(fields: &mut Fields<'_>, parameters: &[String], report: &mut Report)
         template.command = vec!["/bin/sh".into()];
     }
     fields.note("scriptInjectorImage", "scripts reach the container without another one", report);
-    template.env = parameters.iter().map(|name| json!({"name": name, "value": format!("$(params.{name})")})).collect();
+    template.env =
+        parameters.iter().map(|name| json!({"name": name, "value": format!("$(params.{name})")})).collect();
     template.retry = retry(fields, report);
     if let Some(mut pod) = fields.object("podTemplate") {
         pod_template(&mut pod, &mut template, report);
@@ -182,7 +219,11 @@ fn retry(fields: &mut Fields<'_>, report: &mut Report) -> Option<Retry> {
     let mut exit_codes = Vec::new();
     if let Some(mut conditional) = fields.object("conditional") {
         let enabled = conditional.flag("enabled");
-        let codes = conditional.list("retryCodes").iter().filter_map(Value::as_i64).filter_map(|code| i32::try_from(code).ok());
+        let codes = conditional
+            .list("retryCodes")
+            .iter()
+            .filter_map(Value::as_i64)
+            .filter_map(|code| i32::try_from(code).ok());
         exit_codes = codes.filter(|_| enabled).collect();
         conditional.finish(report);
     }
@@ -198,7 +239,13 @@ fn pod_template(pod: &mut Fields<'_>, template: &mut TaskTemplate, report: &mut 
     }
     let mut spec = Map::new();
     let fields = [
-        "volumes", "imagePullSecrets", "securityContext", "nodeSelector", "tolerations", "affinity", "serviceAccountName",
+        "volumes",
+        "imagePullSecrets",
+        "securityContext",
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "serviceAccountName",
         "automountServiceAccountToken",
     ];
     for field in fields {

@@ -9,8 +9,8 @@ use crate::library::Library;
 use crate::text::{cel_path, quote};
 use freehold_machinery::Value;
 use freehold_workflow_api::{
-    Argument, ClusterDagTaskSpec, DagSpec, DagTaskSpec, ForEach, Output, OutputType, Parameter, ParameterType, PodTemplate, Retry, Task,
-    TaskRef, TaskRefKind, TaskTemplate, Workspace,
+    Argument, ClusterDagTaskSpec, DagSpec, DagTaskSpec, ForEach, Output, OutputType, Parameter,
+    ParameterType, PodTemplate, Retry, Task, TaskRef, TaskRefKind, TaskTemplate, Workspace,
 };
 use serde_json::{Map, json};
 
@@ -23,7 +23,9 @@ const RESULT: &str = "/dev/termination-log";
 pub(crate) fn convert_task(document: &Value, _: &Library<'_>, report: &mut Report) -> Vec<Value> {
     let spec = task_spec("spec", &document["spec"], report);
     match text_of(document, "kind") {
-        "ClusterTask" => vec![object("ClusterDAGTask", name_of(document), document, &ClusterDagTaskSpec { task: spec })],
+        "ClusterTask" => {
+            vec![object("ClusterDAGTask", name_of(document), document, &ClusterDagTaskSpec { task: spec })]
+        }
         _ => vec![object("DAGTask", name_of(document), document, &spec)],
     }
 }
@@ -43,7 +45,10 @@ pub(crate) fn convert_pipeline(document: &Value, _: &Library<'_>, report: &mut R
     } else if !workspaces.is_empty() {
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
         dag.workspace = Some(Workspace { mount_path: WORKSPACE.into(), claim_name: String::new(), claim });
-        report.note(fields.at("workspaces"), "each run has a claim of 1Gi: change spec.workspace for another one");
+        report.note(
+            fields.at("workspaces"),
+            "each run has a claim of 1Gi: change spec.workspace for another one",
+        );
     }
     for (field, place) in [("tasks", &mut dag.tasks), ("finally", &mut dag.finally)] {
         for mut each in fields.objects(field) {
@@ -76,9 +81,18 @@ fn parameters(fields: &mut Fields<'_>, report: &mut Report) -> Vec<Parameter> {
             _ => ParameterType::String,
         };
         each.ignore(&["properties"]);
-        let default = default.map(|value| if type_ == ParameterType::String { scalar(&value).map_or(value, Value::String) } else { value });
+        let default = default.map(|value| {
+            if type_ == ParameterType::String { scalar(&value).map_or(value, Value::String) } else { value }
+        });
         let allowed = each.list("enum").to_vec();
-        parameters.push(Parameter { name, type_, description: description(&mut each, report), default, allowed, value_from: None });
+        parameters.push(Parameter {
+            name,
+            type_,
+            description: description(&mut each, report),
+            default,
+            allowed,
+            value_from: None,
+        });
         each.finish(report);
     }
     parameters
@@ -100,8 +114,16 @@ fn pipeline_task(fields: &mut Fields<'_>, report: &mut Report) -> Task {
             }
         };
         reference.ignore(&["apiVersion"]);
-        reference.refuse("resolver", "tasks from elsewhere are not supported: give them along as Tasks", report);
-        reference.refuse("params", "tasks from elsewhere are not supported: give them along as Tasks", report);
+        reference.refuse(
+            "resolver",
+            "tasks from elsewhere are not supported: give them along as Tasks",
+            report,
+        );
+        reference.refuse(
+            "params",
+            "tasks from elsewhere are not supported: give them along as Tasks",
+            report,
+        );
         task.task_ref = Some(TaskRef { kind, name: reference.text("name", report).unwrap_or_default() });
         reference.finish(report);
     } else if let Some(spec) = fields.take("taskSpec") {
@@ -118,7 +140,11 @@ fn pipeline_task(fields: &mut Fields<'_>, report: &mut Report) -> Task {
     }
     for parameter in defaults {
         if !task.parameters.iter().any(|given| given.name == parameter.name) && parameter.default.is_some() {
-            task.parameters.push(Argument { name: parameter.name, value: parameter.default, value_from: None });
+            task.parameters.push(Argument {
+                name: parameter.name,
+                value: parameter.default,
+                value_from: None,
+            });
         }
     }
     if let Some(mut matrix) = fields.object("matrix") {
@@ -207,7 +233,11 @@ fn task_spec(path: &str, spec: &Value, report: &mut Report) -> DagTaskSpec {
             Some("object") => OutputType::Object,
             _ => OutputType::String,
         };
-        made.template.outputs.push(Output { name: each.text("name", report).unwrap_or_default(), type_, ..Output::default() });
+        made.template.outputs.push(Output {
+            name: each.text("name", report).unwrap_or_default(),
+            type_,
+            ..Output::default()
+        });
         each.ignore(&["description", "properties"]);
         each.finish(report);
     }
@@ -256,14 +286,22 @@ fn steps(fields: &mut Fields<'_>, template: &mut TaskTemplate, report: &mut Repo
         }
         template.volume_mounts.push(json!({"name": "steps", "mountPath": "/tekton/home"}));
         pod.insert("initContainers".into(), init.into());
-        report.note(&fields.at("steps"), "steps share volumes and the workspace, and /tekton/home; not /workspace without a workspace");
+        report.note(
+            &fields.at("steps"),
+            "steps share volumes and the workspace, and /tekton/home; not /workspace without a workspace",
+        );
     }
     if !pod.is_empty() {
         template.pod = Some(PodTemplate { spec: pod.into(), ..PodTemplate::default() });
     }
 }
 
-fn container(step: &mut Fields<'_>, template: &mut TaskTemplate, pod: &mut Map<String, Value>, report: &mut Report) {
+fn container(
+    step: &mut Fields<'_>,
+    template: &mut TaskTemplate,
+    pod: &mut Map<String, Value>,
+    report: &mut Report,
+) {
     step.ignore(&["name", "displayName"]);
     template.image = step.text("image", report).unwrap_or_default();
     template.command = step.texts("command", report);
@@ -289,11 +327,22 @@ fn container(step: &mut Fields<'_>, template: &mut TaskTemplate, pod: &mut Map<S
 }
 
 fn init_container(step: &mut Fields<'_>, n: usize, report: &mut Report) -> Value {
-    let name = step.text("name", report).filter(|name| !name.is_empty()).unwrap_or_else(|| format!("step-{n}"));
+    let name =
+        step.text("name", report).filter(|name| !name.is_empty()).unwrap_or_else(|| format!("step-{n}"));
     let mut container = json!({"name": name});
     step.ignore(&["displayName"]);
     let script = step.text("script", report);
-    for field in ["image", "command", "args", "env", "envFrom", "workingDir", "volumeMounts", "securityContext", "imagePullPolicy"] {
+    for field in [
+        "image",
+        "command",
+        "args",
+        "env",
+        "envFrom",
+        "workingDir",
+        "volumeMounts",
+        "securityContext",
+        "imagePullPolicy",
+    ] {
         if let Some(value) = step.take(field) {
             container[field] = value.clone();
         }
@@ -307,7 +356,9 @@ fn init_container(step: &mut Fields<'_>, n: usize, report: &mut Report) -> Value
             Some(line) => line.trim().trim_start_matches("/usr/bin/env ").split_whitespace().collect(),
             None => vec!["/bin/sh"],
         };
-        let shell = interpreter.first().is_some_and(|program| ["sh", "bash", "ash", "dash"].contains(&program.rsplit('/').next().unwrap_or_default()));
+        let shell = interpreter.first().is_some_and(|program| {
+            ["sh", "bash", "ash", "dash"].contains(&program.rsplit('/').next().unwrap_or_default())
+        });
         if !shell {
             report.refuse(step.at("script"), "a script of a step before the last is for a shell");
         }
@@ -316,7 +367,8 @@ fn init_container(step: &mut Fields<'_>, n: usize, report: &mut Report) -> Value
         container["command"] = command.into();
     }
     let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
-    let mounts: Vec<Value> = mounts.into_iter().chain([json!({"name": "steps", "mountPath": "/tekton/home"})]).collect();
+    let mounts: Vec<Value> =
+        mounts.into_iter().chain([json!({"name": "steps", "mountPath": "/tekton/home"})]).collect();
     container["volumeMounts"] = mounts.into();
     container
 }
@@ -325,10 +377,13 @@ fn init_container(step: &mut Fields<'_>, n: usize, report: &mut Report) -> Value
 fn texts(value: &Value, path: &str, report: &mut Report) -> Value {
     match value {
         Value::String(text) => Value::String(translate(text, path, report)),
-        Value::Array(items) => items.iter().enumerate().map(|(n, item)| texts(item, &format!("{path}[{n}]"), report)).collect(),
-        Value::Object(fields) => {
-            fields.iter().map(|(key, field)| (key.clone(), texts(field, &format!("{path}.{key}"), report))).collect()
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(n, item)| texts(item, &format!("{path}[{n}]"), report)).collect()
         }
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, field)| (key.clone(), texts(field, &format!("{path}.{key}"), report)))
+            .collect(),
         other => other.clone(),
     }
 }
@@ -367,14 +422,20 @@ fn reference(inner: &str) -> Option<Result<String, String>> {
         ["params", name] | ["inputs", "params", name] => Some(Ok(format!("$(params.{name})"))),
         ["params", name, field] => Some(Ok(format!("$(params.{name}.{field})"))),
         ["tasks", task, "results", name] => Some(Ok(format!("$(tasks.{task}.outputs.{name})"))),
-        ["tasks", task, "results", name, field] => Some(Ok(format!("$(tasks.{task}.outputs.{name}.{field})"))),
+        ["tasks", task, "results", name, field] => {
+            Some(Ok(format!("$(tasks.{task}.outputs.{name}.{field})")))
+        }
         ["tasks", task, "status"] => Some(Ok(format!("$(tasks.{task}.phase)"))),
         ["results", _, "path"] => Some(Ok(RESULT.to_owned())),
         ["workspaces", _, "path"] => Some(Ok(WORKSPACE.to_owned())),
         ["workspaces", _, "bound"] => Some(Ok("true".to_owned())),
-        ["context", "pipelineRun" | "taskRun", field @ ("name" | "namespace" | "uid")] => Some(Ok(format!("$(run.{field})"))),
+        ["context", "pipelineRun" | "taskRun", field @ ("name" | "namespace" | "uid")] => {
+            Some(Ok(format!("$(run.{field})")))
+        }
         ["context", "pipeline", "name"] => Some(Ok("$(run.dag)".into())),
-        ["context" | "workspaces" | "results" | "tasks" | "params" | "steps" | "step", ..] => Some(Err(format!("$({inner}) has no counterpart"))),
+        ["context" | "workspaces" | "results" | "tasks" | "params" | "steps" | "step", ..] => {
+            Some(Err(format!("$({inner}) has no counterpart")))
+        }
         _ => None,
     }
 }

@@ -52,7 +52,8 @@ pub(crate) async fn rotate(State(app): State<Arc<App>>, caller: Caller) -> Reply
     let new = app.issue_token(name).await?;
     app.database.end_token(token).await?;
     let cookie = cookie(&app, COOKIE_NAME, &new, TOKEN_TTL_SECONDS);
-    Ok(([(SET_COOKIE, cookie)], json(&value!({"token": new, "expiresInSeconds": TOKEN_TTL_SECONDS}))).into_response())
+    Ok(([(SET_COOKIE, cookie)], json(&value!({"token": new, "expiresInSeconds": TOKEN_TTL_SECONDS})))
+        .into_response())
 }
 
 fn no_accounts() -> Failure {
@@ -100,7 +101,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
     admin(&caller)?;
     let accounts = app.database.accounts(&query.after).await?;
     let next = accounts.last().filter(|_| accounts.len() == 100).map(|account| account.name.clone());
-    let items: Vec<_> = accounts.iter().map(|account| value!({"name": account.name, "role": account.role})).collect();
+    let items: Vec<_> =
+        accounts.iter().map(|account| value!({"name": account.name, "role": account.role})).collect();
     Ok(json(&value!({"items": items, "next": next})))
 }
 
@@ -138,7 +140,11 @@ pub(crate) async fn remove_for(app: &App, caller: &Caller, name: &str) -> Reply<
     }
 }
 
-pub(crate) async fn remove(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Reply<Response> {
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Reply<Response> {
     remove_for(&app, &caller, &name).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }

@@ -27,7 +27,10 @@ impl Paging {
     /// The path of a page of the Kubernetes API's list.
     pub(crate) fn path(&self, collection: String) -> String {
         let limit = if self.limit == 0 { 100 } else { self.limit.min(500) }.to_string();
-        with_query(collection, &[("limit", &limit), ("continue", &self.after), ("labelSelector", &self.label_selector)])
+        with_query(
+            collection,
+            &[("limit", &limit), ("continue", &self.after), ("labelSelector", &self.label_selector)],
+        )
     }
 }
 
@@ -48,7 +51,11 @@ pub(crate) async fn list_of(app: &App, caller: &Caller, collection: String, pagi
     Ok(json(&page(items, &next)))
 }
 
-pub(crate) async fn list_all(State(app): State<Arc<App>>, caller: Caller, Query(paging): Query<Paging>) -> Reply {
+pub(crate) async fn list_all(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(paging): Query<Paging>,
+) -> Reply {
     list_of(&app, &caller, DAGS.collection_path(None), &paging).await
 }
 
@@ -61,7 +68,11 @@ pub(crate) async fn list(
     list_of(&app, &caller, DAGS.collection_path(Some(&namespace)), &paging).await
 }
 
-pub(crate) async fn one(State(app): State<Arc<App>>, caller: Caller, Path((namespace, name)): Path<(String, String)>) -> Reply {
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Reply {
     Ok(json(&app.get(&caller, DAGS.object_path(Some(&namespace), &name, None)).await?))
 }
 
@@ -75,7 +86,13 @@ pub(crate) struct NewRun {
 }
 
 /// Creates a run of a DAG and returns it.
-pub(crate) async fn create_run(app: &App, caller: &Caller, namespace: &str, dag: &str, new: NewRun) -> Reply<Value> {
+pub(crate) async fn create_run(
+    app: &App,
+    caller: &Caller,
+    namespace: &str,
+    dag: &str,
+    new: NewRun,
+) -> Reply<Value> {
     caller.wants(Role::Editor)?;
     let parameters: Vec<Value> =
         new.parameters.into_iter().map(|(name, given)| value!({"name": name, "value": given})).collect();
@@ -107,23 +124,38 @@ pub(crate) async fn run(
 }
 
 /// Suspends or resumes a DAG's schedule.
-pub(crate) async fn set_suspended(app: &App, caller: &Caller, namespace: &str, name: &str, suspended: bool) -> Reply<Value> {
+pub(crate) async fn set_suspended(
+    app: &App,
+    caller: &Caller,
+    namespace: &str,
+    name: &str,
+    suspended: bool,
+) -> Reply<Value> {
     caller.wants(Role::Editor)?;
     let path = DAGS.object_path(Some(namespace), name, None);
     app.patch(caller, path, &value!({"spec": {"suspended": suspended}})).await
 }
 
-pub(crate) async fn suspend(State(app): State<Arc<App>>, caller: Caller, Path((namespace, name)): Path<(String, String)>) -> Reply {
+pub(crate) async fn suspend(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Reply {
     Ok(json(&set_suspended(&app, &caller, &namespace, &name, true).await?))
 }
 
-pub(crate) async fn resume(State(app): State<Arc<App>>, caller: Caller, Path((namespace, name)): Path<(String, String)>) -> Reply {
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Reply {
     Ok(json(&set_suspended(&app, &caller, &namespace, &name, false).await?))
 }
 
 /// A failure for a name that URLs of the Kubernetes API can't have.
 pub(crate) fn check_name(name: &str) -> Reply<()> {
-    let fits = !name.is_empty() && name.len() <= 253 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._[]".contains(c));
+    let fits = !name.is_empty()
+        && name.len() <= 253
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._[]".contains(c));
     if fits { Ok(()) } else { Err(Failure::bad_request(format!("{name:?} is no name"))) }
 }
-

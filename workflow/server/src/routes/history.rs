@@ -52,15 +52,25 @@ impl RunQuery {
     }
 }
 
-pub(crate) async fn runs(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<RunQuery>) -> Reply {
+pub(crate) async fn runs(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<RunQuery>,
+) -> Reply {
     let scope = app.scope(&caller, READ_RUNS, query.namespace.as_deref()).await?;
     Ok(json(&app.database.runs(&scope, &query.filter()?).await?))
 }
 
-pub(crate) async fn run(State(app): State<Arc<App>>, caller: Caller, Path((namespace, uid)): Path<(String, String)>) -> Reply {
+pub(crate) async fn run(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, uid)): Path<(String, String)>,
+) -> Reply {
     let scope = app.scope(&caller, READ_RUNS, Some(&namespace)).await?;
     let run = app.database.run(&scope, &uid).await?;
-    run.map(|run| json(&run)).ok_or_else(|| Failure::not_found(format!("no run {uid:?} in the history of namespace {namespace:?}")))
+    run.map(|run| json(&run)).ok_or_else(|| {
+        Failure::not_found(format!("no run {uid:?} in the history of namespace {namespace:?}"))
+    })
 }
 
 /// A page of attempts.
@@ -108,7 +118,11 @@ pub(crate) struct DayQuery {
     to: Option<String>,
 }
 
-pub(crate) async fn days(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<DayQuery>) -> Reply {
+pub(crate) async fn days(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<DayQuery>,
+) -> Reply {
     let scope = app.scope(&caller, READ_RUNS, query.namespace.as_deref()).await?;
     let to = match &query.to {
         Some(text) => millis("to", text)?,

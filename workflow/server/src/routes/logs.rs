@@ -45,7 +45,12 @@ pub(crate) async fn live(
     let container = if query.container.is_empty() { "main" } else { &query.container };
     let path = with_query(
         PODS.object_path(Some(&namespace), &pod, Some("log")),
-        &[("container", container), ("follow", flag(query.follow)), ("tailLines", &tail), ("timestamps", flag(query.timestamps))],
+        &[
+            ("container", container),
+            ("follow", flag(query.follow)),
+            ("tailLines", &tail),
+            ("timestamps", flag(query.timestamps)),
+        ],
     );
     let stream = app.stream(&caller, path).await?.into_stream().map(move |chunk| {
         let _ = &permit;
@@ -55,13 +60,24 @@ pub(crate) async fn live(
 }
 
 /// Finds a kept log that a caller may read.
-async fn find(app: &App, caller: &Caller, namespace: &str, pod_uid: &str, container: &str) -> Reply<(LogFiles, LogRecord)> {
+async fn find(
+    app: &App,
+    caller: &Caller,
+    namespace: &str,
+    pod_uid: &str,
+    container: &str,
+) -> Reply<(LogFiles, LogRecord)> {
     check_name(pod_uid)?;
-    let files = app.logs.clone().ok_or_else(|| Failure::not_found("this server keeps no logs: start it with --logs"))?;
+    let files = app
+        .logs
+        .clone()
+        .ok_or_else(|| Failure::not_found("this server keeps no logs: start it with --logs"))?;
     let scope = app.scope(caller, READ_LOGS, Some(namespace)).await?;
     let records = app.database.logs_of_pod(&scope, pod_uid).await?;
     let record = records.into_iter().find(|record| container.is_empty() || record.container == container);
-    record.map(|record| (files, record)).ok_or_else(|| Failure::not_found(format!("no log of Pod {pod_uid:?} is kept")))
+    record
+        .map(|record| (files, record))
+        .ok_or_else(|| Failure::not_found(format!("no log of Pod {pod_uid:?} is kept")))
 }
 
 pub(crate) async fn kept(
@@ -98,7 +114,8 @@ pub(crate) async fn send(files: &LogFiles, location: &str, headers: &HeaderMap) 
         ([(CONTENT_TYPE, TEXT), (ACCEPT_RANGES, "bytes")], bytes).into_response()
     } else {
         let part = format!("bytes {from}-{}/{length}", end.saturating_sub(1));
-        (StatusCode::PARTIAL_CONTENT, [(CONTENT_TYPE, TEXT.to_owned()), (CONTENT_RANGE, part)], bytes).into_response()
+        (StatusCode::PARTIAL_CONTENT, [(CONTENT_TYPE, TEXT.to_owned()), (CONTENT_RANGE, part)], bytes)
+            .into_response()
     };
     Ok(response)
 }
@@ -147,8 +164,15 @@ mod tests {
     #[test]
     fn ranges_are_within_the_log() {
         for (text, expected) in [
-            ("bytes=0-9", Some((0, 9))), ("bytes=90-", Some((90, 99))), ("bytes=-10", Some((90, 99))), ("bytes=50-999", Some((50, 99))),
-            ("bytes=100-", None), ("bytes=9-5", None), ("bytes=-", None), ("lines=1-2", None), ("bytes=-500", Some((0, 99))),
+            ("bytes=0-9", Some((0, 9))),
+            ("bytes=90-", Some((90, 99))),
+            ("bytes=-10", Some((90, 99))),
+            ("bytes=50-999", Some((50, 99))),
+            ("bytes=100-", None),
+            ("bytes=9-5", None),
+            ("bytes=-", None),
+            ("lines=1-2", None),
+            ("bytes=-500", Some((0, 99))),
         ] {
             assert_eq!(range(text, 100), expected, "{text}");
         }

@@ -15,7 +15,11 @@ use serde::Deserialize;
 use serde_json::json as value;
 use std::sync::Arc;
 
-pub(crate) async fn list_all(State(app): State<Arc<App>>, caller: Caller, Query(paging): Query<Paging>) -> Reply {
+pub(crate) async fn list_all(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(paging): Query<Paging>,
+) -> Reply {
     list_of(&app, &caller, RUNS.collection_path(None), &paging).await
 }
 
@@ -28,11 +32,19 @@ pub(crate) async fn list(
     list_of(&app, &caller, RUNS.collection_path(Some(&namespace)), &paging).await
 }
 
-pub(crate) async fn one(State(app): State<Arc<App>>, caller: Caller, Path((namespace, name)): Path<(String, String)>) -> Reply {
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Reply {
     Ok(json(&app.get(&caller, RUNS.object_path(Some(&namespace), &name, None)).await?))
 }
 
-pub(crate) async fn remove(State(app): State<Arc<App>>, caller: Caller, Path((namespace, name)): Path<(String, String)>) -> Reply {
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Reply {
     caller.wants(Role::Editor)?;
     let path = RUNS.object_path(Some(&namespace), &name, None);
     Ok(json(&app.send(&caller, RawRequest::new(Method::DELETE, path)).await?))
@@ -54,7 +66,9 @@ fn change(action: &str, run: &Value) -> Reply<Value> {
                 "spec": {"state": "Running", "retry": {"count": count + 1}},
             }))
         }
-        other => Err(Failure::not_found(format!("action {other:?}: suspend, resume, stop, terminate or retry"))),
+        other => {
+            Err(Failure::not_found(format!("action {other:?}: suspend, resume, stop, terminate or retry")))
+        }
     }
 }
 

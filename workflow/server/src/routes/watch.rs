@@ -28,7 +28,11 @@ pub(crate) struct WatchQuery {
     label_selector: String,
 }
 
-pub(crate) async fn all(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<WatchQuery>) -> Reply {
+pub(crate) async fn all(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<WatchQuery>,
+) -> Reply {
     watch(&app, &caller, None, &query).await
 }
 
@@ -79,8 +83,12 @@ fn events(upstream: Chunks) -> impl Stream<Item = Result<Bytes, freehold_client:
                 continue;
             }
             match tokio::time::timeout(SILENCE, upstream.next()).await {
-                Err(_) => return Some((Ok(Bytes::from_static(b": still here\n\n")), Some((upstream, buffer)))),
-                Ok(Some(Ok(chunk))) if buffer.len() + chunk.len() <= MAX_EVENT => buffer.extend_from_slice(&chunk),
+                Err(_) => {
+                    return Some((Ok(Bytes::from_static(b": still here\n\n")), Some((upstream, buffer))));
+                }
+                Ok(Some(Ok(chunk))) if buffer.len() + chunk.len() <= MAX_EVENT => {
+                    buffer.extend_from_slice(&chunk)
+                }
                 Ok(Some(Ok(_))) => return Some((Err(freehold_client::Error::TooLarge(MAX_EVENT)), None)),
                 Ok(Some(Err(error))) => return Some((Err(error), None)),
                 Ok(None) => return None,
@@ -110,11 +118,17 @@ mod tests {
 
     #[tokio::test]
     async fn lines_that_come_in_pieces_become_events() {
-        let pieces = [&b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"res"[..], b"ourceVersion\":\"5\"},\"status\":{\"state\":1,\"phase\":\"Running\"}}}\n{\"ty"];
+        let pieces = [
+            &b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"res"[..],
+            b"ourceVersion\":\"5\"},\"status\":{\"state\":1,\"phase\":\"Running\"}}}\n{\"ty",
+        ];
         let upstream = stream::iter(pieces.map(|piece| Ok(Bytes::from_static(piece)))).boxed();
         let events: Vec<String> =
             events(upstream).map(|event| String::from_utf8(event.unwrap().to_vec()).unwrap()).collect().await;
         assert_eq!(events.len(), 2);
-        assert_eq!(events[1], "event: added\nid: 5\ndata: {\"metadata\":{\"resourceVersion\":\"5\"},\"status\":{\"phase\":\"Running\"}}\n\n");
+        assert_eq!(
+            events[1],
+            "event: added\nid: 5\ndata: {\"metadata\":{\"resourceVersion\":\"5\"},\"status\":{\"phase\":\"Running\"}}\n\n"
+        );
     }
 }

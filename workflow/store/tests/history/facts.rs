@@ -1,8 +1,8 @@
 //! What holds on both engines.
 
 use freehold_workflow_store::{
-    Account, Counts, Cursor, Database, Error, LeaseOptions, Leases, LogRecord, Phase, Record, Recorder, Role, RunFilter,
-    RunRecord, Scope, TaskRecord, TokenRecord,
+    Account, Counts, Cursor, Database, Error, LeaseOptions, Leases, LogRecord, Phase, Record, Recorder, Role,
+    RunFilter, RunRecord, Scope, TaskRecord, TokenRecord,
 };
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -43,7 +43,10 @@ pub(crate) async fn records_may_come_twice_and_in_any_order(database: Database) 
     }
     assert_eq!(database.run(&scope, "a").await.unwrap().unwrap(), ended);
     // Within a batch as well.
-    database.write(vec![run("b", Phase::Failed, T0).into(), run("b", Phase::Running, T0).into()], None).await.unwrap();
+    database
+        .write(vec![run("b", Phase::Failed, T0).into(), run("b", Phase::Running, T0).into()], None)
+        .await
+        .unwrap();
     assert_eq!(database.run(&scope, "b").await.unwrap().unwrap().phase, Phase::Failed);
     // A later end changes nothing.
     let later = RunRecord { ended_at: Some(T0 + DAY), phase: Phase::Failed, revision: 99, ..ended.clone() };
@@ -58,10 +61,17 @@ pub(crate) async fn lists_are_confined_to_their_scope(database: Database) {
     for (plane, namespace) in [("web", "default"), ("web", "team"), ("web", "other"), ("shop", "default")] {
         let uid = format!("{plane}-{namespace}");
         let task = TaskRecord {
-            plane: plane.into(), namespace: namespace.into(), run: uid.clone(), run_created_at: T0, task: "t".into(),
+            plane: plane.into(),
+            namespace: namespace.into(),
+            run: uid.clone(),
+            run_created_at: T0,
+            task: "t".into(),
             ..TaskRecord::default()
         };
-        records.push(RunRecord { plane: plane.into(), namespace: namespace.into(), ..run(&uid, Phase::Succeeded, T0) }.into());
+        records.push(
+            RunRecord { plane: plane.into(), namespace: namespace.into(), ..run(&uid, Phase::Succeeded, T0) }
+                .into(),
+        );
         records.push(task.into());
     }
     database.write(records, None).await.unwrap();
@@ -88,14 +98,20 @@ pub(crate) async fn lists_are_confined_to_their_scope(database: Database) {
 
 pub(crate) async fn pages_go_on_where_the_last_ended_while_runs_are_added(database: Database) {
     let at = |i: usize| T0 + (i as i64 / 3) * 10; // three share a time
-    database.write((0..100).map(|i| run(&format!("{i:03}"), Phase::Succeeded, at(i)).into()).collect(), None).await.unwrap();
+    database
+        .write((0..100).map(|i| run(&format!("{i:03}"), Phase::Succeeded, at(i)).into()).collect(), None)
+        .await
+        .unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let filter = RunFilter { limit: 7, after, ..RunFilter::default() };
         let page = database.runs(&Scope::plane("web"), &filter).await.unwrap();
         seen.extend(page.items.into_iter().map(|run| run.uid));
         // Newer ones are not seen, and move nothing.
-        database.write(vec![run(&format!("new{}", seen.len()), Phase::Running, T0 + DAY).into()], None).await.unwrap();
+        database
+            .write(vec![run(&format!("new{}", seen.len()), Phase::Running, T0 + DAY).into()], None)
+            .await
+            .unwrap();
         match page.next {
             Some(next) => after = Some(Cursor::decode(&next).unwrap()),
             None => break,
@@ -111,7 +127,11 @@ pub(crate) async fn filters_combine(database: Database) {
     for i in 0..60_i64 {
         let phase = [Phase::Succeeded, Phase::Failed, Phase::Running][(i % 3) as usize];
         let (namespace, dag) = (["default", "team"][(i % 2) as usize], ["build", "test"][(i / 30) as usize]);
-        let run = RunRecord { namespace: namespace.into(), dag: dag.into(), ..run(&format!("{i:02}"), phase, T0 + i) };
+        let run = RunRecord {
+            namespace: namespace.into(),
+            dag: dag.into(),
+            ..run(&format!("{i:02}"), phase, T0 + i)
+        };
         records.push(run.into());
     }
     database.write(records, None).await.unwrap();
@@ -120,7 +140,14 @@ pub(crate) async fn filters_combine(database: Database) {
     let rows = [
         (RunFilter { dag: Some("test".into()), ..RunFilter::default() }, 30),
         (RunFilter { phases: phases(&[Phase::Failed]), ..RunFilter::default() }, 20),
-        (RunFilter { phases: phases(&[Phase::Failed, Phase::Running]), dag: Some("build".into()), ..RunFilter::default() }, 20),
+        (
+            RunFilter {
+                phases: phases(&[Phase::Failed, Phase::Running]),
+                dag: Some("build".into()),
+                ..RunFilter::default()
+            },
+            20,
+        ),
         (RunFilter { from: Some(T0 + 10), to: Some(T0 + 20), ..RunFilter::default() }, 10),
         (RunFilter { name: Some("run-07".into()), ..RunFilter::default() }, 1),
     ];
@@ -135,12 +162,18 @@ pub(crate) async fn filters_combine(database: Database) {
 
 pub(crate) async fn a_run_counts_once_in_its_day(database: Database) {
     for _ in 0..3 {
-        database.write(vec![run("a", Phase::Failed, T0).into(), run("b", Phase::Succeeded, T0).into()], None).await.unwrap();
+        database
+            .write(vec![run("a", Phase::Failed, T0).into(), run("b", Phase::Succeeded, T0).into()], None)
+            .await
+            .unwrap();
     }
     let scope = Scope::namespace("web", "default");
     let days = || async { database.days(&scope, Some("build"), T0, T0 + DAY).await.unwrap() };
     let first = days().await;
-    assert_eq!((first.len(), first[0].succeeded, first[0].failed, first[0].success_rate), (1, 1, 1, Some(0.5)));
+    assert_eq!(
+        (first.len(), first[0].succeeded, first[0].failed, first[0].success_rate),
+        (1, 1, 1, Some(0.5))
+    );
     assert_eq!((first[0].mean_duration_millis, first[0].mean_queue_millis), (60_000, 1_000));
     assert!((55_000..66_000).contains(&first[0].duration.p50), "{:?}", first[0]);
     assert_eq!(first[0].day, "2026-11-24");
@@ -156,20 +189,33 @@ pub(crate) async fn a_run_counts_once_in_its_day(database: Database) {
 
 fn task(name: &str, attempt: i64, phase: Phase) -> TaskRecord {
     TaskRecord {
-        plane: "web".into(), namespace: "default".into(), run: "a".into(), run_created_at: T0, task: name.into(), attempt,
-        phase, ended_at: phase.is_over().then_some(T0 + 5), ..TaskRecord::default()
+        plane: "web".into(),
+        namespace: "default".into(),
+        run: "a".into(),
+        run_created_at: T0,
+        task: name.into(),
+        attempt,
+        phase,
+        ended_at: phase.is_over().then_some(T0 + 5),
+        ..TaskRecord::default()
     }
 }
 
 pub(crate) async fn attempts_end_once(database: Database) {
-    let begun = TaskRecord { pod: "p1".into(), node: "n1".into(), started_at: Some(T0 + 1), ..task("t", 0, Phase::Running) };
+    let begun = TaskRecord {
+        pod: "p1".into(),
+        node: "n1".into(),
+        started_at: Some(T0 + 1),
+        ..task("t", 0, Phase::Running)
+    };
     let ended = TaskRecord { exit_code: Some(3), ..task("t", 0, Phase::Failed) };
     let again = task("t", 0, Phase::Succeeded);
     let second = task("t", 1, Phase::Succeeded);
     for record in [begun, ended, again, second] {
         database.write(vec![record.into()], None).await.unwrap();
     }
-    let many: Vec<Record> = (0..30).map(|i| task(&format!("f[{i:02}]"), 0, Phase::Succeeded).into()).collect();
+    let many: Vec<Record> =
+        (0..30).map(|i| task(&format!("f[{i:02}]"), 0, Phase::Succeeded).into()).collect();
     database.write(many, None).await.unwrap();
     let scope = Scope::plane("web");
     let first = database.tasks(&scope, "a", None, 30).await.unwrap();
@@ -177,14 +223,26 @@ pub(crate) async fn attempts_end_once(database: Database) {
     let second = database.tasks(&scope, "a", Some(&after), 30).await.unwrap();
     assert_eq!((first.items.len(), second.items.len(), second.next), (30, 2, None));
     let kept = &second.items[0];
-    assert_eq!((kept.phase, kept.exit_code, kept.pod.as_str(), kept.started_at), (Phase::Failed, Some(3), "p1", Some(T0 + 1)));
+    assert_eq!(
+        (kept.phase, kept.exit_code, kept.pod.as_str(), kept.started_at),
+        (Phase::Failed, Some(3), "p1", Some(T0 + 1))
+    );
     assert_eq!(second.items[1].attempt, 1);
 }
 
 pub(crate) async fn logs_are_found_by_run_and_by_pod(database: Database) {
     let log = |bytes: i64, complete: bool| LogRecord {
-        plane: "web".into(), namespace: "default".into(), run: "a".into(), run_created_at: T0, task: "t".into(),
-        container: "main".into(), pod_uid: "p".into(), location: "x/y".into(), bytes, complete, ..LogRecord::default()
+        plane: "web".into(),
+        namespace: "default".into(),
+        run: "a".into(),
+        run_created_at: T0,
+        task: "t".into(),
+        container: "main".into(),
+        pod_uid: "p".into(),
+        location: "x/y".into(),
+        bytes,
+        complete,
+        ..LogRecord::default()
     };
     for (bytes, complete) in [(10, false), (30, true), (20, false)] {
         database.write(vec![log(bytes, complete).into()], None).await.unwrap();
@@ -197,13 +255,19 @@ pub(crate) async fn logs_are_found_by_run_and_by_pod(database: Database) {
 }
 
 pub(crate) async fn old_runs_are_purged_and_roll_ups_stay(database: Database) {
-    let mut records: Vec<Record> = (0..1_200).map(|i| run(&format!("{i}"), Phase::Succeeded, T0 + i).into()).collect();
+    let mut records: Vec<Record> =
+        (0..1_200).map(|i| run(&format!("{i}"), Phase::Succeeded, T0 + i).into()).collect();
     records.push(run("under-way", Phase::Running, T0).into());
     records.push(run("new", Phase::Succeeded, T0 + DAY).into());
     records.push(task("t", 0, Phase::Succeeded).into());
     let log = LogRecord {
-        plane: "web".into(), namespace: "default".into(), run: "7".into(), run_created_at: T0 + 7, task: "t".into(),
-        location: "web/7".into(), ..LogRecord::default()
+        plane: "web".into(),
+        namespace: "default".into(),
+        run: "7".into(),
+        run_created_at: T0 + 7,
+        task: "t".into(),
+        location: "web/7".into(),
+        ..LogRecord::default()
     };
     records.push(log.into());
     database.write(records, None).await.unwrap();
@@ -222,7 +286,11 @@ pub(crate) async fn old_runs_are_purged_and_roll_ups_stay(database: Database) {
 }
 
 fn leases(database: &Database, holder: &str, millis: u64) -> Leases {
-    let options = LeaseOptions { partitions: 8, ttl: Duration::from_millis(millis), ..LeaseOptions::new("main", holder) };
+    let options = LeaseOptions {
+        partitions: 8,
+        ttl: Duration::from_millis(millis),
+        ..LeaseOptions::new("main", holder)
+    };
     Leases::new(database.clone(), options).unwrap()
 }
 
@@ -237,7 +305,10 @@ pub(crate) async fn a_lost_lease_records_nothing(database: Database) {
     let new = second.renew().await.unwrap();
     assert_eq!((new.len(), new[0].generation()), (8, old[0].generation() + 1));
     let recorder = Recorder::start(database.clone());
-    assert!(matches!(recorder.record_fenced(run("y", Phase::Running, T0), &old[0]).await, Err(Error::Fenced { .. })));
+    assert!(matches!(
+        recorder.record_fenced(run("y", Phase::Running, T0), &old[0]).await,
+        Err(Error::Fenced { .. })
+    ));
     recorder.record_fenced(run("z", Phase::Running, T0), &new[0]).await.unwrap();
     assert_eq!(uids(&database, &Scope::plane("web"), &RunFilter::default()).await, ["z", "x"]);
     // Another install divides its own work.
@@ -300,10 +371,16 @@ pub(crate) async fn concurrent_records_of_many_controllers_lose_nothing(database
 }
 
 pub(crate) async fn accounts_and_tokens_end(database: Database) {
-    let account = Account { name: "ada".into(), password_hash: "h".into(), role: Role::Editor, created_at: T0 };
+    let account =
+        Account { name: "ada".into(), password_hash: "h".into(), role: Role::Editor, created_at: T0 };
     assert!(database.create_account(&account).await.unwrap());
     assert!(!database.create_account(&account).await.unwrap());
-    let token = |hash: &str, end: i64| TokenRecord { hash: hash.into(), account: "ada".into(), created_at: T0, expires_at: end };
+    let token = |hash: &str, end: i64| TokenRecord {
+        hash: hash.into(),
+        account: "ada".into(),
+        created_at: T0,
+        expires_at: end,
+    };
     for (hash, end) in [("t1", T0 + 10), ("t2", T0 + 20), ("t3", T0 + 20)] {
         database.keep_token(&token(hash, end)).await.unwrap();
     }

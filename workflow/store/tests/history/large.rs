@@ -7,8 +7,16 @@ use std::time::{Duration, Instant};
 const DAY: i64 = 86_400_000;
 const T0: i64 = 1_795_478_400_000;
 const PHASES: [Phase; 10] = [
-    Phase::Succeeded, Phase::Succeeded, Phase::Succeeded, Phase::Succeeded, Phase::Succeeded, Phase::Succeeded,
-    Phase::Succeeded, Phase::Failed, Phase::Failed, Phase::Stopped,
+    Phase::Succeeded,
+    Phase::Succeeded,
+    Phase::Succeeded,
+    Phase::Succeeded,
+    Phase::Succeeded,
+    Phase::Succeeded,
+    Phase::Succeeded,
+    Phase::Failed,
+    Phase::Failed,
+    Phase::Stopped,
 ];
 
 fn run(i: i64, all: i64) -> RunRecord {
@@ -44,7 +52,11 @@ async fn measure(name: &str, database: &Database, all: i64) {
     }
     database.write(batch, None).await.unwrap();
     let took = begun.elapsed();
-    println!("{name}: {all} runs written in {:.1} s, {:.0} a second", took.as_secs_f64(), all as f64 / took.as_secs_f64());
+    println!(
+        "{name}: {all} runs written in {:.1} s, {:.0} a second",
+        took.as_secs_f64(),
+        all as f64 / took.as_secs_f64()
+    );
     let plane = Scope::plane("plane-3");
     let one = Scope::namespace("plane-3", "team-7");
     let eight = Scope::namespaces("plane-3", (0..8).map(|n| format!("team-{n}"))).unwrap();
@@ -52,7 +64,8 @@ async fn measure(name: &str, database: &Database, all: i64) {
         let failed = RunFilter { phases: [Phase::Failed].into(), ..RunFilter::default() };
         let running = RunFilter { phases: [Phase::Running].into(), ..RunFilter::default() };
         let month = RunFilter { from: Some(T0 - 60 * DAY), to: Some(T0 - 30 * DAY), ..RunFilter::default() };
-        let mut filters = vec![("all", RunFilter::default()), ("failed", failed), ("running", running), ("a month", month)];
+        let mut filters =
+            vec![("all", RunFilter::default()), ("failed", failed), ("running", running), ("a month", month)];
         if scope.named().is_some() {
             let dag = RunFilter { dag: Some("dag-4".into()), ..RunFilter::default() };
             let both = RunFilter { phases: [Phase::Failed, Phase::Stopped].into(), ..dag.clone() };

@@ -57,7 +57,11 @@ async fn a_closed_history_is_opened_again_with_everything_in_it() {
     use freehold_workflow_store::{RunRecord, Scope};
     let (database, folder) = sqlite().await;
     let run = RunRecord {
-        plane: "p".into(), namespace: "n".into(), uid: "u".into(), created_at: 1_700_000_000_000, ..RunRecord::default()
+        plane: "p".into(),
+        namespace: "n".into(),
+        uid: "u".into(),
+        created_at: 1_700_000_000_000,
+        ..RunRecord::default()
     };
     database.write(vec![run.clone().into()], None).await.unwrap();
     database.close().await;
@@ -70,8 +74,14 @@ async fn a_database_of_a_later_version_is_refused() {
     let (database, folder) = sqlite().await;
     database.close().await;
     let path = folder.path().join("a history.db");
-    let pool = sqlx::any::AnyPoolOptions::new().connect(&format!("sqlite:{}", path.display().to_string().replace(' ', "%20"))).await.unwrap();
-    sqlx::query("INSERT INTO schema_versions (version, applied) VALUES (999, '')").execute(&pool).await.unwrap();
+    let pool = sqlx::any::AnyPoolOptions::new()
+        .connect(&format!("sqlite:{}", path.display().to_string().replace(' ', "%20")))
+        .await
+        .unwrap();
+    sqlx::query("INSERT INTO schema_versions (version, applied) VALUES (999, '')")
+        .execute(&pool)
+        .await
+        .unwrap();
     pool.close().await;
     let error = Database::open(&Location::File(path)).await.unwrap_err().to_string();
     assert!(error.contains("schema 999"), "{error}");
@@ -86,8 +96,14 @@ async fn months_are_partitions_that_are_dropped_whole() {
     for month in 0..4 {
         let at = 1_700_000_000_000 + month * 31 * day;
         let run = RunRecord {
-            plane: "p".into(), namespace: "n".into(), uid: format!("u{month}"), phase: Phase::Succeeded, created_at: at,
-            started_at: Some(at), ended_at: Some(at + 5), ..RunRecord::default()
+            plane: "p".into(),
+            namespace: "n".into(),
+            uid: format!("u{month}"),
+            phase: Phase::Succeeded,
+            created_at: at,
+            started_at: Some(at),
+            ended_at: Some(at + 5),
+            ..RunRecord::default()
         };
         database.write(vec![run.into()], None).await.unwrap();
     }
@@ -97,7 +113,13 @@ async fn months_are_partitions_that_are_dropped_whole() {
     assert_eq!(left.items.iter().map(|r| r.uid.as_str()).collect::<Vec<_>>(), ["u3", "u2"]);
     // A month that was dropped can be written again.
     let at = 1_700_000_000_000;
-    let late = RunRecord { plane: "p".into(), namespace: "n".into(), uid: "late".into(), created_at: at, ..RunRecord::default() };
+    let late = RunRecord {
+        plane: "p".into(),
+        namespace: "n".into(),
+        uid: "late".into(),
+        created_at: at,
+        ..RunRecord::default()
+    };
     database.write(vec![late.into()], None).await.unwrap();
     assert_eq!(database.runs(&Scope::plane("p"), &Default::default()).await.unwrap().items.len(), 3);
 }

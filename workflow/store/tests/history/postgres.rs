@@ -37,7 +37,14 @@ impl Postgres {
         let child = unprivileged(&programs.join("postgres"), owner)
             .arg("-D")
             .arg(&data)
-            .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
+            .args([
+                "-p",
+                &port.to_string(),
+                "-c",
+                "listen_addresses=127.0.0.1",
+                "-c",
+                "unix_socket_directories=",
+            ])
             .args(["-c", "fsync=off", "-c", "shared_buffers=256MB"])
             .stdout(Stdio::null())
             .stderr(log)

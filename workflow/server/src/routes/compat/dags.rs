@@ -34,7 +34,14 @@ fn id_of(object: &Value) -> String {
 /// Tasks with those that each comes after.
 pub(super) fn connections(spec: &Value) -> Map<String, Value> {
     let tasks = spec["tasks"].as_array().into_iter().flatten();
-    tasks.filter_map(|task| Some((task["name"].as_str()?.to_owned(), task.get("runAfter").cloned().unwrap_or_else(|| value!([]))))).collect()
+    tasks
+        .filter_map(|task| {
+            Some((
+                task["name"].as_str()?.to_owned(),
+                task.get("runAfter").cloned().unwrap_or_else(|| value!([])),
+            ))
+        })
+        .collect()
 }
 
 fn meta_of(dag: &Value) -> Value {
@@ -63,14 +70,22 @@ pub(super) struct Search {
     name: String,
 }
 
-pub(super) async fn names(State(app): State<Arc<App>>, caller: Caller, Query(search): Query<Search>) -> Reply {
+pub(super) async fn names(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(search): Query<Search>,
+) -> Reply {
     let dags = first(&app, &caller, &DAGS).await?;
     let names: Vec<&str> = dags.iter().filter_map(|dag| dag["metadata"]["name"].as_str()).collect();
     let found: Vec<&str> = names.into_iter().filter(|name| name.contains(&search.term)).take(PAGE).collect();
     Ok(json(&value!({"names": found})))
 }
 
-pub(super) async fn parameters(State(app): State<Arc<App>>, caller: Caller, Query(search): Query<Search>) -> Reply {
+pub(super) async fn parameters(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(search): Query<Search>,
+) -> Reply {
     let dags = first(&app, &caller, &DAGS).await?;
     let dag = dags.iter().find(|dag| dag["metadata"]["name"] == search.name.as_str());
     let dag = dag.ok_or_else(|| Failure::not_found(format!("there is no DAG {:?}", search.name)))?;
@@ -79,7 +94,8 @@ pub(super) async fn parameters(State(app): State<Arc<App>>, caller: Caller, Quer
         let default = if secret.is_string() { secret } else { &parameter["default"] };
         value!({"id": parameter["name"], "name": parameter["name"], "isSecret": secret.is_string(), "defaultValue": default})
     };
-    let parameters: Vec<Value> = dag["spec"]["parameters"].as_array().into_iter().flatten().map(shown).collect();
+    let parameters: Vec<Value> =
+        dag["spec"]["parameters"].as_array().into_iter().flatten().map(shown).collect();
     Ok(json(&value!({"parameters": parameters})))
 }
 
@@ -89,12 +105,14 @@ pub(super) async fn create(State(app): State<Arc<App>>, caller: Caller, new: Bod
     let new = body(new)?;
     let namespace = new["namespace"].as_str().unwrap_or_default();
     let dag = dag_of(&new)?;
-    app.send(&caller, RawRequest::new(Method::POST, DAGS.collection_path(Some(namespace))).json(&dag)).await?;
+    app.send(&caller, RawRequest::new(Method::POST, DAGS.collection_path(Some(namespace))).json(&dag))
+        .await?;
     Ok(with(StatusCode::CREATED, &value!({"message": "the DAG was created"})))
 }
 
 fn dag_of(new: &Value) -> Reply<Value> {
-    let (name, namespace) = (new["name"].as_str().unwrap_or_default(), new["namespace"].as_str().unwrap_or_default());
+    let (name, namespace) =
+        (new["name"].as_str().unwrap_or_default(), new["namespace"].as_str().unwrap_or_default());
     if name.is_empty() || namespace.is_empty() {
         return Err(Failure::bad_request("name and namespace are wanted"));
     }
@@ -114,7 +132,9 @@ fn dag_of(new: &Value) -> Reply<Value> {
     let mut converted = freehold_workflow_convert::convert(&[theirs]).remove(0);
     match converted.problems.is_empty() && !converted.objects.is_empty() {
         true => Ok(converted.objects.remove(0)),
-        false => Err(Failure::bad_request(converted.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),
+        false => Err(Failure::bad_request(
+            converted.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        )),
     }
 }
 
@@ -132,9 +152,14 @@ pub(super) async fn suspend(State(app): State<Arc<App>>, caller: Caller, wanted:
     Ok(empty(StatusCode::CREATED))
 }
 
-pub(super) async fn remove(State(app): State<Arc<App>>, caller: Caller, Path((namespace, name)): Path<(String, String)>) -> Reply {
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Reply {
     caller.wants(Role::Editor)?;
-    app.send(&caller, RawRequest::new(Method::DELETE, DAGS.object_path(Some(&namespace), &name, None))).await?;
+    app.send(&caller, RawRequest::new(Method::DELETE, DAGS.object_path(Some(&namespace), &name, None)))
+        .await?;
     Ok(empty(StatusCode::ACCEPTED))
 }
 
@@ -155,7 +180,8 @@ pub(super) async fn task(State(app): State<Arc<App>>, caller: Caller, Path(id): 
     let [namespace, dag, name] = parts::<3>(&id)?;
     let dag = app.get(&caller, DAGS.object_path(Some(namespace), dag, None)).await?;
     let task = dag["spec"]["tasks"].as_array().into_iter().flatten().find(|task| task["name"] == name);
-    task.map(|task| json(&shown(&id, task))).ok_or_else(|| Failure::not_found(format!("there is no task {id:?}")))
+    task.map(|task| json(&shown(&id, task)))
+        .ok_or_else(|| Failure::not_found(format!("there is no task {id:?}")))
 }
 
 pub(super) async fn shared(State(app): State<Arc<App>>, caller: Caller, Path(page): Path<usize>) -> Reply {

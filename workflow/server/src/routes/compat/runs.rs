@@ -56,14 +56,21 @@ pub(super) async fn count(State(app): State<Arc<App>>, caller: Caller) -> Reply 
 /// A run with its attempts.
 async fn find(app: &App, caller: &Caller, uid: &str) -> Reply<(RunRecord, Vec<TaskRecord>)> {
     let scope = app.scope(caller, READ_RUNS, None).await?;
-    let run = app.database.run(&scope, uid).await?.ok_or_else(|| Failure::not_found(format!("there is no run {uid:?}")))?;
+    let run = app
+        .database
+        .run(&scope, uid)
+        .await?
+        .ok_or_else(|| Failure::not_found(format!("there is no run {uid:?}")))?;
     let tasks = app.database.tasks(&scope, uid, None, PAGE * PAGES).await?.items;
     Ok((run, tasks))
 }
 
 /// The last attempt of each task.
 fn task_info(tasks: &[TaskRecord]) -> Map<String, Value> {
-    tasks.iter().map(|task| (task.task.clone(), value!({"name": task.task, "status": status(task.phase)}))).collect()
+    tasks
+        .iter()
+        .map(|task| (task.task.clone(), value!({"name": task.task, "status": status(task.phase)})))
+        .collect()
 }
 
 async fn details(app: &App, caller: &Caller, uid: &str) -> Reply<Value> {
@@ -85,7 +92,11 @@ pub(super) async fn all(State(app): State<Arc<App>>, caller: Caller, Path(id): P
     Ok(json(&details(&app, &caller, &id).await?))
 }
 
-pub(super) async fn task(State(app): State<Arc<App>>, caller: Caller, Path((run, task)): Path<(String, String)>) -> Reply {
+pub(super) async fn task(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((run, task)): Path<(String, String)>,
+) -> Reply {
     let (_, tasks) = find(&app, &caller, &run).await?;
     let attempts: Vec<&TaskRecord> = tasks.iter().filter(|known| known.task == task).collect();
     let last = attempts.last().ok_or_else(|| Failure::not_found(format!("the run has no task {task:?}")))?;
@@ -132,7 +143,11 @@ pub(super) struct Remove {
     namespace: String,
 }
 
-pub(super) async fn remove(State(app): State<Arc<App>>, caller: Caller, Query(which): Query<Remove>) -> Reply {
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(which): Query<Remove>,
+) -> Reply {
     caller.wants(Role::Editor)?;
     let path = RUNS.object_path(Some(&which.namespace), &which.run, None);
     app.send(&caller, RawRequest::new(Method::DELETE, path)).await?;
@@ -164,10 +179,20 @@ pub(super) async fn dashboard(State(app): State<Arc<App>>, caller: Caller) -> Re
         limit: PAGE * PAGES,
         ..RunFilter::default()
     };
-    let active = app.database.runs(&scope, &filter(&[Phase::Pending, Phase::Queued, Phase::Running])).await?.items.len();
-    let list = app.get(&caller, crate::upstream::with_query(DAGS.collection_path(None), &[("limit", "500")])).await?;
+    let active = app
+        .database
+        .runs(&scope, &filter(&[Phase::Pending, Phase::Queued, Phase::Running]))
+        .await?
+        .items
+        .len();
+    let list = app
+        .get(&caller, crate::upstream::with_query(DAGS.collection_path(None), &[("limit", "500")]))
+        .await?;
     let dags = list["items"].as_array().map_or(&[][..], Vec::as_slice);
-    let scheduled = dags.iter().filter(|dag| dag["spec"]["schedule"].as_str().is_some_and(|text| !text.is_empty())).count();
+    let scheduled = dags
+        .iter()
+        .filter(|dag| dag["spec"]["schedule"].as_str().is_some_and(|text| !text.is_empty()))
+        .count();
     let mut outcomes = (0, 0);
     for run in app.database.runs(&scope, &filter(&[])).await?.items {
         outcomes = (outcomes.0 + run.counts.succeeded, outcomes.1 + run.counts.failed);

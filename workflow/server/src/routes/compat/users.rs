@@ -5,7 +5,9 @@ use crate::accounts::TOKEN_TTL_SECONDS;
 use crate::app::App;
 use crate::caller::{COMPAT_COOKIE_NAME, Caller};
 use crate::reply::{Failure, Reply, empty, json, with};
-use crate::routes::accounts::{Login, NewAccount, NewPassword, admin, cookie, create_for, remove_for, set_password};
+use crate::routes::accounts::{
+    Login, NewAccount, NewPassword, admin, cookie, create_for, remove_for, set_password,
+};
 use crate::routes::{Body, body};
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
@@ -39,7 +41,9 @@ pub(super) async fn logout(State(app): State<Arc<App>>, caller: Caller) -> Reply
 pub(super) async fn create(State(app): State<Arc<App>>, caller: Caller, new: Body<NewAccount>) -> Reply {
     match create_for(&app, &caller, body(new)?).await {
         Ok(()) => Ok(empty(StatusCode::CREATED)),
-        Err(failure) if failure.0.code == 400 => Ok(with(StatusCode::BAD_REQUEST, &value!({"message": failure.0.message}))),
+        Err(failure) if failure.0.code == 400 => {
+            Ok(with(StatusCode::BAD_REQUEST, &value!({"message": failure.0.message})))
+        }
         Err(failure) => Err(failure),
     }
 }
