@@ -359,8 +359,8 @@ describe('safety', () => {
     assert.ok(frame.frames().slice(1).every((one) => !one.url().startsWith(server.url)), frame.frames().map((one) => one.url()).join());
     await page.evaluate(() => {
       const script = document.createElement('script');
-      script.textContent = 'window.inline = 1';
       try {
+        script.textContent = 'window.inline = 1';
         document.body.append(script);
       } catch {
         // Trusted types refuse it before the policy does.

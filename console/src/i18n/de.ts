@@ -156,7 +156,7 @@ export const de: Catalogue = {
   relations: 'Beziehungen',
   logs: 'Logs',
   review: 'Änderungen prüfen',
-  reviewText: 'Was der Server speichern würde, nach Vorgaben und Admission. Links steht, was jetzt da ist.',
+  reviewText: 'Was der Server speichern würde, nach Vorgaben und Admission. Rote Zeilen sind jetzt da, grüne wären es dann.',
   noChange: 'Nichts würde sich ändern.',
   backToEdit: 'Zurück zum Bearbeiten',
   conflict: 'Inzwischen hat jemand dieses Objekt geändert. Ihr Text bleibt; laden Sie die neue Version zum Vergleich.',

@@ -156,7 +156,7 @@ export const en = {
   relations: 'Relations',
   logs: 'Logs',
   review: 'Review changes',
-  reviewText: 'What the server would store, after defaults and admission. Left is what is there now.',
+  reviewText: 'What the server would store, after defaults and admission. Red lines are there now, green ones would be.',
   noChange: 'Nothing would change.',
   backToEdit: 'Back to editing',
   conflict: 'Somebody changed this object meanwhile. Your text is kept; load the new version to compare.',

@@ -23,6 +23,8 @@ const theme = EditorView.theme({
   '.cm-selectionBackground, &.cm-focused .cm-selectionBackground': { backgroundColor: 'color-mix(in srgb, var(--accent) 26%, transparent) !important' },
   '.cm-tooltip, .cm-panels': { backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)' },
   '.cm-tooltip-autocomplete ul li[aria-selected]': { backgroundColor: 'var(--accent)', color: 'var(--accent-text)' },
+  '.cm-collapsedLines': { background: 'var(--bg)', color: 'var(--muted)' },
+  '.cm-collapsedLines::before, .cm-collapsedLines::after': { content: '"⋯"' },
   '.cm-changedLine': { backgroundColor: 'var(--good-soft) !important' },
   '.cm-deletedChunk': { backgroundColor: 'var(--bad-soft) !important' },
   '.cm-deletedChunk .cm-deletedText, .cm-changedText': { background: 'color-mix(in srgb, currentColor 16%, transparent) !important' },
@@ -72,7 +74,7 @@ export function edit(host: HTMLElement, { text, label, change, schema }: Options
   };
   const extensions: Extension[] = [
     ...basics,
-    EditorView.contentAttributes.of({ 'aria-label': label }),
+    EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
     change
       ? [
           history(),
