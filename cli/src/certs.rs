@@ -116,8 +116,8 @@ async fn of_secrets(client: &Client, labels: &str, suffix: &str) -> Result<Vec<F
 
 async fn collect(args: &Args) -> Result<Vec<Found>> {
     let file = kubeconfig::chosen(args.kubeconfig.clone(), std::env::var_os("KUBECONFIG"));
-    let text =
-        std::fs::read_to_string(&file).with_context(|| format!("kubeconfig {} can't be read", file.display()))?;
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("kubeconfig {} can't be read", file.display()))?;
     let mut found = of_kubeconfig(&file.display().to_string(), &text, file.parent());
     if let Some(dir) = &args.pki_dir {
         found.extend(of_folder(dir)?);
@@ -213,8 +213,11 @@ mod tests {
             of_secret(&secret).into_iter().map(|found| (found.place, found.name, found.authority)).collect();
         places.sort();
         let row = |place: &str, name: &str, authority| (place.to_owned(), name.to_owned(), authority);
-        let expected =
-            [row("n/s ca.crt", "ca", true), row("n/s kubeconfig", "a", false), row("n/s tls.crt", "a", false)];
+        let expected = [
+            row("n/s ca.crt", "ca", true),
+            row("n/s kubeconfig", "a", false),
+            row("n/s tls.crt", "a", false),
+        ];
         assert_eq!(places, expected);
     }
 

@@ -115,8 +115,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 
 /// Reads the file of `--classes`.
 fn classes(path: &Path) -> Result<BTreeMap<String, Size>> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
     let read: Classes = kubeconfig_as(&text).with_context(|| path.display().to_string())?;
     for (name, size) in &read.classes {
         ensure!(size.replicas > 0, "{}: class {name:?} has no replicas", path.display());
@@ -141,7 +140,8 @@ fn own_cluster() -> Result<ClientConfig> {
 }
 
 fn kubeconfig(path: &Path) -> Result<ClientConfig> {
-    ClientConfig::from_kubeconfig(path).with_context(|| format!("kubeconfig {} can't be used", path.display()))
+    ClientConfig::from_kubeconfig(path)
+        .with_context(|| format!("kubeconfig {} can't be used", path.display()))
 }
 
 impl Args {
@@ -252,7 +252,10 @@ async fn work(args: &Args, metrics: &Metrics, stop: CancellationToken) {
             match args.config(metrics) {
                 Ok(config) => config.build().run(term.clone()).await,
                 Err(error) => {
-                    tracing::error!(error = format!("{error:#}"), "failed to read the configuration; waiting for another");
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "failed to read the configuration; waiting for another"
+                    );
                     term.cancelled().await;
                 }
             }

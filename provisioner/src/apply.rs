@@ -103,7 +103,12 @@ impl Applier {
                     Err(error) if !error.is_not_found() => {
                         return Err(format!("{} {name:?}: {error}", kind.name).into());
                     }
-                    _ => tracing::info!(kind = kind.name, namespace, name, "removed what the plan no longer has"),
+                    _ => tracing::info!(
+                        kind = kind.name,
+                        namespace,
+                        name,
+                        "removed what the plan no longer has"
+                    ),
                 }
             }
         }

@@ -6,6 +6,7 @@
 
 use crate::plan::{self, Credentials, KeyPair, server_names};
 use freehold_api::keys::aggregator_name;
+use freehold_pki::authority::BACKDATE;
 use freehold_pki::{
     Authority, CertificateInfo, ClientName, PERMANENT, PlaneBinding, PrivateKey, certificates_der,
     is_issued_by, pair_token_keys,
@@ -83,8 +84,7 @@ impl CertificateSpec {
         let authority_der = certificates_der(authority.cert_pem()).ok()?.into_iter().next()?;
         let info = CertificateInfo::parse(&der).ok()?;
         let says = self.is_said_by(&info) && is_issued_by(&der, &authority_der);
-        let due =
-            Timestamp::from_second(info.not_before + (info.not_after - info.not_before) / 3 * 2).ok()?;
+        let due = Timestamp::from_second(info.not_after - lifetime(&info) / 3).ok()?;
         (says && now < due && PrivateKey::from_pem(&pair.key_pem).is_ok()).then_some(due)
     }
 
@@ -96,6 +96,13 @@ impl CertificateSpec {
             && info.generation().is_ok_and(|at| at == self.plane.as_ref().map_or(0, |_| PERMANENT))
             && info.names.dns.iter().collect::<BTreeSet<_>>() == hosts
     }
+}
+
+/// Seconds for which a certificate was issued: without the time by which its beginning lies before that.
+fn lifetime(info: &CertificateInfo) -> i64 {
+    let backdate = i64::try_from(BACKDATE.as_secs()).unwrap_or(0);
+    let whole = info.not_after - info.not_before;
+    if whole > backdate { whole - backdate } else { whole }
 }
 
 /// Certificates and keys of a pair, and when the first of them has to be replaced.
@@ -225,6 +232,16 @@ mod tests {
         let after =
             get(&authorities, &kept(&first.credentials), first.due + jiff::SignedDuration::from_secs(60));
         assert_ne!(after.credentials.serving, first.credentials.serving);
+    }
+
+    #[test]
+    fn a_certificate_that_lives_for_a_minute_is_kept_for_two_thirds_of_it() {
+        let authorities = Authorities { validity: Duration::from_secs(60), ..authorities() };
+        let now = Timestamp::now();
+        let first = get(&authorities, &HashMap::new(), now);
+        let left = first.due.as_second() - now.as_second();
+        assert!((38..=40).contains(&left), "{left}");
+        assert_eq!(get(&authorities, &kept(&first.credentials), now).credentials, first.credentials);
     }
 
     #[test]

@@ -93,11 +93,15 @@ mod tests {
                 Some(("PodUnschedulable", "0/1 nodes")),
             ),
             (
-                container(json!({"image": "a:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}})),
+                container(
+                    json!({"image": "a:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}),
+                ),
                 Some(("ImageUnavailable", "image \"a:1\": not found")),
             ),
             (
-                container(json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}})),
+                container(
+                    json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}}),
+                ),
                 Some(("ContainerNotStarted", "CreateContainerConfigError: no secret")),
             ),
             (container(json!({"state": {"waiting": {"reason": "ContainerCreating"}}})), None),
@@ -136,6 +140,9 @@ mod tests {
     fn a_long_message_keeps_its_end() {
         let long = format!("{}ü end", "é".repeat(LONGEST));
         let short = shorten(&long);
-        assert!(short.ends_with("ü end") && short.starts_with("... ") && short.len() <= LONGEST + 8, "{short}");
+        assert!(
+            short.ends_with("ü end") && short.starts_with("... ") && short.len() <= LONGEST + 8,
+            "{short}"
+        );
     }
 }

@@ -96,7 +96,11 @@ impl Reconciler {
         let issued = self.credentials(&spec).await?;
         let (image, behind) = self.image(&spec);
         let controller_manager_image = self.controller_manager_image(&spec, &image);
-        let inputs = Inputs { image, controller_manager_image, ..self.inputs(&spec, &issued, self.endpoint(key, object)) };
+        let inputs = Inputs {
+            image,
+            controller_manager_image,
+            ..self.inputs(&spec, &issued, self.endpoint(key, object))
+        };
         self.applier.apply(key, plan::plan(&spec, &inputs), &self.stores).await?;
         Ok(Brought { due: issued.due, behind })
     }
@@ -151,7 +155,9 @@ impl Reconciler {
         let namespace = keys::pair_namespace(&spec.plane);
         match self.stores.secret(&spec.plane, name) {
             Some(secret) => Ok(Some(secret)),
-            None => Ok(self.cluster.get_opt(&SECRETS, Some(&namespace), name).await?.map(std::sync::Arc::new)),
+            None => {
+                Ok(self.cluster.get_opt(&SECRETS, Some(&namespace), name).await?.map(std::sync::Arc::new))
+            }
         }
     }
 

@@ -72,7 +72,8 @@ fn rolling(
     granted: &BTreeMap<String, String>,
 ) -> Vec<String> {
     let others = deployed.iter().filter(|(pair, _)| *pair != plane);
-    let rolling = others.filter(|(pair, found)| (!found.available && !found.first) || granted.contains_key(*pair));
+    let rolling =
+        others.filter(|(pair, found)| (!found.available && !found.first) || granted.contains_key(*pair));
     rolling.map(|(pair, _)| pair.clone()).collect()
 }
 

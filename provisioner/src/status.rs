@@ -158,7 +158,10 @@ mod tests {
         let up = Observed { endpoint: Some("https://a".into()), controller_manager: true, ..seen };
         let told = status(&told, &up, "ca", 1, Timestamp::UNIX_EPOCH);
         let find = |type_| conditions::find(&told["conditions"], type_).unwrap();
-        assert_eq!((&find("Ready")["status"], &find(UPDATED)["reason"]), (&json!("True"), &json!("ImageUnavailable")));
+        assert_eq!(
+            (&find("Ready")["status"], &find(UPDATED)["reason"]),
+            (&json!("True"), &json!("ImageUnavailable"))
+        );
     }
 
     #[test]

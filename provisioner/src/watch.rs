@@ -296,7 +296,8 @@ mod tests {
             })
         };
         assert!(workload(&deployment(2, 1, 1, 1)).deployed.available);
-        for (generation, updated, available, all) in [(1, 1, 1, 1), (2, 0, 1, 1), (2, 1, 0, 1), (2, 1, 1, 2)] {
+        for (generation, updated, available, all) in [(1, 1, 1, 1), (2, 0, 1, 1), (2, 1, 0, 1), (2, 1, 1, 2)]
+        {
             assert!(!workload(&deployment(generation, updated, available, all)).deployed.available);
         }
         assert!(!workload(&json!({})).deployed.available);
@@ -336,7 +337,11 @@ mod tests {
     fn every_kind_of_a_plan_has_its_type_and_its_stage() {
         for kind in &KINDS {
             assert!(kind.resource.namespaced != (kind.name == "Namespace"), "{}", kind.name);
-            assert!(kind.stage <= LAST_STAGE && (kind.stage == 0) == (kind.name == "Namespace"), "{}", kind.name);
+            assert!(
+                kind.stage <= LAST_STAGE && (kind.stage == 0) == (kind.name == "Namespace"),
+                "{}",
+                kind.name
+            );
         }
     }
 }

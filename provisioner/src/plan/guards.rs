@@ -39,7 +39,9 @@ pub(super) fn network_policies(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
             json!([]),
             match inputs.reach {
                 Reach::Pod => json!([to_apiserver]),
-                Reach::Service => json!([to_apiserver, {"ports": DNS.map(|protocol| json!({"protocol": protocol, "port": 53}))}]),
+                Reach::Service => {
+                    json!([to_apiserver, {"ports": DNS.map(|protocol| json!({"protocol": protocol, "port": 53}))}])
+                }
             },
         ),
     ];
