@@ -128,7 +128,10 @@ impl Infra {
         manager.arg("--kubeconfig").arg(kube.admin_kubeconfig()).args([
             "--leader-elect=false",
             "--secure-port=0",
-            &format!("--controllers={CONTROLLERS}{}", if Sandbox::find().is_some() { NODE_LIFECYCLE } else { "" }),
+            &format!(
+                "--controllers={CONTROLLERS}{}",
+                if Sandbox::find().is_some() { NODE_LIFECYCLE } else { "" }
+            ),
         ]);
         let manager = Process::start(&mut manager, &folder.join("kube-controller-manager.log"));
         Self { _processes: vec![manager], kube }

@@ -30,8 +30,18 @@ const FAULTS: [Fault; 13] = [
         "FreeholdSlow",
         &[
             ("apiserver_request_sli_duration_seconds_bucket", "apiserver", "verb=\"GET\",le=\"1\"", "0+1x30"),
-            ("apiserver_request_sli_duration_seconds_bucket", "apiserver", "verb=\"GET\",le=\"5\"", "0+100x30"),
-            ("apiserver_request_sli_duration_seconds_bucket", "apiserver", "verb=\"GET\",le=\"+Inf\"", "0+100x30"),
+            (
+                "apiserver_request_sli_duration_seconds_bucket",
+                "apiserver",
+                "verb=\"GET\",le=\"5\"",
+                "0+100x30",
+            ),
+            (
+                "apiserver_request_sli_duration_seconds_bucket",
+                "apiserver",
+                "verb=\"GET\",le=\"+Inf\"",
+                "0+100x30",
+            ),
         ],
         25,
     ),
@@ -57,21 +67,46 @@ const FAULTS: [Fault; 13] = [
     (
         "FreeholdStoreSlow",
         &[
-            ("etcd_request_duration_seconds_bucket", "apiserver", "operation=\"create\",le=\"0.5\"", "0+1x30"),
-            ("etcd_request_duration_seconds_bucket", "apiserver", "operation=\"create\",le=\"2\"", "0+100x30"),
-            ("etcd_request_duration_seconds_bucket", "apiserver", "operation=\"create\",le=\"+Inf\"", "0+100x30"),
+            (
+                "etcd_request_duration_seconds_bucket",
+                "apiserver",
+                "operation=\"create\",le=\"0.5\"",
+                "0+1x30",
+            ),
+            (
+                "etcd_request_duration_seconds_bucket",
+                "apiserver",
+                "operation=\"create\",le=\"2\"",
+                "0+100x30",
+            ),
+            (
+                "etcd_request_duration_seconds_bucket",
+                "apiserver",
+                "operation=\"create\",le=\"+Inf\"",
+                "0+100x30",
+            ),
         ],
         25,
     ),
     ("FreeholdNoLeader", &[("leader_election_master_status", "controller-manager", "pod=\"a\"", "0x20")], 10),
     (
         "FreeholdReconcileErrors",
-        &[("freehold_controller_reconcile_errors_total", "controller-manager", "controller=\"c\"", "0+300x60")],
+        &[(
+            "freehold_controller_reconcile_errors_total",
+            "controller-manager",
+            "controller=\"c\"",
+            "0+300x60",
+        )],
         45,
     ),
     (
         "FreeholdReconcilePanics",
-        &[("freehold_controller_reconcile_panics_total", "controller-manager", "controller=\"c\"", "0 0 1 1 1 1")],
+        &[(
+            "freehold_controller_reconcile_panics_total",
+            "controller-manager",
+            "controller=\"c\"",
+            "0 0 1 1 1 1",
+        )],
         4,
     ),
     (

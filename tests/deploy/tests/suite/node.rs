@@ -1,8 +1,9 @@
 //! Pairs as containers of a real kubelet: `make test-cluster`, which runs this in the sandbox of `tools/node`.
 
 use crate::pairs::{ORGANIZATION, PATIENCE, Pair, project};
-use freehold_tests_deploy::infra::{Core, Folder, Infra, Sandbox};
+use freehold_tests_deploy::infra::{Core, Folder, Infra, Process, Sandbox};
 use freehold_tests_harness::{KubeOptions, Kubectl, resident_kib, until};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -66,34 +67,57 @@ fn resident(plane: &str) -> Vec<(String, u64)> {
     found.collect()
 }
 
+/// Core servers and a cluster with a kubelet.
+struct Machine {
+    // Processes first: they go before the folder.
+    _provisioner: Process,
+    core: Core,
+    infra: Infra,
+    classes: PathBuf,
+    _folder: Folder,
+}
+
+impl Machine {
+    /// Starts everything, where the test runs in a sandbox.
+    fn start(flags: &[&str]) -> Option<Self> {
+        let Some(sandbox) = Sandbox::find() else {
+            eprintln!("left out: `make test-cluster` runs it in a sandbox with containerd and a kubelet");
+            return None;
+        };
+        let archive = std::env::var("FREEHOLD_TEST_IMAGE");
+        let archive = archive.expect("FREEHOLD_TEST_IMAGE names an archive of tools/image");
+        sandbox.ctr(&["images", "import", &archive]);
+        sandbox.ctr(&["images", "tag", "--force", IMAGE, NEXT]);
+        let folder = Folder::new();
+        let mut infra = Infra::start(&folder.path(), KubeOptions::default());
+        infra.add_kubelet(&sandbox);
+        let core = Core::start(&folder.path(), &sandbox.address);
+        let classes = folder.path().join("classes.yaml");
+        std::fs::write(&classes, "classes: {}\n").expect("the test's folder can be written");
+        let mut all = vec![
+            "--image-pull-policy=Never".to_owned(),
+            "--classes".to_owned(),
+            classes.display().to_string(),
+        ];
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let _provisioner = core.provision(&infra.kube.admin_kubeconfig(), IMAGE, &all);
+        core.kubectl().apply(ORGANIZATION);
+        Some(Self { _provisioner, core, infra, classes, _folder: folder })
+    }
+}
+
 #[test]
 fn a_pair_runs_in_containers_of_a_kubelet() {
-    let Some(sandbox) = Sandbox::find() else {
-        eprintln!("left out: `make test-cluster` runs it in a sandbox with containerd and a kubelet");
-        return;
-    };
-    let archive = std::env::var("FREEHOLD_TEST_IMAGE").expect("FREEHOLD_TEST_IMAGE names an archive of tools/image");
-    sandbox.ctr(&["images", "import", &archive]);
-    sandbox.ctr(&["images", "tag", IMAGE, NEXT]);
-    let folder = Folder::new();
-    let mut infra = Infra::start(&folder.path(), KubeOptions::default());
-    infra.add_kubelet(&sandbox);
-    let core = Core::start(&folder.path(), &sandbox.address);
-    let classes = folder.path().join("classes.yaml");
-    let write = |text: &str| std::fs::write(&classes, text).expect("the test's folder can be written");
-    write("classes: {}\n");
-    let flags = ["--image-pull-policy=Never".to_owned(), "--classes".to_owned(), classes.display().to_string()];
-    let _provisioner = core.provision(&infra.kube.admin_kubeconfig(), IMAGE, &flags);
-
+    let Some(machine) = Machine::start(&[]) else { return };
+    let Machine { core, infra, classes, .. } = &machine;
     let kubectl = core.kubectl();
-    kubectl.apply(ORGANIZATION);
     kubectl.apply(SHARED);
     kubectl.ok(&["wait", "--for=condition=Ready", "project/shared", "--timeout=120s"]);
     let begun = Instant::now();
     kubectl.apply(&project("own"));
     kubectl.ok(&["wait", "--for=condition=Ready", "project/own", "--timeout=120s"]);
     eprintln!("a pair was ready {:?} after its project was applied", begun.elapsed());
-    let pair = Pair::of(&core, &infra, "own");
+    let pair = Pair::of(core, infra, "own");
     pair.until("Updated", "True");
     eprintln!("resident KiB: {:?}", resident(&pair.uid));
     pair.consists_of_what_was_planned();
@@ -108,7 +132,7 @@ fn a_pair_runs_in_containers_of_a_kubelet() {
     let load = Load::start(project.clone());
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
-    write(&format!("classes: {{default: {{image: '{NEXT}'}}}}\n"));
+    std::fs::write(classes, format!("classes: {{default: {{image: '{NEXT}'}}}}\n")).expect("a file");
     until("all Pods have the new image", PATIENCE, || {
         let images = pair.infra.ok(&["get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"]);
         let images: Vec<&str> = images.split(' ').collect();
@@ -125,4 +149,32 @@ fn a_pair_runs_in_containers_of_a_kubelet() {
         let left = infra.kubectl().ok(&["get", "namespaces", "-o", "name"]);
         (!left.contains("project-") && resident(&pair.uid).is_empty()).then_some(())
     });
+}
+
+/// The expiry of a pair's serving certificate, as the Secret has it.
+fn serving_certificate(pair: &Pair<'_>) -> String {
+    pair.infra.ok(&["get", "secret", "apiserver-serving", "-o", "jsonpath={.data.tls\\.crt}"])
+}
+
+#[test]
+fn certificates_that_live_for_a_minute_are_renewed_under_writes() {
+    let Some(machine) = Machine::start(&["--certificate-duration=60"]) else { return };
+    let Machine { core, infra, .. } = &machine;
+    core.kubectl().apply(&project("own"));
+    core.kubectl().ok(&["wait", "--for=condition=Ready", "project/own", "--timeout=120s"]);
+    let pair = Pair::of(core, infra, "own");
+    let load = Load::start(core.project("own"));
+    let (begun, mut seen) = (Instant::now(), vec![serving_certificate(&pair)]);
+    until("certificates were renewed twice", Duration::from_secs(180), || {
+        let now = serving_certificate(&pair);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+        (seen.len() == 3).then_some(())
+    });
+    std::thread::sleep(Duration::from_secs(20));
+    let (took, (requests, failures)) = (begun.elapsed(), load.end());
+    eprintln!("renewed twice in {took:?}; of {requests} writes {} failed", failures.len());
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    core.kubectl().ok(&["delete", "project", "own", "--timeout=120s"]);
 }

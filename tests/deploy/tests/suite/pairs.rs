@@ -95,9 +95,16 @@ impl<'a> Pair<'a> {
     pub(crate) fn is_put_right(&self) {
         self.infra.ok(&["delete", "networkpolicy", "deny-all"]);
         self.infra.ok(&["scale", "deployment", "controller-manager", "--replicas=0"]);
-        self.infra.ok(&["patch", "service", "apiserver", "-p", r#"{"spec": {"selector": {"app.kubernetes.io/component": "x"}}}"#]);
+        self.infra.ok(&[
+            "patch",
+            "service",
+            "apiserver",
+            "-p",
+            r#"{"spec": {"selector": {"app.kubernetes.io/component": "x"}}}"#,
+        ]);
         until("what others changed is put right", PATIENCE, || {
-            let replicas = self.infra.json(&["get", "deployment", "controller-manager"])["spec"]["replicas"] == 1;
+            let replicas =
+                self.infra.json(&["get", "deployment", "controller-manager"])["spec"]["replicas"] == 1;
             let selector = &self.infra.json(&["get", "service", "apiserver"])["spec"]["selector"];
             let selector = selector["app.kubernetes.io/component"] == "apiserver";
             let policy = self.infra.run(&["get", "networkpolicy", "deny-all"]).success;
@@ -156,7 +163,8 @@ fn certificates_are_listed(core: &Core, infra: &Infra, folder: &Path, pair: &Pai
     let found = |place: &str| printed.lines().any(|line| line.trim_end().ends_with(place));
     assert!(listed && found("pki/front-proxy-ca.crt"), "{printed}");
     assert!(found("organization-acme/own-kubeconfig kubeconfig"), "{printed}");
-    for file in ["apiserver-serving tls.crt", "apiserver-trust client-ca.crt", "admin-kubeconfig kubeconfig"] {
+    for file in ["apiserver-serving tls.crt", "apiserver-trust client-ca.crt", "admin-kubeconfig kubeconfig"]
+    {
         assert!(found(&format!("{}/{file}", pair.namespace)), "{file}:\n{printed}");
     }
     assert!(!printed.contains("PRIVATE KEY"));
