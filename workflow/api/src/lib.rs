@@ -72,9 +72,31 @@ pub mod names {
     pub const PODS: &str = "workflow.freehold.dev/pods";
 }
 
-/// The CustomResourceDefinitions of the subsystem's kinds.
+/// The CustomResourceDefinitions of the subsystem's kinds. Fields have no defaults there: an object stays as it was written,
+/// and small.
 pub fn crds() -> Vec<Value> {
-    vec![crd::<DagSpec>(), crd::<DagRunSpec>(), crd::<DagTaskSpec>(), crd::<ClusterDagTaskSpec>()]
+    let mut crds =
+        vec![crd::<DagSpec>(), crd::<DagRunSpec>(), crd::<DagTaskSpec>(), crd::<ClusterDagTaskSpec>()];
+    for crd in &mut crds {
+        let version = &mut crd["spec"]["versions"][0];
+        without_defaults(&mut version["schema"]["openAPIV3Schema"]);
+    }
+    crds
+}
+
+fn without_defaults(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    fields.remove("default");
+    for below in
+        fields.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(|p| p.values_mut())
+    {
+        without_defaults(below);
+    }
+    for below in ["items", "additionalProperties"] {
+        if let Some(below) = fields.get_mut(below) {
+            without_defaults(below);
+        }
+    }
 }
 
 pub(crate) const fn column(name: &'static str, json_path: &'static str) -> freehold_api::PrinterColumn {

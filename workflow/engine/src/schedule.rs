@@ -64,8 +64,18 @@ pub fn due(spec: &DagSpec, schedules: &[Schedule], since: Timestamp, now: Timest
     Due { run, last, next, replace }
 }
 
+/// The ticks of a DAG's schedules after one time and up to another.
+pub fn ticks_of(
+    spec: &DagSpec,
+    schedules: &[Schedule],
+    since: Timestamp,
+    until: Timestamp,
+) -> Vec<Timestamp> {
+    ticks(schedules, Zone::named(&spec.time_zone).unwrap_or(Zone::UTC), since, until)
+}
+
 /// Ticks after one time and up to another, oldest first; of very many the latest.
-pub fn ticks(schedules: &[Schedule], zone: Zone, since: Timestamp, until: Timestamp) -> Vec<Timestamp> {
+fn ticks(schedules: &[Schedule], zone: Zone, since: Timestamp, until: Timestamp) -> Vec<Timestamp> {
     let mut found: BTreeSet<Timestamp> = BTreeSet::new();
     for schedule in schedules {
         let mut at = since;

@@ -1,0 +1,92 @@
+//! A run that is under way, between two looks at it.
+
+use crate::outputs;
+use crate::view::{PodSeen, PodView};
+use freehold_client::{Client, RawRequest};
+use freehold_runtime::Key;
+use freehold_workflow_api::{DAGRun, OutputSource};
+use freehold_workflow_engine::{Action, Event, NodeId, Plan, PodState, Run};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Bytes of a log that are read for an output.
+const MAX_LOG: usize = outputs::MAX_BYTES + 1;
+
+/// A run that is under way.
+pub(crate) struct Live {
+    pub(crate) plane: freehold_machinery::PlaneId,
+    pub(crate) run: Run,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) revision: String,
+    /// The object as it was last seen: labels, spec, generation.
+    pub(crate) object: DAGRun,
+    /// Whether the object's spec has been acted on.
+    pub(crate) seen_generation: Option<i64>,
+    /// Actions that are still to be done.
+    pub(crate) todo: VecDeque<Action>,
+    /// Pods whose end was counted, to be let go when that is written.
+    pub(crate) ended: HashSet<(NodeId, u32)>,
+    /// Actions on objects that wait for a condition.
+    pub(crate) polled: HashSet<(NodeId, u32)>,
+    /// Whether the status has something to say that was not written.
+    pub(crate) dirty: bool,
+    pub(crate) written: Option<Instant>,
+    pub(crate) began: Instant,
+    /// Whether it has its own locks.
+    pub(crate) locked: bool,
+}
+
+impl Live {
+    /// Takes an event and keeps what is to be done.
+    pub(crate) fn apply(&mut self, event: &Event) {
+        let actions = self.run.apply(&self.plan, event, now());
+        self.todo.extend(actions);
+        self.dirty |= self.run.take_dirty();
+    }
+
+    /// Reads what a Pod's status says, with its log where an output is there.
+    pub(crate) async fn pod_event(
+        &self,
+        client: &Client,
+        key: &Key,
+        pod: &PodView,
+    ) -> Result<Event, freehold_client::Error> {
+        let state = match &pod.seen {
+            PodSeen::Pending => PodState::Pending,
+            PodSeen::Blocked { reason, message } => {
+                PodState::Blocked { reason: reason.clone(), message: message.clone() }
+            }
+            PodSeen::Running => PodState::Running,
+            PodSeen::Failed(failure) => PodState::Failed(failure.clone()),
+            PodSeen::Gone => PodState::Gone,
+            PodSeen::Succeeded(message) => {
+                let declared =
+                    &self.plan.tasks().get(pod.node.task as usize).map(|task| &task.task.template.outputs);
+                let declared = declared.map(Vec::as_slice).unwrap_or_default();
+                let wants_log = declared.iter().any(|output| output.from == OutputSource::Log);
+                let log = match wants_log {
+                    true => log(client, key, &self.run.pod_name(&self.plan, pod.node, pod.attempt)).await?,
+                    false => String::new(),
+                };
+                PodState::Succeeded(outputs::of_container(declared, message, &log))
+            }
+        };
+        Ok(Event::Pod { node: pod.node, attempt: pod.attempt, state })
+    }
+}
+
+async fn log(client: &Client, key: &Key, pod: &str) -> Result<String, freehold_client::Error> {
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{pod}/log?container={}&limitBytes={MAX_LOG}",
+        key.namespace,
+        crate::pods::MAIN
+    );
+    let answer = client.request(&RawRequest { accept: "*/*", ..RawRequest::get(path) }).await?;
+    Ok(String::from_utf8_lossy(&answer.body).into_owned())
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}

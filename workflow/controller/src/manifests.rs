@@ -1,0 +1,46 @@
+//! Objects that a plane has beside the definitions: roles.
+
+use freehold_machinery::Value;
+use freehold_workflow_api::GROUP;
+use serde_json::json;
+
+/// Roles that are aggregated into `admin`, `edit` and `view`.
+pub fn manifests() -> Vec<Value> {
+    let kinds = json!(["dags", "dagruns", "dagtasks"]);
+    let role = |name: &str, into: &[&str], rules: Value| {
+        let labels: Value = into
+            .iter()
+            .map(|role| (format!("rbac.authorization.k8s.io/aggregate-to-{role}"), Value::from("true")))
+            .collect::<freehold_machinery::Map>()
+            .into();
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("freehold:workflow:{name}"), "labels": labels}, "rules": rules,
+        })
+    };
+    let all = json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]);
+    let read = json!(["get", "list", "watch"]);
+    vec![
+        role("edit", &["admin", "edit"], json!([{"apiGroups": [GROUP], "resources": kinds, "verbs": all}])),
+        role("view", &["view"], json!([{"apiGroups": [GROUP], "resources": kinds, "verbs": read}])),
+    ]
+}
+
+/// What the controllers need in a cluster that is not Freehold's.
+pub fn roles() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "freehold:workflow:controller"},
+        "rules": [
+            {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list", "patch", "watch"]},
+            {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+            {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]},
+            {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["create", "get"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
+        ],
+    })
+}

@@ -1,0 +1,370 @@
+//! Carries runs out.
+
+mod act;
+mod finish;
+mod load;
+
+use crate::Options;
+use crate::definition::Definitions;
+use crate::kinds::{CLUSTER_TASKS, DAGS, PODS, RUNS, TASKS};
+use crate::live::Live;
+use crate::view::{PodView, RunView};
+use freehold_machinery::{PlaneId, Value};
+use freehold_runtime::{
+    Change, Controller, Informer, Interest, Key, Outcome, Planes, Presence, Queue, Reconciled, Recorder,
+    Scope, Store,
+};
+use freehold_workflow_api::{Decision, RunState, names};
+use freehold_workflow_engine::locks::Locks;
+use freehold_workflow_engine::{Command, Event, NodeId, State};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs of one plane that are worked on at once.
+const WORKERS: usize = 16;
+/// How soon a run is looked at again that waits for something nobody reports.
+const AGAIN: Duration = Duration::from_secs(15);
+/// How often an object is looked at whose condition is waited for.
+const POLL: Duration = Duration::from_secs(2);
+
+/// A run, or one of its tasks, that has locks or waits for them.
+pub(crate) type Holder = (Key, Option<NodeId>);
+type Namespace = (PlaneId, Box<str>);
+type Inbox = HashMap<Key, HashMap<Box<str>, (Arc<PodView>, bool)>>;
+
+/// The controller of runs.
+pub(crate) struct Runs {
+    planes: Planes,
+    pub(crate) options: Options,
+    pub(crate) queue: Arc<Queue<Key>>,
+    pub(crate) runs: Store<RunView>,
+    pods: Store<PodView>,
+    pub(crate) definitions: Definitions,
+    live: Mutex<HashMap<Key, Live>>,
+    /// Pods that changed, by their runs.
+    inbox: Mutex<Inbox>,
+    /// Children that ended, by the runs that they are for.
+    children: Mutex<HashMap<Key, Vec<Event>>>,
+    locks: Mutex<HashMap<Namespace, Locks<Holder>>>,
+    /// Namespaces whose holders of locks are all known.
+    settled: Mutex<HashSet<Namespace>>,
+    /// Resource versions of last statuses of runs that are over, until they are seen.
+    last_written: Mutex<HashMap<Key, String>>,
+    recorder: Recorder,
+    /// Keys of DAGs whose runs changed.
+    pub(crate) dag_queue: Arc<Queue<Key>>,
+}
+
+/// A label selector for objects of an install.
+pub(crate) fn selector(instance: &str, more: &str) -> String {
+    let own = match instance {
+        "" => format!("!{}", names::INSTANCE),
+        instance => format!("{}={instance}", names::INSTANCE),
+    };
+    if more.is_empty() { own } else { format!("{more},{own}") }
+}
+
+/// The index entry of what belongs to a run or DAG.
+pub(crate) fn entry(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// Starts the controller of runs.
+pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
+    let planes = &scope.planes;
+    let (queue, dag_queue) = (Queue::new(), Queue::new());
+    let plain = |resource| Interest::objects(resource).labels(selector(&options.instance, ""));
+    let mut dags = Informer::new(planes, plain(DAGS));
+    let tasks = Informer::new(planes, Interest::objects(TASKS));
+    let cluster_tasks = Informer::new(planes, Interest::objects(CLUSTER_TASKS));
+    let of_dag = |key: &Key, run: &RunView| vec![entry(&key.namespace, &run.dag)];
+    let interest =
+        Interest::projected(RUNS, RunView::of).labels(selector(&options.instance, "")).index(of_dag);
+    let mut run_informer = Informer::new(planes, interest);
+    let of_run = |key: &Key, pod: &PodView| vec![entry(&key.namespace, &pod.run)];
+    let interest = Interest::projected(PODS, |pod| PodView::of(&pod))
+        .labels(selector(&options.instance, names::RUN_UID))
+        .index(of_run);
+    let mut pods = Informer::new(planes, interest);
+    let runs = Arc::new(Runs {
+        planes: planes.clone(),
+        queue: queue.clone(),
+        runs: run_informer.store(),
+        pods: pods.store(),
+        definitions: Definitions::new(dags.store(), tasks.store(), cluster_tasks.store()),
+        live: Mutex::default(),
+        inbox: Mutex::default(),
+        children: Mutex::default(),
+        locks: Mutex::default(),
+        settled: Mutex::default(),
+        last_written: Mutex::default(),
+        recorder: Recorder::new("freehold-workflow"),
+        dag_queue: dag_queue.clone(),
+        options,
+    });
+    dags.enqueue_into(&dag_queue);
+    let on_dag = runs.clone();
+    dags.on_change(move |change| on_dag.dag_changed(change));
+    let on_run = runs.clone();
+    run_informer.on_change(move |change| on_run.run_changed(change));
+    let on_pod = runs.clone();
+    pods.on_change(move |change| on_pod.pod_changed(change));
+    let token = &scope.token;
+    let stores = (dags.store(), tasks.store(), cluster_tasks.store());
+    scope.tasks.spawn(dags.run(token.clone()));
+    scope.tasks.spawn(tasks.run(token.clone()));
+    scope.tasks.spawn(cluster_tasks.run(token.clone()));
+    scope.tasks.spawn(run_informer.run(token.clone()));
+    scope.tasks.spawn(pods.run(token.clone()));
+    let controller = Controller::new("workflow-run", queue).workers(WORKERS).metrics(&scope.metrics);
+    let (working, token) = (runs.clone(), token.clone());
+    scope.tasks.spawn(async move {
+        let (runs, pods) = (working.runs.clone(), working.pods.clone());
+        for store in [&stores.0, &stores.1, &stores.2] {
+            store.synced(&token).await;
+        }
+        if runs.synced(&token).await && pods.synced(&token).await {
+            controller.run(token, move |key| work(working.clone(), key)).await;
+        }
+    });
+    runs
+}
+
+/// Reconciles a run, if its plane is here.
+async fn work(runs: Arc<Runs>, key: Key) -> Reconciled {
+    match runs.planes.presence(&key.plane) {
+        Presence::Arriving => return Ok(Outcome::After(Duration::from_millis(100))),
+        Presence::Here if !runs.planes.is_handed_over(&key.plane) => {}
+        _ => {
+            runs.forget(&key);
+            return Ok(Outcome::Done);
+        }
+    }
+    let planes = runs.planes.clone();
+    let plane = key.plane.clone();
+    planes.work(&plane, async { runs.reconcile(key).await }).await.unwrap_or(Ok(Outcome::Done))
+}
+
+impl Runs {
+    pub(crate) fn client(&self, key: &Key) -> freehold_client::Client {
+        self.planes.client(&key.plane)
+    }
+
+    /// Runs that wait for a DAG are looked at when it comes.
+    fn dag_changed(&self, change: &Change<Value>) {
+        if change.old.is_some() || change.new.is_none() {
+            return;
+        }
+        for (key, run) in
+            self.runs.by_index(&change.key.plane, &entry(&change.key.namespace, &change.key.name))
+        {
+            if !run.over {
+                self.queue.add(key);
+            }
+        }
+    }
+
+    fn run_changed(&self, change: &Change<RunView>) {
+        let key = &change.key;
+        let view = change.new.as_ref().or(change.old.as_ref());
+        let Some(view) = view else { return };
+        let news =
+            change.old.as_ref().is_none_or(|old| change.new.as_ref().is_none_or(|new| old.over != new.over));
+        if news && !view.dag.is_empty() {
+            self.dag_queue.add(Key::new(key.plane.clone(), &key.namespace, &view.dag));
+        }
+        if let Some((parent, node, attempt)) =
+            view.parent.clone().filter(|_| view.over || change.new.is_none())
+        {
+            let parent = Key::new(key.plane.clone(), &key.namespace, &parent);
+            let event = Event::Executed { node, attempt, result: finish::of_child(view) };
+            if self.live.lock().contains_key(&parent)
+                || self.runs.get(&parent).is_some_and(|parent| !parent.over)
+            {
+                self.children.lock().entry(parent.clone()).or_default().push(event);
+                self.queue.add(parent);
+            }
+        }
+        match change.initial {
+            true => self.queue.add_routine(key.clone()),
+            false => self.queue.add(key.clone()),
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<PodView>) {
+        let Some(view) = change.new.as_ref().or(change.old.as_ref()) else { return };
+        if change.old.as_ref().zip(change.new.as_ref()).is_some_and(|(old, new)| old == new) {
+            return;
+        }
+        let run = Key::new(change.key.plane.clone(), &change.key.namespace, &view.run);
+        let news = (view.clone(), change.new.is_none());
+        self.inbox.lock().entry(run.clone()).or_default().insert(change.key.name.clone(), news);
+        match change.initial {
+            true => self.queue.add_routine(run),
+            false => self.queue.add(run),
+        }
+    }
+
+    /// Forgets a run that is not this controller's any more.
+    fn forget(&self, key: &Key) {
+        self.live.lock().remove(key);
+        self.inbox.lock().remove(key);
+        self.children.lock().remove(key);
+        self.last_written.lock().remove(key);
+        let namespace = (key.plane.clone(), key.namespace.clone());
+        // What others hold is to be looked up again.
+        self.settled.lock().remove(&namespace);
+        self.locks.lock().remove(&namespace);
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Reconciled {
+        let Some(view) = self.runs.get(&key) else { return self.gone(&key).await };
+        if view.over {
+            return self.over(&key, &view).await;
+        }
+        let taken = self.live.lock().remove(&key).filter(|live| live.run.info.uid == view.uid);
+        let mut live = match taken {
+            Some(live) => live,
+            None => match self.load(&key, &view).await? {
+                load::Loaded::Live(live) => *live,
+                load::Loaded::Wait(delay) => return Ok(Outcome::After(delay)),
+                load::Loaded::Ended => return Ok(Outcome::Done),
+            },
+        };
+        let done = self.step(&key, &view, &mut live).await;
+        if done.as_ref().is_ok_and(|_| live.run.is_over() && !live.dirty) {
+            return done;
+        }
+        self.live.lock().insert(key, live);
+        done
+    }
+
+    /// Takes in what happened, does what follows, and writes what is to be known.
+    async fn step(&self, key: &Key, view: &RunView, live: &mut Live) -> Reconciled {
+        let client = self.client(key);
+        self.commands(view, live);
+        self.events(&client, key, live).await?;
+        if !live.run.is_started() && !live.run.is_over() {
+            if !self.lock_run(key, live) {
+                self.write(&client, key, live).await?;
+                return Ok(Outcome::After(AGAIN));
+            }
+            live.apply(&Event::Start);
+        }
+        live.apply(&Event::Time);
+        let acted = self.act(&client, key, live).await;
+        let wait = self.write_in_time(&client, key, live).await?;
+        if !live.dirty && !live.run.is_over() {
+            self.release_pods(&client, key, live).await?;
+        }
+        acted?;
+        let mut next = wait.into_iter().chain(self.until_next(live)).min();
+        if !live.polled.is_empty() {
+            next = Some(next.unwrap_or(POLL).min(POLL));
+        }
+        Ok(next.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// How long until the run has to be looked at though nothing happens.
+    fn until_next(&self, live: &Live) -> Option<Duration> {
+        let wait = live.run.next_wake()? - crate::live::now();
+        Some(Duration::from_millis(wait.max(1).unsigned_abs()))
+    }
+
+    /// What the run's spec asks for.
+    fn commands(&self, view: &RunView, live: &mut Live) {
+        let generation = view.object.as_ref().and_then(|object| object["metadata"]["generation"].as_i64());
+        if live.seen_generation == generation && generation.is_some() {
+            return;
+        }
+        if let Some(Ok(object)) = crate::definition::typed(view) {
+            live.object = object;
+        }
+        live.seen_generation = generation;
+        let spec = live.object.spec.clone();
+        if let Some(retry) = spec.retry {
+            live.apply(&Event::Command(Command::Retry { count: retry.count, tasks: retry.tasks }));
+        }
+        let command = match spec.state {
+            RunState::Running => Command::Resume,
+            RunState::Suspended => Command::Suspend,
+            RunState::Stopped => Command::Stop,
+            RunState::Terminated => Command::Terminate,
+        };
+        live.apply(&Event::Command(command));
+        self.decisions(live);
+    }
+
+    /// Decisions in the run's spec about tasks that wait for one.
+    fn decisions(&self, live: &mut Live) {
+        for (task, approval) in live.object.spec.approvals.clone() {
+            let by = if approval.by.is_empty() { String::new() } else { format!("{}: ", approval.by) };
+            let decision: Decision = approval.decision;
+            let message = format!("{by}{}", approval.message);
+            live.apply(&Event::Command(Command::Decide { task, decision, message }));
+        }
+    }
+
+    /// Takes in Pods that changed and children that ended.
+    async fn events(
+        &self,
+        client: &freehold_client::Client,
+        key: &Key,
+        live: &mut Live,
+    ) -> Result<(), freehold_client::Error> {
+        let pods = self.inbox.lock().remove(key).unwrap_or_default();
+        let mut pods: Vec<_> =
+            pods.into_iter().filter(|(_, (pod, _))| pod.run_uid == live.run.info.uid).collect();
+        pods.sort_by_key(|(_, (pod, _))| (pod.attempt, pod.node));
+        while let Some((name, (pod, deleted))) = pods.pop() {
+            if let Err(error) = self.pod_news(client, key, live, &pod, deleted).await {
+                // None of them is lost.
+                let mut inbox = self.inbox.lock();
+                let again = inbox.entry(key.clone()).or_default();
+                for (name, news) in pods.into_iter().chain([(name, (pod, deleted))]) {
+                    again.entry(name).or_insert(news);
+                }
+                return Err(error);
+            }
+        }
+        for event in self.children.lock().remove(key).unwrap_or_default() {
+            live.apply(&event);
+        }
+        Ok(())
+    }
+
+    async fn pod_news(
+        &self,
+        client: &freehold_client::Client,
+        key: &Key,
+        live: &mut Live,
+        pod: &PodView,
+        deleted: bool,
+    ) -> Result<(), freehold_client::Error> {
+        let (node, attempt) = (pod.node, pod.attempt);
+        let current =
+            live.run.node(node).filter(|of| u32::from(of.attempt) == attempt && !of.state.is_over());
+        if current.is_some_and(|of| of.state == State::Waiting) && !pod.has_ended() {
+            return Ok(());
+        }
+        if current.is_some() {
+            let event = match deleted && !pod.has_ended() {
+                true => Event::Pod { node, attempt, state: freehold_workflow_engine::PodState::Gone },
+                false => live.pod_event(client, key, pod).await?,
+            };
+            live.apply(&event);
+        }
+        let counted =
+            live.run.node(node).is_none_or(|of| u32::from(of.attempt) > attempt || of.state.is_over());
+        if counted && pod.held && !deleted {
+            live.ended.insert((node, attempt));
+        }
+        Ok(())
+    }
+
+    fn namespace(key: &Key) -> Namespace {
+        (key.plane.clone(), key.namespace.clone())
+    }
+}

@@ -1,0 +1,288 @@
+//! A plane with the workflow kinds, controllers that can be lost at any write, and a kubelet that ends Pods at once.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use freehold_client::{Client, ListOptions, Patch, PatchOptions, Resource};
+use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{Informer, Interest, Metrics, Outcome, Planes, Queue, Scope};
+use freehold_tests_harness::{Engine, Kube, KubeOptions, Server, until};
+use freehold_workflow_api::names;
+use freehold_workflow_controller::{Options, start};
+use parking_lot::Mutex;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub(crate) const RUNS: Resource = Resource::namespaced("workflow.freehold.dev", "v1alpha1", "dagruns");
+pub(crate) const DAGS: Resource = Resource::namespaced("workflow.freehold.dev", "v1alpha1", "dags");
+pub(crate) const PODS: Resource = Resource::namespaced("", "v1", "pods");
+const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
+/// How long anything may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What keeps the plane.
+pub(crate) enum Place {
+    Freehold(Box<Server>),
+    Kube(Box<Kube>),
+}
+
+/// Controllers under way.
+pub(crate) struct Controllers {
+    token: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// A plane with everything around it.
+pub(crate) struct Home {
+    pub(crate) runtime: Runtime,
+    pub(crate) client: Client,
+    pub(crate) place: Place,
+    pub(crate) kubeconfig: std::path::PathBuf,
+    kubelet: CancellationToken,
+    controllers: Mutex<Option<Controllers>>,
+    begun: Arc<Mutex<Vec<(String, u32)>>>,
+}
+
+/// A DAG in the namespace `default`.
+pub(crate) fn dag(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": DAGS.api_version(), "kind": "DAG", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+/// A task with an image.
+pub(crate) fn task(name: &str, after: &[&str]) -> Value {
+    json!({"name": name, "image": "busybox", "command": ["true"], "runAfter": after})
+}
+
+impl Home {
+    /// A project plane of a real Freehold server.
+    pub(crate) fn freehold() -> Self {
+        let server = Server::start(Engine::Embedded);
+        let kubectl = server.kubectl();
+        kubectl.apply(
+            "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Organization\nmetadata: {name: acme}",
+        );
+        kubectl.apply(
+            "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {name: web}\nspec: {ownerRef: {kind: Organization, name: acme}}",
+        );
+        let kubectl = server.project("web");
+        let client = Server::client_of(&kubectl);
+        Self::with(client, kubectl.kubeconfig().to_owned(), Place::Freehold(Box::new(server)))
+    }
+
+    /// A real kube-apiserver, if there is one.
+    pub(crate) fn kube() -> Option<Self> {
+        if !Kube::is_available() {
+            eprintln!("left out: there is no kube-apiserver; `tools/get kube-apiserver` builds it");
+            return None;
+        }
+        let kube = Kube::start(KubeOptions::default());
+        Some(Self::with(kube.client(), kube.admin_kubeconfig(), Place::Kube(Box::new(kube))))
+    }
+
+    fn with(client: Client, kubeconfig: std::path::PathBuf, place: Place) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let home = Self {
+            runtime,
+            client,
+            place,
+            kubeconfig,
+            kubelet: CancellationToken::new(),
+            controllers: Mutex::default(),
+            begun: Arc::default(),
+        };
+        for crd in freehold_workflow_api::crds() {
+            home.block(home.client.create(&CRDS, &crd)).expect("a definition");
+        }
+        for plural in ["dags", "dagruns", "dagtasks", "clusterdagtasks"] {
+            let kind = Resource::namespaced("workflow.freehold.dev", "v1alpha1", plural);
+            home.until("kinds are served", || {
+                home.block(home.client.list(&kind, None, &ListOptions::default())).ok()
+            });
+        }
+        home.until("the namespace is there", || {
+            home.block(home.client.get(&NAMESPACES, None, "default")).ok()
+        });
+        home.kubelet();
+        home
+    }
+
+    pub(crate) fn block<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    pub(crate) fn until<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
+        until(what, PATIENCE, look)
+    }
+
+    fn plane() -> PlaneId {
+        "p".parse().expect("a plane")
+    }
+
+    /// Starts controllers, beside any that are there.
+    pub(crate) fn start_with(&self, client: Client, options: Options) -> Controllers {
+        let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let planes = Planes::one(client, Self::plane(), "");
+        let _inside = self.runtime.enter();
+        start(
+            &Scope { planes, metrics: Metrics::default(), tasks: tasks.clone(), token: token.clone() },
+            options,
+        );
+        Controllers { token, tasks }
+    }
+
+    /// Starts controllers.
+    pub(crate) fn start(&self) {
+        *self.controllers.lock() =
+            Some(self.start_with(self.client.clone(), Options { http: true, ..Options::default() }));
+    }
+
+    /// Stops controllers.
+    pub(crate) fn stop(&self) {
+        if let Some(controllers) = self.controllers.lock().take() {
+            controllers.token.cancel();
+            controllers.tasks.close();
+            self.block(controllers.tasks.wait());
+        }
+    }
+
+    /// Ends each Pod once: as its annotation `test/exit` says (a code, or codes by attempt), with the termination message that
+    /// `test/message` has. Deletes Pods that nobody holds any more, as kubelets do.
+    fn kubelet(&self) {
+        let queue = Queue::new();
+        let planes = Planes::one(self.client.clone(), Self::plane(), "");
+        let mut informer = Informer::new(&planes, Interest::objects(PODS).labels(names::RUN_UID));
+        informer.enqueue_into(&queue);
+        let store = informer.store();
+        let (token, client, begun) = (self.kubelet.clone(), self.client.clone(), self.begun.clone());
+        self.runtime.spawn(informer.run(token.clone()));
+        self.runtime.spawn(async move {
+            let controller = freehold_runtime::Controller::new("kubelet", queue).workers(16);
+            controller
+                .run(token, move |key| {
+                    let (client, begun, pod) = (client.clone(), begun.clone(), store.get(&key));
+                    async move {
+                        let Some(pod) = pod else { return Ok(Outcome::Done) };
+                        if meta::is_deleting(&pod) && meta::finalizers(&pod).is_empty() {
+                            let options = freehold_client::DeleteOptions { grace_period_seconds: Some(0), ..Default::default() };
+                            let _ = client.delete(&PODS, key.ns(), &key.name, &options).await;
+                            return Ok(Outcome::Done);
+                        }
+                        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+                        let exit = meta::annotation(&pod, "test/exit").unwrap_or("0");
+                        if matches!(phase, "Succeeded" | "Failed") || exit == "never" {
+                            return Ok(Outcome::Done);
+                        }
+                        let attempt = meta::annotation(&pod, names::NODE).and_then(|node| node.rsplit('.').next()?.parse().ok()).unwrap_or(0);
+                        let codes: Vec<i64> = exit.split(',').filter_map(|code| code.parse().ok()).collect();
+                        let code = codes.get(attempt as usize).or(codes.last()).copied().unwrap_or(0);
+                        let task = meta::label(&pod, names::TASK).unwrap_or_default().to_owned();
+                        let message = meta::annotation(&pod, "test/message").unwrap_or_default();
+                        let status = json!({"status": {
+                            "phase": if code == 0 { "Succeeded" } else { "Failed" },
+                            "containerStatuses": [{
+                                "name": "main", "image": "busybox", "imageID": "", "ready": false, "restartCount": 0,
+                                "state": {"terminated": {"exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "message": message}},
+                            }],
+                        }});
+                        match client.patch(&PODS, key.ns(), &key.name, &Patch::Merge(status), &PatchOptions::status()).await {
+                            Ok(_) => begun.lock().push((task, attempt)),
+                            Err(error) if error.is_not_found() => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                        Ok(Outcome::Done)
+                    }
+                })
+                .await;
+        });
+    }
+
+    /// Creates an object.
+    pub(crate) fn create(&self, object: &Value) -> Value {
+        let plural = match object["kind"].as_str().unwrap_or_default() {
+            "ConfigMap" => Resource::namespaced("", "v1", "configmaps"),
+            kind => {
+                let namespaced = kind != "ClusterDAGTask";
+                Resource::dynamic(
+                    "workflow.freehold.dev",
+                    "v1alpha1",
+                    format!("{}s", kind.to_lowercase()),
+                    namespaced,
+                )
+            }
+        };
+        self.block(self.client.create(&plural, object)).unwrap_or_else(|error| panic!("{error}: {object}"))
+    }
+
+    /// Creates a run of a DAG, with further fields of its spec.
+    pub(crate) fn run(&self, dag: &str, name: &str, more: Value) -> Value {
+        let mut spec = json!({"dag": dag});
+        spec.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        self.create(&json!({
+            "apiVersion": RUNS.api_version(), "kind": "DAGRun", "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        }))
+    }
+
+    pub(crate) fn get(&self, run: &str) -> Value {
+        self.block(self.client.get(&RUNS, Some("default"), run)).expect("a run")
+    }
+
+    /// Waits until a run's status is as wanted.
+    pub(crate) fn is(&self, run: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let begun = std::time::Instant::now();
+        loop {
+            if let Ok(found) = self.block(self.client.get(&RUNS, Some("default"), run)) {
+                if wanted(&found["status"]) {
+                    return found;
+                }
+                last = found;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{run}: {what}: {last}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until a run is over.
+    pub(crate) fn ended(&self, run: &str) -> Value {
+        self.is(run, "it ends", |status| status["finishedAt"].is_string())
+    }
+
+    /// Changes a run's spec.
+    pub(crate) fn patch(&self, run: &str, spec: Value) {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.block(self.client.patch(&RUNS, Some("default"), run, &patch, &PatchOptions::default()))
+            .expect("a change");
+    }
+
+    /// The tasks whose Pods ended, in that order.
+    pub(crate) fn begun(&self) -> Vec<String> {
+        self.begun.lock().iter().map(|(task, _)| task.clone()).collect()
+    }
+
+    /// The tasks and attempts whose Pods ended.
+    pub(crate) fn attempts(&self) -> Vec<(String, u32)> {
+        self.begun.lock().clone()
+    }
+
+    pub(crate) fn pods(&self) -> Vec<Value> {
+        self.block(self.client.list_all(&PODS, Some("default"), &ListOptions::default())).expect("Pods").items
+    }
+
+    /// Waits until all Pods are gone.
+    pub(crate) fn no_pods_left(&self) {
+        self.until("Pods are deleted", || self.pods().is_empty().then_some(()));
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.kubelet.cancel();
+        if let Some(controllers) = self.controllers.lock().take() {
+            controllers.token.cancel();
+        }
+    }
+}
