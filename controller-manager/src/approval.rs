@@ -1,15 +1,24 @@
 //! Approves requests of nodes for their own client certificates, where the requester may have that done: who may `create`
 //! `certificatesigningrequests/nodeclient`, or `.../selfnodeclient` for the certificate of the node that it is itself
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/>).
+//!
+//! Approves as well what a node asks for to serve with, where all names in it are addresses of that Node and of no other.
 
-use crate::certificates::{KUBELET_SIGNER, check_kubelet, request_of};
+use crate::certificates::{
+    KUBELET_SIGNER, SERVING_SIGNER, check_kubelet, check_serving, node_of, request_of,
+};
 use crate::context::{Context, Reconcile};
-use crate::kinds::{ACCESS_REVIEWS, SIGNING_REQUESTS};
-use crate::object::{conditions_of, text};
-use freehold_client::{Client, Error};
-use freehold_machinery::Value;
+use crate::kinds::{ACCESS_REVIEWS, NODES, SIGNING_REQUESTS};
+use crate::object::{conditions_of, items, text};
+use freehold_client::{Client, Error, ListOptions};
+use freehold_machinery::{Value, meta};
+use freehold_pki::CsrInfo;
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
+use std::time::Duration;
+
+/// How soon a request is looked at again whose names are not the node's.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// A permission that has a request approved, and what the approval says.
 type Permission = (&'static str, &'static str);
@@ -19,17 +28,20 @@ const SELF: Permission =
 const OTHER: Permission =
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.");
 
+const SERVING: &str = "Auto approving kubelet serving certificate: its names are addresses of the node.";
+
 /// Whether nobody has decided on a request of a node yet.
 fn waits(csr: &Value) -> bool {
     let decided = |c: &Value| matches!(text(c, "/type"), "Approved" | "Denied" | "Failed");
-    text(csr, "/spec/signerName") == KUBELET_SIGNER
+    matches!(text(csr, "/spec/signerName"), KUBELET_SIGNER | SERVING_SIGNER)
         && text(csr, "/status/certificate").is_empty()
         && !conditions_of(csr).iter().any(decided)
 }
 
 /// The permissions, any of which has a request approved; none for what is no request of a node.
 fn decide(csr: &Value) -> Vec<Permission> {
-    let Some(info) = waits(csr).then(|| request_of(csr).ok().map(|(_, info)| info)).flatten() else {
+    let is_client = waits(csr) && text(csr, "/spec/signerName") == KUBELET_SIGNER;
+    let Some(info) = is_client.then(|| request_of(csr).ok().map(|(_, info)| info)).flatten() else {
         return Vec::new();
     };
     if check_kubelet(csr, &info).is_err() {
@@ -39,6 +51,26 @@ fn decide(csr: &Value) -> Vec<Permission> {
         true => vec![SELF, OTHER],
         false => vec![OTHER],
     }
+}
+
+/// What a node asks for to serve with; `None` for what is no such request, or one that another than the node made.
+fn serving_request(csr: &Value) -> Option<CsrInfo> {
+    let is_serving = waits(csr) && text(csr, "/spec/signerName") == SERVING_SIGNER;
+    let (_, info) = is_serving.then(|| request_of(csr).ok()).flatten()?;
+    let is_own = text(csr, "/spec/username") == info.common_name && check_serving(csr, &info).is_ok();
+    is_own.then_some(info)
+}
+
+/// Whether all names of a request are addresses of its node and of no other.
+fn names_are_its_own(info: &CsrInfo, nodes: &[Value]) -> bool {
+    let of_node = |name: &str| {
+        let mut with = nodes.iter().filter(|node| {
+            items(node, "/status/addresses").iter().any(|address| text(address, "/address") == name)
+        });
+        with.next().is_some_and(|node| meta::name(node) == node_of(info)) && with.next().is_none()
+    };
+    let ips = info.names.ips.iter().map(ToString::to_string);
+    info.names.dns.iter().cloned().chain(ips).all(|name| of_node(&name))
 }
 
 /// The question whether the requester of `csr` may.
@@ -86,13 +118,18 @@ impl Reconcile for Approval {
     async fn reconcile(&self, key: Key) -> Reconciled {
         let Some(csr) = self.requests.get(&key) else { return Ok(Outcome::Done) };
         let client = self.planes.client(&key.plane);
+        if let Some(info) = serving_request(&csr) {
+            let nodes = client.list_all(&NODES, None, &ListOptions::default()).await?.items;
+            // Its addresses may be told in a moment.
+            return match names_are_its_own(&info, &nodes) {
+                true => approved(approve(&client, &csr, SERVING).await),
+                false => Ok(Outcome::After(AGAIN)),
+            };
+        }
         for permission in decide(&csr) {
             let answer = client.create(&ACCESS_REVIEWS, &review(&csr, permission)).await?;
             if answer["status"]["allowed"] == true {
-                return match approve(&client, &csr, permission).await {
-                    Err(error) if !error.is_not_found() => Err(error.into()),
-                    _ => Ok(Outcome::Done),
-                };
+                return approved(approve(&client, &csr, permission.1).await);
             }
         }
         // Who may not now may later: a resync asks again.
@@ -100,7 +137,15 @@ impl Reconcile for Approval {
     }
 }
 
-async fn approve(client: &Client, csr: &Value, (_, message): Permission) -> Result<(), Error> {
+/// A request that is gone by now needs no approval.
+fn approved(result: Result<(), Error>) -> Reconciled {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+async fn approve(client: &Client, csr: &Value, message: &str) -> Result<(), Error> {
     let mut conditions = conditions_of(csr).to_vec();
     conditions
         .push(json!({"type": "Approved", "status": "True", "reason": "AutoApproved", "message": message}));
@@ -125,6 +170,35 @@ mod tests {
             "signerName": KUBELET_SIGNER, "request": STANDARD.encode(request), "username": user, "groups": ["g"],
             "usages": ["digital signature", "client auth"],
         }})
+    }
+
+    #[test]
+    fn a_node_serves_with_its_own_addresses_alone() {
+        let node = |name: &str, address: &str| {
+            json!({"metadata": {"name": name}, "status": {"addresses": [
+                {"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name},
+            ]}})
+        };
+        let nodes =
+            [node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.0.0.9"), node("d", "10.0.0.9")];
+        let serving = |user: &str, asked: &str, hosts: &[&str]| {
+            let mut csr = csr(user, asked, "system:nodes", hosts);
+            csr["spec"]["signerName"] = SERVING_SIGNER.into();
+            csr["spec"]["usages"] = json!(["digital signature", "server auth"]);
+            csr
+        };
+        for (user, asked, hosts, expected) in [
+            ("system:node:a", "system:node:a", vec!["10.0.0.1", "a"], true),
+            ("system:node:a", "system:node:a", vec!["10.0.0.2"], false),
+            ("system:node:a", "system:node:a", vec!["a.example"], false),
+            ("system:node:c", "system:node:c", vec!["10.0.0.9"], false),
+            ("system:node:a", "system:node:b", vec!["10.0.0.2"], false),
+            ("jane", "system:node:b", vec!["10.0.0.2"], false),
+        ] {
+            let request = serving_request(&serving(user, asked, &hosts));
+            let approved = request.is_some_and(|info| names_are_its_own(&info, &nodes));
+            assert_eq!(approved, expected, "{user} {asked} {hosts:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Signs approved CertificateSigningRequests for `kubernetes.io/kube-apiserver-client` and, of nodes,
-//! `kubernetes.io/kube-apiserver-client-kubelet`.
+//! `kubernetes.io/kube-apiserver-client-kubelet` and `kubernetes.io/kubelet-serving`.
 //!
 //! A certificate that was asked for in a project's plane is signed by the authority of that plane's clients and bound to the
 //! plane, so it is worth nothing elsewhere: neither here, nor with whoever trusts another project's authority.
-//! Requests for other signers are somebody else's. Those for `kubernetes.io/kubelet-serving` and
-//! `kubernetes.io/legacy-unknown` are signed by nobody: the authority is the server's too, and who may approve in one
-//! project would get a certificate for the server's own name.
+//! Requests for other signers are somebody else's. Those for `kubernetes.io/legacy-unknown` are signed by nobody, and in the
+//! core plane those for `kubernetes.io/kubelet-serving` neither: the authority there is the server's own, and who may approve
+//! would get a certificate for the server's name.
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::SIGNING_REQUESTS;
@@ -30,6 +30,8 @@ use std::time::Duration;
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// The signer of nodes' client certificates.
 pub(crate) const KUBELET_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// The signer of the certificates that nodes serve with.
+pub(crate) const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// The group of nodes.
 const NODES: &str = "system:nodes";
 /// How names of nodes begin.
@@ -53,6 +55,7 @@ fn decide(csr: &Value, longest: Duration) -> Option<Action> {
     let check = match text(csr, "/spec/signerName") {
         SIGNER => check_client,
         KUBELET_SIGNER => check_kubelet,
+        SERVING_SIGNER => check_serving,
         _ => return None,
     };
     waits.then(|| accept(csr, check, longest).unwrap_or_else(Action::Fail))
@@ -70,8 +73,8 @@ fn usages(csr: &Value) -> Vec<String> {
     items(csr, "/spec/usages").iter().filter_map(|u| u.as_str().map(str::to_owned)).collect()
 }
 
-/// Whether a request is one of a node for its client certificate, and for no more than that.
-pub(crate) fn check_kubelet(csr: &Value, info: &CsrInfo) -> Result<(), String> {
+/// Whether a request is one of a node: its subject, and the usages besides `key encipherment`.
+fn check_node(csr: &Value, info: &CsrInfo, kind: &str) -> Result<(), String> {
     let mut usages = usages(csr);
     usages.retain(|usage| usage != "key encipherment");
     usages.sort();
@@ -79,17 +82,44 @@ pub(crate) fn check_kubelet(csr: &Value, info: &CsrInfo) -> Result<(), String> {
     if info.organizations != [NODES] {
         return Err(format!("subject organization is not {NODES}"));
     }
+    if !info.common_name.starts_with(NODE) {
+        return Err(format!("subject common name does not begin with {NODE}"));
+    }
+    let wanted = if kind == "client" {
+        ["client auth", "digital signature"]
+    } else {
+        ["digital signature", "server auth"]
+    };
+    if usages != wanted {
+        return Err(format!("usages did not match those of a node's {kind} certificate"));
+    }
+    Ok(())
+}
+
+/// Whether a request is one of a node for the certificate that it serves with.
+pub(crate) fn check_serving(csr: &Value, info: &CsrInfo) -> Result<(), String> {
+    let names = &info.names;
+    if !(names.emails.is_empty() && names.uris.is_empty()) {
+        return Err("subjectAltNames other than DNS names and IP addresses are not allowed".to_owned());
+    }
+    if names.dns.is_empty() && names.ips.is_empty() {
+        return Err("a DNS or IP subjectAltName is required".to_owned());
+    }
+    check_node(csr, info, "serving")
+}
+
+/// The name of the node that a request is of; empty where it is of none.
+pub(crate) fn node_of(info: &CsrInfo) -> &str {
+    info.common_name.strip_prefix(NODE).unwrap_or("")
+}
+
+/// Whether a request is one of a node for its client certificate, and for no more than that.
+pub(crate) fn check_kubelet(csr: &Value, info: &CsrInfo) -> Result<(), String> {
     let names = &info.names;
     if !(names.dns.is_empty() && names.ips.is_empty() && names.emails.is_empty() && names.uris.is_empty()) {
         return Err("subjectAltNames are not allowed".to_owned());
     }
-    if !info.common_name.starts_with(NODE) {
-        return Err(format!("subject common name does not begin with {NODE}"));
-    }
-    if usages != ["client auth", "digital signature"] {
-        return Err("usages did not match those of a node's client certificate".to_owned());
-    }
-    Ok(())
+    check_node(csr, info, "client")
 }
 
 fn check_client(csr: &Value, info: &CsrInfo) -> Result<(), String> {
@@ -142,6 +172,9 @@ impl Reconcile for Signing {
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         let Some(csr) = self.requests.get(&key) else { return Ok(Outcome::Done) };
+        if key.plane.is_core() && text(&csr, "/spec/signerName") == SERVING_SIGNER {
+            return Ok(Outcome::Done);
+        }
         let Some(action) = decide(&csr, self.longest) else { return Ok(Outcome::Done) };
         let status = match self.sign(&key.plane, action) {
             Ok(certificate) => json!({"certificate": STANDARD.encode(certificate)}),
@@ -241,8 +274,31 @@ mod tests {
         let mut other = csr_of("jane", NODES, &["client auth", "digital signature"]);
         other["spec"]["signerName"] = KUBELET_SIGNER.into();
         assert!(matches!(decide(&other, LONGEST), Some(Action::Fail(_))));
-        other["spec"]["signerName"] = "kubernetes.io/kubelet-serving".into();
+        other["spec"]["signerName"] = "kubernetes.io/legacy-unknown".into();
         assert_eq!(decide(&other, LONGEST), None);
+    }
+
+    #[test]
+    fn a_node_gets_a_certificate_to_serve_with_for_names_alone() {
+        let key = PrivateKey::generate().unwrap();
+        let serving = |user: &str, hosts: &[&str], usages: &[&str]| {
+            let client = ClientName { user, groups: &[NODES.to_owned()], plane: None };
+            let request = freehold_pki::csr::request(&key, &client, hosts).unwrap();
+            json!({
+                "spec": {"signerName": SERVING_SIGNER, "request": STANDARD.encode(request), "usages": usages},
+                "status": {"conditions": [{"type": "Approved", "status": "True"}]},
+            })
+        };
+        let usages = ["digital signature", "server auth"];
+        for (user, hosts, usages, signed) in [
+            ("system:node:a", vec!["a.example", "10.0.0.1"], usages, true),
+            ("system:node:a", vec![], usages, false),
+            ("jane", vec!["a.example"], usages, false),
+            ("system:node:a", vec!["a.example"], ["client auth", "digital signature"], false),
+        ] {
+            let decided = decide(&serving(user, &hosts, &usages), LONGEST);
+            assert_eq!(matches!(decided, Some(Action::Sign { .. })), signed, "{user} {hosts:?} {usages:?}");
+        }
     }
 
     #[test]
