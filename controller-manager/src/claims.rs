@@ -1,16 +1,19 @@
 //! Pods are taken into control by what selects them, and let go by what does not any more.
 
+use crate::context::TOGETHER;
 use crate::expectations::Expectations;
 use crate::kinds::PODS;
-use crate::object::{controller_reference, selects, unless_gone};
+use crate::object::{controller_reference, own_entry, selector, selects, unless_gone};
 use crate::pods::PodView;
 use freehold_client::{Client, Error, Patch, PatchOptions};
 use freehold_machinery::{Value, meta, selector::Labels};
-use freehold_runtime::Key;
+use freehold_runtime::{Change, Key, Queue, Store};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
-type Pod = (Key, Arc<PodView>);
+/// A pod with its key.
+pub(crate) type Pod = (Key, Arc<PodView>);
 
 /// A pod that changes hands.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +24,47 @@ pub(crate) enum Claim {
     Release(Key, String),
 }
 
-/// The pods that change hands. Without `adopting` none is taken.
+/// The pods that change hands. Without `adopting` none is taken, and never one that has ended.
 pub(crate) fn claims(selector: &Labels, adopting: bool, owned: &[Pod], orphans: &[Pod]) -> Vec<Claim> {
-    let matches = |pod: &PodView| selects(selector, pod.labels.as_ref());
-    let taken = orphans.iter().filter(|(_, pod)| adopting && matches(pod) && pod.is_active());
-    let strangers = owned.iter().filter(|(_, pod)| !matches(pod) && !pod.deleting);
+    let orphans: Vec<Pod> = orphans.iter().filter(|(_, pod)| pod.is_active()).cloned().collect();
+    claims_where(&|(_, pod)| selects(selector, pod.labels.as_ref()), adopting, owned, &orphans)
+}
+
+/// The pods that change hands, where more than a selector says which do. Those that have ended are taken too.
+pub(crate) fn claims_where(
+    matches: &dyn Fn(&Pod) -> bool,
+    adopting: bool,
+    owned: &[Pod],
+    orphans: &[Pod],
+) -> Vec<Claim> {
+    let taken = orphans.iter().filter(|pod| adopting && matches(pod) && !pod.1.deleting);
+    let strangers = owned.iter().filter(|pod| !matches(pod) && !pod.1.deleting);
     let adopt = taken.map(|(key, pod)| Claim::Adopt(key.clone(), pod.uid.clone()));
     adopt.chain(strangers.map(|(key, pod)| Claim::Release(key.clone(), pod.uid.clone()))).collect()
+}
+
+/// Adds to a queue whom a pod concerns: the object that controls it or, if nothing does, those that select it. Their
+/// store is indexed by [`own_entry`].
+pub(crate) fn enqueue_owners(queue: &Arc<Queue<Key>>, sets: &Store<Value>, change: &Change<PodView>) {
+    let (plane, namespace) = (&change.key.plane, &change.key.namespace);
+    let (owned, free): (Vec<_>, Vec<_>) =
+        [&change.old, &change.new].into_iter().flatten().partition(|pod| !pod.owner.is_empty());
+    // Of many pods that become ready at about the same time the status tells at once.
+    let stays = change.old.is_some() && change.new.as_ref().is_some_and(|pod| !pod.deleting);
+    let delay = if stays { TOGETHER } else { Duration::ZERO };
+    for pod in owned {
+        for (key, _) in sets.by_index(plane, &own_entry(&pod.owner)) {
+            queue.add_after(key, delay);
+        }
+    }
+    if free.is_empty() {
+        return;
+    }
+    for (key, set) in sets.in_namespace(plane, namespace) {
+        if selector(&set).is_some_and(|s| free.iter().any(|pod| selects(&s, pod.labels.as_ref()))) {
+            queue.add(key);
+        }
+    }
 }
 
 /// Makes them change hands. What is adopted gets `finalizers` as well.

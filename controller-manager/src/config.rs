@@ -19,6 +19,10 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "cluster-role-aggregation",
     "deployment",
     "replica-set",
+    "replication-controller",
+    "stateful-set",
+    "daemon-set",
+    "horizontal-pod-autoscaler",
     "job",
     "cron-job",
     "ttl-after-finished",
@@ -33,6 +37,10 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "definition-deletion",
     "volume-protection",
     "node-taints",
+    "node-lifecycle",
+    "taint-eviction",
+    "ephemeral-volume",
+    "token-cleaner",
 ];
 
 /// The controllers of Freehold itself, which work in the core plane.

@@ -3,9 +3,11 @@
 use crate::config::Config;
 use crate::endpoints::Kept;
 use crate::kinds;
+use crate::node::NodeView;
 use crate::object::NamespaceView;
 use crate::pods::PodView;
 use crate::project::ProjectView;
+use crate::revisions::Revision;
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{
@@ -72,6 +74,11 @@ struct Shared {
     namespaces: Option<Informer<NamespaceView>>,
     pods: Option<Informer<PodView>>,
     replica_sets: Option<Informer<Value>>,
+    stateful_sets: Option<Informer<Value>>,
+    revisions: Option<Informer<Revision>>,
+    claims: Option<Informer<Value>>,
+    daemon_sets: Option<Informer<Value>>,
+    nodes: Option<Informer<NodeView>>,
     jobs: Option<Informer<Value>>,
     services: Option<Informer<Value>>,
     endpoints: Option<Informer<Kept>>,
@@ -109,6 +116,12 @@ shared! {
     pods: PodView = planes, Interest::projected(kinds::PODS, PodView::of).index(PodView::index);
     replica_sets: Value = planes, Interest::objects(kinds::REPLICA_SETS).index(crate::object::owner_and_own);
     deployments: Value = planes, Interest::objects(kinds::DEPLOYMENTS);
+    stateful_sets: Value = planes, Interest::objects(kinds::STATEFUL_SETS).index(crate::object::own_index);
+    revisions: Revision = planes,
+        Interest::projected(kinds::CONTROLLER_REVISIONS, Revision::of).index(Revision::index);
+    claims: Value = planes, Interest::objects(kinds::CLAIMS);
+    daemon_sets: Value = planes, Interest::objects(kinds::DAEMON_SETS).index(crate::object::own_index);
+    nodes: NodeView = planes, Interest::projected(kinds::NODES, NodeView::of);
     jobs: Value = planes, Interest::objects(kinds::JOBS).index(crate::object::uid_and_owner);
     services: Value = planes, Interest::projected(kinds::SERVICES, crate::endpoints::service_view);
     endpoints: Kept = planes, Interest::projected(kinds::ENDPOINTS, Kept::endpoints);

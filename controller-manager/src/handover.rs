@@ -14,7 +14,8 @@ const ALWAYS: &[&str] = &["certificate-signing", "service-account-token"];
 
 /// Controllers that make Pods. Nothing runs in the core plane, which all organizations share: one of them could fill it with
 /// a single object.
-const WORKLOADS: &[&str] = &["deployment", "replica-set", "job", "cron-job"];
+const WORKLOADS: &[&str] =
+    &["deployment", "replica-set", "replication-controller", "stateful-set", "daemon-set", "job", "cron-job"];
 
 /// Whether a controller leaves a plane alone.
 pub(crate) fn leaves(controller: &str, plane: &PlaneId, planes: &Planes) -> bool {
@@ -60,6 +61,7 @@ pub(crate) fn follow(context: &mut Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use freehold_client::{Client, Config, Identity};
     use serde_json::json;
 
     #[test]
@@ -77,7 +79,8 @@ mod tests {
 
     #[test]
     fn nothing_makes_pods_in_the_core_plane() {
-        let planes = Planes::default();
+        let nowhere = Config::new("http://127.0.0.1:1", "", Identity::None);
+        let planes = Planes::all(Client::new(&nowhere).unwrap());
         for (controller, plane, left) in [
             ("job", PlaneId::core(), true),
             ("job", PlaneId::infra(), false),

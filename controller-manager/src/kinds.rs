@@ -12,6 +12,13 @@ pub(crate) const SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "se
 pub(crate) const RESOURCE_QUOTAS: Resource = Resource::namespaced("", "v1", "resourcequotas");
 pub(crate) const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments");
 pub(crate) const REPLICA_SETS: Resource = Resource::namespaced("apps", "v1", "replicasets");
+pub(crate) const STATEFUL_SETS: Resource = Resource::namespaced("apps", "v1", "statefulsets");
+pub(crate) const DAEMON_SETS: Resource = Resource::namespaced("apps", "v1", "daemonsets");
+pub(crate) const CONTROLLER_REVISIONS: Resource = Resource::namespaced("apps", "v1", "controllerrevisions");
+pub(crate) const REPLICATION_CONTROLLERS: Resource = Resource::namespaced("", "v1", "replicationcontrollers");
+pub(crate) const AUTOSCALERS: Resource =
+    Resource::namespaced("autoscaling", "v2", "horizontalpodautoscalers");
+pub(crate) const LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases");
 pub(crate) const JOBS: Resource = Resource::namespaced("batch", "v1", "jobs");
 pub(crate) const CRON_JOBS: Resource = Resource::namespaced("batch", "v1", "cronjobs");
 pub(crate) const NODES: Resource = Resource::cluster("", "v1", "nodes");

@@ -34,6 +34,10 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("cluster-role-aggregation", crate::aggregation::start),
     ("deployment", crate::deployment::start),
     ("replica-set", crate::replicaset::start),
+    ("replication-controller", crate::replicaset::replication_controllers),
+    ("stateful-set", crate::statefulset::start),
+    ("daemon-set", crate::daemonset::start),
+    ("horizontal-pod-autoscaler", crate::autoscaler::start),
     ("job", crate::job::start),
     ("cron-job", crate::cronjob::start),
     ("ttl-after-finished", crate::ttl::start),
@@ -48,6 +52,10 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("definition-deletion", crate::definitions::start),
     ("volume-protection", crate::volumes::start),
     ("node-taints", crate::nodes::start),
+    ("node-lifecycle", crate::lifecycle::start),
+    ("taint-eviction", crate::lifecycle::eviction),
+    ("ephemeral-volume", crate::ephemeral::start),
+    ("token-cleaner", crate::bootstrap::start),
 ];
 
 /// A set of controllers.

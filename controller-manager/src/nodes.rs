@@ -6,10 +6,11 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::NODES;
+use crate::node::NodeView;
 use crate::object::{items, text};
 use freehold_client::{Patch, PatchOptions};
 use freehold_machinery::{Value, meta};
-use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
+use freehold_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 
 const EFFECT: &str = "NoSchedule";
@@ -25,7 +26,7 @@ const TAINTS: [(&str, &str, &str); 6] = [
 ];
 
 /// The taints that a node is to have; `None` where it has them. One that says nothing of itself keeps what it has.
-fn decide(node: &Value) -> Option<Vec<Value>> {
+pub(crate) fn decide(node: &Value) -> Option<Vec<Value>> {
     let conditions = items(node, "/status/conditions");
     if conditions.is_empty() {
         return None;
@@ -55,26 +56,28 @@ fn decide(node: &Value) -> Option<Vec<Value>> {
 
 struct Nodes {
     planes: Planes,
-    /// Whether a node's taints are to change.
-    wrong: Store<()>,
+    nodes: Store<NodeView>,
 }
 
 /// Starts the controller.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let interest = Interest::projected(NODES, |node| decide(&node).map(drop));
-    let mut informer = Informer::new(&context.planes, interest);
-    informer.enqueue_into(&queue);
-    let wrong = context.run_informer(informer);
-    let (planes, waits) = (context.planes.clone(), wrong.clone());
-    context.control("node-taints", 2, &queue, &[&waits], Nodes { planes, wrong });
+    let on_nodes = queue.clone();
+    context.nodes().on_change(move |change| {
+        if change.new.as_ref().is_some_and(|node| node.taints_are_wrong) {
+            on_nodes.add(change.key.clone());
+        }
+    });
+    let nodes = context.nodes().store();
+    let (planes, waits) = (context.planes.clone(), nodes.clone());
+    context.control("node-taints", 2, &queue, &[&waits], Nodes { planes, nodes });
 }
 
 impl Reconcile for Nodes {
     type Key = Key;
 
     async fn reconcile(&self, key: Key) -> Reconciled {
-        if self.wrong.get(&key).is_none() {
+        if !self.nodes.get(&key).is_some_and(|node| node.taints_are_wrong) {
             return Ok(Outcome::Done);
         }
         let client = self.planes.client(&key.plane);

@@ -111,6 +111,11 @@ pub(crate) fn owner_and_own(key: &Key, object: &Value) -> Vec<String> {
     entries
 }
 
+/// Index entries of an object: [`own_entry`].
+pub(crate) fn own_index(_: &Key, object: &Value) -> Vec<String> {
+    vec![own_entry(meta::uid(object))]
+}
+
 /// The index entry of the object with this uid.
 pub(crate) fn own_entry(uid: &str) -> String {
     format!("is {uid}")

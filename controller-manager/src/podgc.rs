@@ -3,11 +3,12 @@
 
 use crate::context::{Context, Reconcile};
 use crate::kinds::{NODES, PODS};
-use crate::object::{conditions_of, generation, items, unless_gone};
+use crate::node::NodeView;
+use crate::object::{generation, unless_gone};
 use crate::pods::{ENDED, Phase, PodView};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_machinery::{Value, time};
-use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
+use freehold_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -19,22 +20,6 @@ const KEPT: usize = 12_500;
 const QUARANTINE: Duration = Duration::from_secs(40);
 /// A pod that was told to end may be gone by itself in this time.
 const PERIOD: Duration = Duration::from_secs(20);
-
-/// What is kept of a node.
-#[derive(Clone, Debug, PartialEq)]
-struct NodeView {
-    /// It is not ready, and somebody said that its pods have ended.
-    out_of_service: bool,
-}
-
-impl NodeView {
-    fn of(node: Value) -> Option<Self> {
-        let ready = conditions_of(&node).iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-        let taints = items(&node, "/spec/taints");
-        let tainted = taints.iter().any(|t| t["key"] == "node.kubernetes.io/out-of-service");
-        Some(Self { out_of_service: !ready && tainted })
-    }
-}
 
 /// What becomes of a pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +37,7 @@ fn decide(pod: &PodView, node: Option<&NodeView>) -> Fate {
     match node {
         None if pod.node.is_empty() && pod.deleting => Fate::Unscheduled,
         None if !pod.node.is_empty() => Fate::Orphaned,
-        Some(node) if pod.deleting && node.out_of_service => Fate::OutOfService,
+        Some(node) if pod.deleting && node.is_out_of_service() => Fate::OutOfService,
         _ => Fate::Stays,
     }
 }
@@ -76,12 +61,11 @@ struct Collector {
 /// Starts the controller.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let mut informer = Informer::new(&context.planes, Interest::projected(NODES, NodeView::of));
-    let nodes = informer.store();
+    let nodes = context.nodes().store();
     let pods = context.pods().store();
     let (on_nodes, bound) = (queue.clone(), pods.clone());
-    informer.on_change(move |change| {
-        let bad = change.new.as_ref().is_none_or(|node| node.out_of_service);
+    context.nodes().on_change(move |change| {
+        let bad = change.new.as_ref().is_none_or(|node| node.is_out_of_service());
         if bad {
             for (key, _) in bound.by_index(&change.key.plane, &PodView::on_node(&change.key.name)) {
                 on_nodes.add(key);
@@ -102,7 +86,6 @@ pub(crate) fn start(context: &mut Context) {
             on_pods.add_after(Key::new(plane.clone(), "", ""), PERIOD);
         }
     });
-    context.run_informer(informer);
     let controller = Collector { planes: context.planes.clone(), pods: pods.clone(), nodes: nodes.clone() };
     context.control("pod-garbage-collector", 2, &queue, &[&pods, &nodes], controller);
 }
@@ -168,12 +151,14 @@ fn failed(pod: &Value, why: Option<&str>, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Taint;
     use freehold_machinery::PlaneId;
 
     #[test]
     fn pods_go_when_nobody_can_end_them() {
         let pod = |node: &str, deleting| PodView { node: node.into(), deleting, ..PodView::default() };
-        let (good, lost) = (NodeView { out_of_service: false }, NodeView { out_of_service: true });
+        let service = Taint { key: "node.kubernetes.io/out-of-service".into(), ..Taint::default() };
+        let (good, lost) = (NodeView::default(), NodeView { taints: vec![service], ..NodeView::default() });
         let rows = [
             (pod("", false), None, Fate::Stays),
             (pod("", true), None, Fate::Unscheduled),
@@ -186,18 +171,6 @@ mod tests {
         for (pod, node, fate) in rows {
             assert_eq!(decide(&pod, node), fate, "{pod:?} {node:?}");
         }
-    }
-
-    #[test]
-    fn a_node_is_out_of_service_when_it_is_said_to_be_and_is_not_ready() {
-        let node = |ready: &str, key: &str| {
-            let conditions = json!([{"type": "Ready", "status": ready}]);
-            NodeView::of(json!({"spec": {"taints": [{"key": key}]}, "status": {"conditions": conditions}}))
-                .unwrap()
-        };
-        assert!(node("False", "node.kubernetes.io/out-of-service").out_of_service);
-        assert!(!node("True", "node.kubernetes.io/out-of-service").out_of_service);
-        assert!(!node("Unknown", "node.kubernetes.io/unreachable").out_of_service);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use crate::job::pod::{JobPod, is_tracked};
 use crate::object::{controller_of, controller_reference, items, orphan_entry, text};
 use freehold_client::Error;
-use freehold_machinery::{Map, Value, meta};
+use freehold_machinery::{Map, Value, meta, time};
 use freehold_runtime::Key;
 use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
 use serde_json::json;
 use std::cmp::Ordering;
+use std::time::Duration;
 
 /// The index entry of pods that ended.
 pub(crate) const ENDED: &str = "ended";
@@ -42,6 +44,12 @@ pub(crate) struct PodView {
     /// Most restarts of an ordinary container, and of a sidecar.
     pub(crate) restarts: (i64, i64),
     pub(crate) deletion_cost: i32,
+    /// The node that its affinity alone names, for one that no node has yet; empty otherwise.
+    pub(crate) target: Box<str>,
+    /// Its volumes that are claims, with the claims' names; for pods of StatefulSets and those without a controller.
+    pub(crate) claims: Box<[(Box<str>, Box<str>)]>,
+    /// It has volumes that come with claims of their own.
+    pub(crate) has_ephemeral: bool,
     /// What Jobs read, for their pods and those that wait for one.
     pub(crate) job: Option<Box<JobPod>>,
     /// Its controller is no Job.
@@ -82,6 +90,7 @@ impl PodView {
         let controller = controller_of(&pod);
         let of_job =
             controller.is_some_and(|o| o["kind"] == "Job" && text(o, "/apiVersion").starts_with("batch/"));
+        let of_set = controller.is_none_or(|o| o["kind"] == "StatefulSet");
         let ips: Vec<String> =
             items(&pod, "/status/podIPs").iter().map(|ip| text(ip, "/ip").to_owned()).collect();
         Some(Self {
@@ -92,6 +101,9 @@ impl PodView {
             of_other: controller.is_some() && !of_job,
             evicted: text(&pod, "/status/reason") == "Evicted",
             disrupted_since: disrupted_since(&pod),
+            has_ephemeral: items(&pod, "/spec/volumes").iter().any(|v| v["ephemeral"].is_object()),
+            target: target(&pod),
+            claims: if of_set { claims(&pod) } else { Box::default() },
             job: (of_job || is_tracked(&pod)).then(|| Box::new(JobPod::of(&pod))),
             deleting: meta::is_deleting(&pod),
             phase: Phase::of(text(&pod, "/status/phase")),
@@ -132,6 +144,27 @@ impl PodView {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 
+    /// The node that it is on or waits for; empty where that is open.
+    pub(crate) fn node_or_target(&self) -> &str {
+        if self.node.is_empty() { &self.target } else { &self.node }
+    }
+
+    /// How long it still has to stay ready to be available; `None` where it is not ready.
+    pub(crate) fn available_in(&self, wait: Duration, now: Timestamp) -> Option<Duration> {
+        let since = time::parse(&self.ready_since).unwrap_or(now);
+        self.ready.then(|| wait.saturating_sub(now.duration_since(since).unsigned_abs()))
+    }
+
+    /// Whether it has been ready for long enough.
+    pub(crate) fn is_available(&self, wait: Duration, now: Timestamp) -> bool {
+        self.available_in(wait, now).is_some_and(|left| left.is_zero())
+    }
+
+    /// One of its labels; empty where it has none.
+    pub(crate) fn label(&self, name: &str) -> &str {
+        self.labels.as_ref().and_then(|labels| labels.get(name)).and_then(Value::as_str).unwrap_or("")
+    }
+
     /// Whether it has neither ended nor been told to.
     pub(crate) fn is_active(&self) -> bool {
         !self.deleting && !matches!(self.phase, Phase::Succeeded | Phase::Failed)
@@ -149,6 +182,27 @@ fn named_ports(pod: &Value) -> Vec<NamedPort> {
         })
     });
     named.collect()
+}
+
+/// The node that a pod's required affinity names by its `metadata.name`.
+fn target(pod: &Value) -> Box<str> {
+    const TERMS: &str =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    if !text(pod, "/spec/nodeName").is_empty() {
+        return Box::default();
+    }
+    let fields = items(pod, TERMS).iter().flat_map(|term| items(term, "/matchFields"));
+    let mut named = fields.filter(|f| f["key"] == "metadata.name" && f["operator"] == "In");
+    let values = named.next().map_or(&[][..], |field| items(field, "/values"));
+    match values {
+        [Value::String(name)] => name.as_str().into(),
+        _ => Box::default(),
+    }
+}
+
+fn claims(pod: &Value) -> Box<[(Box<str>, Box<str>)]> {
+    let volumes = items(pod, "/spec/volumes").iter().filter(|v| v["persistentVolumeClaim"].is_object());
+    volumes.map(|v| (text(v, "/name").into(), text(v, "/persistentVolumeClaim/claimName").into())).collect()
 }
 
 fn disrupted_since(pod: &Value) -> String {

@@ -1,24 +1,25 @@
-//! ReplicaSets: as many pods as wanted.
+//! ReplicaSets and ReplicationControllers: as many pods as wanted.
+//!
+//! The two differ in how they select and in what their status tells: a ReplicationController is kept here with the selector
+//! that a ReplicaSet would have.
 
-use crate::claims::{Claim, claims, make_claims};
-use crate::context::{Context, Reconcile, TOGETHER};
+use crate::claims::{Claim, claims, enqueue_owners, make_claims};
+use crate::context::{Context, Reconcile};
 use crate::expectations::{Expectations, NOT_YET};
-use crate::kinds::{PODS, REPLICA_SETS};
+use crate::kinds::{REPLICA_SETS, REPLICATION_CONTROLLERS};
 use crate::object::{
-    controller_of, generation, int, namespace_terminates, orphan_entry, own_entry, selector, selects,
-    status_patch, unless_gone,
+    controller_of, generation, int, namespace_terminates, orphan_entry, owner_and_own, selector, status_patch,
 };
+use crate::podcontrol::PodControl;
 use crate::pods::{Phase, PodView, burst, new_pod};
-use freehold_client::{Client, DeleteOptions, Error, PatchOptions};
+use freehold_client::{Client, Error, PatchOptions, Resource};
 use freehold_machinery::{Value, meta, time};
-use freehold_runtime::{
-    Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store, conditions,
-};
+use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store, conditions};
 use jiff::Timestamp;
 use serde_json::json;
 use std::cmp::{Ordering, Reverse};
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Pods made or deleted by one reconcile.
@@ -127,11 +128,7 @@ fn status(observed: &Observed<'_>, failure: Option<&Failure>) -> (Value, Option<
     let wait = int(set, "/spec/minReadySeconds").and_then(|s| u64::try_from(s).ok()).unwrap_or(0);
     let wait = Duration::from_secs(wait);
     // How long each still has to stay ready.
-    let left = active.iter().filter(|(_, pod)| pod.ready).map(|(_, pod)| {
-        let since = time::parse(&pod.ready_since).unwrap_or(now);
-        wait.saturating_sub(now.duration_since(since).unsigned_abs())
-    });
-    let left: Vec<Duration> = left.collect();
+    let left: Vec<Duration> = active.iter().filter_map(|(_, pod)| pod.available_in(wait, now)).collect();
     let labels = set.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
     let fully = |pod: &PodView| {
         let own = pod.labels.as_ref();
@@ -146,7 +143,9 @@ fn status(observed: &Observed<'_>, failure: Option<&Failure>) -> (Value, Option<
     let mut status = set["status"].clone();
     status["observedGeneration"] = generation(set).into();
     status["replicas"] = active.len().into();
-    status["terminatingReplicas"] = terminating.count().into();
+    if set["kind"] != "ReplicationController" {
+        status["terminatingReplicas"] = terminating.count().into();
+    }
     let numbers = [
         ("fullyLabeledReplicas", active.iter().filter(|(_, pod)| fully(pod)).count()),
         ("readyReplicas", left.len()),
@@ -184,66 +183,68 @@ fn set_failure(status: &mut Value, failure: Option<&Failure>, now: Timestamp) {
 }
 
 struct ReplicaSets {
+    resource: Resource,
     planes: Planes,
     sets: Store<Value>,
     pods: Store<PodView>,
-    written: Expectations<Key>,
     own_written: Expectations<Key>,
-    /// Pods that were deleted and may still show up as there.
-    doomed: Mutex<HashSet<String>>,
-    recorder: Recorder,
+    control: PodControl,
 }
 
-/// Starts the controller.
+/// Starts the controller of ReplicaSets.
 pub(crate) fn start(context: &mut Context) {
     let queue = Queue::new();
-    let by_uid_queue = queue.clone();
     context.replica_sets().enqueue_into(&queue);
     let sets = context.replica_sets().store();
-    let owners = sets.clone();
+    follow(context, "replica-set", queue, sets, (REPLICA_SETS, "replicaset-controller"));
+}
+
+/// Starts the controller of ReplicationControllers.
+pub(crate) fn replication_controllers(context: &mut Context) {
+    let queue = Queue::new();
+    let interest = Interest::projected(REPLICATION_CONTROLLERS, as_replica_set).index(owner_and_own);
+    let mut informer = Informer::new(&context.planes, interest);
+    informer.enqueue_into(&queue);
+    let sets = context.run_informer(informer);
+    let about = (REPLICATION_CONTROLLERS, "replication-controller");
+    follow(context, "replication-controller", queue, sets, about);
+}
+
+/// A ReplicationController with the selector that a ReplicaSet would have.
+fn as_replica_set(mut controller: Value) -> Option<Value> {
+    let labels = controller["spec"]["selector"].take();
+    controller["spec"]["selector"] = json!({"matchLabels": labels});
+    Some(controller)
+}
+
+/// Runs a controller over sets of one kind: of which resource, and the component that its events name.
+fn follow(
+    context: &mut Context,
+    name: &'static str,
+    queue: Arc<Queue<Key>>,
+    sets: Store<Value>,
+    (resource, component): (Resource, &'static str),
+) {
+    let (by_uid_queue, owners) = (queue.clone(), sets.clone());
     context.pods().on_change(move |change| enqueue_owners(&by_uid_queue, &owners, change));
     let pods = context.pods().store();
     context.resync(&sets, &queue);
     let controller = ReplicaSets {
+        resource,
         planes: context.planes.clone(),
         sets: sets.clone(),
         pods: pods.clone(),
-        written: Expectations::default(),
         own_written: Expectations::default(),
-        doomed: Mutex::default(),
-        recorder: Recorder::new("replicaset-controller"),
+        control: PodControl::new(component),
     };
-    context.control("replica-set", 8, &queue, &[&sets, &pods], controller);
-}
-
-/// A pod concerns the ReplicaSet that controls it or, if nothing does, those that select it.
-fn enqueue_owners(queue: &Arc<Queue<Key>>, sets: &Store<Value>, change: &Change<PodView>) {
-    let (plane, namespace) = (&change.key.plane, &change.key.namespace);
-    let (owned, free): (Vec<_>, Vec<_>) =
-        [&change.old, &change.new].into_iter().flatten().partition(|pod| !pod.owner.is_empty());
-    // Of many pods that become ready at about the same time the status tells at once.
-    let stays = change.old.is_some() && change.new.as_ref().is_some_and(|pod| !pod.deleting);
-    let delay = if stays { TOGETHER } else { Duration::ZERO };
-    for pod in owned {
-        for (key, _) in sets.by_index(plane, &own_entry(&pod.owner)) {
-            queue.add_after(key, delay);
-        }
-    }
-    if free.is_empty() {
-        return;
-    }
-    for (key, set) in sets.in_namespace(plane, namespace) {
-        if selector(&set).is_some_and(|s| free.iter().any(|pod| selects(&s, pod.labels.as_ref()))) {
-            queue.add(key);
-        }
-    }
+    context.control(name, 8, &queue, &[&sets, &pods], controller);
 }
 
 impl Reconcile for ReplicaSets {
     type Key = Key;
 
     async fn reconcile(&self, key: Key) -> Reconciled {
-        if !self.written.are_met(&key, &self.pods) || !self.own_written.are_met(&key, &self.sets) {
+        if !self.control.has_seen(&key, &self.pods) || !self.own_written.are_met(&key, &self.sets) {
             return Ok(NOT_YET);
         }
         let Some(set) = self.sets.get(&key).filter(|set| selector(set).is_some()) else {
@@ -253,7 +254,7 @@ impl Reconcile for ReplicaSets {
         let Decision { claims, manage } = decide(&observed);
         let client = self.planes.client(&key.plane);
         if !claims.is_empty() {
-            make_claims(&client, &key, &set, claims, None, &self.written).await?;
+            make_claims(&client, &key, &set, claims, None, self.control.written()).await?;
             return Ok(Outcome::Done);
         }
         let managed = self.manage(&client, &key, &set, manage).await;
@@ -274,28 +275,13 @@ impl Reconcile for ReplicaSets {
 }
 
 impl ReplicaSets {
-    /// Leaves out what was deleted already, and forgets what shows up as such.
-    fn not_doomed(&self, pods: Vec<Pod>) -> Vec<Pod> {
-        let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-        if doomed.len() > 10_000 {
-            doomed.clear();
-        }
-        let stays = |(_, pod): &Pod| {
-            if pod.deleting {
-                doomed.remove(&pod.uid);
-            }
-            !doomed.contains(&pod.uid)
-        };
-        pods.into_iter().filter(stays).collect()
-    }
-
     fn observe<'a>(&self, key: &Key, set: &'a Value) -> Observed<'a> {
         let pods_of = |uid: &str| self.pods.by_index(&key.plane, uid);
         let siblings = controller_of(set).and_then(|owner| owner["uid"].as_str());
         let siblings = siblings.map(|uid| self.sets.by_index(&key.plane, uid)).unwrap_or_default();
         let of_siblings =
             siblings.iter().filter(|(other, _)| other != key).flat_map(|(_, s)| pods_of(meta::uid(s)));
-        let owned = self.not_doomed(pods_of(meta::uid(set)));
+        let owned = self.control.not_doomed(pods_of(meta::uid(set)));
         Observed {
             set,
             orphans: self.pods.by_index(&key.plane, &orphan_entry(&key.namespace)),
@@ -320,7 +306,7 @@ impl ReplicaSets {
             Manage::Nothing => Ok(false),
             Manage::Create(count) => {
                 let pod = &new_pod(set, &set["spec"]["template"]);
-                let made = burst(vec![(); count], |()| self.create_one(client, key, set, pod)).await.1;
+                let made = burst(vec![(); count], |()| self.control.create(client, key, set, pod)).await.1;
                 match made {
                     // Its namespace takes the ReplicaSet along.
                     Err(error) if namespace_terminates(&error) => Ok(false),
@@ -328,7 +314,7 @@ impl ReplicaSets {
                 }
             }
             Manage::Delete(pods) => {
-                let gone = burst(pods, |(pod, uid)| self.delete(client, set, pod, uid)).await.1;
+                let gone = burst(pods, |(pod, uid)| self.control.delete(client, set, pod, uid)).await.1;
                 gone.map(|()| true).map_err(|error| ("FailedDelete", error))
             }
         }
@@ -336,49 +322,12 @@ impl ReplicaSets {
 
     async fn write(&self, client: &Client, key: &Key, status: &Value) -> Result<(), Error> {
         let options = PatchOptions::status();
-        match client.patch(&REPLICA_SETS, key.ns(), &key.name, &status_patch(status), &options).await {
+        match client.patch(&self.resource, key.ns(), &key.name, &status_patch(status), &options).await {
             Ok(answer) => self.own_written.expect(key, &answer),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
         Ok(())
-    }
-
-    async fn create_one(&self, client: &Client, key: &Key, set: &Value, pod: &Value) -> Result<(), Error> {
-        match client.create(&PODS, pod).await {
-            Ok(answer) => {
-                self.written.expect(key, &answer);
-                let message = format!("Created pod: {}", meta::name(&answer));
-                self.recorder.event(client, set, EventType::Normal, "SuccessfulCreate", &message).await;
-                Ok(())
-            }
-            Err(error) if namespace_terminates(&error) => Err(error),
-            Err(error) => {
-                let message = format!("Error creating: {error}");
-                self.recorder.event(client, set, EventType::Warning, "FailedCreate", &message).await;
-                Err(error)
-            }
-        }
-    }
-
-    async fn delete(&self, client: &Client, set: &Value, pod: Key, uid: String) -> Result<(), Error> {
-        let deleted = match client.delete(&PODS, pod.ns(), &pod.name, &DeleteOptions::uid(&uid)).await {
-            Ok(_) => Ok(()),
-            Err(error) => unless_gone(client, &PODS, (pod.ns(), &pod.name, &uid), error).await,
-        };
-        match deleted {
-            Err(error) => {
-                let message = format!("Error deleting: {error}");
-                self.recorder.event(client, set, EventType::Warning, "FailedDelete", &message).await;
-                Err(error)
-            }
-            Ok(()) => {
-                self.doomed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid);
-                let message = format!("Deleted pod: {}", pod.name);
-                self.recorder.event(client, set, EventType::Normal, "SuccessfulDelete", &message).await;
-                Ok(())
-            }
-        }
     }
 }
 

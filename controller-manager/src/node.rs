@@ -1,0 +1,89 @@
+//! What controllers keep of each node: a small part of it.
+
+use crate::object::{conditions_of, items, labels, text};
+use freehold_machinery::{Map, Value};
+
+/// What is kept of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NodeView {
+    pub(crate) labels: Option<Map>,
+    pub(crate) taints: Vec<Taint>,
+    /// Status of the condition `Ready`; `None` where the node has said nothing yet.
+    pub(crate) ready: Option<Readiness>,
+    /// When it last said whether it is ready, RFC 3339; empty where it never did.
+    pub(crate) heartbeat: Box<str>,
+    /// Whether [`crate::nodes`] has taints to change.
+    pub(crate) taints_are_wrong: bool,
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Taint {
+    pub(crate) key: Box<str>,
+    pub(crate) value: Box<str>,
+    pub(crate) effect: Box<str>,
+    /// When it was added, RFC 3339; empty where nobody said.
+    pub(crate) added: Box<str>,
+}
+
+/// The status of a node's condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    True,
+    False,
+    Unknown,
+}
+
+impl NodeView {
+    pub(crate) fn of(node: Value) -> Option<Self> {
+        let ready = conditions_of(&node).iter().find(|c| c["type"] == "Ready");
+        Some(Self {
+            labels: labels(&node).cloned(),
+            taints: items(&node, "/spec/taints").iter().map(Taint::of).collect(),
+            ready: ready.map(|c| Readiness::of(text(c, "/status"))),
+            heartbeat: ready.map(|c| text(c, "/lastHeartbeatTime").into()).unwrap_or_default(),
+            taints_are_wrong: crate::nodes::decide(&node).is_some(),
+        })
+    }
+
+    /// Whether it is not ready, and somebody said that its pods have ended.
+    pub(crate) fn is_out_of_service(&self) -> bool {
+        let said = self.taints.iter().any(|taint| &*taint.key == "node.kubernetes.io/out-of-service");
+        said && self.ready != Some(Readiness::True)
+    }
+}
+
+impl Taint {
+    pub(crate) fn of(taint: &Value) -> Self {
+        let part = |field: &str| taint[field].as_str().unwrap_or("").into();
+        Self { key: part("key"), value: part("value"), effect: part("effect"), added: part("timeAdded") }
+    }
+}
+
+impl Readiness {
+    fn of(status: &str) -> Self {
+        match status {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_is_out_of_service_when_it_is_said_to_be_and_is_not_ready() {
+        let node = |ready: &str, key: &str| {
+            let conditions = json!([{"type": "Ready", "status": ready}]);
+            NodeView::of(json!({"spec": {"taints": [{"key": key}]}, "status": {"conditions": conditions}}))
+                .unwrap()
+        };
+        assert!(node("False", "node.kubernetes.io/out-of-service").is_out_of_service());
+        assert!(!node("True", "node.kubernetes.io/out-of-service").is_out_of_service());
+        assert!(!node("Unknown", "node.kubernetes.io/unreachable").is_out_of_service());
+    }
+}
