@@ -59,11 +59,13 @@ pub(super) fn page(server: &Server) -> String {
         "arrives",
         &json!({"projectRef": {"name": "walls-a"}, "snapshotRef": {"name": "arrives"}}),
     );
-    let restores = format!("{RESOURCES}/namespaces/{NAMESPACE}/projectrestores");
+    let view = format!("/organizations/walls{RESOURCES}");
+    let projects = format!("{view}/projects");
+    let restores = format!("{view}/namespaces/{NAMESPACE}/projectrestores");
     let ask = |http: &Http| {
         [
             import(http),
-            http.json(Method::POST, &format!("{RESOURCES}/projects"), &fork),
+            http.json(Method::POST, &projects, &fork),
             http.json(Method::POST, &restores, &restore),
         ]
     };
@@ -91,7 +93,7 @@ pub(super) fn page(server: &Server) -> String {
         let answer = import(&owner);
         (answer.code == 403 && text(&answer.body, "/message").contains(words)).then_some(())
     });
-    assert_eq!(owner.json(Method::POST, &format!("{RESOURCES}/projects"), &fork).code, 201);
+    assert_eq!(owner.json(Method::POST, &projects, &fork).code, 201);
     says(&admin, "projects", "walls-fork", "QuotaExceeded");
     assert_eq!(owner.json(Method::POST, &restores, &restore).code, 201);
     says(&admin, "projectrestores", "arrives", words);
