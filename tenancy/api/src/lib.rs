@@ -4,16 +4,20 @@
 //!
 //! This crate must not know how the kinds are enforced.
 
+pub mod integration;
 pub mod quota;
 pub mod supervisor;
 pub mod target;
+pub mod template;
 pub mod tenant;
 
 use freehold_api::{PrinterColumn, crd};
 use freehold_machinery::Value;
 
+pub use integration::{Extension, IntegrationConfig};
 pub use quota::{Quota, QuotaLedger};
 pub use supervisor::{ResourceSupervisor, SleepRecord};
+pub use template::{Template, TemplateGroupInstance, TemplateInstance, TemplateRevision};
 pub use tenant::Tenant;
 
 /// The API group.
@@ -29,6 +33,9 @@ pub const MANAGED_LABEL: &str = "tenancy.freehold.dev/managed-by";
 pub const MANAGED_VALUE: &str = "namespace-controller";
 /// The label of namespaces of a cordoned tenant.
 pub const CORDONED_LABEL: &str = "tenancy.freehold.dev/cordoned";
+
+/// The label of namespaces whose writes the webhook must be asked about: limits of several namespaces hold there.
+pub const METERED_LABEL: &str = "tenancy.freehold.dev/metered";
 
 /// The CustomResourceDefinitions of the subsystem, as `apiextensions.k8s.io/v1` objects.
 pub fn crds() -> Vec<Value> {
