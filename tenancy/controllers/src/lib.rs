@@ -2,9 +2,15 @@
 //!
 //! [`start`] begins all of them on a scope: the planes of a Freehold, one of them, or a foreign cluster.
 
+mod discovery;
+pub mod integration;
 mod namespace;
 pub mod observed;
 mod quota;
+pub mod roles;
+mod running;
+pub mod supervisor;
+pub mod template;
 mod tenant;
 pub mod usage;
 
@@ -14,7 +20,7 @@ use std::collections::BTreeSet;
 pub use tenant::FINALIZER;
 
 /// The controllers, by the names that `--controllers` takes.
-pub const NAMES: [&str; 3] = ["tenant", "namespace", "quota"];
+pub const NAMES: [&str; 6] = ["tenant", "namespace", "quota", "supervisor", "template", "extension"];
 
 /// Starts all controllers.
 pub fn start(scope: &Scope) {
@@ -24,6 +30,15 @@ pub fn start(scope: &Scope) {
 /// Starts the named controllers.
 pub fn start_some(scope: &Scope, names: &BTreeSet<&str>) {
     start_tenants(scope, names);
+    if names.contains("supervisor") {
+        supervisor::start_supervisor(scope);
+    }
+    if names.contains("template") {
+        template::start_templates(scope);
+    }
+    if names.contains("extension") {
+        integration::start_extensions(scope);
+    }
 }
 
 /// Starts the controllers of tenants, namespaces and quotas, which share their informers.

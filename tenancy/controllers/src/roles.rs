@@ -1,0 +1,49 @@
+//! ClusterRoles of the subsystem: of owners, for their namespaces, and of the controllers and the webhook.
+
+use freehold_machinery::Value;
+use freehold_tenancy_api::GROUP;
+use freehold_tenancy_decide::namespace::OWNER_ROLE;
+use serde_json::json;
+
+fn role(name: &str, labels: Value, rules: Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": labels}, "rules": rules,
+    })
+}
+
+/// The roles of namespaces' owners and of the controllers.
+pub fn roles() -> Vec<Value> {
+    let namespaces = json!([{
+        "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "update", "patch", "delete"],
+    }]);
+    let kept = json!(["resourcequotas", "limitranges"]);
+    // It grants members rights that it does not have itself: that takes `bind` and `escalate`.
+    let controller = json!([
+        {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["namespaces", "namespaces/status"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": kept, "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["*"]},
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings", "clusterrolebindings", "clusterroles"], "verbs": ["*"]},
+        {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["get", "create", "update", "patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+        // Instances of templates act with the rights of others.
+        {"apiGroups": [""], "resources": ["serviceaccounts", "users", "groups"], "verbs": ["impersonate"]},
+        // Workloads that sleep. Custom resources that are scaled need a rule of their own.
+        {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets", "replicasets", "daemonsets"], "verbs": ["patch"]},
+        {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": ["patch"]},
+        {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["patch"]},
+        {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "delete", "patch"]},
+        // Tenants in Argo CD.
+        {"apiGroups": ["argoproj.io"], "resources": ["appprojects", "applications"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch", "delete"]},
+        // What Quotas count.
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+    ]);
+    vec![
+        role(OWNER_ROLE, json!({}), namespaces),
+        role("tenancy.freehold.dev:controller", json!({}), controller),
+    ]
+}
