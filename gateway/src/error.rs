@@ -51,7 +51,7 @@ impl Failure {
         match self {
             Self::Refused(status) => (**status).clone(),
             Self::Upstream(Error::Api(status)) => (**status).clone(),
-            Self::Upstream(error) => Status::new(502, "BadGateway", &error.to_string()),
+            Self::Upstream(error) => Status::new(502, "BadGateway", error.to_string()),
         }
     }
 
