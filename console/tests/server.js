@@ -10,12 +10,12 @@ import { parse } from 'yaml';
 const BIN = process.env.FREEHOLD_BIN;
 const START = 60_000;
 
-/** Starts `freehold up` on a free port, in a directory of its own. */
-export async function start(args = []) {
+/** Starts `freehold up` in a directory of its own, on a free port where none is named. */
+export async function start(args = [], listen = '127.0.0.1:0') {
   if (!BIN) throw new Error('FREEHOLD_BIN names the program to test');
   const folder = mkdtempSync(join(tmpdir(), 'freehold-console-'));
   const data = join(folder, 'data');
-  const child = spawn(BIN, ['up', '--data-dir', data, '--listen', '127.0.0.1:0', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(BIN, ['up', '--data-dir', data, '--listen', listen, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
   let text = '';
   let log = '';
   child.stderr.on('data', (bytes) => (log += bytes));
