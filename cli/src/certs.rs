@@ -19,9 +19,9 @@ const HOUR: i64 = 3600;
 /// How the names of files with certificates end.
 const SUFFIX: &str = ".crt";
 
-/// Flags of `freehold certs`.
+/// Where certificates are looked for.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Sources {
     /// An admin's kubeconfig. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -31,6 +31,20 @@ pub(crate) struct Args {
     /// Kubeconfig of the cluster that dedicated pairs run on. Default: the server's own infra plane.
     #[arg(long, value_name = "FILE")]
     infra_kubeconfig: Option<PathBuf>,
+}
+
+impl Sources {
+    /// The kubeconfig of the core servers, as the flag has it.
+    pub(crate) fn kubeconfig(&self) -> Option<PathBuf> {
+        self.kubeconfig.clone()
+    }
+}
+
+/// Flags of `freehold certs`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    sources: Sources,
     /// Show only certificates that expire within so many days, and fail if there are any.
     #[arg(long, value_name = "DAYS")]
     within: Option<u32>,
@@ -41,7 +55,7 @@ pub(crate) struct Args {
 
 /// A certificate, and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+pub(crate) struct Found {
     /// A file, or a Secret and a field of it.
     place: String,
     /// The common name.
@@ -49,6 +63,13 @@ struct Found {
     authority: bool,
     /// In seconds since 1970.
     expires: i64,
+}
+
+impl Found {
+    /// Whether the certificate expires within so many days of `now`, in seconds since 1970.
+    pub(crate) fn within(&self, days: u32, now: i64) -> bool {
+        self.expires - now <= i64::from(days) * DAY
+    }
 }
 
 /// The certificates of a PEM text; none where it is something else.
@@ -114,7 +135,11 @@ async fn of_secrets(client: &Client, labels: &str, suffix: &str) -> Result<Vec<F
     Ok(wanted.flat_map(of_secret).collect())
 }
 
-async fn collect(args: &Args) -> Result<Vec<Found>> {
+/// Collects all certificates, the next to expire first.
+///
+/// # Errors
+/// A file or the Secrets of a cluster can't be read.
+pub(crate) async fn collect(args: &Sources) -> Result<Vec<Found>> {
     let file = kubeconfig::chosen(args.kubeconfig.clone(), std::env::var_os("KUBECONFIG"));
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("kubeconfig {} can't be read", file.display()))?;
@@ -163,9 +188,9 @@ fn table(found: &[Found], now: i64) -> Vec<String> {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let now = i64::try_from(now).unwrap_or(i64::MAX);
-    let mut found = collect(&args).await?;
+    let mut found = collect(&args.sources).await?;
     if let Some(days) = args.within {
-        found.retain(|found| found.expires - now <= i64::from(days) * DAY);
+        found.retain(|found| found.within(days, now));
     }
     if args.json {
         let rows = found.iter().map(|found| {

@@ -13,6 +13,7 @@ mod console;
 mod controllers;
 mod core;
 mod data_dir;
+mod doctor;
 mod encryption;
 mod host;
 mod kubeconfig;
@@ -64,6 +65,8 @@ enum Command {
     Node(node::Args),
     /// Creates the authorities and keys that several core servers share.
     Pki(pki::Args),
+    /// Checks what commonly fails, and says what to do.
+    Doctor(doctor::Args),
     /// Lists certificates of core servers and pairs, with their expiry.
     Certs(certs::Args),
     /// Prints a kubeconfig for a project.
@@ -144,6 +147,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Provisioner(args) => provisioner::run(*args).await,
         Command::Node(args) => node::run(args).await,
         Command::Pki(args) => pki::run(&args).await,
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Certs(args) => certs::run(args).await,
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,

@@ -14,9 +14,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 /// What was applied of an object.
 #[derive(Clone, Debug)]
 struct Applied {
-    /// Of what was planned.
+    /// Hash of the planned object.
     planned: u64,
-    /// Of what the server made of it.
+    /// Fingerprint of the object that the server answered with.
     result: u64,
     resource_version: String,
 }

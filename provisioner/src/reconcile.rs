@@ -53,9 +53,9 @@ struct Brought {
 
 /// Reconciles ProjectControlPlanes.
 pub(crate) struct Reconciler {
-    /// Of the API with the ProjectControlPlanes.
+    /// Client of the API with the ProjectControlPlanes.
     pub(crate) client: Client,
-    /// Of the cluster that pairs run on.
+    /// Client of the cluster that pairs run on.
     pub(crate) cluster: Client,
     pub(crate) stores: Stores,
     pub(crate) terms: Terms,

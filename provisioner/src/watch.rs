@@ -69,7 +69,7 @@ pub(crate) struct Workload {
 /// What is kept of an object that the provisioner made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
-    /// Of everything but the status and what servers count: another one means that somebody changed it.
+    /// Hash of everything but the status and what servers count: another one means that somebody changed it.
     pub(crate) fingerprint: u64,
     /// Whether the provisioner may remove it.
     pub(crate) removable: bool,

@@ -82,7 +82,7 @@ impl Core {
         program
     }
 
-    /// The administrator's kubeconfig.
+    /// Path of the kubeconfig of the core's administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("admin.kubeconfig")
     }
@@ -206,12 +206,12 @@ impl Sandbox {
 pub struct Folder(Option<TempDir>);
 
 impl Folder {
-    /// A new folder.
+    /// Makes a new folder for one test.
     pub fn new() -> Self {
         Self(Some(tempfile::Builder::new().prefix("freehold-pairs-").tempdir().expect("a directory")))
     }
 
-    /// Where it is.
+    /// Path of the folder, absolute.
     pub fn path(&self) -> PathBuf {
         self.0.as_ref().map(|folder| folder.path().to_owned()).expect("it is there until the end")
     }

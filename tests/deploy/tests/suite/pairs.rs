@@ -200,6 +200,15 @@ fn a_pair_lives_on_a_cluster_of_its_own() {
     pair.until("Updated", "True");
     eprintln!("a pair was ready {took:?} after its project was applied, and has {} KiB", pair.resident_kib());
     pair.consists_of_what_was_planned();
+    let (fine, told) = run(core
+        .freehold("doctor")
+        .args(["--infra-kubeconfig"])
+        .arg(infra.kube.admin_kubeconfig())
+        .arg("--pki-dir")
+        .arg(folder.path().join("pki"))
+        .arg("--kubeconfig")
+        .arg(core.kubeconfig()));
+    assert!(fine && told.contains("1 pairs are ready"), "{told}");
     certificates_are_listed(&core, &infra, &folder.path(), &pair);
     pair.is_put_right();
     pair.until("Ready", "True");
@@ -209,6 +218,13 @@ fn a_pair_lives_on_a_cluster_of_its_own() {
     pair.until("Updated", "False ImageUnavailable");
     core.project("own").ok(&["get", "configmap", "kept"]);
     assert!(condition(&pair.control_plane(), "Ready").starts_with("True"));
+    let (fine, told) = run(core
+        .freehold("doctor")
+        .args(["--infra-kubeconfig"])
+        .arg(infra.kube.admin_kubeconfig())
+        .arg("--kubeconfig")
+        .arg(core.kubeconfig()));
+    assert!(!fine && told.contains("project \"own\": ImageUnavailable"), "{told}");
     kubectl.apply(&project("other"));
     until("the project says what is missing", PATIENCE, || {
         let told = condition(&kubectl.json(&["get", "project", "other"]), "Ready");

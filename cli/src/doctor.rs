@@ -1,0 +1,208 @@
+//! `freehold doctor`: checks what commonly fails in an installation, and says what to do about it.
+
+use crate::{certs, kubeconfig, terminal::say};
+use anyhow::{Context, Result, bail};
+use freehold_client::{Client, Config, ListOptions, RawRequest, Resource};
+use freehold_machinery::{Value, meta};
+use freehold_runtime::conditions;
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+const LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases");
+const PROJECT_CONTROL_PLANES: Resource =
+    Resource::cluster("infrastructure.freehold.dev", "v1alpha1", "projectcontrolplanes");
+/// The longest time that a small read should take.
+const SLOW: Duration = Duration::from_millis(500);
+/// Days before a certificate expires in which it is complained of.
+const DAYS: u32 = 14;
+
+/// Flags of `freehold doctor`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    certs: certs::Sources,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Finding {
+    check: &'static str,
+    /// What is wrong, and what to do; `Ok` with what was seen where nothing is.
+    outcome: Result<String, String>,
+}
+
+fn finding(check: &'static str, outcome: Result<String, String>) -> Finding {
+    Finding { check, outcome }
+}
+
+/// The server's readiness, and how long its answer takes.
+async fn readiness(client: &Client) -> Finding {
+    let begun = Instant::now();
+    let outcome = match client.request(&RawRequest::get("/readyz?verbose")).await {
+        Err(error) => {
+            Err(format!("{error}: see the servers' logs; 503 says that their store does not answer"))
+        }
+        Ok(_) if begun.elapsed() > SLOW => Err(format!(
+            "the answer took {:?}: compare with the latency of etcd's disks and processor throttling",
+            begun.elapsed()
+        )),
+        Ok(_) => Ok(format!("ready, in {:?}", begun.elapsed())),
+    };
+    finding("server", outcome)
+}
+
+/// The versions of the server and of this program, which may differ by one minor.
+async fn versions(client: &Client) -> Finding {
+    let own = env!("CARGO_PKG_VERSION");
+    let outcome = match client.get_path("/version").await {
+        Err(error) => Err(format!("/version: {error}")),
+        Ok(version) => {
+            let server = version["gitVersion"].as_str().unwrap_or_default();
+            Ok(format!("server {server}, this program {own}"))
+        }
+    };
+    finding("version", outcome)
+}
+
+/// Whether Leases of controllers are renewed, by the clocks of this machine and of their holders.
+fn leases(list: &[Value], now: i64) -> Finding {
+    let mut wrong = Vec::new();
+    let mut held = Vec::new();
+    for lease in list.iter().filter(|lease| meta::name(lease).starts_with("freehold-")) {
+        let spec = &lease["spec"];
+        let seconds = spec["leaseDurationSeconds"].as_i64().unwrap_or(15);
+        let renewed = spec["renewTime"].as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        let Some(age) = renewed.map(|time| now - time.as_second()) else { continue };
+        if age > seconds * 2 {
+            wrong.push(format!("{} was renewed {age} s ago: nobody works", meta::name(lease)));
+        } else if age < -5 {
+            wrong.push(format!("{} was renewed {} s from now: clocks differ", meta::name(lease), -age));
+        } else {
+            held.push(meta::name(lease));
+        }
+    }
+    let outcome = match wrong.is_empty() {
+        true => Ok(format!("held: {}", if held.is_empty() { "none".to_owned() } else { held.join(", ") })),
+        false => {
+            Err(format!("{}; see the Pods of that component and the machines' clocks", wrong.join("; ")))
+        }
+    };
+    finding("controllers", outcome)
+}
+
+/// Whether dedicated pairs are ready and up to date.
+fn pairs(list: &[Value]) -> Finding {
+    let told = |pair: &Value, type_: &str| {
+        let condition = conditions::find(&pair["status"]["conditions"], type_)?;
+        let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+        (condition["status"] != "True").then(|| format!("{}: {}", text("reason"), text("message")))
+    };
+    let wrong = list.iter().filter_map(|pair| {
+        let why = match told(pair, "Ready") {
+            Some(why) => Some(why),
+            None => told(pair, "Updated"),
+        };
+        let project = pair["spec"]["projectRef"]["name"].as_str().unwrap_or_default();
+        why.map(|why| format!("project {project:?}: {why}"))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    let outcome =
+        if wrong.is_empty() { Ok(format!("{} pairs are ready", list.len())) } else { Err(wrong.join("; ")) };
+    finding("pairs", outcome)
+}
+
+fn expiry(found: Result<Vec<certs::Found>>, now: i64) -> Finding {
+    let outcome = match found {
+        Err(error) => Err(format!("{error:#}")),
+        Ok(all) => {
+            let soon = all.iter().filter(|found| found.within(DAYS, now)).count();
+            match soon {
+                0 => Ok(format!("none of {} expires within {DAYS} days", all.len())),
+                _ => Err(format!(
+                    "{soon} expire within {DAYS} days: freehold certs --within {DAYS} names them"
+                )),
+            }
+        }
+    };
+    finding("certificates", outcome)
+}
+
+async fn listed(
+    client: &Client,
+    resource: &Resource,
+    check: &'static str,
+    judge: impl FnOnce(&[Value]) -> Finding,
+) -> Finding {
+    match client.list_all(resource, None, &ListOptions::default()).await {
+        Ok(list) => judge(&list.items),
+        Err(error) => finding(check, Err(format!("{}: {error}", resource.collection_path(None)))),
+    }
+}
+
+/// Checks an installation.
+///
+/// # Errors
+/// The kubeconfig can't be used, or a check finds something wrong.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let file: PathBuf = kubeconfig::chosen(args.certs.kubeconfig(), std::env::var_os("KUBECONFIG"));
+    let config = Config::from_kubeconfig(&file)
+        .with_context(|| format!("kubeconfig {} can't be used", file.display()))?;
+    let client = Client::new(&config)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    let findings = [
+        readiness(&client).await,
+        versions(&client).await,
+        listed(&client, &LEASES, "controllers", |list| leases(list, now)).await,
+        listed(&client.at("/planes/infra"), &PROJECT_CONTROL_PLANES, "pairs", pairs).await,
+        expiry(certs::collect(&args.certs).await, now),
+    ];
+    for finding in &findings {
+        let (mark, text) = match &finding.outcome {
+            Ok(text) => ("ok", text),
+            Err(text) => ("WRONG", text),
+        };
+        say(format_args!("{mark:5}  {:12}  {text}", finding.check));
+    }
+    match findings.iter().filter(|finding| finding.outcome.is_err()).count() {
+        0 => Ok(()),
+        count => bail!("{count} of {} checks found something wrong", findings.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_lease_that_nobody_renews_and_one_of_the_future_are_wrong() {
+        let lease = |time: &str| {
+            json!({
+                "metadata": {"name": "freehold-controller-manager"},
+                "spec": {"leaseDurationSeconds": 15, "renewTime": time},
+            })
+        };
+        let told = |time: &str| leases(&[lease(time)], 1_000_000).outcome;
+        assert!(told("1970-01-12T13:46:35.000000Z").is_ok());
+        assert!(told("1970-01-12T13:00:00.000000Z").unwrap_err().contains("nobody works"));
+        assert!(told("1970-01-12T14:00:00.000000Z").unwrap_err().contains("clocks differ"));
+    }
+
+    #[test]
+    fn a_pair_that_is_not_ready_says_why() {
+        let pair = |ready: &str| {
+            json!({
+                "spec": {"projectRef": {"name": "web"}},
+                "status": {"conditions": [
+                    {"type": "Ready", "status": ready, "reason": "ImageUnavailable", "message": "m"},
+                ]},
+            })
+        };
+        assert!(pairs(&[pair("True")]).outcome.is_ok());
+        let told = pairs(&[pair("True"), pair("False")]).outcome.unwrap_err();
+        assert_eq!(told, "project \"web\": ImageUnavailable: m");
+    }
+}
