@@ -64,7 +64,11 @@ pub(crate) fn pod(
         push(&mut built, "volumes", volume);
     }
     values::expand(run, plan, node, attempt, &mut built)?;
-    let mut containers = containers;
+    let (mut containers, mut labels, mut annotations) =
+        (containers, Value::Object(labels), Value::Object(annotations));
+    for document in [&mut labels, &mut annotations] {
+        texts(document, &|text| values::expand_text(run, plan, node, attempt, text))?;
+    }
     texts(&mut containers, &|text| values::expand_text(run, plan, node, attempt, text))?;
     built["containers"] = containers;
     for (key, value) in [
@@ -72,16 +76,16 @@ pub(crate) fn pod(
         (names::RUN, label(&run.info.name)),
         (names::TASK, label(task.name())),
     ] {
-        labels.insert(key.into(), value.into());
+        labels[key] = value.into();
     }
     for (key, value) in [(names::DAG, label(&run.info.dag)), (names::INSTANCE, instance.to_owned())] {
         if !value.is_empty() {
-            labels.insert(key.into(), value.into());
+            labels[key] = value.into();
         }
     }
-    annotations.insert(names::NODE.into(), format!("{node}.{attempt}").into());
+    annotations[names::NODE] = format!("{node}.{attempt}").into();
     if !revision.is_empty() {
-        annotations.insert(REVISION.into(), revision.into());
+        annotations[REVISION] = revision.into();
     }
     Ok(json!({
         "apiVersion": "v1", "kind": "Pod",

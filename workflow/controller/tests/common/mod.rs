@@ -258,6 +258,56 @@ impl Home {
             .expect("a change");
     }
 
+    /// Runs of a DAG.
+    pub(crate) fn runs(&self, dag: &str) -> Vec<Value> {
+        let runs = self
+            .block(self.client.list_all(&RUNS, Some("default"), &ListOptions::default()))
+            .expect("runs")
+            .items;
+        runs.into_iter().filter(|run| run["spec"]["dag"] == dag).collect()
+    }
+
+    /// Creates many runs of a DAG, some at once.
+    pub(crate) fn run_many(&self, dag: &str, count: usize) {
+        use futures_util::StreamExt as _;
+        let create = |n: usize| {
+            let run = json!({
+                "apiVersion": RUNS.api_version(), "kind": "DAGRun",
+                "metadata": {"name": format!("{dag}-{n}"), "namespace": "default"}, "spec": {"dag": dag},
+            });
+            async move { self.client.create(&RUNS, &run).await.map(drop).expect("a run") }
+        };
+        self.block(futures_util::stream::iter(0..count).map(create).buffer_unordered(16).collect::<Vec<_>>());
+    }
+
+    /// Suspends a DAG.
+    pub(crate) fn suspend(&self, dag: &str) {
+        let patch = Patch::Merge(json!({"spec": {"suspended": true}}));
+        self.block(self.client.patch(&DAGS, Some("default"), dag, &patch, &PatchOptions::default()))
+            .expect("a change");
+    }
+
+    /// Runs controllers for a time in a runtime of their own, which then ends with all that they do.
+    pub(crate) fn lose_after(&self, time: Duration) {
+        let runtime = Runtime::new().expect("a runtime");
+        let config = freehold_client::Config::from_kubeconfig(&self.kubeconfig).expect("a kubeconfig");
+        let client = Client::new(&config).expect("a client");
+        let planes = Planes::one(client, Self::plane(), "");
+        {
+            let _inside = runtime.enter();
+            let scope = Scope {
+                planes,
+                metrics: Metrics::default(),
+                tasks: TaskTracker::new(),
+                token: CancellationToken::new(),
+            };
+            start(&scope, Options::default());
+        }
+        // How long it lives is what the test is about.
+        std::thread::sleep(time);
+        runtime.shutdown_background();
+    }
+
     /// The tasks whose Pods ended, in that order.
     pub(crate) fn begun(&self) -> Vec<String> {
         self.begun.lock().iter().map(|(task, _)| task.clone()).collect()
