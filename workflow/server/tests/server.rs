@@ -192,8 +192,9 @@ spec: {schedule: '*/5 * * * *', tasks: [{name: a, image: busybox}, {name: b, ima
 /// The kinds, namespaces and accounts of the tests, in the core plane.
 fn prepare(server: &Server) -> Kubectl {
     let kubectl = server.kubectl();
-    let crds: Vec<String> = freehold_workflow_api::crds().iter().map(Value::to_string).collect();
-    kubectl.apply(&crds.join("\n---\n"));
+    for crd in freehold_workflow_api::crds() {
+        kubectl.apply(&crd.to_string());
+    }
     kubectl.apply(RIGHTS);
     until("the kinds are served", Duration::from_secs(30), || {
         kubectl.run_with_input(&["apply", "-f", "-"], DAG).success.then_some(())
