@@ -37,16 +37,14 @@ fn three_tasks_run_one_after_another_on_a_kube_apiserver() {
 }
 
 #[test]
-fn a_project_plane_runs_dags_with_all_that_the_language_has() {
-    let home = Home::freehold();
-    three_tasks(&home);
-    retries_and_parameters(&home);
-    children_approvals_and_items(&home);
-    schedules_run_once_for_each_tick(&home);
-    bad_definitions_are_told(&home);
+fn three_tasks_run_one_after_another_on_a_project_plane() {
+    three_tasks(&Home::freehold());
 }
 
-fn retries_and_parameters(home: &Home) {
+#[test]
+fn retries_end_at_their_limit_and_parameters_reach_pods() {
+    let home = Home::freehold();
+    home.start();
     let message = with(
         task("get", &[]),
         json!({
@@ -89,7 +87,10 @@ fn retries_and_parameters(home: &Home) {
     assert_eq!(of("report").expect("it is kept")["spec"]["containers"][0]["args"], json!(["Succeeded"]));
 }
 
-fn children_approvals_and_items(home: &Home) {
+#[test]
+fn children_approvals_and_items_run() {
+    let home = Home::freehold();
+    home.start();
     home.create(&dag(
         "child",
         json!({"parameters": [{"name": "n", "type": "integer"}], "tasks": [task("leaf", &[])]}),
@@ -119,7 +120,10 @@ fn children_approvals_and_items(home: &Home) {
     assert_eq!(home.begun().iter().filter(|task| *task == "leaf").count(), 3);
 }
 
-fn schedules_run_once_for_each_tick(home: &Home) {
+#[test]
+fn each_tick_has_one_run_and_missed_ones_are_made_up_for() {
+    let home = Home::freehold();
+    home.start();
     home.create(&dag(
         "often",
         json!({"schedule": "@every 1s", "catchUp": {"policy": "All"}, "tasks": [task("tick", &[])]}),
@@ -142,7 +146,10 @@ fn schedules_run_once_for_each_tick(home: &Home) {
     home.suspend("often");
 }
 
-fn bad_definitions_are_told(home: &Home) {
+#[test]
+fn bad_and_missing_definitions_are_told() {
+    let home = Home::freehold();
+    home.start();
     home.create(&dag("cycle", json!({"tasks": [task("a", &["b"]), task("b", &["a"])]})));
     home.run("cycle", "c1", json!({}));
     let run = home.ended("c1");
