@@ -1,1 +1,150 @@
 //! `freehold workflow`: the subsystem's commands.
+
+mod definitions;
+pub mod history;
+mod run;
+mod serve;
+pub mod server;
+mod show;
+
+pub use freehold_workflow_controller::SUBSYSTEM;
+
+use anyhow::{Context as _, Result};
+use freehold_client::{Client, Config, Kubeconfig, Resource};
+use freehold_workflow_api::{GROUP, VERSION};
+use std::path::PathBuf;
+
+const RUNS: Resource = Resource::namespaced(GROUP, VERSION, "dagruns");
+const DAGS: Resource = Resource::namespaced(GROUP, VERSION, "dags");
+
+/// Arguments of `freehold workflow`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Kubeconfig of the control plane or cluster. Default: $KUBECONFIG.
+    #[arg(long, global = true, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace.
+    #[arg(long, short, global = true, default_value = "default")]
+    namespace: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Installs the kinds and roles.
+    Install,
+    /// Runs the controllers until Ctrl-C or SIGTERM.
+    Controller(serve::Controllers),
+    /// Serves DAGs, runs, history and logs over REST until Ctrl-C or SIGTERM.
+    Server(server::ServerArgs),
+    /// Creates a local account of a stand-alone server.
+    Account(server::AccountArgs),
+    /// Starts a run of a DAG.
+    Run(run::Start),
+    /// Lists runs, the latest last.
+    List {
+        /// Those of one DAG alone.
+        #[arg(long)]
+        dag: Option<String>,
+    },
+    /// Shows a run with its tasks.
+    Get {
+        /// The run.
+        run: String,
+    },
+    /// Prints logs of a run's Pods that are still there.
+    Logs {
+        /// The run.
+        run: String,
+        /// The Pods of one task alone.
+        #[arg(long)]
+        task: Option<String>,
+    },
+    /// Shows the progress of a run until it is over.
+    Watch {
+        /// The run.
+        run: String,
+    },
+    /// Ends a run: tasks under way come to their end, finally tasks run.
+    Stop(run::Stop),
+    /// Does failed tasks of a run again, and what comes after them.
+    Retry(run::Retry),
+    /// Starts a run with the definition and parameters of another.
+    Resubmit {
+        /// The run.
+        run: String,
+    },
+    /// Begins no further task of a run until it is resumed.
+    Suspend {
+        /// The run.
+        run: String,
+    },
+    /// Lets a suspended run go on.
+    Resume {
+        /// The run.
+        run: String,
+    },
+    /// Decides about a task that waits for approval.
+    Approve(run::Approve),
+    /// Checks definitions in files, without a server.
+    Lint {
+        /// Files in YAML or JSON.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Prints the graph of a DAG for Graphviz.
+    Graph {
+        /// A DAG, or a file with one.
+        dag: String,
+    },
+    /// Counts runs of each DAG by how they ended.
+    Stats,
+    /// Starts the runs that a schedule asks for within a time.
+    Backfill(run::Backfill),
+    /// Converts definitions of Argo Workflows, Tekton and Kontroler.
+    Convert {
+        /// Files in YAML or JSON.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// A kubeconfig that cannot be used, or what the command says failed.
+pub async fn run(args: Args) -> Result<()> {
+    let config = || -> Result<Config> {
+        let path =
+            args.kubeconfig.as_ref().context("--kubeconfig or $KUBECONFIG has to name a kubeconfig")?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("kubeconfig {} can't be read", path.display()))?;
+        Ok(Kubeconfig::parse(&text)?.config(None, path.parent())?)
+    };
+    let client = || -> Result<Client> { Ok(Client::new(&config()?)?) };
+    let namespace = args.namespace.as_str();
+    match args.command {
+        Command::Lint { files } => definitions::lint(&files),
+        Command::Convert { files } => definitions::convert(&files),
+        Command::Graph { dag } if std::path::Path::new(&dag).is_file() => definitions::graph_of_file(&dag),
+        Command::Graph { dag } => definitions::graph(&client()?, namespace, &dag).await,
+        Command::Install => serve::install(&client()?).await,
+        Command::Controller(controllers) => serve::controllers(client()?, &controllers).await,
+        Command::Server(server) => server::run(config()?, server, serve::until_stopped()).await,
+        Command::Account(account) => server::account(account).await,
+        Command::Run(start) => run::start(&client()?, namespace, &start).await,
+        Command::List { dag } => show::list(&client()?, namespace, dag.as_deref()).await,
+        Command::Get { run } => show::get(&client()?, namespace, &run).await,
+        Command::Logs { run, task } => show::logs(&client()?, namespace, &run, task.as_deref()).await,
+        Command::Watch { run } => show::watch(&client()?, namespace, &run).await,
+        Command::Stop(stop) => run::stop(&client()?, namespace, &stop).await,
+        Command::Retry(retry) => run::retry(&client()?, namespace, &retry).await,
+        Command::Resubmit { run } => run::resubmit(&client()?, namespace, &run).await,
+        Command::Suspend { run } => run::set_state(&client()?, namespace, &run, "Suspended").await,
+        Command::Resume { run } => run::set_state(&client()?, namespace, &run, "Running").await,
+        Command::Approve(approve) => run::approve(&client()?, namespace, &approve).await,
+        Command::Stats => show::stats(&client()?, namespace).await,
+        Command::Backfill(backfill) => run::backfill(&client()?, namespace, &backfill).await,
+    }
+}

@@ -1,0 +1,100 @@
+//! Commands about definitions: lint, graph, convert.
+
+use crate::DAGS;
+use anyhow::{Context as _, Result, bail};
+use freehold_client::Client;
+use freehold_machinery::{Value, meta};
+use freehold_workflow_api::{ClusterDagTaskSpec, DagSpec, DagTaskSpec, validate};
+use freehold_workflow_convert::{convert as convert_documents, parse};
+use std::path::PathBuf;
+
+fn read(path: &std::path::Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+    parse(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+fn errors(object: &Value) -> Result<Vec<String>> {
+    let spec = object["spec"].clone();
+    let found = match object["kind"].as_str().unwrap_or_default() {
+        "DAG" => validate::dag(&serde_json::from_value::<DagSpec>(spec)?),
+        "DAGTask" => validate::dag_task(&serde_json::from_value::<DagTaskSpec>(spec)?),
+        "ClusterDAGTask" => validate::cluster_dag_task(&serde_json::from_value::<ClusterDagTaskSpec>(spec)?),
+        "DAGRun" if spec["dagSpec"].is_object() => {
+            validate::dag(&serde_json::from_value::<DagSpec>(spec["dagSpec"].clone())?)
+        }
+        _ => Vec::new(),
+    };
+    Ok(found.iter().map(|error| format!("{}: {}", error.field, error.body())).collect())
+}
+
+pub(crate) fn lint(files: &[PathBuf]) -> Result<()> {
+    let mut count = 0;
+    for path in files {
+        for object in read(path)? {
+            let found =
+                errors(&object).with_context(|| format!("{}: {}", path.display(), meta::name(&object)))?;
+            count += found.len();
+            for error in found {
+                println!(
+                    "{}: {} {}: {error}",
+                    path.display(),
+                    object["kind"].as_str().unwrap_or_default(),
+                    meta::name(&object)
+                );
+            }
+        }
+    }
+    match count {
+        0 => Ok(()),
+        1 => bail!("1 error"),
+        count => bail!("{count} errors"),
+    }
+}
+
+pub(crate) fn graph_of_file(path: &str) -> Result<()> {
+    let found = read(path.as_ref())?.into_iter().find(|object| object["kind"] == "DAG");
+    let dag = found.with_context(|| format!("{path} has no DAG"))?;
+    print_graph(&dag)
+}
+
+pub(crate) async fn graph(client: &Client, namespace: &str, name: &str) -> Result<()> {
+    print_graph(&client.get(&DAGS, Some(namespace), name).await?)
+}
+
+fn print_graph(dag: &Value) -> Result<()> {
+    let spec: DagSpec = serde_json::from_value(dag["spec"].clone())?;
+    println!("digraph {:?} {{\n  rankdir=LR;\n  node [shape=box];", meta::name(dag));
+    for task in spec.tasks.iter().chain(&spec.finally) {
+        println!("  {:?};", task.name);
+        let depends = freehold_workflow_api::depends::Depends::parse(&task.depends).ok();
+        let mut before = validate::dependencies(task);
+        before.extend(task.run_after.iter().cloned());
+        before.extend(depends.iter().flat_map(|depends| depends.tasks().into_iter().map(str::to_owned)));
+        before.sort_unstable();
+        before.dedup();
+        for before in before {
+            println!("  {before:?} -> {:?};", task.name);
+        }
+    }
+    println!("}}");
+    Ok(())
+}
+
+pub(crate) fn convert(files: &[PathBuf]) -> Result<()> {
+    let mut refused = 0;
+    for path in files {
+        for converted in convert_documents(&read(path)?) {
+            for note in &converted.notes {
+                eprintln!("{}: {}: note: {note}", path.display(), converted.source);
+            }
+            for problem in &converted.problems {
+                refused += 1;
+                eprintln!("{}: {}: {problem}", path.display(), converted.source);
+            }
+            for object in &converted.objects {
+                println!("---\n{}", freehold_client::yaml(object)?.trim_end());
+            }
+        }
+    }
+    if refused > 0 { bail!("{refused} fields are not supported") } else { Ok(()) }
+}

@@ -1,0 +1,141 @@
+//! `freehold workflow install` and `freehold workflow controller`.
+
+use crate::history::History;
+use crate::server::HistoryArgs;
+use anyhow::{Context as _, Result};
+use freehold_client::{Client, Resource};
+use freehold_machinery::{PlaneId, Value, meta};
+use freehold_runtime::{Election, Metrics, Planes, Scope};
+use freehold_workflow_controller::{Observer, Options, manifests, roles, start};
+use freehold_workflow_store::{LogFiles, Recorder};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+const ROLES: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");
+const MANAGER: &str = "freehold-workflow";
+/// How long definitions may take to be served.
+const ESTABLISHED: Duration = Duration::from_secs(30);
+/// How long tasks may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Arguments of `freehold workflow controller`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Controllers {
+    /// Work on objects with this label workflow.freehold.dev/instance alone. Default: those without one.
+    #[arg(long, default_value = "")]
+    instance: String,
+    /// Do HTTP tasks: their requests come from this process, with its access to the network.
+    #[arg(long)]
+    http_tasks: bool,
+    /// Work only while holding a Lease, so that several instances can run.
+    #[arg(long)]
+    leader_elect: bool,
+    /// Record history here: a file of SQLite, or postgres://USER@HOST/NAME.
+    #[arg(long)]
+    database: Option<String>,
+    /// Keep logs of Pods in this folder before they go.
+    #[arg(long, requires = "database")]
+    logs: Option<std::path::PathBuf>,
+}
+
+pub(crate) async fn install(client: &Client) -> Result<()> {
+    let crds = freehold_workflow_api::crds();
+    for crd in &crds {
+        client
+            .apply(&CRDS, MANAGER, crd)
+            .await
+            .with_context(|| format!("{} can't be installed", meta::name(crd)))?;
+    }
+    for role in manifests().iter().chain([&roles()]) {
+        client
+            .apply(&ROLES, MANAGER, role)
+            .await
+            .with_context(|| format!("{} can't be installed", meta::name(role)))?;
+    }
+    let begun = std::time::Instant::now();
+    for crd in &crds {
+        let is_established = |found: &Value| {
+            found["status"]["conditions"]
+                .as_array()
+                .is_some_and(|of| of.iter().any(|c| c["type"] == "Established" && c["status"] == "True"))
+        };
+        while !is_established(&client.get(&CRDS, None, meta::name(crd)).await?) {
+            anyhow::ensure!(
+                begun.elapsed() < ESTABLISHED,
+                "{} is not served after {ESTABLISHED:?}",
+                meta::name(crd)
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    println!("the workflow kinds are installed");
+    Ok(())
+}
+
+pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()> {
+    let token = until_stopped();
+    let observer = observer(args).await?;
+    let options = Options { instance: args.instance.clone(), http: args.http_tasks, observer };
+    let work = |token: CancellationToken| {
+        let (client, options) = (client.clone(), options.clone());
+        async move {
+            let planes = Planes::one(client, PlaneId::core(), "");
+            let scope = Scope {
+                planes,
+                metrics: Metrics::default(),
+                tasks: TaskTracker::new(),
+                token: token.clone(),
+            };
+            start(&scope, options);
+            token.cancelled().await;
+            scope.tasks.close();
+            let _ = tokio::time::timeout(DRAIN, scope.tasks.wait()).await;
+        }
+    };
+    println!("workflow controllers are running");
+    if !args.leader_elect {
+        work(token).await;
+        return Ok(());
+    }
+    let lease = if args.instance.is_empty() {
+        "freehold-workflow".to_owned()
+    } else {
+        format!("freehold-workflow-{}", args.instance)
+    };
+    let identity =
+        format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "freehold".into()), std::process::id());
+    Election::new(client.clone(), lease, identity).run(token, work).await;
+    Ok(())
+}
+
+/// A token that Ctrl-C and SIGTERM cancel.
+pub(crate) fn until_stopped() -> CancellationToken {
+    let token = CancellationToken::new();
+    let stop = token.clone();
+    tokio::spawn(async move {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok();
+        let terminated = async {
+            match &mut terminate {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            () = terminated => {}
+        }
+        stop.cancel();
+    });
+    token
+}
+
+/// Who keeps history, where a database is given.
+async fn observer(args: &Controllers) -> Result<Option<Arc<dyn Observer>>> {
+    let Some(database) = &args.database else { return Ok(None) };
+    let database = HistoryArgs { database: database.clone(), logs: None }.open().await?;
+    let logs = args.logs.clone().map(LogFiles::new);
+    Ok(Some(Arc::new(History::new(Recorder::start(database), logs))))
+}

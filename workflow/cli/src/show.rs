@@ -1,0 +1,164 @@
+//! Commands that show runs.
+
+use crate::RUNS;
+use anyhow::{Result, bail};
+use freehold_client::{Client, ListOptions, RawRequest, Resource};
+use freehold_machinery::{Value, meta};
+use freehold_workflow_api::names;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+const PODS: Resource = Resource::namespaced("", "v1", "pods");
+/// How often a run is looked at.
+const POLL: Duration = Duration::from_millis(300);
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Prints rows in columns.
+fn print(rows: &[Vec<String>]) {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        println!("{}", cells.join("  ").trim_end());
+    }
+}
+
+fn row(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(|cell| (*cell).to_owned()).collect()
+}
+
+pub(crate) async fn list(client: &Client, namespace: &str, dag: Option<&str>) -> Result<()> {
+    let mut runs = client.list_all(&RUNS, Some(namespace), &ListOptions::default()).await?.items;
+    runs.retain(|run| dag.is_none_or(|dag| text(run, "/spec/dag") == dag));
+    runs.sort_by(|a, b| text(a, "/metadata/creationTimestamp").cmp(text(b, "/metadata/creationTimestamp")));
+    let mut rows = vec![row(&["NAME", "DAG", "PHASE", "PROGRESS", "STARTED", "FINISHED"])];
+    rows.extend(runs.iter().map(|run| {
+        let status = |field: &str| text(run, &format!("/status/{field}"));
+        row(&[
+            meta::name(run),
+            text(run, "/spec/dag"),
+            status("phase"),
+            status("progress"),
+            status("startedAt"),
+            status("finishedAt"),
+        ])
+    }));
+    print(&rows);
+    Ok(())
+}
+
+pub(crate) async fn get(client: &Client, namespace: &str, name: &str) -> Result<()> {
+    let run = client.get(&RUNS, Some(namespace), name).await?;
+    for (title, pointer) in [
+        ("Name", "/metadata/name"),
+        ("DAG", "/spec/dag"),
+        ("Phase", "/status/phase"),
+        ("Progress", "/status/progress"),
+        ("Started", "/status/startedAt"),
+        ("Finished", "/status/finishedAt"),
+        ("Message", "/status/message"),
+    ] {
+        if !text(&run, pointer).is_empty() {
+            println!("{title:10}{}", text(&run, pointer));
+        }
+    }
+    println!();
+    let mut rows = vec![row(&["TASK", "PHASE", "ATTEMPT", "EXIT", "STARTED", "FINISHED", "MESSAGE"])];
+    for task in run["status"]["tasks"].as_array().into_iter().flatten() {
+        let number = |field: &str| task[field].as_i64().map(|n| n.to_string()).unwrap_or_default();
+        let reason = format!("{} {}", text(task, "/reason"), text(task, "/message"));
+        rows.push(row(&[
+            text(task, "/name"),
+            text(task, "/phase"),
+            &number("attempt"),
+            &number("exitCode"),
+            text(task, "/startedAt"),
+            text(task, "/finishedAt"),
+            reason.trim(),
+        ]));
+    }
+    print(&rows);
+    Ok(())
+}
+
+pub(crate) async fn logs(client: &Client, namespace: &str, name: &str, task: Option<&str>) -> Result<()> {
+    let run = client.get(&RUNS, Some(namespace), name).await?;
+    let mut selector = format!("{}={}", names::RUN_UID, meta::uid(&run));
+    if let Some(task) = task {
+        selector = format!("{selector},{}={}", names::TASK, freehold_workflow_engine::names::label(task));
+    }
+    let options = ListOptions { label_selector: selector, ..ListOptions::default() };
+    let pods = client.list_all(&PODS, Some(namespace), &options).await?.items;
+    if pods.is_empty() {
+        bail!(
+            "run {name:?} has no Pods any more; set podRetention: Keep on the DAG, or keep logs with freehold workflow controller"
+        );
+    }
+    for pod in pods {
+        for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+            let container = text(container, "/name");
+            let path =
+                format!("/api/v1/namespaces/{namespace}/pods/{}/log?container={container}", meta::name(&pod));
+            let answer = client.request(&RawRequest { accept: "*/*", ..RawRequest::get(path) }).await?;
+            let task = meta::label(&pod, names::TASK).unwrap_or_default();
+            for line in String::from_utf8_lossy(&answer.body).lines() {
+                println!("{task} {container}: {line}");
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn watch(client: &Client, namespace: &str, name: &str) -> Result<()> {
+    let is_terminal = std::io::stderr().is_terminal();
+    let mut last = String::new();
+    loop {
+        let run = client.get(&RUNS, Some(namespace), name).await?;
+        let phase = text(&run, "/status/phase");
+        let line = format!("{name} {phase} {}", text(&run, "/status/progress"));
+        if line != last {
+            // Progress is for people: a terminal that is gone is no reason to stop.
+            let _ = match is_terminal {
+                true => write!(std::io::stderr(), "\r\x1b[K{line}"),
+                false => writeln!(std::io::stderr(), "{line}"),
+            };
+            last = line;
+        }
+        if run["status"]["finishedAt"].is_string() {
+            if is_terminal {
+                eprintln!();
+            }
+            return match phase {
+                "Succeeded" => Ok(()),
+                _ => bail!("run {name:?} {}: {}", phase.to_lowercase(), text(&run, "/status/message")),
+            };
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+pub(crate) async fn stats(client: &Client, namespace: &str) -> Result<()> {
+    let runs = client.list_all(&RUNS, Some(namespace), &ListOptions::default()).await?.items;
+    let mut counts: BTreeMap<&str, [u32; 4]> = BTreeMap::new();
+    for run in &runs {
+        let column = match text(run, "/status/phase") {
+            "Succeeded" => 0,
+            "Failed" => 1,
+            "Stopped" => 2,
+            _ => 3,
+        };
+        counts.entry(text(run, "/spec/dag")).or_default()[column] += 1;
+    }
+    let mut rows = vec![row(&["DAG", "SUCCEEDED", "FAILED", "STOPPED", "ACTIVE"])];
+    for (dag, counts) in counts {
+        rows.push([vec![dag.to_owned()], counts.iter().map(u32::to_string).collect()].concat());
+    }
+    print(&rows);
+    Ok(())
+}
