@@ -3,7 +3,10 @@
 
 use freehold_client::{Config as Upstream, Identity};
 use freehold_gateway::{Config, Credentials, Gateway, Links};
-use hyper_util::{rt::{TokioExecutor, TokioIo}, server::conn::auto::Builder};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto::Builder,
+};
 use std::{error::Error, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_rustls::{TlsAcceptor, rustls};
@@ -13,7 +16,9 @@ struct Anybody(Identity);
 impl Links for Anybody {
     fn redeem(&self, _: &str) -> Option<Credentials> {
         match self.0.clone() {
-            Identity::ClientCert { cert_pem, key_pem } => Some(Credentials::Certificate { cert_pem, key_pem }),
+            Identity::ClientCert { cert_pem, key_pem } => {
+                Some(Credentials::Certificate { cert_pem, key_pem })
+            }
             Identity::Token(token) => Some(Credentials::Token(token)),
             Identity::None => None,
         }
@@ -24,7 +29,9 @@ impl Links for Anybody {
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [listen, kubeconfig, cert, key] = args.as_slice() else { return Err("LISTEN KUBECONFIG CERT KEY".into()) };
+    let [listen, kubeconfig, cert, key] = args.as_slice() else {
+        return Err("LISTEN KUBECONFIG CERT KEY".into());
+    };
     let upstream = Upstream::from_kubeconfig(kubeconfig)?;
     let chain = CertificateDer::pem_file_iter(cert)?.collect::<Result<Vec<_>, _>>()?;
     let mut tls = rustls::ServerConfig::builder()
@@ -33,7 +40,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let links: Arc<dyn Links> = Arc::new(Anybody(upstream.identity.clone()));
     let public_url = upstream.server.clone();
-    let gateway = Gateway::new(Config { upstream, public_url, origin: None, links: Some(links), oidc: None })?;
+    let gateway =
+        Gateway::new(Config { upstream, public_url, origin: None, links: Some(links), oidc: None })?;
     let (gateway, acceptor) = (Arc::new(gateway), TlsAcceptor::from(Arc::new(tls)));
     let listener = TcpListener::bind(listen).await?;
     loop {

@@ -83,7 +83,7 @@ async fn object_with_a_finalizer_goes_with_the_last_of_them() {
     held["metadata"]["finalizers"] = json!(["example.com/held"]);
     world.create(0, MAPS, held).await.unwrap();
     world.delete(0, MAPS, "a", &DeleteOptions::default()).await.unwrap();
-    assert!(meta::is_deleting(&*world.get(0, MAPS, "a").await.unwrap()));
+    assert!(meta::is_deleting(&world.get(0, MAPS, "a").await.unwrap()));
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}).into());
     world.patch(0, MAPS, "a", patch).await.unwrap();
     assert_eq!(code(world.get(0, MAPS, "a").await), 404);

@@ -188,7 +188,8 @@ impl<'a> Pods<'a> {
             return self.wait();
         }
         let available = view.is_available(self.wait, self.observed.now);
-        if !(is_running_and_ready(pod) && available) && !self.is_first_unavailable(key) {
+        let is_up = is_running_and_ready(pod) && available;
+        if !is_up && !self.is_first_unavailable(key) {
             self.wait()?;
         }
         actions.push(Action::Delete { pod: key.clone(), uid: view.uid.clone() });

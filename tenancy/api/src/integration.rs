@@ -246,6 +246,10 @@ impl KindSpec for ExtensionSpec {
         short_names: &[],
         namespaced: false,
         description: "An Extension sets a tenant up in a system, such as Argo CD.",
-        columns: &[column("Tenant", ".spec.tenant"), column("Integration", ".spec.integration"), READY_COLUMN],
+        columns: &[
+            column("Tenant", ".spec.tenant"),
+            column("Integration", ".spec.integration"),
+            READY_COLUMN,
+        ],
     };
 }

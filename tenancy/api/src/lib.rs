@@ -39,7 +39,13 @@ pub const METERED_LABEL: &str = "tenancy.freehold.dev/metered";
 
 /// The CustomResourceDefinitions of the subsystem, as `apiextensions.k8s.io/v1` objects.
 pub fn crds() -> Vec<Value> {
-    vec![crd::<tenant::TenantSpec>(), crd::<quota::QuotaSpec>(), crd::<quota::QuotaLedgerSpec>(), crd::<supervisor::ResourceSupervisorSpec>(), crd::<supervisor::SleepRecordSpec>()]
+    vec![
+        crd::<tenant::TenantSpec>(),
+        crd::<quota::QuotaSpec>(),
+        crd::<quota::QuotaLedgerSpec>(),
+        crd::<supervisor::ResourceSupervisorSpec>(),
+        crd::<supervisor::SleepRecordSpec>(),
+    ]
 }
 
 /// A text column that is always shown.

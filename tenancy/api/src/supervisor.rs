@@ -30,7 +30,7 @@ pub const EXPIRES_AT_ANNOTATION: &str = "tenancy.freehold.dev/expires-at";
 pub struct ResourceSupervisorSpec {
     /// The namespaces.
     pub target: Target,
-    /// Of several supervisors that select a namespace and have a wish for it, the one with the highest priority counts;
+    /// Priority among supervisors that select a namespace and have a wish for it: the highest counts;
     /// among equals, the one whose name comes first.
     pub priority: i32,
     /// When namespaces fall asleep and wake up.

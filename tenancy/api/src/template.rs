@@ -442,7 +442,12 @@ impl KindSpec for TemplateGroupInstanceSpec {
         columns: &[
             column("Template", ".spec.template"),
             REVISION_COLUMN,
-            PrinterColumn { name: "Namespaces", kind: "integer", json_path: ".status.namespaces", priority: 0 },
+            PrinterColumn {
+                name: "Namespaces",
+                kind: "integer",
+                json_path: ".status.namespaces",
+                priority: 0,
+            },
             READY_COLUMN,
             REASON_COLUMN,
         ],

@@ -19,15 +19,18 @@ pub(crate) struct ServedType {
     pub(crate) kind: String,
 }
 
+/// Types that a plane serves in one group and version.
+type Served = Arc<Vec<ServedType>>;
+
 /// The types of one plane by group and version, each with the time at which it was read.
 #[derive(Default)]
 pub(crate) struct Discovery {
-    types: Mutex<HashMap<String, (Instant, Arc<Vec<ServedType>>)>>,
+    types: Mutex<HashMap<String, (Instant, Served)>>,
 }
 
 impl Discovery {
     /// The types of a group and version; none where the plane does not serve it.
-    pub(crate) async fn types(&self, client: &Client, api_version: &str) -> Result<Arc<Vec<ServedType>>, Error> {
+    pub(crate) async fn types(&self, client: &Client, api_version: &str) -> Result<Served, Error> {
         if let Some((read, types)) = self.types.lock().get(api_version)
             && read.elapsed() < FRESH
         {
@@ -45,12 +48,22 @@ impl Discovery {
     }
 
     /// The type of objects with an `apiVersion` and a `kind`.
-    pub(crate) async fn of_kind(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<ServedType>, Error> {
+    pub(crate) async fn of_kind(
+        &self,
+        client: &Client,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<ServedType>, Error> {
         Ok(self.types(client, api_version).await?.iter().find(|served| served.kind == kind).cloned())
     }
 
     /// Whether a plane serves a plural of a group and version.
-    pub(crate) async fn serves(&self, client: &Client, api_version: &str, plural: &str) -> Result<bool, Error> {
+    pub(crate) async fn serves(
+        &self,
+        client: &Client,
+        api_version: &str,
+        plural: &str,
+    ) -> Result<bool, Error> {
         Ok(self.types(client, api_version).await?.iter().any(|served| served.resource.plural == plural))
     }
 }

@@ -22,7 +22,7 @@ pub use tenant::FINALIZER;
 /// The controllers, by the names that `--controllers` takes.
 pub const NAMES: [&str; 6] = ["tenant", "namespace", "quota", "supervisor", "template", "extension"];
 
-/// Starts all controllers.
+/// Spawns all controllers of the subsystem on the scope's tasks.
 pub fn start(scope: &Scope) {
     start_some(scope, &NAMES.into_iter().collect());
 }

@@ -57,8 +57,7 @@ fn follow_tenants(informers: &mut Informers, observed: &Observed, queue: &Arc<Qu
     informers.tenants.on_change(move |change| {
         let same = |old: &Arc<Tenant>| {
             change.new.as_ref().is_some_and(|new| {
-                old.spec == new.spec
-                    && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+                old.spec == new.spec && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
             })
         };
         if change.old.as_ref().is_some_and(same) {
@@ -173,7 +172,13 @@ impl Controlled {
     }
 
     /// Writes what the tenant wants in the namespace, then the condition.
-    async fn fill(&self, key: &Key, client: &Client, namespace: &Namespace, chain: &Chain) -> Result<(), Error> {
+    async fn fill(
+        &self,
+        key: &Key,
+        client: &Client,
+        namespace: &Namespace,
+        chain: &Chain,
+    ) -> Result<(), Error> {
         let plane = &key.plane;
         let quota = |name: &str| self.observed.quota(plane, name);
         let writes = plan(namespace, Some(chain), quota, &self.observed.children(plane, &key.name));
@@ -271,7 +276,9 @@ impl Controlled {
         match repair(kind, wanted, &existing) {
             Some(Write::Recreate(_, object)) => {
                 let options = DeleteOptions::uid(meta::uid(&existing));
-                unless_gone(client.delete(&resource, Some(&namespace.name), meta::name(&object), &options).await)?;
+                unless_gone(
+                    client.delete(&resource, Some(&namespace.name), meta::name(&object), &options).await,
+                )?;
                 client.create(&resource, &object).await.map(drop)
             }
             Some(Write::Replace(_, object)) => client.update(&resource, &object).await.map(drop),

@@ -85,11 +85,7 @@ impl Informers {
             ready.into_iter().chain([tenant.to_owned()]).collect()
         });
         let quotas = Interest::projected(QUOTAS, typed::<Quota>);
-        (
-            Informer::new(planes, tenants),
-            Informer::new(planes, namespaces),
-            Informer::new(planes, quotas),
-        )
+        (Informer::new(planes, tenants), Informer::new(planes, namespaces), Informer::new(planes, quotas))
     }
 
     pub(crate) fn new(planes: &Planes) -> Self {

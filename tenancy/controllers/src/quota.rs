@@ -52,7 +52,8 @@ async fn reconcile(observed: &Observed, key: &Key) -> Reconciled {
     if !changed && quota.status.tenants == tenants {
         return Ok(Outcome::Done);
     }
-    let status = json!({"status": {"tenants": tenants, "observedGeneration": generation, "conditions": list}});
+    let status =
+        json!({"status": {"tenants": tenants, "observedGeneration": generation, "conditions": list}});
     let client = observed.planes.client(&key.plane);
     match client.patch(&QUOTAS, None, &key.name, &Patch::Merge(status), &PatchOptions::status()).await {
         Err(error) if !error.is_not_found() => Err(error.into()),

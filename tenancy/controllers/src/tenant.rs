@@ -163,7 +163,13 @@ impl Controlled {
         Ok(Outcome::Done)
     }
 
-    async fn report(&self, key: &Key, client: &Client, tenant: &Tenant, taken: &[Taken]) -> Result<(), Error> {
+    async fn report(
+        &self,
+        key: &Key,
+        client: &Client,
+        tenant: &Tenant,
+        taken: &[Taken],
+    ) -> Result<(), Error> {
         let chain = self.observed.chain(&key.plane, &key.name).unwrap_or_default();
         let count = |entry: &str| self.observed.namespaces.count_by_index(&key.plane, entry);
         let namespaces = count(&key.name);
@@ -263,7 +269,10 @@ impl Facts<'_> {
             return None;
         }
         if !exists {
-            return Some(("QuotaMissing", format!("quota {name:?} does not exist; nothing is limited by it")));
+            return Some((
+                "QuotaMissing",
+                format!("quota {name:?} does not exist; nothing is limited by it"),
+            ));
         }
         let amount = |text: &str| text.parse::<freehold_machinery::quantity::Quantity>().ok();
         let above = |quota: &&freehold_tenancy_api::tenant::QuotaUse| {

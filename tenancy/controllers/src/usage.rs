@@ -124,7 +124,8 @@ impl Usages {
         let get = |name: &str| self.inner.tenants.get(&Key::new(plane.clone(), "", name));
         let Some(tenant) = get(tenant) else { return Vec::new() };
         let accounts = self.inner.accounts.lock();
-        let keys = chain(tenant, get).tenants.into_iter().map(|t| Key::new(plane.clone(), "", &t.metadata.name));
+        let keys =
+            chain(tenant, get).tenants.into_iter().map(|t| Key::new(plane.clone(), "", &t.metadata.name));
         keys.filter(|key| accounts.contains_key(key)).collect()
     }
 
@@ -220,7 +221,8 @@ impl Usages {
     fn objects_of(&self, plane: &PlaneId, namespace: &str) -> Vec<(ObjectId, Arc<Value>)> {
         let meters = self.inner.meters.lock();
         let of = |(watched, store): (&Watched, &Option<Store<Value>>)| {
-            let objects = store.as_ref().map(|store| store.in_namespace(plane, namespace)).unwrap_or_default();
+            let objects =
+                store.as_ref().map(|store| store.in_namespace(plane, namespace)).unwrap_or_default();
             let resource = watched.resource.clone();
             let id = move |key: &Key| ObjectId {
                 resource: resource.clone(),

@@ -196,7 +196,8 @@ fn may_change(request: &Request<'_>, chain: &Chain) -> Result<(), String> {
     {
         return Err(format!("tenant {:?} is cordoned: nothing can be changed", tenant.metadata.name));
     }
-    let managed = |object: &Value| object.pointer("/metadata/labels").and_then(|l| l.get(MANAGED_LABEL)).is_some();
+    let managed =
+        |object: &Value| object.pointer("/metadata/labels").and_then(|l| l.get(MANAGED_LABEL)).is_some();
     if managed(request.old) || (request.operation == Operation::Create && managed(request.object)) {
         let tenant = name_of(chain);
         return Err(format!("the object is kept by tenant {tenant:?}: change the Tenant instead"));
@@ -219,9 +220,14 @@ fn tenant(request: &Request<'_>, index: &dyn Index) -> Result<(), String> {
     }
     let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(request.name);
     if name.len() > 40 || !freehold_machinery::names::dns1123_label(name).is_empty() {
-        return Err("a tenant's name is a DNS label of at most 40 characters: names of namespaces begin with it".into());
+        return Err(
+            "a tenant's name is a DNS label of at most 40 characters: names of namespaces begin with it"
+                .into(),
+        );
     }
-    let text = |object: &Value| object.pointer("/spec/parent").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |object: &Value| {
+        object.pointer("/spec/parent").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let mut parent = text(request.object);
     if parent == text(request.old) {
         return Ok(());

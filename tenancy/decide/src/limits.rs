@@ -125,7 +125,12 @@ impl Limits {
     ///
     /// # Errors
     /// An amount that an expression or a field does not give.
-    pub fn amounts(&self, resource: &GroupResource, object: &Value, now: Timestamp) -> Result<Amounts, String> {
+    pub fn amounts(
+        &self,
+        resource: &GroupResource,
+        object: &Value,
+        now: Timestamp,
+    ) -> Result<Amounts, String> {
         let mut amounts = Amounts::new();
         if resource.group.is_empty() && resource.resource == NAMESPACES {
             if self.hard.contains_key(NAMESPACES) {
@@ -157,9 +162,9 @@ impl Counter {
         let name = &counted.name;
         let measure = match (counted.json_path.as_str(), counted.expression.as_str()) {
             ("", "") => Measure::Objects,
-            (path, "") => {
-                Measure::Field(JsonPath::parse(path).map_err(|error| format!("jsonPath of {name:?}: {error}"))?)
-            }
+            (path, "") => Measure::Field(
+                JsonPath::parse(path).map_err(|error| format!("jsonPath of {name:?}: {error}"))?,
+            ),
             ("", source) => Measure::Expression(
                 Program::compile(source).map_err(|error| format!("expression of {name:?}: {error}"))?,
             ),
@@ -258,7 +263,8 @@ impl Account {
             Some(entry) => self.entries.insert(id.clone(), entry),
             None => self.entries.remove(id),
         };
-        let (old, new) = (old.map(|e| e.amounts).unwrap_or_default(), entry.map(|e| e.amounts).unwrap_or_default());
+        let (old, new) =
+            (old.map(|e| e.amounts).unwrap_or_default(), entry.map(|e| e.amounts).unwrap_or_default());
         if old == new {
             return false;
         }
@@ -326,12 +332,13 @@ impl std::fmt::Display for Exceeded {
 ///
 /// # Errors
 /// The first counter that would be over its limit.
-pub fn check(limits: &Limits, used: &Amounts, growth: &Amounts) -> Result<(), Exceeded> {
+pub fn check(limits: &Limits, used: &Amounts, growth: &Amounts) -> Result<(), Box<Exceeded>> {
     for (name, requested) in growth.iter().filter(|(_, amount)| amount.sign() > 0) {
         let Some(hard) = limits.hard.get(name) else { continue };
         let used = used.get(name).copied().unwrap_or(Quantity::ZERO);
         if used.plus(requested) > *hard {
-            return Err(Exceeded { counter: name.clone(), requested: *requested, used, hard: *hard });
+            let (counter, requested, hard) = (name.clone(), *requested, *hard);
+            return Err(Box::new(Exceeded { counter, requested, used, hard }));
         }
     }
     Ok(())
@@ -339,9 +346,9 @@ pub fn check(limits: &Limits, used: &Amounts, growth: &Amounts) -> Result<(), Ex
 
 /// How much more `new` is than `old`, by counter; what shrinks is left out.
 pub fn growth(old: &Amounts, new: &Amounts) -> Amounts {
-    let more = new.iter().map(|(name, amount)| {
-        (name.clone(), amount.minus(old.get(name).unwrap_or(&Quantity::ZERO)))
-    });
+    let more = new
+        .iter()
+        .map(|(name, amount)| (name.clone(), amount.minus(old.get(name).unwrap_or(&Quantity::ZERO))));
     more.filter(|(_, amount)| amount.sign() > 0).collect()
 }
 

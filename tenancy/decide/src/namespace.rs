@@ -5,8 +5,8 @@ use crate::rules;
 use crate::tenant::{Chain, Namespace, declared_name, rbac_subjects};
 use freehold_machinery::{Map, Value, quantity::Quantity};
 use freehold_tenancy_api::quota::Quota;
-use freehold_tenancy_api::tenant::{Member, NamedSpec};
-use freehold_tenancy_api::{CORDONED_LABEL, MANAGED_LABEL, MANAGED_VALUE, TENANT_LABEL};
+use freehold_tenancy_api::tenant::{CollisionScope, Member, NamedSpec, Tenant};
+use freehold_tenancy_api::{CORDONED_LABEL, MANAGED_LABEL, MANAGED_VALUE, METERED_LABEL, TENANT_LABEL};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub enum ChildKind {
 
 impl ChildKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::RoleBinding, Self::ResourceQuota, Self::LimitRange, Self::NetworkPolicy];
+    pub const ALL: [Self; 4] =
+        [Self::RoleBinding, Self::ResourceQuota, Self::LimitRange, Self::NetworkPolicy];
 
     /// Group, version and plural.
     pub const fn resource(self) -> (&'static str, &'static str, &'static str) {
@@ -170,6 +171,12 @@ fn wanted_metadata(namespace: &Namespace, chain: &Chain) -> [BTreeMap<String, St
     annotations.extend(rules::annotations(chain));
     if chain.tenants.iter().any(|tenant| tenant.spec.cordoned) {
         labels.insert(CORDONED_LABEL.into(), "true".into());
+    }
+    let metered = |tenant: &Arc<Tenant>| {
+        !tenant.spec.quota.is_empty() || tenant.spec.hosts.collision_scope != CollisionScope::Disabled
+    };
+    if chain.tenants.iter().any(metered) {
+        labels.insert(METERED_LABEL.into(), "true".into());
     }
     labels.insert(TENANT_LABEL.into(), name.clone());
     [labels, annotations]
@@ -317,7 +324,7 @@ pub fn problem(chain: &Chain, quotas: impl Fn(&str) -> Option<Arc<Quota>>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_tenancy_api::tenant::{Subject, Tenant, TenantSpec};
+    use freehold_tenancy_api::tenant::{Subject, TenantSpec};
 
     fn chain(spec: TenantSpec) -> Chain {
         Chain { tenants: vec![Arc::new(Tenant::new("web", spec))], problem: None }
@@ -366,13 +373,15 @@ mod tests {
 
     #[test]
     fn drift_is_repaired_and_defaults_of_the_server_are_not_drift() {
-        let wanted = &children("web-a", &chain(spec()), |_| None)[&(ChildKind::NetworkPolicy, "tenancy-deny".into())];
+        let wanted =
+            &children("web-a", &chain(spec()), |_| None)[&(ChildKind::NetworkPolicy, "tenancy-deny".into())];
         let mut current = wanted.clone();
         current["spec"]["policyTypes"] = json!(["Ingress"]);
         assert_eq!(repair(ChildKind::NetworkPolicy, wanted, &current), None);
         current["spec"]["egress"] = json!([{}]);
         assert!(repair(ChildKind::NetworkPolicy, wanted, &current).is_some());
-        let binding = &children("web-a", &chain(spec()), |_| None)[&(ChildKind::RoleBinding, "tenancy:admin".into())];
+        let binding =
+            &children("web-a", &chain(spec()), |_| None)[&(ChildKind::RoleBinding, "tenancy:admin".into())];
         let mut current = binding.clone();
         current["subjects"].as_array_mut().unwrap().push(json!({"kind": "User", "name": "eve"}));
         assert!(matches!(repair(ChildKind::RoleBinding, binding, &current), Some(Write::Replace(..))));

@@ -142,7 +142,7 @@ pub fn annotations(chain: &Chain) -> BTreeMap<String, String> {
     rules
 }
 
-/// `key=value,key=value`.
+/// Returns the labels as a selector: `key=value,key=value`.
 pub fn pairs(map: &BTreeMap<String, String>) -> String {
     map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
@@ -158,11 +158,13 @@ mod tests {
         let tenant = |allowed: &[&str], default: &str, registries: &[&str]| {
             let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
             let mut spec = TenantSpec::default();
-            spec.classes.storage = Some(AllowedClasses { allowed: strings(allowed), default: default.into() });
+            spec.classes.storage =
+                Some(AllowedClasses { allowed: strings(allowed), default: default.into() });
             spec.images.registries = strings(registries);
             Arc::new(Tenant::new("t", spec))
         };
-        let (child, parent) = (tenant(&["fast", "slow"], "", &["r/a"]), tenant(&["slow", "old"], "slow", &["r"]));
+        let (child, parent) =
+            (tenant(&["fast", "slow"], "", &["r/a"]), tenant(&["slow", "old"], "slow", &["r"]));
         let chain = Chain { tenants: vec![child, parent], problem: None };
         let rules = annotations(&chain);
         let of = |key: &str| rules.get(&format!("{PREFIX}{key}")).map(String::as_str);

@@ -75,7 +75,10 @@ mod tests {
         let target = Target {
             tenants: vec!["acme".into()],
             namespaces: vec!["one".into(), "kube-system".into()],
-            selector: Some(LabelSelector { match_labels: labels_of(&[("env", "dev")]), ..Default::default() }),
+            selector: Some(LabelSelector {
+                match_labels: labels_of(&[("env", "dev")]),
+                ..Default::default()
+            }),
             excluded: vec!["out".into()],
         };
         let targets = Targets::new(&target).unwrap();

@@ -52,9 +52,13 @@ impl ChainProblem {
         match self {
             Self::Missing(name) => format!("parent tenant {name:?} does not exist; its limits do not hold"),
             Self::Cycle(name) => {
-                format!("tenant {name:?} is its own ancestor; limits of each tenant of the cycle hold for all")
+                format!(
+                    "tenant {name:?} is its own ancestor; limits of each tenant of the cycle hold for all"
+                )
             }
-            Self::TooDeep => format!("more than {MAX_DEPTH} tenants above; limits of further ones do not hold"),
+            Self::TooDeep => {
+                format!("more than {MAX_DEPTH} tenants above; limits of further ones do not hold")
+            }
         }
     }
 }
@@ -84,7 +88,7 @@ pub fn chain(tenant: Arc<Tenant>, get: impl Fn(&str) -> Option<Arc<Tenant>>) -> 
 }
 
 impl Chain {
-    /// The tenant itself.
+    /// Returns the tenant that this is about.
     pub fn tenant(&self) -> Option<&Arc<Tenant>> {
         self.tenants.first()
     }
@@ -178,7 +182,7 @@ impl Namespace {
         self.condition.as_ref().is_some_and(|condition| condition["status"] == "True")
     }
 
-    /// When it expires.
+    /// Returns the time at which it expires.
     pub fn expires(&self) -> Option<Timestamp> {
         time::parse(self.annotations.get(EXPIRES_ANNOTATION)?)
     }
@@ -389,7 +393,8 @@ mod tests {
 
     #[test]
     fn a_chain_ends_at_the_top_at_a_gap_or_where_it_closes() {
-        let get = lookup(vec![below("a", ""), below("b", "a"), below("x", "y"), below("y", "x"), below("g", "no")]);
+        let get =
+            lookup(vec![below("a", ""), below("b", "a"), below("x", "y"), below("y", "x"), below("g", "no")]);
         let follow = |name: &str| {
             let chain = chain(get(name).unwrap(), &get);
             let names: Vec<String> = chain.tenants.iter().map(|t| t.metadata.name.clone()).collect();
@@ -412,7 +417,8 @@ mod tests {
         };
         let get = lookup(vec![adopting("web"), adopting("web-shop"), tenant("db", TenantSpec::default())]);
         let of = |name: &str, label: &str| {
-            let labels = [(TENANT_LABEL.to_owned(), label.to_owned())].into_iter().filter(|(_, v)| !v.is_empty());
+            let labels =
+                [(TENANT_LABEL.to_owned(), label.to_owned())].into_iter().filter(|(_, v)| !v.is_empty());
             assign(name, &labels.collect(), &get)
         };
         assert_eq!(of("web-shop-test", ""), Assignment::ByPrefix("web-shop".into()));

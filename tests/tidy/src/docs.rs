@@ -22,8 +22,8 @@ impl Doc {
     /// Whether the item is a function that other crates can call.
     pub fn is_public_function(&self) -> bool {
         let Some(rest) = self.item.strip_prefix("pub ") else { return false };
-        let words = rest.split_whitespace();
-        words.skip_while(|word| matches!(*word, "const" | "async")).next() == Some("fn")
+        let mut words = rest.split_whitespace();
+        words.find(|word| !matches!(*word, "const" | "async")) == Some("fn")
     }
 
     /// Whether the function gives back a `Result`.

@@ -26,7 +26,7 @@ fn fault(doc: &Doc, is_test: bool) -> Option<&'static str> {
     let leans = |start: &&str| {
         first.strip_prefix(start).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
     };
-    if LEANING.iter().any(|start| leans(start)) {
+    if LEANING.iter().any(leans) {
         return Some("leans on its neighbour: begin with the noun or verb of the item itself");
     }
     if is_test || !doc.is_public_function() {

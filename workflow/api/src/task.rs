@@ -195,7 +195,7 @@ pub struct PodTemplate {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct TaskRef {
-    /// Of its namespace or of all.
+    /// A task of the run's namespace, or of all namespaces.
     pub kind: TaskRefKind,
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
@@ -205,10 +205,10 @@ pub struct TaskRef {
 /// Which shared tasks a name is looked up among.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum TaskRefKind {
-    /// Those of the namespace.
+    /// A `DAGTask` of the run's namespace.
     #[default]
     DAGTask,
-    /// Those of all namespaces.
+    /// A `ClusterDAGTask`, for all namespaces.
     ClusterDAGTask,
 }
 
@@ -249,7 +249,7 @@ pub struct ForEach {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list")]
     pub items: Vec<Value>,
-    /// Those of a list that a CEL expression gives: `params.regions`, `tasks.list.outputs.names`.
+    /// Items of a list that a CEL expression gives: `params.regions`, `tasks.list.outputs.names`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub expression: String,
@@ -415,7 +415,7 @@ pub struct Output {
     pub type_: OutputType,
     /// Where it comes from.
     pub from: OutputSource,
-    /// Of an object from the container, resource or response: the field that it is (`.status.phase`).
+    /// For an object from the container, resource or response: the field that it is (`.status.phase`).
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub json_path: String,

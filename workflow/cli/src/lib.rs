@@ -44,7 +44,7 @@ enum Command {
     Run(run::Start),
     /// Lists runs, the latest last.
     List {
-        /// Those of one DAG alone.
+        /// Runs of one DAG alone.
         #[arg(long)]
         dag: Option<String>,
     },

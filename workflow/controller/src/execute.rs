@@ -224,10 +224,8 @@ async fn resource_of(client: &Client, manifest: &Value) -> Result<Result<Resourc
         Err(error) if error.is_not_found() => return Ok(Err(format!("there is no {api_version}"))),
         listed => listed?,
     };
-    let types = listed["resources"].as_array().into_iter().flatten();
-    let found = types
-        .filter(|of| of["kind"] == kind && !of["name"].as_str().unwrap_or_default().contains('/'))
-        .next();
+    let mut types = listed["resources"].as_array().into_iter().flatten();
+    let found = types.find(|of| of["kind"] == kind && !of["name"].as_str().unwrap_or_default().contains('/'));
     Ok(found
         .map(|of| {
             let plural = of["name"].as_str().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The controllers in this process against a project plane of a real Freehold server, and against a real kube-apiserver. Pods
 //! are ended by a kubelet that is part of the test.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

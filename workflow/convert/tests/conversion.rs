@@ -1,4 +1,5 @@
 //! Definitions of others, written for these tests, and what becomes of them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use freehold_workflow_convert::{Converted, convert, convert_with, parse};
 use serde_json::{Value, json};

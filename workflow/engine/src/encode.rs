@@ -63,7 +63,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Run {
-    /// Encodes the state.
+    /// Encodes the state of a run as text.
     pub fn encode(&self) -> EncodedState {
         let kept = Kept {
             stage: self.stage as u8,

@@ -16,7 +16,7 @@ pub enum Event {
     Pod {
         /// Whose.
         node: NodeId,
-        /// Of which attempt.
+        /// The attempt that it is about.
         attempt: u32,
         /// What was seen.
         state: PodState,
@@ -25,7 +25,7 @@ pub enum Event {
     Refused {
         /// Whose.
         node: NodeId,
-        /// Of which attempt.
+        /// The attempt that it is about.
         attempt: u32,
         /// Why.
         message: String,
@@ -131,7 +131,7 @@ pub enum Action {
     DeletePod {
         /// Whose.
         node: NodeId,
-        /// Of which attempt.
+        /// The attempt that it is about.
         attempt: u32,
     },
     /// Do what the task says: a request, an action on an object, a child DAG.

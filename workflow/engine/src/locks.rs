@@ -96,7 +96,7 @@ impl<H: Clone + Eq + Hash + Ord> Locks<H> {
         granted
     }
 
-    /// How many wait.
+    /// Returns how many tasks wait for it.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }

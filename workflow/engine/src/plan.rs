@@ -104,7 +104,7 @@ impl Plan {
         Ok(Self { spec, tasks, by_name, main, timeout })
     }
 
-    /// The definition.
+    /// Returns the definition that the plan was made from.
     pub fn spec(&self) -> &DagSpec {
         &self.spec
     }
@@ -184,7 +184,7 @@ impl PlanTask {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the task.
     pub fn name(&self) -> &str {
         &self.task.name
     }

@@ -52,7 +52,7 @@ pub(crate) enum Stage {
 pub(crate) struct Tally {
     pub(crate) succeeded: u32,
     pub(crate) failed: u32,
-    /// Of those that failed, how many were allowed to.
+    /// How many of the failed ones were allowed to fail.
     pub(crate) excused: u32,
     pub(crate) skipped: u32,
 }
@@ -168,12 +168,12 @@ impl Run {
         self.stage == Stage::Over
     }
 
-    /// Whether it began.
+    /// Returns whether the run has begun.
     pub fn is_started(&self) -> bool {
         self.stage != Stage::Pending
     }
 
-    /// A task's state.
+    /// Returns the state of a task.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         match id.item.number() {
             None => self.nodes.get(id.task as usize),

@@ -45,7 +45,7 @@ impl Run {
 
     /// Fills in a status, but for what only the controller knows.
     pub fn status(&self, plan: &Plan, status: &mut DagRunStatus) {
-        let time = |millis: i64| Some(millis).filter(|m| *m > 0).map(|m| format(m));
+        let time = |millis: i64| Some(millis).filter(|m| *m > 0).map(format);
         status.phase = self.phase();
         (status.reason, status.message) = (self.reason.clone(), self.message.clone());
         (status.started_at, status.finished_at) = (time(self.started), time(self.finished));

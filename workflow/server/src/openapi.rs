@@ -177,7 +177,7 @@ pub(crate) fn path_of(route: &Route) -> String {
     route.1.replacen("NS", NS, usize::from(route.1.starts_with("NS")))
 }
 
-/// Returns the document.
+/// Returns the OpenAPI document of all routes.
 pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for route in &ROUTES {

@@ -1,4 +1,5 @@
 //! The server beside a real Freehold: forwarded rights in a project, and accounts of its own.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use freehold_client::{Client, Config, Identity, RawRequest};
 use freehold_tests_harness::{Engine, Kubectl, Server, until};

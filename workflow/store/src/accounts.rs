@@ -20,7 +20,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name: `viewer`.
+    /// Returns the name of the role: `viewer`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",

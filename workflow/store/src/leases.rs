@@ -51,7 +51,7 @@ impl Fence {
         self.generation
     }
 
-    /// The partition.
+    /// Returns the partition that is held.
     pub fn partition(&self) -> u32 {
         self.partition
     }

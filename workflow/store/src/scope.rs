@@ -44,7 +44,7 @@ impl Scope {
         Ok(Self { plane: plane.into(), namespaces: Some(namespaces) })
     }
 
-    /// The plane's identifier.
+    /// Returns the identifier of the plane.
     pub fn plane_id(&self) -> &str {
         &self.plane
     }

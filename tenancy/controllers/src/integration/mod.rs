@@ -8,7 +8,9 @@ use freehold_machinery::{Map, PlaneId, Value, meta};
 use freehold_runtime::{
     Change, Error, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Scope, Store, conditions,
 };
-use freehold_tenancy_api::integration::{EXTENSION_FINALIZER, EXTENSION_LABEL, ExtensionSpec, IntegrationConfigSpec, SecretRef};
+use freehold_tenancy_api::integration::{
+    EXTENSION_FINALIZER, EXTENSION_LABEL, ExtensionSpec, IntegrationConfigSpec, SecretRef,
+};
 use freehold_tenancy_api::{GROUP, TENANT_LABEL, VERSION};
 use freehold_tenancy_decide::integration::{Input, Integration, Refusal, integration};
 use jiff::Timestamp;
@@ -73,7 +75,8 @@ struct Extending {
 /// Starts the extensions controller.
 pub fn start_extensions(scope: &Scope) {
     let queue = Queue::<Key>::new();
-    let interest = Interest::projected(EXTENSIONS, ExtensionView::of).index(|_, view: &ExtensionView| view.index());
+    let interest =
+        Interest::projected(EXTENSIONS, ExtensionView::of).index(|_, view: &ExtensionView| view.index());
     let mut extensions = Informer::new(&scope.planes, interest);
     extensions.enqueue_into(&queue);
     let of_config = |object: Value| serde_json::from_value(object["spec"].clone()).ok();
@@ -94,7 +97,8 @@ pub fn start_extensions(scope: &Scope) {
     });
     scope.tasks.spawn(extensions.run(scope.token.clone()));
     scope.tasks.spawn(configs.run(scope.token.clone()));
-    let ready = Box::pin(async move { extension_store.synced(&token).await && config_store.synced(&token).await });
+    let ready =
+        Box::pin(async move { extension_store.synced(&token).await && config_store.synced(&token).await });
     control(scope, "tenancy-extension", 4, &queue, ready, controller);
 }
 
@@ -160,10 +164,17 @@ impl Extending {
     }
 
     /// What the integration is to know of the tenant.
-    async fn input(&self, key: &Key, view: &ExtensionView, world: &World, integration: &dyn Integration) -> Result<Input, Error> {
+    async fn input(
+        &self,
+        key: &Key,
+        view: &ExtensionView,
+        world: &World,
+        integration: &dyn Integration,
+    ) -> Result<Input, Error> {
         let tenant = &view.spec.tenant;
         let namespaces = world.namespaces.by_index(&key.plane, tenant);
-        let mut namespaces: Vec<String> = namespaces.into_iter().map(|(key, _)| key.name.to_string()).collect();
+        let mut namespaces: Vec<String> =
+            namespaces.into_iter().map(|(key, _)| key.name.to_string()).collect();
         namespaces.sort();
         let client = world.planes.client(&key.plane);
         let mut secrets = BTreeMap::<SecretRef, Map>::new();
@@ -181,7 +192,13 @@ impl Extending {
         Ok(Input { tenant: tenant.clone(), groups, namespaces, secrets })
     }
 
-    async fn report(&self, key: &Key, view: &ExtensionView, counts: (usize, usize), refusal: Option<&Refusal>) -> Result<(), Error> {
+    async fn report(
+        &self,
+        key: &Key,
+        view: &ExtensionView,
+        counts: (usize, usize),
+        refusal: Option<&Refusal>,
+    ) -> Result<(), Error> {
         let (status, reason, message) = match refusal {
             None => ("True", "Applied", ""),
             Some(refusal) => ("False", refusal.reason, refusal.message.as_str()),
@@ -190,7 +207,8 @@ impl Extending {
             "objects": counts.0, "namespaces": counts.1, "observedGeneration": view.generation,
             "conditions": view.status["conditions"].clone(),
         });
-        let set = conditions::Set { type_: "Ready", status, reason, message, generation: Some(view.generation) };
+        let set =
+            conditions::Set { type_: "Ready", status, reason, message, generation: Some(view.generation) };
         conditions::set(&mut new["conditions"], set, Timestamp::now());
         if new == view.status {
             return Ok(());
@@ -225,7 +243,9 @@ fn groups_of(tenant: &Value) -> BTreeMap<String, Vec<String>> {
     for member in tenant["spec"]["members"].as_array().into_iter().flatten() {
         let role = member["role"].as_str().unwrap_or_default();
         let subjects = member["subjects"].as_array().into_iter().flatten();
-        let names = subjects.filter(|subject| subject["kind"] == "Group").filter_map(|subject| subject["name"].as_str());
+        let names = subjects
+            .filter(|subject| subject["kind"] == "Group")
+            .filter_map(|subject| subject["name"].as_str());
         groups.entry(role.to_owned()).or_default().extend(names.map(str::to_owned));
     }
     groups
@@ -256,7 +276,11 @@ impl Reconcile for Extending {
             return Ok(Outcome::Done);
         };
         let integration = integration(config.type_);
-        let keeping = objects::Keeping { client: &client, extension: &key.name, namespace: integration.namespace(&config) };
+        let keeping = objects::Keeping {
+            client: &client,
+            extension: &key.name,
+            namespace: integration.namespace(&config),
+        };
         if view.deleting {
             if !view.spec.keep_on_deletion {
                 keeping.delete_others(integration.kinds(), &[]).await?;

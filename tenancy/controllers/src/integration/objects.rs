@@ -24,7 +24,11 @@ pub(super) struct Keeping<'a> {
 
 impl Keeping<'_> {
     /// Writes objects that differ, and deletes those that are left over.
-    pub(super) async fn keep(&self, kinds: &[KeptKind], wanted: &[Value]) -> Result<Result<(), Refusal>, Error> {
+    pub(super) async fn keep(
+        &self,
+        kinds: &[KeptKind],
+        wanted: &[Value],
+    ) -> Result<Result<(), Refusal>, Error> {
         for object in wanted {
             let Some(kind) = kinds.iter().find(|kind| object["kind"] == kind.kind) else { continue };
             let mut object = object.clone();
@@ -46,7 +50,8 @@ impl Keeping<'_> {
         };
         if let Some(live) = &live {
             if meta::label(live, EXTENSION_LABEL) != Some(self.extension) {
-                let message = format!("{} {}/{name} is there and not of this Extension", kind.kind, self.namespace);
+                let message =
+                    format!("{} {}/{name} is there and not of this Extension", kind.kind, self.namespace);
                 return Ok(Some(Refusal::new("NameTaken", message)));
             }
             if is_same(live, object) {
@@ -56,7 +61,8 @@ impl Keeping<'_> {
         match self.client.apply(&resource, MANAGER, object).await {
             Ok(_) => Ok(None),
             Err(error) if error.is_not_found() => {
-                let message = format!("{} cannot be written to namespace {}: {error}", kind.kind, self.namespace);
+                let message =
+                    format!("{} cannot be written to namespace {}: {error}", kind.kind, self.namespace);
                 Ok(Some(Refusal::new("NotInstalled", message)))
             }
             Err(error) if matches!(error.code(), 400 | 403 | 422) => {
@@ -80,12 +86,14 @@ impl Keeping<'_> {
                 Err(error) => return Err(error),
             };
             for object in live {
-                let stays = wanted.iter().any(|w| w["kind"] == kind.kind && meta::name(w) == meta::name(&object));
+                let stays =
+                    wanted.iter().any(|w| w["kind"] == kind.kind && meta::name(w) == meta::name(&object));
                 if stays {
                     continue;
                 }
                 let options = DeleteOptions::uid(meta::uid(&object));
-                match self.client.delete(&resource, Some(self.namespace), meta::name(&object), &options).await {
+                match self.client.delete(&resource, Some(self.namespace), meta::name(&object), &options).await
+                {
                     Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
                     _ => {}
                 }

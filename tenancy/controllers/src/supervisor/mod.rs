@@ -74,7 +74,8 @@ struct Supervising(Arc<Shared>);
 /// Starts the resource supervisor.
 pub fn start_supervisor(scope: &Scope) {
     let (supervisor_queue, namespace_queue) = (Queue::<Key>::new(), Queue::<Key>::new());
-    let interest = Interest::projected(SUPERVISORS, Compiled::of).index(|_, compiled: &Compiled| compiled.index());
+    let interest =
+        Interest::projected(SUPERVISORS, Compiled::of).index(|_, compiled: &Compiled| compiled.index());
     let mut supervisors = Informer::new(&scope.planes, interest);
     supervisors.enqueue_into(&supervisor_queue);
     let mut records = Informer::new(&scope.planes, Interest::projected(RECORDS, chunk));
@@ -101,10 +102,18 @@ pub fn start_supervisor(scope: &Scope) {
     scope.tasks.spawn(supervisors.run(scope.token.clone()));
     scope.tasks.spawn(records.run(scope.token.clone()));
     let ready = || {
-        let (supervisors, records, token) = (supervisor_store.clone(), record_store.clone(), scope.token.clone());
+        let (supervisors, records, token) =
+            (supervisor_store.clone(), record_store.clone(), scope.token.clone());
         Box::pin(async move { supervisors.synced(&token).await && records.synced(&token).await })
     };
-    control(scope, "tenancy-supervisor", 4, &supervisor_queue, ready(), Arc::new(Supervising(shared.clone())));
+    control(
+        scope,
+        "tenancy-supervisor",
+        4,
+        &supervisor_queue,
+        ready(),
+        Arc::new(Supervising(shared.clone())),
+    );
     let namespaces = Arc::new(namespace::Sleeping(shared));
     control(scope, "tenancy-sleep", WORKERS, &namespace_queue, ready(), namespaces);
 }
@@ -264,8 +273,10 @@ impl Supervising {
             let of = |name: &String| results.get(&Key::new(key.plane.clone(), "", name)).cloned();
             names.iter().map(|name| (name, of(name))).collect::<Vec<_>>()
         };
-        let failing: Vec<(&String, String)> =
-            results.iter().filter_map(|(name, result)| Some((*name, result.as_ref()?.error.clone()?))).collect();
+        let failing: Vec<(&String, String)> = results
+            .iter()
+            .filter_map(|(name, result)| Some((*name, result.as_ref()?.error.clone()?)))
+            .collect();
         let others = results.iter().find_map(|(name, result)| {
             let by = result.as_ref()?.by.as_deref().filter(|by| *by != &*key.name)?;
             Some(format!("namespace {name} follows {by}, which counts more"))
@@ -294,7 +305,8 @@ impl Supervising {
         conditions::set(&mut new["conditions"], ready, now);
         let (status, reason) = if others.is_some() { ("True", "Outranked") } else { ("False", "Alone") };
         let message = others.unwrap_or_default();
-        let overlapping = conditions::Set { type_: "Overlapping", status, reason, message: &message, generation };
+        let overlapping =
+            conditions::Set { type_: "Overlapping", status, reason, message: &message, generation };
         conditions::set(&mut new["conditions"], overlapping, now);
         if new == compiled.status {
             return Ok(());

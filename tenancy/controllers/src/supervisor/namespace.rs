@@ -92,7 +92,12 @@ impl Reconcile for Sleeping {
     }
 }
 
-fn plan(wish: Wish, objects: &[(Arc<Rule>, Arc<Observed>)], record: &[Original], settings: &Settings) -> Plan {
+fn plan(
+    wish: Wish,
+    objects: &[(Arc<Rule>, Arc<Observed>)],
+    record: &[Original],
+    settings: &Settings,
+) -> Plan {
     let objects: Vec<(&Rule, Observed)> =
         objects.iter().map(|(rule, object)| (&**rule, (**object).clone())).collect();
     match wish {
@@ -159,7 +164,8 @@ async fn carry_out(client: &Client, namespace: &str, plan: &Plan, chunks: &[Arc<
             return progress;
         }
         let steps: Vec<_> = group.iter().map(|step| take(client, step).boxed()).collect();
-        let results: Vec<Result<(), Error>> = futures_util::stream::iter(steps).buffer_unordered(WRITES).collect().await;
+        let results: Vec<Result<(), Error>> =
+            futures_util::stream::iter(steps).buffer_unordered(WRITES).collect().await;
         results.into_iter().for_each(|result| progress.take(result));
     }
     for entry in &plan.verify {
@@ -170,7 +176,10 @@ async fn carry_out(client: &Client, namespace: &str, plan: &Plan, chunks: &[Arc<
     }
     if plan.finish && !progress.is_stopped() {
         for chunk in chunks {
-            let options = DeleteOptions { resource_version: chunk.resource_version.clone(), ..DeleteOptions::default() };
+            let options = DeleteOptions {
+                resource_version: chunk.resource_version.clone(),
+                ..DeleteOptions::default()
+            };
             let deleted = client.delete(&RECORDS, Some(namespace), &chunk.name, &options).await;
             progress.take(unless_gone(deleted));
         }
@@ -193,10 +202,13 @@ impl Progress {
 
     /// Reads an object that seems to need no restoring. One that is marked after all is not known yet as it is.
     async fn verify(&mut self, client: &Client, namespace: &str, entry: &Original) {
-        let resource = Resource::dynamic(entry.group.clone(), entry.version.clone(), entry.resource.clone(), true);
+        let resource =
+            Resource::dynamic(entry.group.clone(), entry.version.clone(), entry.resource.clone(), true);
         let namespace = if entry.namespace.is_empty() { namespace } else { &entry.namespace };
         match client.get_opt(&resource, Some(namespace), &entry.name).await {
-            Ok(Some(object)) if meta::annotation(&object, ASLEEP_ANNOTATION).is_some() => self.outdated = true,
+            Ok(Some(object)) if meta::annotation(&object, ASLEEP_ANNOTATION).is_some() => {
+                self.outdated = true
+            }
             Ok(_) => {}
             Err(error) => self.take(Err(error)),
         }
@@ -227,7 +239,11 @@ async fn take(client: &Client, step: &Step) -> Result<(), Error> {
         Step::Patch { object, operations } => {
             let patch = Patch::Json(operations.clone());
             let options = PatchOptions::default();
-            unless_gone(client.patch(&resource_of(object), Some(&object.namespace), &object.name, &patch, &options).await)
+            unless_gone(
+                client
+                    .patch(&resource_of(object), Some(&object.namespace), &object.name, &patch, &options)
+                    .await,
+            )
         }
         Step::Delete { object, uid, resource_version } => {
             let options = DeleteOptions {
@@ -235,7 +251,9 @@ async fn take(client: &Client, step: &Step) -> Result<(), Error> {
                 resource_version: resource_version.clone(),
                 ..DeleteOptions::default()
             };
-            unless_gone(client.delete(&resource_of(object), Some(&object.namespace), &object.name, &options).await)
+            unless_gone(
+                client.delete(&resource_of(object), Some(&object.namespace), &object.name, &options).await,
+            )
         }
         Step::Create { object, body } => match client.create(&resource_of(object), body).await {
             Err(error) if error.is_already_exists() => Ok(()),

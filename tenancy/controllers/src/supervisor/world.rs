@@ -44,7 +44,9 @@ impl NamespaceView {
             _ => None,
         };
         Some(Self {
-            labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+            labels: labels
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
             uid: meta::uid(&object).to_owned(),
             created: time::parse(meta::text(&object, "creationTimestamp")).unwrap_or_default(),
             expires: time_in(EXPIRES_AT_ANNOTATION),
@@ -92,7 +94,12 @@ pub(crate) struct Worlds {
 
 impl Worlds {
     pub(crate) fn new(scope: &Scope, queue: &Arc<Queue<Key>>, records: &Store<Chunk>) -> Self {
-        Self { scope: scope.clone(), queue: queue.clone(), records: records.clone(), worlds: Mutex::default() }
+        Self {
+            scope: scope.clone(),
+            queue: queue.clone(),
+            records: records.clone(),
+            worlds: Mutex::default(),
+        }
     }
 
     pub(crate) fn get(&self, plane: &PlaneId) -> Option<Arc<World>> {
@@ -117,9 +124,8 @@ impl World {
     fn begin(worlds: &Worlds, plane: &PlaneId) -> Self {
         let (scope, token) = (worlds.scope.clone(), worlds.scope.token.child_token());
         let planes = scope.planes.within(plane);
-        let interest = Interest::projected(NAMESPACES, NamespaceView::of).index(|_, view: &NamespaceView| {
-            view.labels.get(TENANT_LABEL).cloned().into_iter().collect()
-        });
+        let interest = Interest::projected(NAMESPACES, NamespaceView::of)
+            .index(|_, view: &NamespaceView| view.labels.get(TENANT_LABEL).cloned().into_iter().collect());
         let mut informer = Informer::new(&planes, interest);
         let (queue, key_plane) = (worlds.queue.clone(), plane.clone());
         informer.on_change(move |change: &Change<NamespaceView>| {
@@ -158,7 +164,11 @@ impl World {
 
     /// Watches the kinds that are known and served, and those custom resources that supervisors name. Gives what is wrong
     /// with one of the latter.
-    pub(crate) async fn watch_kinds(&self, scalable: &[ScalableKind], services: bool) -> Result<Option<String>, Error> {
+    pub(crate) async fn watch_kinds(
+        &self,
+        scalable: &[ScalableKind],
+        services: bool,
+    ) -> Result<Option<String>, Error> {
         let _one_at_a_time = self.starting.lock().await;
         for rule in builtin_rules() {
             let wanted = !rule.deletes() || services;
@@ -188,7 +198,8 @@ impl World {
                 continue;
             }
             let _one_at_a_time = self.starting.lock().await;
-            let builtin = builtin_rules().into_iter().find(|r| r.group == entry.group && r.resource == entry.resource);
+            let builtin =
+                builtin_rules().into_iter().find(|r| r.group == entry.group && r.resource == entry.resource);
             match builtin {
                 Some(rule) if self.is_served(&rule).await? => self.watch(rule),
                 Some(_) => {}
@@ -232,7 +243,10 @@ impl World {
     }
 
     fn has(&self, group: &str, resource: &str) -> bool {
-        self.watched.read().iter().any(|watched| watched.rule.group == group && watched.rule.resource == resource)
+        self.watched
+            .read()
+            .iter()
+            .any(|watched| watched.rule.group == group && watched.rule.resource == resource)
     }
 
     /// Begins to watch a kind.
@@ -248,7 +262,10 @@ impl World {
             (self.queue.clone(), self.records.clone(), self.plane.clone(), rule.clone());
         informer.on_change(move |change: &Change<Observed>| {
             let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-            let settled = change.new.as_deref().is_some_and(|o| o.mark.is_some() && of_rule.is_asleep(o.state.as_ref()));
+            let settled = change
+                .new
+                .as_deref()
+                .is_some_and(|o| o.mark.is_some() && of_rule.is_asleep(o.state.as_ref()));
             // Awake in a namespace that sleeps, or still marked in one that does not.
             if settled == records.in_namespace(&plane, &object.about).is_empty() {
                 queue.add(Key::new(plane.clone(), "", &object.about));

@@ -6,7 +6,7 @@ use freehold_client::{Client, DeleteOptions, Error, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::Key;
 use freehold_tenancy_api::template::{INSTANCE_LABEL, KeptObject, ObjectDiff};
-use freehold_tenancy_decide::template::{Rendered, RenderError, differences, is_applied};
+use freehold_tenancy_decide::template::{RenderError, Rendered, differences, is_applied};
 use futures_util::{FutureExt as _, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -61,7 +61,12 @@ fn watched<'a>(kinds: &'a Kinds, object: &Value) -> Option<&'a Watched> {
 }
 
 /// The objects that are not as rendered, by stores and by what was written last.
-pub(super) fn pending<'a>(world: &World, rendered: &'a [Rendered], kinds: &'a Kinds, memory: &Memory) -> Vec<Pending<'a>> {
+pub(super) fn pending<'a>(
+    world: &World,
+    rendered: &'a [Rendered],
+    kinds: &'a Kinds,
+    memory: &Memory,
+) -> Vec<Pending<'a>> {
     let one = |rendered: &'a Rendered| {
         let watched = watched(kinds, &rendered.object)?;
         let key = Key::of(world.plane.clone(), &rendered.object);
@@ -105,7 +110,9 @@ pub(super) async fn apply(applying: &Applying<'_>, pending: &[Pending<'_>]) -> O
             };
         let written = match foreign && !force {
             true => Ok(None),
-            false => write(client, manager, force, pending, foreign, false).await.map(|(_, written)| Some(written)),
+            false => {
+                write(client, manager, force, pending, foreign, false).await.map(|(_, written)| Some(written))
+            }
         };
         (pending, foreign, written)
     };
@@ -116,14 +123,17 @@ pub(super) async fn apply(applying: &Applying<'_>, pending: &[Pending<'_>]) -> O
         match result {
             Ok(None) => {
                 let (kind, name) = (object["kind"].as_str().unwrap_or_default(), meta::name(object));
-                let message = format!("{kind} {name} is there and not of this instance; set force to take it over");
+                let message =
+                    format!("{kind} {name} is there and not of this instance; set force to take it over");
                 outcome.refused.get_or_insert(RenderError::new("Exists", message));
             }
             Ok(Some(_)) if foreign => {
                 outcome.adopted.insert(id(object));
             }
             Ok(Some(written)) => {
-                outcome.applied.insert(id(object), (digest(object), meta::resource_version(&written).to_owned()));
+                outcome
+                    .applied
+                    .insert(id(object), (digest(object), meta::resource_version(&written).to_owned()));
             }
             Err(error) => outcome.fail(object, error),
         }
@@ -150,7 +160,8 @@ impl Outcome {
                 return;
             }
         };
-        let message = format!("{} {}: {error}", object["kind"].as_str().unwrap_or_default(), meta::name(object));
+        let message =
+            format!("{} {}: {error}", object["kind"].as_str().unwrap_or_default(), meta::name(object));
         self.refused.get_or_insert(RenderError::new(reason, message));
     }
 }
@@ -174,7 +185,8 @@ async fn write(
     let dry = if dry_run { "&dryRun=All" } else { "" };
     let request = RawRequest {
         content_type: "application/apply-patch+yaml",
-        ..RawRequest::new(http::Method::PATCH, format!("{path}?fieldManager={manager}&force={force}{dry}")).json(object)
+        ..RawRequest::new(http::Method::PATCH, format!("{path}?fieldManager={manager}&force={force}{dry}"))
+            .json(object)
     };
     let answer = client.request(&request).await?;
     let written = serde_json::from_slice(&answer.body).map_err(|error| Error::Decode(error.to_string()))?;
@@ -206,7 +218,10 @@ pub(super) async fn dry_run(
                 let mut outcome = Outcome::default();
                 outcome.fail(object, error);
                 let failed = |error: Error| RenderError::new("Unavailable", error.to_string());
-                return Err(outcome.refused.or(outcome.failed.map(failed)).unwrap_or_else(|| RenderError::new("Unavailable", "")));
+                return Err(outcome
+                    .refused
+                    .or(outcome.failed.map(failed))
+                    .unwrap_or_else(|| RenderError::new("Unavailable", "")));
             }
         }
     }
@@ -228,7 +243,9 @@ pub(super) async fn prune(
     labels: [&str; 2],
 ) -> Result<(), super::render::Refusal> {
     for kept in leaving.iter().filter(|kept| !kept.adopted) {
-        let Some(watched) = world.kind(&kept.api_version, &kept.kind).await.map_err(super::render::Refusal::Again)? else {
+        let Some(watched) =
+            world.kind(&kept.api_version, &kept.kind).await.map_err(super::render::Refusal::Again)?
+        else {
             continue;
         };
         let resource: &Resource = &watched.served.resource;
@@ -258,7 +275,11 @@ pub(super) fn disown_adopted(rendered: &mut [Rendered], before: &[KeptObject]) {
 }
 
 /// The objects that an instance keeps after this: rendered ones, with what is known of those before.
-pub(super) fn inventory(rendered: &[Rendered], before: &[KeptObject], adopted: &BTreeSet<String>) -> Vec<KeptObject> {
+pub(super) fn inventory(
+    rendered: &[Rendered],
+    before: &[KeptObject],
+    adopted: &BTreeSet<String>,
+) -> Vec<KeptObject> {
     let known: BTreeMap<String, &KeptObject> = before.iter().map(|kept| (kept_id(kept), kept)).collect();
     let mut all: Vec<KeptObject> = rendered
         .iter()

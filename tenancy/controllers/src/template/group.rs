@@ -97,7 +97,8 @@ fn child(namespace: &str, instance: Option<&(Key, Arc<InstanceView>)>, spec: &Va
     };
     let same = without_defaults(&view.raw_spec) == *spec && !view.deleting;
     let observed = view.status["observedGeneration"].as_i64() == Some(view.generation);
-    let ready = conditions::find(&view.status["conditions"], "Ready").map(|condition| condition["status"] == "True");
+    let ready =
+        conditions::find(&view.status["conditions"], "Ready").map(|condition| condition["status"] == "True");
     let state = match (observed, ready) {
         (true, Some(true)) => RolloutState::Ready,
         (true, Some(false)) => RolloutState::Failed,
@@ -113,34 +114,41 @@ fn without_defaults(spec: &Value) -> Value {
         .unwrap_or_default()
 }
 
-async fn update(client: &Client, key: &Key, group: &GroupView, spec: &Value, namespaces: &[String]) -> Result<(), Error> {
+async fn update(
+    client: &Client,
+    key: &Key,
+    group: &GroupView,
+    spec: &Value,
+    namespaces: &[String],
+) -> Result<(), Error> {
     let one = |namespace: &String| {
         let namespace = namespace.clone();
         async move {
-        let object = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TemplateInstance",
-            "metadata": {
-                "name": child_name(&key.name), "namespace": namespace,
-                "labels": {GROUP_LABEL: label(&key.name)},
-                "ownerReferences": [{
-                    "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TemplateGroupInstance", "name": key.name,
-                    "uid": group.uid, "controller": true,
-                }],
-            },
-            "spec": spec,
-        });
-        match client.apply(&INSTANCES, "freehold-template-group", &object).await {
-            // The namespace is going.
-            Err(error) if error.is_not_found() || error.code() == 403 => {
-                tracing::debug!(group = %key, namespace, %error, "instance not written");
-                Ok(())
+            let object = json!({
+                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TemplateInstance",
+                "metadata": {
+                    "name": child_name(&key.name), "namespace": namespace,
+                    "labels": {GROUP_LABEL: label(&key.name)},
+                    "ownerReferences": [{
+                        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TemplateGroupInstance", "name": key.name,
+                        "uid": group.uid, "controller": true,
+                    }],
+                },
+                "spec": spec,
+            });
+            match client.apply(&INSTANCES, "freehold-template-group", &object).await {
+                // The namespace is going.
+                Err(error) if error.is_not_found() || error.code() == 403 => {
+                    tracing::debug!(group = %key, namespace, %error, "instance not written");
+                    Ok(())
+                }
+                written => written.map(drop),
             }
-            written => written.map(drop),
-        }
         }
     };
     let writes: Vec<_> = namespaces.iter().map(|namespace| one(namespace).boxed()).collect();
-    let results: Vec<Result<(), Error>> = futures_util::stream::iter(writes).buffer_unordered(WRITES).collect().await;
+    let results: Vec<Result<(), Error>> =
+        futures_util::stream::iter(writes).buffer_unordered(WRITES).collect().await;
     results.into_iter().collect()
 }
 
@@ -157,12 +165,33 @@ async fn delete(client: &Client, key: &Key, view: &InstanceView) -> Result<(), E
 }
 
 impl Grouping {
-    async fn report(&self, key: &Key, group: &GroupView, revision: i64, namespaces: usize, plan: &RolloutPlan) -> Result<(), freehold_runtime::Error> {
+    async fn report(
+        &self,
+        key: &Key,
+        group: &GroupView,
+        revision: i64,
+        namespaces: usize,
+        plan: &RolloutPlan,
+    ) -> Result<(), freehold_runtime::Error> {
         let updated = plan.updated + plan.update.len();
         let (status, reason, message) = if plan.halted {
-            ("False", "Halted", format!("{} namespaces failed; the rollout goes on when at most {} do", plan.failed, group.spec.rollout.max_failures))
+            (
+                "False",
+                "Halted",
+                format!(
+                    "{} namespaces failed; the rollout goes on when at most {} do",
+                    plan.failed, group.spec.rollout.max_failures
+                ),
+            )
         } else if plan.failed > 0 {
-            ("False", "Failing", format!("{} namespaces failed; look at their TemplateInstances named {}", plan.failed, key.name))
+            (
+                "False",
+                "Failing",
+                format!(
+                    "{} namespaces failed; look at their TemplateInstances named {}",
+                    plan.failed, key.name
+                ),
+            )
         } else if plan.ready < namespaces {
             ("False", "Progressing", format!("{} of {namespaces} namespaces are ready", plan.ready))
         } else {
@@ -172,13 +201,28 @@ impl Grouping {
             "revision": revision, "namespaces": namespaces, "updated": updated, "ready": plan.ready, "failed": plan.failed,
             "wave": plan.wave,
         });
-        self.write(key, group, new, [("Ready", status, reason, &message), ("Halted", if plan.halted { "True" } else { "False" }, "Failures", "")]).await
+        self.write(
+            key,
+            group,
+            new,
+            [
+                ("Ready", status, reason, &message),
+                ("Halted", if plan.halted { "True" } else { "False" }, "Failures", ""),
+            ],
+        )
+        .await
     }
 
     async fn refuse(&self, key: &Key, group: &GroupView, reason: &str, message: &str) -> Reconciled {
         let new = group.status.clone();
         let new = if new.is_object() { new } else { json!({}) };
-        self.write(key, group, new, [("Ready", "False", reason, message), ("Halted", "False", "Failures", "")]).await?;
+        self.write(
+            key,
+            group,
+            new,
+            [("Ready", "False", reason, message), ("Halted", "False", "Failures", "")],
+        )
+        .await?;
         Ok(Outcome::Done)
     }
 
@@ -213,7 +257,13 @@ mod tests {
 
     #[test]
     fn a_child_with_the_servers_defaults_has_the_groups_spec() {
-        let spec = TemplateInstanceSpec { template: "t".into(), revision: Some(1), sync: true, prune: true, ..Default::default() };
+        let spec = TemplateInstanceSpec {
+            template: "t".into(),
+            revision: Some(1),
+            sync: true,
+            prune: true,
+            ..Default::default()
+        };
         let spec = serde_json::to_value(spec).unwrap();
         let stored = json!({"template": "t", "revision": 1, "sync": true, "prune": true, "force": false, "parameters": {}});
         assert_eq!(without_defaults(&stored), spec);

@@ -76,11 +76,18 @@ impl Helm {
     }
 
     /// The objects of a chart.
-    pub(super) async fn render(&self, chart: &HelmChart, release: &Release<'_>) -> Result<Vec<Value>, RenderError> {
+    pub(super) async fn render(
+        &self,
+        chart: &HelmChart,
+        release: &Release<'_>,
+    ) -> Result<Vec<Value>, RenderError> {
         let folder = tempfile::Builder::new().prefix("freehold-helm-").tempdir().map_err(|e| unusable(&e))?;
         let given = [!chart.files.is_empty(), !chart.oci.is_empty(), !chart.repository.is_empty()];
         if given.iter().filter(|given| **given).count() != 1 {
-            return Err(failed("ChartInvalid", "spec.helm: exactly one of files, oci and repository is required"));
+            return Err(failed(
+                "ChartInvalid",
+                "spec.helm: exactly one of files, oci and repository is required",
+            ));
         }
         let pulled;
         let path = if chart.files.is_empty() {
@@ -108,7 +115,10 @@ impl Helm {
         let source = if chart.oci.is_empty() { &chart.repository } else { &chart.oci };
         let scheme = if chart.oci.is_empty() { "https://" } else { "oci://" };
         if !source.starts_with(scheme) && !source.starts_with("http://127.0.0.1:") {
-            return Err(failed("ChartInvalid", format!("spec.helm: {source:?} does not begin with {scheme}")));
+            return Err(failed(
+                "ChartInvalid",
+                format!("spec.helm: {source:?} does not begin with {scheme}"),
+            ));
         }
         if !self.options.sources.iter().any(|prefix| source.starts_with(prefix.as_str())) {
             let message = format!("charts may not be pulled from {source:?}; the operator allows sources");
@@ -121,7 +131,8 @@ impl Helm {
         if let Some(pulled) = self.pulled.lock().get(&id) {
             return Ok(pulled.clone());
         }
-        let folder = tempfile::Builder::new().prefix("freehold-chart-").tempdir().map_err(|e| unusable(&e))?;
+        let folder =
+            tempfile::Builder::new().prefix("freehold-chart-").tempdir().map_err(|e| unusable(&e))?;
         let mut args = vec!["pull".to_owned()];
         match chart.oci.as_str() {
             "" => args.extend([chart.chart.clone(), "--repo".to_owned(), source.clone()]),
@@ -144,7 +155,12 @@ impl Helm {
     }
 
     /// Runs the program with nothing of this process's environment, and gives its output.
-    async fn run(&self, folder: &Path, args: &[String], reason: &'static str) -> Result<Vec<u8>, RenderError> {
+    async fn run(
+        &self,
+        folder: &Path,
+        args: &[String],
+        reason: &'static str,
+    ) -> Result<Vec<u8>, RenderError> {
         let _permit = self.runs.acquire().await.map_err(|_| failed(reason, "the process stops"))?;
         let home = |name: &str| folder.join(name).display().to_string();
         let mut command = Command::new(&self.options.program);
@@ -159,7 +175,10 @@ impl Helm {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                let message = format!("there is no {}; install helm or set FREEHOLD_TENANCY_HELM", self.options.program.display());
+                let message = format!(
+                    "there is no {}; install helm or set FREEHOLD_TENANCY_HELM",
+                    self.options.program.display()
+                );
                 failed("HelmNotInstalled", message)
             }
             _ => failed(reason, format!("helm cannot be started: {error}")),
@@ -195,9 +214,10 @@ async fn read(pipe: Option<impl tokio::io::AsyncRead + Unpin>, limit: usize) -> 
 
 fn archive_in(folder: &Path) -> Result<PathBuf, RenderError> {
     let entries = std::fs::read_dir(folder).map_err(|e| unusable(&e))?;
-    let archive = entries.filter_map(Result::ok).map(|entry| entry.path()).find(|path| {
-        path.extension().is_some_and(|extension| extension == "tgz")
-    });
+    let archive = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "tgz"));
     let archive = archive.ok_or_else(|| failed("ChartUnavailable", "helm pulled no chart"))?;
     match std::fs::metadata(&archive).map(|metadata| metadata.len()) {
         Ok(bytes) if bytes <= MAX_ARCHIVE => Ok(archive),
@@ -215,10 +235,14 @@ fn write_files(folder: &Path, chart: &HelmChart) -> Result<PathBuf, RenderError>
         let path = Path::new(name);
         let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
         if !plain || name.is_empty() {
-            return Err(failed("ChartInvalid", format!("spec.helm.files: {name:?} is no path below the chart")));
+            return Err(failed(
+                "ChartInvalid",
+                format!("spec.helm.files: {name:?} is no path below the chart"),
+            ));
         }
         let path = root.join(path);
-        let written = std::fs::create_dir_all(path.parent().unwrap_or(&root)).and_then(|()| std::fs::write(&path, text));
+        let written = std::fs::create_dir_all(path.parent().unwrap_or(&root))
+            .and_then(|()| std::fs::write(&path, text));
         written.map_err(|e| unusable(&e))?;
     }
     Ok(root)
@@ -236,11 +260,12 @@ fn documents(output: &[u8]) -> Result<Vec<Value>, RenderError> {
             part.push_str(line);
         }
     }
-    let has_content = |part: &&String| part.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let has_content =
+        |part: &&String| part.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let read = |part: &String| {
         let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-        let mut value: Value =
-            serde_saphyr::from_str_with_options(part, options).map_err(|error| unreadable(error.to_string()))?;
+        let mut value: Value = serde_saphyr::from_str_with_options(part, options)
+            .map_err(|error| unreadable(error.to_string()))?;
         freehold_machinery::go::whole_numbers(&mut value);
         Ok(value)
     };
@@ -254,7 +279,8 @@ mod tests {
 
     #[test]
     fn documents_are_read_as_kubernetes_reads_them() {
-        let text = "---\n# Source: a\nmode: 0644\ntext: |\n  a\n  b\n---\n# nothing\n---\nlist: [yes, \"no\"]\n";
+        let text =
+            "---\n# Source: a\nmode: 0644\ntext: |\n  a\n  b\n---\n# nothing\n---\nlist: [yes, \"no\"]\n";
         let read = documents(text.as_bytes()).unwrap();
         assert_eq!(read.len(), 2);
         assert_eq!(read[0], json!({"mode": 420, "text": "a\nb\n"}));
@@ -265,16 +291,21 @@ mod tests {
     fn files_stay_below_the_chart() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["../evil", "/etc/evil", "a/../../evil", ""] {
-            let chart = HelmChart { files: [(name.to_owned(), String::new())].into(), ..HelmChart::default() };
+            let chart =
+                HelmChart { files: [(name.to_owned(), String::new())].into(), ..HelmChart::default() };
             assert_eq!(write_files(folder.path(), &chart).unwrap_err().reason, "ChartInvalid", "{name}");
         }
     }
 
     #[tokio::test]
     async fn missing_programs_and_forbidden_sources_have_a_reason() {
-        let helm = Helm::new(HelmOptions { program: "/nowhere/helm".into(), sources: vec!["https://good.example/".into()] });
+        let helm = Helm::new(HelmOptions {
+            program: "/nowhere/helm".into(),
+            sources: vec!["https://good.example/".into()],
+        });
         let release = Release { name: "r", namespace: "n", values: &json!({}), kube_version: "" };
-        let inline = HelmChart { files: [("Chart.yaml".to_owned(), String::new())].into(), ..HelmChart::default() };
+        let inline =
+            HelmChart { files: [("Chart.yaml".to_owned(), String::new())].into(), ..HelmChart::default() };
         assert_eq!(helm.render(&inline, &release).await.unwrap_err().reason, "HelmNotInstalled");
         let chart = |repository: &str, version: &str| HelmChart {
             repository: repository.into(),

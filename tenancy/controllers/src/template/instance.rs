@@ -92,7 +92,8 @@ impl Reconcile for Instances {
 impl Shared {
     /// The watches of a plane.
     pub(super) fn world(self: &Arc<Self>, plane: &freehold_machinery::PlaneId) -> Arc<World> {
-        let (of_groups, of_instances, here, there) = (self.clone(), self.clone(), plane.clone(), plane.clone());
+        let (of_groups, of_instances, here, there) =
+            (self.clone(), self.clone(), plane.clone(), plane.clone());
         self.worlds.get_or_begin(
             plane,
             move |change| {
@@ -106,7 +107,12 @@ impl Shared {
                 concerned.map(|(key, _)| key).collect()
             },
             move |namespace| {
-                of_instances.instances.in_namespace(&there, namespace).into_iter().map(|(key, _)| key).collect()
+                of_instances
+                    .instances
+                    .in_namespace(&there, namespace)
+                    .into_iter()
+                    .map(|(key, _)| key)
+                    .collect()
             },
         )
     }
@@ -136,12 +142,16 @@ impl Instances {
         let group = group.ok_or_else(|| {
             RenderError::new("GroupNotFound", format!("TemplateGroupInstance {group_name} is not there"))
         })?;
-        let namespace = shared.world(&key.plane).namespaces.get(&Key::new(key.plane.clone(), "", &key.namespace));
+        let namespace =
+            shared.world(&key.plane).namespaces.get(&Key::new(key.plane.clone(), "", &key.namespace));
         let selected = namespace.is_some_and(|view| {
             group.targets.as_ref().is_ok_and(|targets| targets.matches(&key.namespace, &view.labels))
         });
         if !selected || &*key.name != super::group::child_name(group_name) {
-            return Err(RenderError::new("NotSelected", format!("{group_name} does not select this namespace")));
+            return Err(RenderError::new(
+                "NotSelected",
+                format!("{group_name} does not select this namespace"),
+            ));
         }
         let (user, groups) = self.identity_of_group(&group)?;
         Ok(Intent {
@@ -156,18 +166,30 @@ impl Instances {
         })
     }
 
-    fn revision(&self, key: &Key, template: &str, number: Option<i64>) -> Result<Arc<RevisionView>, RenderError> {
+    fn revision(
+        &self,
+        key: &Key,
+        template: &str,
+        number: Option<i64>,
+    ) -> Result<Arc<RevisionView>, RenderError> {
         let found = match number {
             Some(number) => self.0.revision(&key.plane, template, number),
             None => self.0.newest(&key.plane, template),
         };
         found.ok_or_else(|| match number {
-            Some(number) => RenderError::new("RevisionNotFound", format!("Template {template} has no revision {number}")),
+            Some(number) => {
+                RenderError::new("RevisionNotFound", format!("Template {template} has no revision {number}"))
+            }
             None => RenderError::new("TemplateNotFound", format!("there is no Template {template}")),
         })
     }
 
-    fn identity_of_instance(&self, key: &Key, instance: &InstanceView, account: &str) -> Result<(String, Vec<String>), RenderError> {
+    fn identity_of_instance(
+        &self,
+        key: &Key,
+        instance: &InstanceView,
+        account: &str,
+    ) -> Result<(String, Vec<String>), RenderError> {
         if account.is_empty()
             && self.0.options.trust_creators
             && let Some(creator) = &instance.created_by
@@ -184,12 +206,21 @@ impl Instances {
         }
         match &group.created_by {
             Some(creator) if self.0.options.trust_creators => creator_of(creator),
-            _ => Err(RenderError::new("IdentityMissing", "spec.serviceAccount is required: its rights decide what may be written")),
+            _ => Err(RenderError::new(
+                "IdentityMissing",
+                "spec.serviceAccount is required: its rights decide what may be written",
+            )),
         }
     }
 
     /// Renders, compares, and writes what differs. `None`: there is nothing to do and nothing new to say.
-    async fn bring(&self, key: &Key, instance: &InstanceView, intent: &Intent, world: &World) -> Result<Option<Report>, Refusal> {
+    async fn bring(
+        &self,
+        key: &Key,
+        instance: &InstanceView,
+        intent: &Intent,
+        world: &World,
+    ) -> Result<Option<Report>, Refusal> {
         let status = previous(instance);
         let done = status.observed_generation == Some(instance.generation) && !status.applied.is_empty();
         let is_ready = conditions::is_true(&instance.status["conditions"], "Ready");
@@ -197,7 +228,8 @@ impl Instances {
             return Ok(None);
         }
         let client = world.client().acting_as(&intent.user, &intent.groups)?;
-        let wanted = Wanted { revision: &intent.revision, parameters: &intent.parameters, prune: intent.prune };
+        let wanted =
+            Wanted { revision: &intent.revision, parameters: &intent.parameters, prune: intent.prune };
         let (mut rendered, kinds) = render(&self.0, world, key, instance, &wanted, &client).await?;
         apply::disown_adopted(&mut rendered, &status.objects);
         let memory = self.0.applied.lock().get(key).cloned().unwrap_or_default();
@@ -223,7 +255,8 @@ impl Instances {
         if intent.prune {
             self.before_writing(key, instance, &rendered, &status).await?;
         }
-        let applying = Applying { client: &client, own: world.client(), manager: MANAGER, force: intent.force };
+        let applying =
+            Applying { client: &client, own: world.client(), manager: MANAGER, force: intent.force };
         report.objects = self.write(key, &applying, &rendered, &pending, &status).await?;
         if intent.prune {
             let labels = [key.name.to_string(), format!("{}.{}", key.namespace, key.name)];
@@ -241,7 +274,8 @@ impl Instances {
         rendered: &[Rendered],
         status: &TemplateInstanceStatus,
     ) -> Result<(), Refusal> {
-        let cluster: Vec<Rendered> = rendered.iter().filter(|rendered| !rendered.namespaced).cloned().collect();
+        let cluster: Vec<Rendered> =
+            rendered.iter().filter(|rendered| !rendered.namespaced).cloned().collect();
         let known: BTreeSet<String> = status.objects.iter().map(kept_id).collect();
         if cluster.iter().all(|rendered| known.contains(&apply::id(&rendered.object))) {
             return Ok(());
@@ -298,7 +332,8 @@ impl Instances {
             Err(Refusal::Final(error)) => return Err(error.into()),
             Err(Refusal::Again(error)) => return Err(error),
         }
-        let left: Vec<&String> = instance.finalizers.iter().filter(|name| *name != INSTANCE_FINALIZER).collect();
+        let left: Vec<&String> =
+            instance.finalizers.iter().filter(|name| *name != INSTANCE_FINALIZER).collect();
         let patch = Patch::Merge(json!({"metadata": {"uid": instance.uid, "finalizers": left}}));
         let client = self.0.planes.client(&key.plane);
         match client.patch(&INSTANCES, key.ns(), &key.name, &patch, &PatchOptions::default()).await {
@@ -344,7 +379,8 @@ fn creator_of(annotation: &str) -> Result<(String, Vec<String>), RenderError> {
             groups.filter_map(|group| group.as_str().map(str::to_owned)).collect(),
         ))
     };
-    read().ok_or_else(|| RenderError::new("IdentityMissing", "the annotation with the creator cannot be read"))
+    read()
+        .ok_or_else(|| RenderError::new("IdentityMissing", "the annotation with the creator cannot be read"))
 }
 
 /// The status after success.
@@ -378,7 +414,8 @@ fn status_of(instance: &InstanceView, report: &Report) -> Value {
             new[field] = value;
         }
     }
-    let message = if report.reason == "DryRun" { "nothing is written; status.diff has what would be" } else { "" };
+    let message =
+        if report.reason == "DryRun" { "nothing is written; status.diff has what would be" } else { "" };
     let ready = conditions::Set {
         type_: "Ready",
         status: "True",

@@ -97,7 +97,8 @@ pub fn start_templates_with(scope: &Scope, options: TemplateOptions) {
     let mut templates = Informer::new(&scope.planes, Interest::projected(TEMPLATES, TemplateView::of));
     let mut revisions = Informer::new(
         &scope.planes,
-        Interest::projected(REVISIONS, RevisionView::of).index(|_, view: &RevisionView| vec![view.template.clone()]),
+        Interest::projected(REVISIONS, RevisionView::of)
+            .index(|_, view: &RevisionView| vec![view.template.clone()]),
     );
     let mut instances = Informer::new(
         &scope.planes,
@@ -105,7 +106,8 @@ pub fn start_templates_with(scope: &Scope, options: TemplateOptions) {
     );
     let mut groups = Informer::new(
         &scope.planes,
-        Interest::projected(GROUPS, GroupView::of).index(|_, view: &GroupView| vec![view.spec.template.clone()]),
+        Interest::projected(GROUPS, GroupView::of)
+            .index(|_, view: &GroupView| vec![view.spec.template.clone()]),
     );
     templates.enqueue_into(&template_queue);
     groups.enqueue_into(&group_queue);
@@ -142,12 +144,29 @@ pub fn start_templates_with(scope: &Scope, options: TemplateOptions) {
     scope.tasks.spawn(instances.run(scope.token.clone()));
     scope.tasks.spawn(groups.run(scope.token.clone()));
     let when = || Box::pin(ready.clone());
-    control(scope, "tenancy-template", 2, &template_queue, when(), Arc::new(revisions::Revising(shared.clone())));
-    control(scope, "tenancy-template-instance", WORKERS, &instance_queue, when(), Arc::new(instance::Instances(shared.clone())));
+    control(
+        scope,
+        "tenancy-template",
+        2,
+        &template_queue,
+        when(),
+        Arc::new(revisions::Revising(shared.clone())),
+    );
+    control(
+        scope,
+        "tenancy-template-instance",
+        WORKERS,
+        &instance_queue,
+        when(),
+        Arc::new(instance::Instances(shared.clone())),
+    );
     control(scope, "tenancy-template-group", 2, &group_queue, when(), Arc::new(group::Grouping(shared)));
 }
 
-fn wait<T: Send + Sync + 'static>(store: Store<T>, scope: &Scope) -> impl Future<Output = bool> + Send + 'static {
+fn wait<T: Send + Sync + 'static>(
+    store: Store<T>,
+    scope: &Scope,
+) -> impl Future<Output = bool> + Send + 'static {
     let token = scope.token.clone();
     async move { store.synced(&token).await }
 }
@@ -192,9 +211,14 @@ impl Shared {
     }
 
     /// A revision of a template by its number.
-    fn revision(&self, plane: &freehold_machinery::PlaneId, template: &str, number: i64) -> Option<Arc<RevisionView>> {
-        let all = self.revisions.by_index(plane, template).into_iter().map(|(_, view)| view);
-        all.filter(|view| view.revision == number).next_back()
+    fn revision(
+        &self,
+        plane: &freehold_machinery::PlaneId,
+        template: &str,
+        number: i64,
+    ) -> Option<Arc<RevisionView>> {
+        let mut all = self.revisions.by_index(plane, template).into_iter().map(|(_, view)| view);
+        all.rfind(|view| view.revision == number)
     }
 
     /// Ends the watches of a plane without instances and groups.

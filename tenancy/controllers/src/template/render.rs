@@ -65,7 +65,8 @@ pub(super) async fn render(
     let parameters = parameters.apply(wanted.parameters).map_err(invalid)?;
     let namespace = world.namespaces.get(&Key::new(key.plane.clone(), "", &key.namespace));
     let metadata = namespace.as_ref().map(|view| view.metadata.clone()).unwrap_or_default();
-    let tenant = namespace.as_ref().and_then(|view| view.labels.get(TENANT_LABEL).cloned()).unwrap_or_default();
+    let tenant =
+        namespace.as_ref().and_then(|view| view.labels.get(TENANT_LABEL).cloned()).unwrap_or_default();
     let variables = Variables::new(parameters, &key.namespace, &metadata, &tenant, &key.name);
     let mut objects = decide::manifests(template, &variables)?;
     objects.extend(chart(shared, world, key, template, &variables).await?);
@@ -76,9 +77,12 @@ pub(super) async fn render(
     let owner = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TemplateInstance", "name": key.name, "uid": instance.uid,
     });
-    let rendering = Rendering { namespace: &key.namespace, instance: &key.name, owner: wanted.prune.then_some(&owner) };
+    let rendering =
+        Rendering { namespace: &key.namespace, instance: &key.name, owner: wanted.prune.then_some(&owner) };
     let is_namespaced = |api_version: &str, kind: &str| {
-        kinds.get(&(api_version.to_owned(), kind.to_owned())).map(|watched| watched.served.resource.namespaced)
+        kinds
+            .get(&(api_version.to_owned(), kind.to_owned()))
+            .map(|watched| watched.served.resource.namespaced)
     };
     let rendered = decide::prepare(objects, &rendering, is_namespaced)?;
     Ok((rendered, kinds))

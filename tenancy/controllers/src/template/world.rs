@@ -80,7 +80,9 @@ impl NamespaceView {
             "labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"],
         });
         Some(Self {
-            labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+            labels: labels
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
             metadata,
             terminating: meta::is_deleting(&object),
         })
@@ -88,7 +90,11 @@ impl NamespaceView {
 }
 
 impl Worlds {
-    pub(super) fn new(scope: &Scope, instance_queue: &Arc<Queue<Key>>, group_queue: &Arc<Queue<Key>>) -> Self {
+    pub(super) fn new(
+        scope: &Scope,
+        instance_queue: &Arc<Queue<Key>>,
+        group_queue: &Arc<Queue<Key>>,
+    ) -> Self {
         Self {
             scope: scope.clone(),
             instance_queue: instance_queue.clone(),
@@ -187,7 +193,10 @@ impl World {
         let mut informer = Informer::new(&self.planes, interest);
         let (queue, plane) = (self.instance_queue.clone(), self.plane.clone());
         informer.on_change(move |change: &Change<Live>| {
-            let (Some(live), false) = (change.new.as_deref().or(change.old.as_deref()), change.initial) else { return };
+            let (Some(live), false) = (change.new.as_deref().or(change.old.as_deref()), change.initial)
+            else {
+                return;
+            };
             let (namespace, instance) = match change.key.ns() {
                 Some(namespace) => (namespace, live.owner.as_str()),
                 None => live.owner.split_once('.').unwrap_or_default(),

@@ -17,7 +17,12 @@ struct ClassField {
 /// Fields with classes, by their place in [`CLASSES`].
 const FIELDS: [ClassField; 5] = [
     ClassField { group: "", resource: "persistentvolumeclaims", pointer: "/spec/storageClassName", rule: 0 },
-    ClassField { group: "networking.k8s.io", resource: "ingresses", pointer: "/spec/ingressClassName", rule: 1 },
+    ClassField {
+        group: "networking.k8s.io",
+        resource: "ingresses",
+        pointer: "/spec/ingressClassName",
+        rule: 1,
+    },
     ClassField {
         group: "gateway.networking.k8s.io",
         resource: "gateways",
@@ -27,8 +32,6 @@ const FIELDS: [ClassField; 5] = [
     ClassField { group: "", resource: "pods", pointer: "/spec/priorityClassName", rule: 3 },
     ClassField { group: "", resource: "pods", pointer: "/spec/runtimeClassName", rule: 4 },
 ];
-
-
 
 pub(super) fn decide(request: &Request<'_>, chain: &Chain) -> Result<Vec<Value>, String> {
     if !request.subresource.is_empty() && request.subresource != "ephemeralcontainers" {
@@ -88,7 +91,9 @@ pub fn image_is_allowed(image: &str, registries: &[String]) -> bool {
         (false, true) => format!("docker.io/{image}"),
         (false, false) => format!("docker.io/library/{image}"),
     };
-    registries.iter().any(|registry| full.strip_prefix(registry.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/')))
+    registries.iter().any(|registry| {
+        full.strip_prefix(registry.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
+    })
 }
 
 fn images(request: &Request<'_>, chain: &Chain) -> Result<(), String> {
@@ -103,7 +108,9 @@ fn images(request: &Request<'_>, chain: &Chain) -> Result<(), String> {
     for image in images.filter_map(Value::as_str) {
         if let Some(list) = lists.iter().find(|list| !image_is_allowed(image, list)) {
             let (tenant, allowed) = (name_of(chain), listed(list));
-            return Err(format!("tenant {tenant:?}: image {image:?} is not of an allowed registry; allowed: {allowed}"));
+            return Err(format!(
+                "tenant {tenant:?}: image {image:?} is not of an allowed registry; allowed: {allowed}"
+            ));
         }
     }
     Ok(())
@@ -117,9 +124,13 @@ fn node_selector(request: &Request<'_>, chain: &Chain) -> Result<Vec<Value>, Str
     let existing = request.object["spec"]["nodeSelector"].as_object();
     let mut merged = existing.cloned().unwrap_or_default();
     for (key, value) in &wanted {
-        if let Some(other) = merged.insert(key.clone(), value.as_str().into()).filter(|old| old != value.as_str()) {
+        if let Some(other) =
+            merged.insert(key.clone(), value.as_str().into()).filter(|old| old != value.as_str())
+        {
             let tenant = name_of(chain);
-            return Err(format!("tenant {tenant:?}: node selector {key}={other} is not allowed; it must be {value:?}"));
+            return Err(format!(
+                "tenant {tenant:?}: node selector {key}={other} is not allowed; it must be {value:?}"
+            ));
         }
     }
     if existing == Some(&merged) {
@@ -150,7 +161,9 @@ fn service(request: &Request<'_>, chain: &Chain) -> Result<(), String> {
     for list in rules::lists(chain, rules::LISTS[2].1) {
         if !list.iter().any(|allowed| allowed == type_) {
             let allowed = listed(list);
-            return Err(format!("tenant {tenant:?}: Service type {type_} is not allowed; allowed: {allowed}"));
+            return Err(format!(
+                "tenant {tenant:?}: Service type {type_} is not allowed; allowed: {allowed}"
+            ));
         }
     }
     let addresses = request.object["spec"]["externalIPs"].as_array().into_iter().flatten();
@@ -158,7 +171,9 @@ fn service(request: &Request<'_>, chain: &Chain) -> Result<(), String> {
         let outside = |list: &&Vec<String>| !list.iter().any(|range| contains(range, address));
         if let Some(list) = rules::lists(chain, rules::LISTS[3].1).find(outside) {
             let allowed = listed(list);
-            return Err(format!("tenant {tenant:?}: external IP {address} is not allowed; allowed: {allowed}"));
+            return Err(format!(
+                "tenant {tenant:?}: external IP {address} is not allowed; allowed: {allowed}"
+            ));
         }
     }
     Ok(())

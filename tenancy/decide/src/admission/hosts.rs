@@ -26,7 +26,8 @@ pub fn hosts_of(resource: &GroupResource, object: &Value) -> BTreeSet<(String, S
         ("networking.k8s.io", "ingresses") => {
             let mut hosts = BTreeSet::new();
             for rule in list("/spec/rules") {
-                let paths = rule.pointer("/http/paths").and_then(Value::as_array).cloned().unwrap_or_default();
+                let paths =
+                    rule.pointer("/http/paths").and_then(Value::as_array).cloned().unwrap_or_default();
                 for path in &paths {
                     let path = path["path"].as_str().unwrap_or("/").to_owned();
                     hosts.insert((text(&rule["host"]), path));
@@ -60,9 +61,9 @@ fn tls_hosts(object: &Value) -> Vec<String> {
 fn is_listed(host: &str, list: &[String]) -> bool {
     list.iter().any(|allowed| {
         host == allowed
-            || allowed.strip_prefix('*').is_some_and(|suffix| {
-                host.strip_suffix(suffix).is_some_and(|label| !label.is_empty())
-            })
+            || allowed
+                .strip_prefix('*')
+                .is_some_and(|suffix| host.strip_suffix(suffix).is_some_and(|label| !label.is_empty()))
     })
 }
 

@@ -21,15 +21,23 @@ pub fn is_system_key(key: &str) -> bool {
 
 /// Whether a user may create namespaces of a tenant: as its owner or editor where members may, or as an owner above.
 pub fn may_provision(chain: &Chain, user: &User) -> bool {
-    let Some(tenant) = chain.tenant().filter(|tenant| tenant.spec.namespaces.self_service) else { return false };
+    let Some(tenant) = chain.tenant().filter(|tenant| tenant.spec.namespaces.self_service) else {
+        return false;
+    };
     let writers = tenant.spec.members.iter().filter(|m| m.role == "owner" || m.role == "editor");
     includes(writers, user)
-        || chain.tenants.iter().skip(1).any(|tenant| {
-            includes(tenant.spec.members.iter().filter(|member| member.role == "owner"), user)
-        })
+        || chain
+            .tenants
+            .iter()
+            .skip(1)
+            .any(|tenant| includes(tenant.spec.members.iter().filter(|member| member.role == "owner"), user))
 }
 
-pub(super) fn decide(request: &Request<'_>, index: &dyn Index, exempt: &Exempt) -> Result<Vec<Value>, String> {
+pub(super) fn decide(
+    request: &Request<'_>,
+    index: &dyn Index,
+    exempt: &Exempt,
+) -> Result<Vec<Value>, String> {
     if exempt.is_system(request.user) {
         return Ok(Vec::new());
     }

@@ -124,7 +124,10 @@ fn defaults_are_given_where_nothing_is_named() {
     assert_eq!(claim, Decision::Allow(vec![patch]));
     let pod = create("pods", "web-a", &json!({"spec": {"nodeSelector": {"disk": "ssd"}}}), "ann");
     let merged = json!({"disk": "ssd", "pool": "web"});
-    assert_eq!(pod, Decision::Allow(vec![json!({"op": "add", "path": "/spec/nodeSelector", "value": merged})]));
+    assert_eq!(
+        pod,
+        Decision::Allow(vec![json!({"op": "add", "path": "/spec/nodeSelector", "value": merged})])
+    );
 }
 
 #[test]
@@ -138,9 +141,17 @@ fn namespaces_join_the_tenant_of_their_creator() {
         ("ann", namespace("web-b", json!({"stage": "dev"})), "must be one of: test, prod"),
         ("ann", namespace("b", json!({"stage": "test"})), "begin with \"web-\""),
         ("ann", namespace("web-b", json!({"stage": "test", "admin/x": "y"})), "forbidden"),
-        ("ann", namespace("web-b", json!({"stage": "test", TENANT_LABEL: "corp"})), "may not create namespaces of tenant \"corp\""),
+        (
+            "ann",
+            namespace("web-b", json!({"stage": "test", TENANT_LABEL: "corp"})),
+            "may not create namespaces of tenant \"corp\"",
+        ),
         ("eve", namespace("web-b", json!({TENANT_LABEL: "web"})), "may not create namespaces"),
-        ("ann", namespace("web-b", json!({"stage": "test", "pod-security.kubernetes.io/enforce": "privileged"})), "cannot be changed"),
+        (
+            "ann",
+            namespace("web-b", json!({"stage": "test", "pod-security.kubernetes.io/enforce": "privileged"})),
+            "cannot be changed",
+        ),
         ("eve", namespace("other", json!({})), ""),
         ("eve", namespace("other", json!({"tenancy.freehold.dev/cordoned": "true"})), "cannot be changed"),
         ("root", namespace("anything", json!({TENANT_LABEL: "web"})), ""),
@@ -151,10 +162,16 @@ fn namespaces_join_the_tenant_of_their_creator() {
         assert_eq!(message.is_empty(), expected.is_empty(), "{who} {object}: {message}");
         assert!(message.contains(expected), "{who} {object}: {message}");
     }
-    let Decision::Allow(patch) = create("namespaces", "x", &namespace("web-b", json!({"stage": "test"})), "ann") else {
+    let Decision::Allow(patch) =
+        create("namespaces", "x", &namespace("web-b", json!({"stage": "test"})), "ann")
+    else {
         panic!("it is allowed")
     };
-    assert!(patch.iter().any(|op| op["path"] == "/metadata/labels/tenancy.freehold.dev~1tenant" && op["value"] == "web"));
+    assert!(
+        patch
+            .iter()
+            .any(|op| op["path"] == "/metadata/labels/tenancy.freehold.dev~1tenant" && op["value"] == "web")
+    );
 }
 
 #[test]
@@ -162,14 +179,23 @@ fn cordoned_tenants_and_managed_objects_cannot_be_changed_by_members() {
     let object = json!({"metadata": {"name": "x"}});
     assert!(denied(&create("configmaps", "still-a", &object, "ann")).contains("cordoned"));
     assert_eq!(denied(&create("configmaps", "still-a", &object, "root")), "");
-    assert_eq!(denied(&create("pods", "still-a", &object, "system:serviceaccount:kube-system:replicaset-controller")), "");
+    assert_eq!(
+        denied(&create(
+            "pods",
+            "still-a",
+            &object,
+            "system:serviceaccount:kube-system:replicaset-controller"
+        )),
+        ""
+    );
     let managed = json!({"metadata": {"labels": {MANAGED_LABEL: "namespace-controller"}}});
     assert!(denied(&create("limitranges", "web-a", &managed, "ann")).contains("change the Tenant instead"));
 }
 
 #[test]
 fn tenants_keep_out_of_cycles_and_stay_while_their_deletion_is_prevented() {
-    let with_parent = |name: &str, parent: &str| json!({"metadata": {"name": name}, "spec": {"parent": parent}});
+    let with_parent =
+        |name: &str, parent: &str| json!({"metadata": {"name": name}, "spec": {"parent": parent}});
     let of = |object: &Value| create("tenants.tenancy.freehold.dev", "", object, "root");
     assert_eq!(denied(&of(&with_parent("new", "web"))), "");
     assert!(denied(&of(&with_parent("corp", "web"))).contains("its own ancestor"));

@@ -5,7 +5,8 @@
 use super::{Input, Integration, KeptKind, Refusal};
 use freehold_machinery::{Map, Value};
 use freehold_tenancy_api::integration::{
-    ArgoCdCluster, ArgoCdConfig, ArgoCdRepository, ArgoCdRole, ExtensionSpec, GroupKind, IntegrationConfigSpec, SecretRef,
+    ArgoCdCluster, ArgoCdConfig, ArgoCdRepository, ArgoCdRole, ExtensionSpec, GroupKind,
+    IntegrationConfigSpec, SecretRef,
 };
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -44,11 +45,17 @@ impl Integration for ArgoCd {
     }
 
     fn secrets(&self, extension: &ExtensionSpec) -> Vec<SecretRef> {
-        let repositories = extension.argo_cd.repositories.iter().filter_map(|repository| repository.secret.clone());
+        let repositories =
+            extension.argo_cd.repositories.iter().filter_map(|repository| repository.secret.clone());
         repositories.chain(extension.argo_cd.clusters.iter().map(|cluster| cluster.secret.clone())).collect()
     }
 
-    fn objects(&self, config: &IntegrationConfigSpec, extension: &ExtensionSpec, input: &Input) -> Result<Vec<Value>, Refusal> {
+    fn objects(
+        &self,
+        config: &IntegrationConfigSpec,
+        extension: &ExtensionSpec,
+        input: &Input,
+    ) -> Result<Vec<Value>, Refusal> {
         let config = &config.argo_cd;
         let mut objects = projects(config, extension, input)?;
         for (at, repository) in extension.argo_cd.repositories.iter().enumerate() {
@@ -108,7 +115,9 @@ fn kinds(kinds: &[GroupKind]) -> Vec<Value> {
 fn cluster_kinds(config: &ArgoCdConfig, wanted: &[GroupKind]) -> Result<Vec<Value>, Refusal> {
     match wanted.iter().find(|kind| !config.allowed_cluster_kinds.contains(kind)) {
         Some(GroupKind { group, kind }) => {
-            let message = format!("spec.argoCD.clusterKinds: {kind} of {group:?} is not among spec.argoCD.allowedClusterKinds of the integration");
+            let message = format!(
+                "spec.argoCD.clusterKinds: {kind} of {group:?} is not among spec.argoCD.allowedClusterKinds of the integration"
+            );
             Err(Refusal::new("NotAllowed", message))
         }
         None => Ok(kinds(wanted)),
@@ -157,7 +166,8 @@ fn roles(project: &str, own: &[ArgoCdRole], input: &Input) -> Result<Vec<Value>,
     let mut names = BTreeSet::new();
     let mut roles = Vec::new();
     let role = |name: &str, groups: &[String], actions: &[&str]| {
-        let policy = |action: &&str| format!("p, proj:{project}:{name}, applications, {action}, {project}/*, allow");
+        let policy =
+            |action: &&str| format!("p, proj:{project}:{name}, applications, {action}, {project}/*, allow");
         json!({"name": name, "groups": groups, "policies": actions.iter().map(policy).collect::<Vec<_>>()})
     };
     for (name, actions) in MEMBERS {
@@ -196,20 +206,29 @@ fn check_groups(groups: &[String]) -> Result<(), Refusal> {
 
 fn cluster_destinations(config: &ArgoCdConfig, cluster: &ArgoCdCluster) -> Result<Vec<Value>, Refusal> {
     if cluster.server == config.server || cluster.server.contains(['*', '!']) {
-        return Err(Refusal::new("NotAllowed", format!("clusters: {:?} is not a cluster of the tenant's own", cluster.server)));
+        return Err(Refusal::new(
+            "NotAllowed",
+            format!("clusters: {:?} is not a cluster of the tenant's own", cluster.server),
+        ));
     }
     if let Some(namespace) = cluster.namespaces.iter().find(|namespace| namespace.starts_with('!')) {
         return Err(invalid(format!("clusters: {namespace:?} is no namespace")));
     }
     let namespaces: BTreeSet<&str> = cluster.namespaces.iter().map(String::as_str).collect();
     let namespaces = if namespaces.is_empty() { ["*"].into() } else { namespaces };
-    Ok(namespaces.into_iter().map(|namespace| json!({"server": cluster.server, "namespace": namespace})).collect())
+    Ok(namespaces
+        .into_iter()
+        .map(|namespace| json!({"server": cluster.server, "namespace": namespace}))
+        .collect())
 }
 
 fn secret_data<'a>(secret: &SecretRef, input: &'a Input) -> Result<&'a Map, Refusal> {
     let SecretRef { namespace, name } = secret;
     if !input.namespaces.contains(namespace) {
-        return Err(Refusal::new("NotAllowed", format!("Secret {namespace}/{name}: the namespace is not the tenant's")));
+        return Err(Refusal::new(
+            "NotAllowed",
+            format!("Secret {namespace}/{name}: the namespace is not the tenant's"),
+        ));
     }
     input
         .secrets
@@ -234,11 +253,20 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-fn repository_secret(config: &ArgoCdConfig, repository: &ArgoCdRepository, at: usize, input: &Input) -> Result<Value, Refusal> {
+fn repository_secret(
+    config: &ArgoCdConfig,
+    repository: &ArgoCdRepository,
+    at: usize,
+    input: &Input,
+) -> Result<Value, Refusal> {
     let mut copied = Map::new();
     if let Some(secret) = &repository.secret {
         let data = secret_data(secret, input)?;
-        copied.extend(data.iter().filter(|(key, _)| CREDENTIALS.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
+        copied.extend(
+            data.iter()
+                .filter(|(key, _)| CREDENTIALS.contains(&key.as_str()))
+                .map(|(k, v)| (k.clone(), v.clone())),
+        );
     }
     let mut texts = vec![("url", repository.url.clone()), ("type", repository.type_.clone())];
     let type_ = if repository.template {
@@ -257,8 +285,11 @@ fn cluster_secret(config: &ArgoCdConfig, cluster: &ArgoCdCluster, input: &Input)
         let SecretRef { namespace, name } = &cluster.secret;
         return Err(Refusal::new("SecretNotFound", format!("Secret {namespace}/{name} has no config")));
     };
-    let mut texts =
-        vec![("name", cluster.name.clone()), ("server", cluster.server.clone()), ("project", input.tenant.clone())];
+    let mut texts = vec![
+        ("name", cluster.name.clone()),
+        ("server", cluster.server.clone()),
+        ("project", input.tenant.clone()),
+    ];
     if !cluster.namespaces.is_empty() {
         texts.push(("namespaces", cluster.namespaces.join(",")));
     }
@@ -285,7 +316,10 @@ mod tests {
             namespaces: (0..count).map(|n| format!("acme-{n}")).collect(),
             secrets: [(
                 SecretRef { namespace: "acme-0".into(), name: "git".into() },
-                json!({"username": "dQ==", "password": "cA==", "other": "eA=="}).as_object().cloned().unwrap(),
+                json!({"username": "dQ==", "password": "cA==", "other": "eA=="})
+                    .as_object()
+                    .cloned()
+                    .unwrap(),
             )]
             .into(),
         }
@@ -299,15 +333,27 @@ mod tests {
         }));
         let objects = ArgoCd.objects(&config(json!({})), &extension, &input(2)).unwrap();
         let spec = &objects[0]["spec"];
-        assert_eq!(spec["destinations"], json!([
-            {"server": "https://kubernetes.default.svc", "namespace": "acme-0"},
-            {"server": "https://kubernetes.default.svc", "namespace": "acme-1"},
-        ]));
-        assert_eq!(spec["sourceRepos"], json!(["https://git.example.com/acme/*", "https://git.example.com/acme/app"]));
+        assert_eq!(
+            spec["destinations"],
+            json!([
+                {"server": "https://kubernetes.default.svc", "namespace": "acme-0"},
+                {"server": "https://kubernetes.default.svc", "namespace": "acme-1"},
+            ])
+        );
+        assert_eq!(
+            spec["sourceRepos"],
+            json!(["https://git.example.com/acme/*", "https://git.example.com/acme/app"])
+        );
         assert_eq!(spec["clusterResourceWhitelist"], json!([]));
-        assert_eq!(spec["roles"][0]["policies"], json!(["p, proj:acme:owner, applications, *, acme/*, allow"]));
+        assert_eq!(
+            spec["roles"][0]["policies"],
+            json!(["p, proj:acme:owner, applications, *, acme/*, allow"])
+        );
         let data = &objects[1]["data"];
-        assert_eq!((&data["username"], &data["project"], data.get("other")), (&json!("dQ=="), &json!("YWNtZQ=="), None));
+        assert_eq!(
+            (&data["username"], &data["project"], data.get("other")),
+            (&json!("dQ=="), &json!("YWNtZQ=="), None)
+        );
         assert_eq!(objects[1]["metadata"]["labels"][SECRET_TYPE], "repository");
     }
 
@@ -325,17 +371,38 @@ mod tests {
     fn what_goes_beyond_the_tenant_is_refused() {
         let rows = [
             (json!({"sourceRepositories": ["*"]}), json!({}), "NotAllowed"),
-            (json!({"sourceRepositories": ["https://other.example/x"]}), json!({"allowedRepositories": ["https://git.example.com/*"]}), "NotAllowed"),
+            (
+                json!({"sourceRepositories": ["https://other.example/x"]}),
+                json!({"allowedRepositories": ["https://git.example.com/*"]}),
+                "NotAllowed",
+            ),
             (json!({"clusterKinds": [{"group": "", "kind": "Namespace"}]}), json!({}), "NotAllowed"),
             (json!({"roles": [{"name": "r", "groups": ["a, *"], "actions": ["get"]}]}), json!({}), "Invalid"),
-            (json!({"roles": [{"name": "r", "groups": [], "actions": ["get, x, allow\np"]}]}), json!({}), "Invalid"),
+            (
+                json!({"roles": [{"name": "r", "groups": [], "actions": ["get, x, allow\np"]}]}),
+                json!({}),
+                "Invalid",
+            ),
             (json!({"roles": [{"name": "owner", "groups": [], "actions": ["get"]}]}), json!({}), "Invalid"),
-            (json!({"repositories": [{"url": "https://g/x", "secret": {"namespace": "kube-system", "name": "s"}}]}), json!({}), "NotAllowed"),
-            (json!({"repositories": [{"url": "https://g/x", "secret": {"namespace": "acme-0", "name": "none"}}]}), json!({}), "SecretNotFound"),
-            (json!({"clusters": [{"name": "c", "server": "https://kubernetes.default.svc", "secret": {"namespace": "acme-0", "name": "git"}}]}), json!({}), "NotAllowed"),
+            (
+                json!({"repositories": [{"url": "https://g/x", "secret": {"namespace": "kube-system", "name": "s"}}]}),
+                json!({}),
+                "NotAllowed",
+            ),
+            (
+                json!({"repositories": [{"url": "https://g/x", "secret": {"namespace": "acme-0", "name": "none"}}]}),
+                json!({}),
+                "SecretNotFound",
+            ),
+            (
+                json!({"clusters": [{"name": "c", "server": "https://kubernetes.default.svc", "secret": {"namespace": "acme-0", "name": "git"}}]}),
+                json!({}),
+                "NotAllowed",
+            ),
         ];
         for (tenant, settings, reason) in rows {
-            let refusal = ArgoCd.objects(&config(settings), &extension(tenant.clone()), &input(1)).unwrap_err();
+            let refusal =
+                ArgoCd.objects(&config(settings), &extension(tenant.clone()), &input(1)).unwrap_err();
             assert_eq!(refusal.reason, reason, "{tenant}: {refusal}");
         }
         assert!(covers("https://git.example.com/*", "https://git.example.com/a/*"));

@@ -69,7 +69,12 @@ pub trait Integration: Send + Sync {
     ///
     /// # Errors
     /// What the configuration does not allow, or the system would not accept.
-    fn objects(&self, config: &IntegrationConfigSpec, extension: &ExtensionSpec, input: &Input) -> Result<Vec<Value>, Refusal>;
+    fn objects(
+        &self,
+        config: &IntegrationConfigSpec,
+        extension: &ExtensionSpec,
+        input: &Input,
+    ) -> Result<Vec<Value>, Refusal>;
 }
 
 /// The integration of a type.

@@ -129,7 +129,8 @@ fn is_selected(rule: &Rule, object: &Observed, settings: &Settings) -> bool {
 /// Plans the sleep of a namespace, whose objects come with their rules.
 pub fn sleep(objects: &[(&Rule, Observed)], record: &[Original], settings: &Settings) -> Plan {
     let mut plan = Plan::default();
-    let mut entries: BTreeMap<EntryKey, Original> = record.iter().map(|entry| (key(entry), entry.clone())).collect();
+    let mut entries: BTreeMap<EntryKey, Original> =
+        record.iter().map(|entry| (key(entry), entry.clone())).collect();
     let mut steps: BTreeMap<u8, Vec<Step>> = BTreeMap::new();
     let mut changed = false;
     for (rule, object) in objects {
@@ -248,7 +249,10 @@ fn restore(rule: &Rule, object: &Observed, record: &[Original]) -> Option<Step> 
 }
 
 fn unrecorded(rule: &Rule, object: &Observed) -> String {
-    format!("{} {}: its original state is not recorded; set it, then remove the annotation {ASLEEP_ANNOTATION}", rule.kind, object.name)
+    format!(
+        "{} {}: its original state is not recorded; set it, then remove the annotation {ASLEEP_ANNOTATION}",
+        rule.kind, object.name
+    )
 }
 
 /// The original state by the record, or by the object's own mark where the record was lost. `Some(None)`: it was not set.

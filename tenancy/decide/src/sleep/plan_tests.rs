@@ -3,9 +3,9 @@
 use super::super::record::{Chunk, pack};
 use super::super::rules::{builtin_rules, scalable_rule};
 use super::*;
+use crate::sleep::Selection;
 use freehold_machinery::{meta, patch};
 use freehold_tenancy_api::supervisor::{ScalableKind, WorkloadMatch};
-use crate::sleep::Selection;
 
 /// Objects by type and name, with a revision for all, and the records.
 #[derive(Clone, Default)]
@@ -113,7 +113,10 @@ impl World {
             Step::Patch { object, operations } => {
                 let id = (object.resource.clone(), object.name);
                 let current = &self.objects[&id];
-                assert_eq!(operations[0]["value"], current["metadata"]["resourceVersion"], "a plan is of now");
+                assert_eq!(
+                    operations[0]["value"], current["metadata"]["resourceVersion"],
+                    "a plan is of now"
+                );
                 let patched = patch::json(current, &operations).unwrap();
                 self.put(&object.resource, patched);
             }
@@ -151,14 +154,23 @@ fn workloads() -> World {
     World::new(&[
         ("deployments", object("web", json!({"spec": {"replicas": 3}}))),
         ("deployments", object("idle", json!({"spec": {"replicas": 0}}))),
-        ("statefulsets", object("db", json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 2}}))),
+        (
+            "statefulsets",
+            object("db", json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 2}})),
+        ),
         ("replicasets", object("bare", json!({"spec": {"replicas": 1}}))),
         (
             "replicasets",
-            object("owned", json!({"metadata": {"ownerReferences": [{"controller": true}]}, "spec": {"replicas": 3}})),
+            object(
+                "owned",
+                json!({"metadata": {"ownerReferences": [{"controller": true}]}, "spec": {"replicas": 3}}),
+            ),
         ),
         ("daemonsets", object("agent", json!({"spec": {"template": {"spec": {}}}}))),
-        ("daemonsets", object("gpu", json!({"spec": {"template": {"spec": {"nodeSelector": {"gpu": "yes"}}}}}))),
+        (
+            "daemonsets",
+            object("gpu", json!({"spec": {"template": {"spec": {"nodeSelector": {"gpu": "yes"}}}}})),
+        ),
         ("cronjobs", object("report", json!({"spec": {"suspend": false}}))),
         ("cronjobs", object("never", json!({"spec": {"suspend": true}}))),
         ("horizontalpodautoscalers", object("web", json!({"spec": {"minReplicas": 1}}))),
@@ -203,7 +215,8 @@ fn a_namespace_sleeps_and_wakes_exactly() {
 fn an_end_between_any_two_writes_loses_nothing() {
     let before = workloads().content();
     let mut points = 0;
-    let pairs = (0..16).flat_map(|first| (0..16).flat_map(move |second| [(first, second, true), (first, second, false)]));
+    let pairs = (0..16)
+        .flat_map(|first| (0..16).flat_map(move |second| [(first, second, true), (first, second, false)]));
     for (first, second, asleep) in pairs {
         let mut world = workloads();
         world.writes_left = Some(first);
@@ -268,7 +281,13 @@ fn excluded_objects_go_on_running_also_when_excluded_later() {
     let some = Settings { selection: Selection::new(&[], &[excluded]).unwrap(), ..Settings::default() };
     let mut world = World::new(&[
         ("deployments", object("web", json!({"spec": {"replicas": 3}}))),
-        ("deployments", object("kept", json!({"metadata": {"annotations": {"tenancy.freehold.dev/sleep": "never"}}, "spec": {"replicas": 3}}))),
+        (
+            "deployments",
+            object(
+                "kept",
+                json!({"metadata": {"annotations": {"tenancy.freehold.dev/sleep": "never"}}, "spec": {"replicas": 3}}),
+            ),
+        ),
     ]);
     assert!(sleep(&world.observe(&rules), &[], &some).is_empty());
     world.settle(true).ok();

@@ -36,7 +36,9 @@ fn size(entry: &Original) -> usize {
     let Original { group, version, resource, namespace, name, state } = entry;
     // Quotes of the state are escaped.
     let escaped = state.bytes().filter(|b| matches!(b, b'"' | b'\\')).count();
-    ENTRY_OVERHEAD + escaped + [group, version, resource, namespace, name, state].iter().map(|s| s.len()).sum::<usize>()
+    ENTRY_OVERHEAD
+        + escaped
+        + [group, version, resource, namespace, name, state].iter().map(|s| s.len()).sum::<usize>()
 }
 
 /// Whether an original fits beside others.
@@ -67,12 +69,14 @@ pub fn pack(stored: &[Chunk], wanted: &[Original]) -> Vec<ChunkWrite> {
         match chunks.iter_mut().find(|(_, _, entries)| fits(entries, entry)) {
             Some((_, _, entries)) => entries.push(entry.clone()),
             None => {
-                let name = (0..).map(|n| format!("sleep-{n}")).find(|name| chunks.iter().all(|(_, n, _)| n != name));
+                let name =
+                    (0..).map(|n| format!("sleep-{n}")).find(|name| chunks.iter().all(|(_, n, _)| n != name));
                 chunks.push((None, name.unwrap_or_default(), vec![entry.clone()]));
             }
         }
     }
-    let changed = chunks.into_iter().filter(|(old, _, entries)| old.is_none_or(|old| old.entries != *entries));
+    let changed =
+        chunks.into_iter().filter(|(old, _, entries)| old.is_none_or(|old| old.entries != *entries));
     changed
         .map(|(old, name, entries)| ChunkWrite {
             name,
@@ -87,7 +91,12 @@ mod tests {
     use super::*;
 
     fn entry(n: usize, bytes: usize) -> Original {
-        Original { name: format!("o-{n:05}"), resource: "deployments".into(), state: "x".repeat(bytes), ..Original::default() }
+        Original {
+            name: format!("o-{n:05}"),
+            resource: "deployments".into(),
+            state: "x".repeat(bytes),
+            ..Original::default()
+        }
     }
 
     fn store(writes: Vec<ChunkWrite>) -> Vec<Chunk> {

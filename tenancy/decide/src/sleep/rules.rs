@@ -96,13 +96,14 @@ fn rule(group: &str, version: &str, resource: &str, kind: WorkloadKind, order: u
 /// that case.
 pub fn builtin_rules() -> Vec<Rule> {
     use WorkloadKind as Kind;
-    let other = |group: &str, version: &str, resource: &str, kind: &str, order, path: &str, asleep, choice| Rule {
-        kind: kind.into(),
-        path: path.into(),
-        asleep,
-        choice,
-        ..rule(group, version, resource, Kind::Deployment, order)
-    };
+    let other =
+        |group: &str, version: &str, resource: &str, kind: &str, order, path: &str, asleep, choice| Rule {
+            kind: kind.into(),
+            path: path.into(),
+            asleep,
+            choice,
+            ..rule(group, version, resource, Kind::Deployment, order)
+        };
     vec![
         other(
             "argoproj.io",
@@ -133,7 +134,11 @@ pub fn builtin_rules() -> Vec<Rule> {
             keeps_changes: true,
             ..rule("apps", "v1", "daemonsets", Kind::DaemonSet, 2)
         },
-        Rule { path: "/spec/suspend".into(), asleep: json!(true), ..rule("batch", "v1", "cronjobs", Kind::CronJob, 2) },
+        Rule {
+            path: "/spec/suspend".into(),
+            asleep: json!(true),
+            ..rule("batch", "v1", "cronjobs", Kind::CronJob, 2)
+        },
         other("", "v1", "services", "Service", 3, "", Value::Null, Choice::LoadBalancer),
     ]
 }
@@ -185,11 +190,17 @@ impl Rule {
             name: meta::name(object).to_owned(),
             resource_version: meta::resource_version(object).to_owned(),
             uid: meta::uid(object).to_owned(),
-            state: if self.deletes() { Some(recreatable(object)) } else { object.pointer(&self.path).cloned() },
+            state: if self.deletes() {
+                Some(recreatable(object))
+            } else {
+                object.pointer(&self.path).cloned()
+            },
             mark: meta::annotation(object, ASLEEP_ANNOTATION).map(str::to_owned),
             has_annotations: object["metadata"]["annotations"].is_object(),
             never_sleeps: meta::annotation(object, WORKLOAD_ANNOTATION) == Some("never"),
-            labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+            labels: labels
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
             about: about.to_owned(),
         })
     }
@@ -202,14 +213,18 @@ impl Rule {
     /// The state while asleep, for an original.
     pub fn asleep_state(&self, original: Option<&Value>) -> Value {
         match original {
-            Some(original) if original.is_object() => freehold_machinery::patch::merge(original, &self.asleep),
+            Some(original) if original.is_object() => {
+                freehold_machinery::patch::merge(original, &self.asleep)
+            }
             _ => self.asleep.clone(),
         }
     }
 
     /// The state to restore: the original, or what others made of it meanwhile.
     pub fn restored(&self, current: Option<&Value>, original: Option<Value>) -> Option<Value> {
-        let (Some(Value::Object(current)), Value::Object(asleep)) = (current, &self.asleep) else { return original };
+        let (Some(Value::Object(current)), Value::Object(asleep)) = (current, &self.asleep) else {
+            return original;
+        };
         if !self.keeps_changes {
             return original;
         }
@@ -228,7 +243,8 @@ impl Selection {
     pub fn new(kinds: &[WorkloadKind], excluded: &[WorkloadMatch]) -> Result<Self, String> {
         let excluded = excluded.iter().enumerate().map(|(at, row)| {
             let labels = row.selector.as_ref().map(target::labels).transpose();
-            let labels = labels.map_err(|error| format!("spec.workloads.excluded[{at}].selector: {error}"))?;
+            let labels =
+                labels.map_err(|error| format!("spec.workloads.excluded[{at}].selector: {error}"))?;
             Ok::<_, String>((row.clone(), labels))
         });
         Ok(Self { kinds: kinds.to_vec(), excluded: excluded.collect::<Result<_, _>>()? })
@@ -268,7 +284,15 @@ fn recreatable(object: &Value) -> Value {
     if let Some(map) = copy.as_object_mut() {
         map.remove("status");
     }
-    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "finalizers"] {
+    for field in [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+        "selfLink",
+        "finalizers",
+    ] {
         meta::remove(&mut copy, field);
     }
     copy

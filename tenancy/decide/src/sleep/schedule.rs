@@ -186,7 +186,8 @@ impl Period {
     fn new(exception: &Exception, field: &str) -> Result<Self, String> {
         let zone = zone(&exception.time_zone, field)?;
         let days = exception.days.iter().map(|day| {
-            read_day(day).ok_or_else(|| format!("{field}.days: {day:?} is neither like 2026-12-25 nor like 12-25"))
+            read_day(day)
+                .ok_or_else(|| format!("{field}.days: {day:?} is neither like 2026-12-25 nor like 12-25"))
         });
         let time = |text: &str, name: &str| {
             text.parse::<Timestamp>().map_err(|_| format!("{field}.{name}: {text:?} is no RFC 3339 time"))
@@ -324,10 +325,12 @@ mod tests {
         let kathmandu = Calendar::new(&[schedule("0 20 * * *", "0 7 * * *", "Asia/Kathmandu")], &[]).unwrap();
         assert_eq!(kathmandu.next(at("2026-01-01T12:00:00Z")).unwrap().at, at("2026-01-01T14:15:00Z"));
         // On 4 November 2018 clocks in Sao Paulo went from 0:00 to 1:00.
-        let sao_paulo = Calendar::new(&[schedule("0 20 * * *", "15 0 * * *", "America/Sao_Paulo")], &[]).unwrap();
+        let sao_paulo =
+            Calendar::new(&[schedule("0 20 * * *", "15 0 * * *", "America/Sao_Paulo")], &[]).unwrap();
         assert_eq!(sao_paulo.next(at("2018-11-03T23:30:00Z")).unwrap().at, at("2018-11-04T03:00:00Z"));
         // Lord Howe Island changes by half an hour.
-        let lord_howe = Calendar::new(&[schedule("45 1 * * *", "0 7 * * *", "Australia/Lord_Howe")], &[]).unwrap();
+        let lord_howe =
+            Calendar::new(&[schedule("45 1 * * *", "0 7 * * *", "Australia/Lord_Howe")], &[]).unwrap();
         let first = at("2026-04-04T14:45:00Z");
         assert_eq!(lord_howe.next(at("2026-04-04T12:00:00Z")).unwrap().at, first);
         assert_eq!(lord_howe.state(first + SignedDuration::from_mins(20)), Some(Asleep));
@@ -336,10 +339,22 @@ mod tests {
     #[test]
     fn exceptions_count_more_than_schedules() {
         let exceptions = [
-            Exception { state: Awake, from: "2026-12-24T22:00:00Z".into(), until: "2026-12-24T23:30:00Z".into(), ..Exception::default() },
-            Exception { state: Asleep, days: vec!["12-25".into(), "2026-12-28".into()], time_zone: "Europe/Berlin".into(), ..Exception::default() },
+            Exception {
+                state: Awake,
+                from: "2026-12-24T22:00:00Z".into(),
+                until: "2026-12-24T23:30:00Z".into(),
+                ..Exception::default()
+            },
+            Exception {
+                state: Asleep,
+                days: vec!["12-25".into(), "2026-12-28".into()],
+                time_zone: "Europe/Berlin".into(),
+                ..Exception::default()
+            },
         ];
-        let calendar = Calendar::new(&[schedule("0 20 * * MON-FRI", "0 7 * * MON-FRI", "Europe/Berlin")], &exceptions).unwrap();
+        let calendar =
+            Calendar::new(&[schedule("0 20 * * MON-FRI", "0 7 * * MON-FRI", "Europe/Berlin")], &exceptions)
+                .unwrap();
         let rows = [
             ("2026-12-24T21:00:00Z", Asleep),
             ("2026-12-24T22:30:00Z", Awake),
@@ -361,10 +376,19 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_named_with_its_field() {
         let rows = [
-            (schedule("0 25 * * *", "", ""), "spec.schedules[0].sleep: end of range (25) above maximum (23): 25"),
+            (
+                schedule("0 25 * * *", "", ""),
+                "spec.schedules[0].sleep: end of range (25) above maximum (23): 25",
+            ),
             (schedule("", "", ""), "spec.schedules[0]: sleep or wake is required"),
-            (schedule("0 1 * * *", "", "Mars/Base"), "spec.schedules[0].timeZone: unknown time zone \"Mars/Base\""),
-            (schedule("@every 1h", "", ""), "spec.schedules[0].sleep: \"@every 1h\" is not allowed here; use five fields and timeZone"),
+            (
+                schedule("0 1 * * *", "", "Mars/Base"),
+                "spec.schedules[0].timeZone: unknown time zone \"Mars/Base\"",
+            ),
+            (
+                schedule("@every 1h", "", ""),
+                "spec.schedules[0].sleep: \"@every 1h\" is not allowed here; use five fields and timeZone",
+            ),
         ];
         for (schedule, why) in rows {
             assert_eq!(Calendar::new(&[schedule], &[]).unwrap_err(), why);

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 pub struct Supervisor {
     /// The namespaces.
     pub targets: Targets,
-    /// Of several, the highest counts.
+    /// Priority among several supervisors: the highest counts.
     pub priority: i32,
     /// What sleeps, and how.
     pub settings: Settings,
@@ -69,7 +69,9 @@ impl Supervisor {
         let by_hand = spec.by_hand.as_ref().map(|by_hand| {
             let until = match by_hand.until.as_str() {
                 "" => None,
-                text => Some(text.parse().map_err(|_| format!("spec.override.until: {text:?} is no RFC 3339 time"))?),
+                text => Some(
+                    text.parse().map_err(|_| format!("spec.override.until: {text:?} is no RFC 3339 time"))?,
+                ),
             };
             Ok::<_, String>((by_hand.state, until))
         });
@@ -116,7 +118,11 @@ impl Supervisor {
             Some((_, None)) => None,
             Some((state, Some(until))) if now < until => {
                 let then = self.calendar.state(until);
-                if then == Some(state) { self.calendar.next(until) } else { Some(Transition { at: until, state: then }) }
+                if then == Some(state) {
+                    self.calendar.next(until)
+                } else {
+                    Some(Transition { at: until, state: then })
+                }
             }
             _ => self.calendar.next(now),
         }
@@ -195,7 +201,11 @@ mod tests {
         ResourceSupervisorSpec { priority, by_hand, ..Default::default() }
     }
 
-    fn chosen(rows: &[(&str, ResourceSupervisorSpec)], by_hand: Option<SleepState>, now: &str) -> (Wish, Option<String>) {
+    fn chosen(
+        rows: &[(&str, ResourceSupervisorSpec)],
+        by_hand: Option<SleepState>,
+        now: &str,
+    ) -> (Wish, Option<String>) {
         let compiled: Vec<(&str, Supervisor)> =
             rows.iter().map(|(name, spec)| (*name, Supervisor::new(spec).unwrap())).collect();
         let mut wishers: Vec<Wisher<'_>> =
@@ -231,12 +241,18 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(chosen(&[("a", spec.clone())], None, "2026-01-03T23:59:59Z").0, Wish::Awake);
-        assert_eq!(chosen(&[("a", spec.clone())], Some(SleepState::Awake), "2026-01-04T00:00:00Z").0, Wish::Deleted);
+        assert_eq!(
+            chosen(&[("a", spec.clone())], Some(SleepState::Awake), "2026-01-04T00:00:00Z").0,
+            Wish::Deleted
+        );
         let supervisor = Supervisor::new(&spec).unwrap();
         let later: Timestamp = "2026-02-01T00:00:00Z".parse().unwrap();
         assert_eq!(supervisor.expiry("2026-01-01T00:00:00Z".parse().unwrap(), Some(later)), Some(later));
         let bad = TimeToLive { after: "soon".into(), action: EndOfLife::Sleep };
-        assert!(Supervisor::new(&ResourceSupervisorSpec { time_to_live: Some(bad), ..Default::default() }).is_err());
+        assert!(
+            Supervisor::new(&ResourceSupervisorSpec { time_to_live: Some(bad), ..Default::default() })
+                .is_err()
+        );
     }
 
     #[test]

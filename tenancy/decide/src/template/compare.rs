@@ -58,10 +58,12 @@ fn compare(live: &Value, desired: &Value, path: &str, found: &mut Vec<String>, l
 fn compare_lists(live: &[Value], desired: &[Value], path: &str, found: &mut Vec<String>, limit: usize) {
     for (at, wanted) in desired.iter().enumerate() {
         let below = format!("{path}[{at}]");
-        let named = ["name", "containerPort", "port", "key", "mountPath", "ip", "type", "uid"].iter().find_map(|field| {
-            let name = wanted.get(field)?;
-            live.iter().find(|item| item.get(field) == Some(name))
-        });
+        let named = ["name", "containerPort", "port", "key", "mountPath", "ip", "type", "uid"]
+            .iter()
+            .find_map(|field| {
+                let name = wanted.get(field)?;
+                live.iter().find(|item| item.get(field) == Some(name))
+            });
         match named.or_else(|| live.iter().find(|item| is_applied(item, wanted))).or_else(|| live.get(at)) {
             Some(item) => compare(item, wanted, &below, found, limit),
             None => found.push(below),
@@ -111,13 +113,18 @@ mod tests {
 
     #[test]
     fn changed_and_missing_fields_are_named() {
-        let live = json!({"spec": {"replicas": 3, "paused": true, "containers": [{"name": "c", "image": "i"}]}});
+        let live =
+            json!({"spec": {"replicas": 3, "paused": true, "containers": [{"name": "c", "image": "i"}]}});
         let desired = json!({"spec": {"replicas": 4, "containers": [{"name": "c", "image": "j"}, {"name": "d"}], "strategy": "x"}});
-        let expected = [".spec.containers[0].image", ".spec.containers[1]", ".spec.replicas", ".spec.strategy"];
+        let expected =
+            [".spec.containers[0].image", ".spec.containers[1]", ".spec.replicas", ".spec.strategy"];
         let mut found = differences(&live, &desired);
         found.retain(|field| !field.ends_with("[1].name"));
         found.sort();
-        assert!(expected.iter().filter(|e| !e.ends_with("[1]")).all(|e| found.contains(&(*e).to_owned())), "{found:?}");
+        assert!(
+            expected.iter().filter(|e| !e.ends_with("[1]")).all(|e| found.contains(&(*e).to_owned())),
+            "{found:?}"
+        );
         assert!(!is_applied(&json!({}), &json!({"a": 1})));
     }
 }

@@ -40,9 +40,13 @@ impl Parameters {
             return Err(ParametersError(problem.to_string()));
         }
         let names = schema["properties"].as_object().map(|properties| properties.keys().cloned().collect());
-        let is_free = schema["x-kubernetes-preserve-unknown-fields"] == true || !schema["additionalProperties"].is_null();
+        let is_free = schema["x-kubernetes-preserve-unknown-fields"] == true
+            || !schema["additionalProperties"].is_null();
         match schema::parse(&schema) {
-            Ok(schema) => Ok(Self(Some(Compiled { schema, names: if is_free { None } else { Some(names.unwrap_or_default()) } }))),
+            Ok(schema) => Ok(Self(Some(Compiled {
+                schema,
+                names: if is_free { None } else { Some(names.unwrap_or_default()) },
+            }))),
             Err(errors) => {
                 let error = errors.first().map(ToString::to_string).unwrap_or_default();
                 Err(ParametersError(format!("spec.parameters: {error}")))
@@ -57,7 +61,9 @@ impl Parameters {
     pub fn apply(&self, given: &Map) -> Result<Value, ParametersError> {
         let Some(Compiled { schema, names }) = &self.0 else {
             return match given.keys().next() {
-                Some(name) => Err(ParametersError(format!("parameters.{name}: the template has no such parameter"))),
+                Some(name) => {
+                    Err(ParametersError(format!("parameters.{name}: the template has no such parameter")))
+                }
                 None => Ok(json!({})),
             };
         };
@@ -94,7 +100,13 @@ mod tests {
         });
         let parameters = Parameters::new(&map(schema)).unwrap();
         assert_eq!(parameters.apply(&map(json!({"name": "a"}))).unwrap(), json!({"name": "a", "size": 2}));
-        for wrong in [json!({}), json!({"name": "A"}), json!({"name": "a", "size": "3"}), json!({"name": "a", "size": 0}), json!({"name": "a", "other": 1})] {
+        for wrong in [
+            json!({}),
+            json!({"name": "A"}),
+            json!({"name": "a", "size": "3"}),
+            json!({"name": "a", "size": 0}),
+            json!({"name": "a", "other": 1}),
+        ] {
             let error = parameters.apply(&map(wrong.clone())).unwrap_err();
             assert!(error.to_string().starts_with("parameters."), "{wrong}: {error}");
         }
@@ -105,6 +117,9 @@ mod tests {
         let parameters = Parameters::new(&Map::new()).unwrap();
         assert_eq!(parameters.apply(&Map::new()).unwrap(), json!({}));
         assert!(parameters.apply(&map(json!({"a": 1}))).is_err());
-        assert!(Parameters::new(&map(json!({"type": "object", "properties": {"a": {"type": "nonsense"}}}))).is_err());
+        assert!(
+            Parameters::new(&map(json!({"type": "object", "properties": {"a": {"type": "nonsense"}}})))
+                .is_err()
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use super::substitute::{Variables, substitute};
 use freehold_machinery::{Map, Value, meta, names};
-use freehold_tenancy_api::template::{CopiedKind, CopiedObject, INSTANCE_LABEL, MAX_OBJECTS, MAX_RENDERED, TemplateSpec};
+use freehold_tenancy_api::template::{
+    CopiedKind, CopiedObject, INSTANCE_LABEL, MAX_OBJECTS, MAX_RENDERED, TemplateSpec,
+};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -117,7 +119,12 @@ pub fn chart_objects(documents: Vec<Value>) -> Result<Vec<Value>, RenderError> {
                 objects.extend(map.get("items").and_then(Value::as_array).cloned().unwrap_or_default());
             }
             object @ Value::Object(_) => objects.push(object),
-            _ => return Err(RenderError::new("RenderFailed", "the chart prints a document that is no object")),
+            _ => {
+                return Err(RenderError::new(
+                    "RenderFailed",
+                    "the chart prints a document that is no object",
+                ));
+            }
         }
     }
     Ok(objects)
@@ -149,7 +156,8 @@ pub fn prepare(
         }
         let kind = one.object["kind"].as_str().unwrap_or_default().to_owned();
         let name = meta::name(&one.object).to_owned();
-        let group = one.object["apiVersion"].as_str().and_then(|v| v.split_once('/')).map_or("", |(group, _)| group);
+        let group =
+            one.object["apiVersion"].as_str().and_then(|v| v.split_once('/')).map_or("", |(group, _)| group);
         if !seen.insert((group.to_owned(), kind.clone(), name.clone())) {
             return Err(RenderError::new("InvalidObject", format!("{kind} {name} is rendered twice")));
         }
@@ -185,7 +193,15 @@ fn complete(
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
     }
-    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences", "finalizers"] {
+    for field in [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+        "ownerReferences",
+        "finalizers",
+    ] {
         meta::remove(&mut object, field);
     }
     if namespaced {
@@ -261,7 +277,10 @@ mod tests {
     }
 
     fn config_map(rest: Value) -> Value {
-        freehold_machinery::patch::merge(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}), &rest)
+        freehold_machinery::patch::merge(
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}),
+            &rest,
+        )
     }
 
     #[test]
@@ -277,7 +296,10 @@ mod tests {
         assert_eq!(objects[0].object, expected);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
         let objects = prepare(vec![role], &rendering, scope).unwrap();
-        assert_eq!(objects[0].object["metadata"], json!({"name": "r", "labels": {INSTANCE_LABEL: "acme-dev.web"}}));
+        assert_eq!(
+            objects[0].object["metadata"],
+            json!({"name": "r", "labels": {INSTANCE_LABEL: "acme-dev.web"}})
+        );
     }
 
     #[test]
@@ -287,9 +309,17 @@ mod tests {
             (vec![config_map(json!({"metadata": {"name": "a/b"}}))], "InvalidObject"),
             (vec![config_map(json!({})), config_map(json!({}))], "InvalidObject"),
             (vec![config_map(json!({"metadata": {"namespace": "kube-system"}}))], "ForeignNamespace"),
-            (vec![json!({"apiVersion": "x/v1", "kind": "Unknown", "metadata": {"name": "a"}})], "KindNotServed"),
+            (
+                vec![json!({"apiVersion": "x/v1", "kind": "Unknown", "metadata": {"name": "a"}})],
+                "KindNotServed",
+            ),
             (vec![config_map(json!({"data": {"a": "x".repeat(MAX_RENDERED)}}))], "TooLarge"),
-            ((0..=MAX_OBJECTS).map(|n| config_map(json!({"metadata": {"name": format!("c{n}")}}))).collect(), "TooLarge"),
+            (
+                (0..=MAX_OBJECTS)
+                    .map(|n| config_map(json!({"metadata": {"name": format!("c{n}")}})))
+                    .collect(),
+                "TooLarge",
+            ),
         ];
         for (objects, reason) in rows {
             assert_eq!(prepare(objects, &RENDERING, scope).unwrap_err().reason, reason);

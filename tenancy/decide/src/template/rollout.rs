@@ -83,7 +83,8 @@ pub fn rollout(children: &[Child], revision: i64, rollout: &Rollout) -> Result<R
     };
     let sizes = sizes(rollout, order.len())?;
     let is_last = |size: usize| size == order.len();
-    plan.halted = plan.failed > usize::try_from(rollout.max_failures).unwrap_or(usize::MAX) && !rollout.waves.is_empty();
+    plan.halted = plan.failed > usize::try_from(rollout.max_failures).unwrap_or(usize::MAX)
+        && !rollout.waves.is_empty();
     for (at, size) in sizes.iter().enumerate() {
         plan.wave = at + 1;
         let wave = &order[..*size];
@@ -123,7 +124,9 @@ mod tests {
 
     #[test]
     fn a_wave_begins_when_the_one_before_is_ready() {
-        let rollout_of = |states: &[(Option<i64>, RolloutState)]| rollout(&children(states), 2, &waves(&["1", "50%"], 0)).unwrap();
+        let rollout_of = |states: &[(Option<i64>, RolloutState)]| {
+            rollout(&children(states), 2, &waves(&["1", "50%"], 0)).unwrap()
+        };
         let old = (Some(1), Ready);
         let first = rollout_of(&[old; 4]);
         assert_eq!((first.update, first.wave), (vec!["n0".to_owned()], 1));
@@ -150,7 +153,11 @@ mod tests {
     fn without_waves_all_get_it_at_once_and_wrong_waves_are_named() {
         let all = rollout(&children(&[(None, Pending), (Some(1), Failed)]), 2, &waves(&[], 0)).unwrap();
         assert_eq!(all.update, ["n0", "n1"]);
-        assert!(rollout(&children(&[]), 2, &waves(&["half"], 0)).unwrap_err().starts_with("spec.rollout.waves[0]"));
+        assert!(
+            rollout(&children(&[]), 2, &waves(&["half"], 0))
+                .unwrap_err()
+                .starts_with("spec.rollout.waves[0]")
+        );
         assert!(rollout(&children(&[]), 2, &waves(&["101%"], 0)).is_err());
     }
 }

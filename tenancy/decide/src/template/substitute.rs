@@ -133,7 +133,11 @@ fn replaced(text: &str, variables: &Variables) -> Result<Value, String> {
             Part::Placeholder(path) => match variables.find(path)? {
                 Value::String(text) => out.push_str(text),
                 value @ (Value::Number(_) | Value::Bool(_)) => out.push_str(&value.to_string()),
-                _ => return Err(format!("${{{path}}} is no text, number or boolean and cannot be part of {text:?}")),
+                _ => {
+                    return Err(format!(
+                        "${{{path}}} is no text, number or boolean and cannot be part of {text:?}"
+                    ));
+                }
             },
         }
     }
@@ -177,20 +181,34 @@ mod tests {
         let keys: Vec<&String> = out.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["data", "kind"]);
         assert!(out["data"]["w"].as_str().unwrap().contains("kind: ClusterRoleBinding"), "it stays one text");
-        assert_eq!(substitute(&json!("${parameters.name}"), &Variables::new(json!({"name": "${tenant.name}"}), "n", &json!({}), "t", "i")).unwrap(), "${tenant.name}", "values are not read again");
+        assert_eq!(
+            substitute(
+                &json!("${parameters.name}"),
+                &Variables::new(json!({"name": "${tenant.name}"}), "n", &json!({}), "t", "i")
+            )
+            .unwrap(),
+            "${tenant.name}",
+            "values are not read again"
+        );
     }
 
     #[test]
     fn placeholders_that_name_nothing_are_errors() {
         for (text, why) in [
             ("${parameters.none}", "${parameters.none} names nothing"),
-            ("a ${parameters.labels}", "${parameters.labels} is no text, number or boolean and cannot be part of \"a ${parameters.labels}\""),
+            (
+                "a ${parameters.labels}",
+                "${parameters.labels} is no text, number or boolean and cannot be part of \"a ${parameters.labels}\"",
+            ),
             ("${parameters.name", "\"${parameters.name\" has a placeholder without an end"),
             ("${}", "${} cannot be read"),
             ("${a b}", "${a b} cannot be read"),
         ] {
             assert_eq!(substitute(&json!(text), &variables()).unwrap_err(), why);
         }
-        assert_eq!(substitute(&json!({"shop": 1, "${parameters.name}": 2}), &variables()).unwrap_err(), "two keys become \"shop\"");
+        assert_eq!(
+            substitute(&json!({"shop": 1, "${parameters.name}": 2}), &variables()).unwrap_err(),
+            "two keys become \"shop\""
+        );
     }
 }

@@ -205,7 +205,7 @@ impl Runs {
         message: &str,
     ) -> Result<Loaded, Error> {
         let object = view.object.as_ref();
-        let at = Some(freehold_machinery::time::format_seconds(jiff::Timestamp::now()));
+        let at = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let mut status: Value = object
             .map(|object| object["status"].clone())
             .filter(Value::is_object)
@@ -214,14 +214,14 @@ impl Runs {
             phase: Phase::Failed,
             reason: reason.into(),
             message: message.chars().take(2000).collect(),
-            finished_at: at.clone(),
+            finished_at: Some(at.clone()),
             observed_generation: object.and_then(|object| object["metadata"]["generation"].as_i64()),
             conditions: vec![freehold_workflow_api::Condition {
                 type_: "Succeeded".into(),
                 status: "False".into(),
                 reason: reason.into(),
                 message: message.chars().take(2000).collect(),
-                last_transition_time: at.unwrap_or_default(),
+                last_transition_time: at,
                 observed_generation: None,
             }],
             ..DagRunStatus::default()

@@ -262,7 +262,8 @@ fn one(
     let arguments = self_arguments(source, arguments.unwrap_or_default(), dag, report);
     let wanted = wanted.get(&task.name).cloned().unwrap_or_default();
     if let Some(target) = target(source, &mut call, report) {
-        apply(source, &mut task, &target, arguments, &at, dag, &wanted, report);
+        let call = Call { target: &target, arguments, at: &at };
+        apply(source, &mut task, call, dag, &wanted, report);
     }
     call.finish(report);
     (task, before)
@@ -323,17 +324,23 @@ fn self_arguments(
     arguments
 }
 
+/// A template with the arguments that it is given, and where the source says so.
+struct Call<'a> {
+    target: &'a Target,
+    arguments: Vec<(String, Value)>,
+    at: &'a str,
+}
+
 /// Makes a task do what a template says.
 fn apply(
     source: &mut Source<'_>,
     task: &mut Task,
-    target: &Target,
-    mut arguments: Vec<(String, Value)>,
-    at: &str,
+    call: Call<'_>,
     dag: &Dag,
     wanted: &Wanted,
     report: &mut Report,
 ) {
+    let Call { target, mut arguments, at } = call;
     let (Target::Own(_, template) | Target::Foreign(_, template) | Target::Inline(template)) = target;
     let inputs = super::inputs(template, report);
     let known: BTreeSet<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
@@ -543,6 +550,7 @@ pub(super) fn call_group(
 ) {
     if let Some(template) = source.templates.get(name).cloned() {
         let target = Target::Own(name.to_owned(), template);
-        apply(source, task, &target, Vec::new(), at, dag, &Wanted::new(), report);
+        let call = Call { target: &target, arguments: Vec::new(), at };
+        apply(source, task, call, dag, &Wanted::new(), report);
     }
 }

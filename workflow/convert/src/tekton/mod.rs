@@ -105,26 +105,7 @@ fn pipeline_task(fields: &mut Fields<'_>, report: &mut Report) -> Task {
     task.run_after = fields.texts("runAfter", report);
     let mut defaults = Vec::new();
     if let Some(mut reference) = fields.object("taskRef") {
-        let kind = match reference.text("kind", report).as_deref() {
-            None | Some("Task") => TaskRefKind::DAGTask,
-            Some("ClusterTask") => TaskRefKind::ClusterDAGTask,
-            Some(other) => {
-                report.refuse(reference.at("kind"), format!("{other:?} is not supported"));
-                TaskRefKind::DAGTask
-            }
-        };
-        reference.ignore(&["apiVersion"]);
-        reference.refuse(
-            "resolver",
-            "tasks from elsewhere are not supported: give them along as Tasks",
-            report,
-        );
-        reference.refuse(
-            "params",
-            "tasks from elsewhere are not supported: give them along as Tasks",
-            report,
-        );
-        task.task_ref = Some(TaskRef { kind, name: reference.text("name", report).unwrap_or_default() });
+        task.task_ref = Some(task_reference(&mut reference, report));
         reference.finish(report);
     } else if let Some(spec) = fields.take("taskSpec") {
         let spec = task_spec(&fields.at("taskSpec"), spec, report);
@@ -147,18 +128,7 @@ fn pipeline_task(fields: &mut Fields<'_>, report: &mut Report) -> Task {
             });
         }
     }
-    if let Some(mut matrix) = fields.object("matrix") {
-        let mut for_each = ForEach::default();
-        for mut each in matrix.objects("params") {
-            let name = each.text("name", report).unwrap_or_default();
-            let value = Value::String(format!("$(item.{name})"));
-            for_each.matrix.insert(name.clone(), each.list("value").to_vec());
-            task.parameters.push(Argument { name, value: Some(value), value_from: None });
-            each.finish(report);
-        }
-        matrix.finish(report);
-        task.for_each = Some(for_each);
-    }
+    for_each(fields, &mut task, report);
     let mut conditions = Vec::new();
     for mut each in fields.objects("when") {
         if let Some(cel) = each.text("cel", report) {
@@ -183,6 +153,37 @@ fn pipeline_task(fields: &mut Fields<'_>, report: &mut Report) -> Task {
         report.refuse(fields.at("workspaces"), "one workspace is supported, not several");
     }
     task
+}
+
+/// A task that is defined by an object of its own.
+fn task_reference(reference: &mut Fields<'_>, report: &mut Report) -> TaskRef {
+    let kind = match reference.text("kind", report).as_deref() {
+        None | Some("Task") => TaskRefKind::DAGTask,
+        Some("ClusterTask") => TaskRefKind::ClusterDAGTask,
+        Some(other) => {
+            report.refuse(reference.at("kind"), format!("{other:?} is not supported"));
+            TaskRefKind::DAGTask
+        }
+    };
+    reference.ignore(&["apiVersion"]);
+    reference.refuse("resolver", "tasks from elsewhere are not supported: give them along as Tasks", report);
+    reference.refuse("params", "tasks from elsewhere are not supported: give them along as Tasks", report);
+    TaskRef { kind, name: reference.text("name", report).unwrap_or_default() }
+}
+
+/// Makes a task run once for each combination of a matrix.
+fn for_each(fields: &mut Fields<'_>, task: &mut Task, report: &mut Report) {
+    let Some(mut matrix) = fields.object("matrix") else { return };
+    let mut for_each = ForEach::default();
+    for mut each in matrix.objects("params") {
+        let name = each.text("name", report).unwrap_or_default();
+        let value = Value::String(format!("$(item.{name})"));
+        for_each.matrix.insert(name.clone(), each.list("value").to_vec());
+        task.parameters.push(Argument { name, value: Some(value), value_from: None });
+        each.finish(report);
+    }
+    matrix.finish(report);
+    task.for_each = Some(for_each);
 }
 
 fn when(fields: &mut Fields<'_>, report: &mut Report) -> Option<String> {
@@ -287,7 +288,7 @@ fn steps(fields: &mut Fields<'_>, template: &mut TaskTemplate, report: &mut Repo
         template.volume_mounts.push(json!({"name": "steps", "mountPath": "/tekton/home"}));
         pod.insert("initContainers".into(), init.into());
         report.note(
-            &fields.at("steps"),
+            fields.at("steps"),
             "steps share volumes and the workspace, and /tekton/home; not /workspace without a workspace",
         );
     }

@@ -1,4 +1,5 @@
 //! The history on both engines: SQLite in a file, and PostgreSQL from the distribution, started by the test.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod facts;
 mod large;
