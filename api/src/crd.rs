@@ -3,6 +3,7 @@
 //! schemars describes a type in JSON Schema; a CRD wants a structural schema: no references, no `null` among the
 //! types, no `title`. [`structural`] is that step.
 
+use crate::apis::{ApiBindingSpec, ApiExportSpec, ApiResourceSchemaSpec};
 use crate::iam;
 use crate::identity::IdentityProviderSpec;
 use crate::infrastructure::ProjectControlPlaneSpec;
@@ -50,6 +51,12 @@ pub fn core_crds() -> Vec<Value> {
 /// The types of the infra plane, as `apiextensions.k8s.io/v1` objects.
 pub fn infra_crds() -> Vec<Value> {
     vec![crd::<ProjectControlPlaneSpec>()]
+}
+
+/// The types with which projects publish and consume APIs, as `apiextensions.k8s.io/v1` objects. The core plane and every
+/// project serve them.
+pub fn api_crds() -> Vec<Value> {
+    vec![crd::<ApiResourceSchemaSpec>(), crd::<ApiExportSpec>(), crd::<ApiBindingSpec>()]
 }
 
 /// The CustomResourceDefinition of a kind, as an `apiextensions.k8s.io/v1` object with a structural schema.
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_schema_is_structural_and_typed_throughout() {
-        for crd in core_crds().iter().chain(&infra_crds()) {
+        for crd in core_crds().iter().chain(&infra_crds()).chain(&api_crds()) {
             check_structural(crd["metadata"]["name"].as_str().unwrap(), schema_of(crd));
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! This crate must not know how the kinds are stored, served or reconciled.
 
+pub mod apis;
 mod crd;
 pub mod iam;
 pub mod identity;
@@ -19,7 +20,7 @@ mod reference;
 pub mod resourcemanager;
 pub mod urls;
 
-pub use crd::{core_crds, crd, infra_crds};
+pub use crd::{api_crds, core_crds, crd, infra_crds};
 pub use identity::{IdentityProvider, IdentityProviderSpec};
 pub use infrastructure::{
     ProjectControlPlane, ProjectControlPlaneSpec, ProjectControlPlaneStatus, ProjectRef,

@@ -1,13 +1,15 @@
 //! The reference page of the kinds, in Markdown, from their CRDs.
 
-use crate::crd::{core_crds, infra_crds};
+use crate::crd::{api_crds, core_crds, infra_crds};
 use freehold_machinery::Value;
 use std::fmt::Write as _;
 
 /// A Markdown page with one section for each kind and one table row for each field.
 pub fn reference() -> String {
     let mut page = String::from("# API reference\n\nMade from the types in `api/`.\n");
-    for (plane, crds) in [("core", core_crds()), ("infra", infra_crds())] {
+    for (plane, crds) in
+        [("core", core_crds()), ("core and every project's", api_crds()), ("infra", infra_crds())]
+    {
         for crd in crds {
             kind(&mut page, plane, &crd);
         }

@@ -10,7 +10,7 @@ use crate::{
     organization::UserView,
     people,
     policies::{PlaceKeys, place},
-    rights, trails, view,
+    provider, rights, trails, view,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,7 +20,9 @@ use freehold_apiserver_authn::{Headers, Peer, TokenIssuer, review};
 use freehold_apiserver_authz::{Attributes, Decision, forbidden, iam::GRANTED};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{DedicatedTarget, Planes, Resolved, Target, context::Context};
+use freehold_apiserver_planes::{
+    Consumers, DedicatedTarget, Planes, ProviderScope, Resolved, Target, context::Context,
+};
 use freehold_apiserver_registry::{
     Across, Annotations, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, Shown,
     WatchEvent, WatchOptions, WriteOptions, Written, class_objects,
@@ -65,7 +67,7 @@ fn read_only(op: &Operation, verb: &str) -> Status {
 
 impl LocalBackend {
     /// The operation as the one plane sees it that it is about; an error where it is about several.
-    fn local(&self, target: &Target, mut op: Operation, verb: &str) -> Result<Operation> {
+    async fn local(&self, target: &Target, mut op: Operation, verb: &str) -> Result<Operation> {
         match target {
             Target::Local(plane) => op.plane = plane.clone(),
             Target::Organization(scope) => {
@@ -77,20 +79,22 @@ impl LocalBackend {
             Target::User(_) if verb == "get" || organization::is_users_to(&op, verb) => {
                 op.plane = PlaneId::core()
             }
+            Target::Provider(scope) => return provider::in_one(self, scope, op, verb).await,
             Target::User(_) | Target::AllPlanes | Target::Dedicated(_) => return Err(read_only(&op, verb)),
         }
         Ok(op)
     }
 
     /// Several planes at once, as the target shows them; `None` where the target is one plane.
-    fn across(&self, target: &Target, op: &Operation) -> Option<Across> {
-        match target {
+    async fn across(&self, target: &Target, op: &Operation, verb: &str) -> Result<Option<Across>> {
+        Ok(match target {
+            Target::Provider(scope) => Some(provider::across(&self.planes, scope, op, verb).await?),
             Target::AllPlanes => Some(view::all_planes(self.planes.directory().clone())),
             Target::Organization(scope) if !organization::is_core(op, scope) => {
                 Some(view::organization(&self.planes, scope))
             }
             _ => None,
-        }
+        })
     }
 
     /// What a user is shown of the core plane.
@@ -112,7 +116,7 @@ impl LocalBackend {
                 op.seen = self.planes.directory().current().await?;
                 self.own_view(name).await.shown(op)?
             }
-            _ => return Ok((self.local(target, op, verb)?, None)),
+            _ => return Ok((self.local(target, op, verb).await?, None)),
         };
         Ok((op, Some(shown)))
     }
@@ -124,6 +128,7 @@ impl LocalBackend {
         let plane = match target {
             Target::Local(plane) => plane,
             Target::Dedicated(pair) => &pair.plane,
+            Target::Provider(scope) => &scope.plane,
             Target::Organization(_) | Target::User(_) | Target::AllPlanes => &core,
         };
         place(plane, owner.project, owner.organization)
@@ -336,6 +341,11 @@ impl Backend for LocalBackend {
         {
             scope.check_exists()?;
         }
+        if let Target::Provider(scope) = target
+            && decision.allowed
+        {
+            scope.check_exists()?;
+        }
         // To a pair the core server says what the platform allows.
         Ok(match attributes.user.extra.get(GRANTED).filter(|_| !self.planes.has_core()) {
             Some(reason) if !decision.allowed && !decision.denied => Decision::allow(reason.concat()),
@@ -351,6 +361,7 @@ impl Backend for LocalBackend {
         let plane = match target {
             Target::Local(plane) => plane,
             Target::Dedicated(pair) => &pair.plane,
+            Target::Provider(scope) => &scope.plane,
             Target::Organization(_) | Target::User(_) | Target::AllPlanes => return Ok(()),
         };
         if plane.is_core() || people::is_platforms(user) {
@@ -433,7 +444,7 @@ impl Backend for LocalBackend {
     }
 
     async fn get(&self, target: &Target, op: Operation, resource_version: &str) -> Result<Object> {
-        let op = self.local(target, op, "get")?;
+        let op = self.local(target, op, "get").await?;
         match target {
             Target::Organization(scope) => organization::check_object(&self.registry, &op, scope).await?,
             Target::User(name) => self.own_view(name).await.check_object(&self.registry, &op).await?,
@@ -443,7 +454,7 @@ impl Backend for LocalBackend {
     }
 
     async fn list(&self, target: &Target, op: Operation, mut options: ListOptions) -> Result<List> {
-        if let Some(across) = self.across(target, &op) {
+        if let Some(across) = self.across(target, &op, "list").await? {
             return self.registry.list_across(&op, &options, &across).await;
         }
         let (op, shown) = self.shown(target, op, "list").await?;
@@ -457,7 +468,8 @@ impl Backend for LocalBackend {
         op: Operation,
         mut options: WatchOptions,
     ) -> Result<BoxStream<'static, WatchEvent>> {
-        if let Some(across) = self.across(target, &op) {
+        if let Some(across) = self.across(target, &op, "watch").await? {
+            provider::check_since(&self.planes, target, &options.list.resource_version)?;
             return Ok(self.registry.watch_across(&op, &options, &across).await?.boxed());
         }
         let (op, shown) = self.shown(target, op, "watch").await?;
@@ -478,8 +490,11 @@ impl Backend for LocalBackend {
         mut body: Body,
         options: WriteOptions,
     ) -> Result<Written> {
-        let op = self.local(target, op, "create")?;
+        let op = self.local(target, op, "create").await?;
         self.planes.check_create(&op.plane)?;
+        if let Target::Provider(scope) = target {
+            provider::check_body(&self.planes, scope, &op, "create", &body.value)?;
+        }
         if let Target::Organization(scope) = target {
             organization::check_write(&op, scope, &body.value)?;
         }
@@ -502,7 +517,10 @@ impl Backend for LocalBackend {
         body: Body,
         options: WriteOptions,
     ) -> Result<Written> {
-        let op = self.local(target, op, "update")?;
+        let op = self.local(target, op, "update").await?;
+        if let Target::Provider(scope) = target {
+            provider::check_body(&self.planes, scope, &op, "update", &body.value)?;
+        }
         if let Target::Organization(scope) = target {
             organization::check_object(&self.registry, &op, scope).await?;
             organization::check_write(&op, scope, &body.value)?;
@@ -518,7 +536,7 @@ impl Backend for LocalBackend {
         patch: Patch,
         options: WriteOptions,
     ) -> Result<Written> {
-        let op = self.local(target, op, "patch")?;
+        let op = self.local(target, op, "patch").await?;
         if matches!(patch, Patch::Apply(_)) && op.subresource.is_none() {
             self.planes.check_create(&op.plane)?;
         }
@@ -537,7 +555,7 @@ impl Backend for LocalBackend {
     }
 
     async fn delete(&self, target: &Target, op: Operation, options: DeleteOptions) -> Result<Written> {
-        let op = self.local(target, op, "delete")?;
+        let op = self.local(target, op, "delete").await?;
         match target {
             Target::Organization(scope) => organization::check_object(&self.registry, &op, scope).await?,
             Target::User(name) => self.own_view(name).await.check_object(&self.registry, &op).await?,
@@ -563,7 +581,7 @@ impl Backend for LocalBackend {
     }
 
     async fn admit_connect(&self, target: &Target, op: Operation, options: Value) -> Result<Vec<String>> {
-        let op = self.local(target, op, "connect")?;
+        let op = self.local(target, op, "connect").await?;
         self.registry.admit_connect(&op, options).await
     }
 
@@ -574,7 +592,7 @@ impl Backend for LocalBackend {
         list: ListOptions,
         options: DeleteOptions,
     ) -> Result<List> {
-        self.local(target, op.clone(), "deletecollection")?;
+        self.local(target, op.clone(), "deletecollection").await?;
         let (op, shown) = self.shown(target, op, "deletecollection").await?;
         self.registry.delete_collection(&op, &ListOptions { shown, ..list }, &options).await
     }
@@ -744,7 +762,13 @@ impl Backend for LocalBackend {
     }
 
     fn owner(&self, target: &Target, about: &Subject<'_>) -> Owner {
-        let owner = self.owner_of_plane(target);
+        let owner = match target {
+            // What a provider does in a consumer's plane is in the consumer's trail.
+            Target::Provider(ProviderScope { consumers: Consumers::One(plane), .. }) => {
+                self.owner_of_plane(&Target::Local(plane.clone()))
+            }
+            _ => self.owner_of_plane(target),
+        };
         match owner.organization {
             None if trails::is_core(target) => trails::owner_in_core(self.planes.directory(), about),
             _ => owner,

@@ -22,7 +22,7 @@ use freehold_apiserver_audit::{Auditor, Trail};
 use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
-use freehold_apiserver_planes::{Authorities as Published, Layers, Planes};
+use freehold_apiserver_planes::{Authorities as Published, Layers, Planes, apis::ProofKey};
 use freehold_apiserver_registry::{Registry, TokenSecrets};
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Pages,
@@ -32,7 +32,7 @@ use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::{Embedded, Retention};
 use freehold_apiserver_storage_etcd::{Etcd, EtcdOptions};
 use freehold_apiserver_storage_sealed::{EncryptionKeys, Options, Sealed};
-use freehold_machinery::PlaneId;
+use freehold_machinery::{PlaneId, Value};
 use freehold_pki::Pair;
 use prometheus_client::registry::Registry as MetricsRegistry;
 use std::{
@@ -123,6 +123,9 @@ pub struct Config {
     pub pages: Option<Pages>,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
     pub replace_authorities: bool,
+    /// Definitions and other objects that every project's plane has, without a key in the store. Servers on one store
+    /// need the same.
+    pub project_objects: Vec<Value>,
 }
 
 /// What the edge asks of connections, and tells browsers.
@@ -256,7 +259,14 @@ impl Config {
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let secrets = self.continue_secrets();
         let registry = registry.with_admission(Chain::new(&self.admission)).with_token_secrets(&secrets);
-        let registry = Arc::new(registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone()))));
+        let registry = registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone())));
+        let registry = Arc::new(match is_core {
+            true => {
+                self.prove_bindings(&planes)?;
+                registry.with_exports(Arc::new(crate::exports::KnownExports(planes.clone())))
+            }
+            false => registry,
+        });
         let aggregator = Aggregator::start(
             cache.clone(),
             outbound.clone(),
@@ -313,6 +323,15 @@ impl Config {
         Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
     }
 
+    /// Proves bindings with a key that follows from the platform's authority: all servers of a store have that.
+    fn prove_bindings(&self, planes: &Planes) -> Result<()> {
+        if let ClientAuthority::Platform(authority) = &self.client_authority {
+            let key = authority.derived_secret("freehold bindings")?;
+            planes.apis().prove_with(ProofKey::new(&key[..]));
+        }
+        Ok(())
+    }
+
     /// The trails of organizations, where they are kept, tidied until `stop`.
     fn trail(&self, cache: &Arc<Cache>, stop: &CancellationToken) -> Option<Arc<Trail>> {
         let trail = self.audit.trail.then(|| Trail::new(self.store.clone()))?;
@@ -333,6 +352,7 @@ impl Config {
     /// What planes publish of its authorities.
     fn published(&self) -> Published<'_> {
         Published {
+            project_objects: &self.project_objects,
             serving: &self.serving_ca,
             front_proxy: self.front_proxy_ca.as_deref(),
             clients: self.client_authority.published(),

@@ -80,6 +80,10 @@ impl LocalBackend {
                 let owner = self.planes.directory().by_plane(plane);
                 (plane.clone(), owner.map_or_else(|| "".into(), |info| info.organization.clone()))
             }
+            Target::Provider(scope) => {
+                let owner = self.planes.directory().by_plane(&scope.plane);
+                (scope.plane.clone(), owner.map_or_else(|| "".into(), |info| info.organization.clone()))
+            }
             Target::Organization(scope) if scope.exists => (PlaneId::core(), scope.name.clone()),
             Target::Organization(_) => (PlaneId::core(), "".into()),
             Target::User(_) | Target::AllPlanes => (PlaneId::core(), "".into()),
@@ -108,6 +112,9 @@ impl LocalBackend {
             Target::Local(plane) => of(plane),
             Target::Organization(scope) => self.planes.directory().of_organization(&scope.name).len() * SOME,
             Target::AllPlanes => self.planes.directory().len() * SOME,
+            Target::Provider(scope) => {
+                scope.export.as_ref().map_or(0, |export| self.planes.apis().consumers(export).len() * SOME)
+            }
             // Of what belongs to others nothing is told, the size neither.
             Target::User(_) => SOME,
             Target::Dedicated(_) => 0,

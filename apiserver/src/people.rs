@@ -1,12 +1,13 @@
 //! Who is locked out, who is let in with a key, and when what was allowed is so no longer.
 
+use crate::rights::needed;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use freehold_apiserver_authz::{
     Access, Attributes,
     iam::{GROUP, RESOURCES_GROUP, service_account},
     reserved,
 };
-use freehold_apiserver_planes::{Planes, Target};
+use freehold_apiserver_planes::{Consumers, Planes, Target};
 use freehold_apiserver_registry::{Object, Operation, Written};
 use freehold_machinery::{
     PlaneId, Result, Status, User, Value, meta,
@@ -183,6 +184,7 @@ pub(crate) fn revoked(
     let (planes, target, asked) = (planes.clone(), target.clone(), Asked::new(user, asked));
     let plane = match &target {
         Target::Local(plane) => plane.clone(),
+        Target::Provider(scope) => scope.plane.clone(),
         // The pair looks after its own roles and bindings.
         _ => PlaneId::core(),
     };
@@ -191,6 +193,8 @@ pub(crate) fn revoked(
         let own = planes.changes_of(&plane);
         let mut below = own.subscribe();
         let mut projects = planes.directory().restrictions();
+        let mut bindings = planes.apis().changes();
+        let is_provider = matches!(target, Target::Provider(_));
         // All that an identity rests on is in one plane.
         let home = asked.user.basis.as_ref().and_then(|basis| basis.objects.first());
         let footings = home.map(|footing| planes.footings_of(&footing.plane)).unwrap_or_default();
@@ -199,6 +203,7 @@ pub(crate) fn revoked(
         let standing = Standing {
             is_judged: !others || is_judged_here(&planes, &target, &asked).await,
             is_let_in: is_let_in(&planes, &target, &asked.user).await,
+            restricted: restricted(&planes, &target),
         };
         while holds(&planes, &target, &asked, standing).await {
             // The senders live as long as this, so that nothing of it fails.
@@ -207,6 +212,7 @@ pub(crate) fn revoked(
                 _ = below.changed() => {}
                 _ = projects.changed() => {}
                 _ = beneath.changed() => {}
+                _ = bindings.changed(), if is_provider => {}
                 _ = configured.authentication.changed() => {}
                 _ = configured.keys.changed() => {}
                 _ = configured.authorization.changed(), if !asks_nobody => return,
@@ -215,6 +221,7 @@ pub(crate) fn revoked(
             sleep(TOGETHER).await;
             beneath.mark_unchanged();
             above.mark_unchanged();
+            bindings.mark_unchanged();
             below.mark_unchanged();
             projects.mark_unchanged();
         }
@@ -259,6 +266,7 @@ async fn access(planes: &Planes, target: &Target) -> Option<Result<Access>> {
         Target::Local(plane) => planes.access(plane).await,
         Target::Dedicated(pair) => planes.access(&pair.plane).await,
         Target::Organization(scope) => planes.access_of(scope).await,
+        Target::Provider(scope) => planes.access(&scope.plane).await,
         Target::User(_) | Target::AllPlanes => return None,
     })
 }
@@ -266,7 +274,7 @@ async fn access(planes: &Planes, target: &Target) -> Option<Result<Access>> {
 /// Whether what is known here allowed it, where others judge too.
 async fn is_judged_here(planes: &Planes, target: &Target, asked: &Asked) -> bool {
     let access = access(planes, target).await.and_then(Result::ok);
-    access.is_some_and(|access| access.authorize(&asked.attributes()).allowed)
+    access.is_some_and(|access| access.authorize(&needed(target, &asked.attributes())).allowed)
 }
 
 async fn is_suspended(planes: &Planes, target: &Target, asked: &Attributes<'_>) -> bool {
@@ -276,6 +284,13 @@ async fn is_suspended(planes: &Planes, target: &Target, asked: &Attributes<'_>) 
         Target::Organization(scope) => {
             let own = matches!(asked.group, RESOURCES_GROUP | GROUP);
             !own && planes.organization_suspended(&scope.name).await.is_some()
+        }
+        Target::Provider(scope) => {
+            let one = match &scope.consumers {
+                Consumers::One(plane) => planes.suspended(plane).await.is_some(),
+                _ => false,
+            };
+            one || planes.suspended(&scope.plane).await.is_some()
         }
         Target::User(_) | Target::AllPlanes => false,
     }
@@ -288,6 +303,17 @@ struct Standing {
     is_judged: bool,
     /// Whether the plane's RBAC counts for its user.
     is_let_in: bool,
+    /// When consumers of an export last took something back; `None` where the export is gone, and 0 for other targets.
+    restricted: Option<u64>,
+}
+
+/// When consumers last took something back of what a provider sees; `None` where nothing is to be seen any more.
+fn restricted(planes: &Planes, target: &Target) -> Option<u64> {
+    let Target::Provider(scope) = target else { return Some(0) };
+    let export = planes.apis().export(&scope.plane, &scope.name)?;
+    let known = scope.export.as_ref()?;
+    let is_same = export.claims == known.claims && export.schemas == known.schemas;
+    is_same.then(|| planes.apis().restricted(&export))
 }
 
 /// Whether the RBAC of a target's plane counts for a user. What can't be found out now counts as a yes.
@@ -305,6 +331,9 @@ async fn holds(planes: &Planes, target: &Target, asked: &Asked, standing: Standi
     {
         return false;
     }
+    if restricted(planes, target) != standing.restricted {
+        return false;
+    }
     if is_platforms(user) {
         return true;
     }
@@ -314,7 +343,7 @@ async fn holds(planes: &Planes, target: &Target, asked: &Asked, standing: Standi
     }
     match access(planes, target).await {
         Some(Ok(access)) if standing.is_let_in && !access.lets_in(user) => false,
-        Some(Ok(access)) if standing.is_judged => access.authorize(&attributes).allowed,
+        Some(Ok(access)) if standing.is_judged => access.authorize(&needed(target, &attributes)).allowed,
         _ => true,
     }
 }

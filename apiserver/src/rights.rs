@@ -1,6 +1,7 @@
 //! What the server itself allows at a target: RBAC of its plane, and the platform's roles and bindings above it.
 
 use crate::{backend::is_read, organization};
+use freehold_api::apis;
 use freehold_apiserver_authz::{Access, Attributes, Decision, iam::Scope, reserved};
 use freehold_apiserver_planes::{OrganizationScope, Planes, Target};
 use freehold_apiserver_server::CONNECT;
@@ -12,8 +13,18 @@ pub(crate) async fn access(planes: &Planes, target: &Target) -> Result<Access> {
         Target::Local(plane) => planes.access(plane).await,
         Target::Dedicated(pair) => planes.access(&pair.plane).await,
         Target::Organization(scope) => planes.access_of(scope).await,
+        Target::Provider(scope) => planes.access(&scope.plane).await,
         Target::User(_) | Target::AllPlanes => planes.access(&PlaneId::core()).await,
     }
+}
+
+/// What has to be allowed for a request at a target. In a provider's view that is its verb on the content of the export, in the
+/// provider's project; what consumers allow comes on top of it.
+pub(crate) fn needed<'a>(target: &'a Target, asked: &Attributes<'a>) -> Attributes<'a> {
+    let Target::Provider(scope) = target else { return *asked };
+    let verb = if asked.is_resource() { asked.verb } else { "get" };
+    let content = Attributes::resource(asked.user, verb, apis::GROUP, apis::EXPORTS);
+    Attributes { subresource: apis::CONTENT, name: &scope.name, ..content }
 }
 
 /// Why nobody but Freehold's controllers may do something, whatever allows it to others, webhooks among them.
@@ -42,7 +53,7 @@ pub(crate) async fn check_suspension(planes: &Planes, target: &Target, asked: &A
         }
         Target::Local(plane) if plane.is_core() => (planes.organization_concerned(asked), true),
         Target::User(_) => (planes.organization_concerned(asked), true),
-        Target::Local(_) | Target::Dedicated(_) | Target::AllPlanes => return Ok(()),
+        Target::Local(_) | Target::Dedicated(_) | Target::AllPlanes | Target::Provider(_) => return Ok(()),
     };
     let lifts = asked.group == organization::GROUP
         && asked.resource == "organizations"
@@ -71,7 +82,9 @@ pub(crate) async fn decide(
         return Ok(Decision::allow("it is the user's own view"));
     }
     let access = access(planes, target).await?;
-    let Target::Organization(scope) = target else { return Ok(access.authorize(attributes)) };
+    let Target::Organization(scope) = target else {
+        return Ok(access.authorize(&needed(target, attributes)));
+    };
     let standing = Standing::of(planes, scope, attributes.user).await;
     let decision = match standing {
         Standing::Stranger => of_stranger(&access, attributes),

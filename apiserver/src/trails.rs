@@ -43,6 +43,7 @@ fn plane_of(target: &Target) -> Option<&PlaneId> {
     match target {
         Target::Local(plane) => Some(plane),
         Target::Dedicated(pair) => Some(&pair.plane),
+        Target::Provider(scope) => Some(&scope.plane),
         Target::Organization(_) | Target::User(_) | Target::AllPlanes => None,
     }
 }

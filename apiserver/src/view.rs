@@ -8,7 +8,7 @@ use freehold_machinery::{Map, PlaneId, ResourceType, Result, Value, meta};
 use std::sync::Arc;
 
 /// Adds annotations, without decoding where the bytes are at hand.
-fn annotate(object: Object, annotations: &[(&str, &str)]) -> Object {
+pub(crate) fn annotate(object: Object, annotations: &[(&str, &str)]) -> Object {
     match object {
         Object::Cached(entry) => Object::Bytes(entry.with_annotations(annotations)),
         other => {

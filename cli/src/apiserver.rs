@@ -65,6 +65,8 @@ pub(crate) struct Args {
     #[arg(long)]
     listen: SocketAddr,
     #[command(flatten)]
+    subsystems: crate::subsystem::EnableArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
@@ -158,6 +160,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 authorization: args.authorization.config(),
                 audit: args.audit.config()?,
                 transport: args.transport.config()?,
+                enabled: &args.subsystems.enabled,
                 more_metrics: None,
                 pages: None,
             };
@@ -227,6 +230,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         more_metrics: None,
         pages: None,
         replace_authorities: false,
+        project_objects: crate::subsystem::objects(&args.subsystems.enabled),
     };
     config.build().await
 }

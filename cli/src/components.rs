@@ -1,6 +1,6 @@
 //! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
 
-use crate::{pki::VALIDITY, up::Serving};
+use crate::{pki::VALIDITY, subsystem, up::Serving};
 use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
@@ -9,7 +9,7 @@ use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::Pair;
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
-use freehold_runtime::Election;
+use freehold_runtime::{Election, Planes};
 use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -58,6 +58,11 @@ impl Serving {
         let (ca, signing) = (self.data.pki.ca.cert_pem(), Some(self.data.pki.ca.clone()));
         let config = ControllerConfig::new(client, &self.external_url, ca, signing);
         Ok(ControllerConfig { metrics: self.metrics.clone(), ..self.controllers.apply(config) })
+    }
+
+    /// Runs the controllers of subsystems over the planes that Freehold's controllers work in.
+    fn subsystems(&self, planes: Planes, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
+        subsystem::run_all(self.subsystems.clone(), planes, self.metrics.clone(), stop)
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
@@ -130,7 +135,9 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
         tasks.spawn(election.run(stop, move |term| lead(leading.clone(), term)));
     } else {
         tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
-        tasks.spawn(serving.controllers()?.build()?.run(stop.clone()));
+        let controllers = serving.controllers()?.build()?;
+        tasks.spawn(serving.subsystems(controllers.planes(), stop.clone()));
+        tasks.spawn(controllers.run(stop.clone()));
         tasks.spawn(serving.provisioner()?.build().run(stop));
     }
     tasks.close();
@@ -144,7 +151,13 @@ async fn lead(serving: Arc<Serving>, term: CancellationToken) {
     };
     match built.await {
         Ok((controllers, provisioner, node)) => {
-            tokio::join!(controllers.run(term.clone()), provisioner.run(term.clone()), node.run(term));
+            let subsystems = serving.subsystems(controllers.planes(), term.clone());
+            tokio::join!(
+                subsystems,
+                controllers.run(term.clone()),
+                provisioner.run(term.clone()),
+                node.run(term)
+            );
         }
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "failed to start controllers");

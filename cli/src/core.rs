@@ -13,6 +13,7 @@ use freehold_apiserver::{
 };
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
+use freehold_runtime::Subsystem;
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -66,6 +67,8 @@ pub(crate) struct Core<'a> {
     pub(crate) transport: freehold_apiserver::Transport,
     /// Which admission plugins run, and who the server is to webhooks.
     pub(crate) admission: &'a AdmissionArgs,
+    /// Subsystems whose kinds every project has.
+    pub(crate) enabled: &'a [Subsystem],
     /// What components in its process count.
     pub(crate) more_metrics: Option<freehold_apiserver::MoreMetrics>,
     /// What it serves beside the API.
@@ -182,6 +185,7 @@ impl Core<'_> {
             webhook_credentials: self.admission.credentials()?,
             history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
+            project_objects: crate::subsystem::objects(self.enabled),
         };
         config.build().await
     }

@@ -1,6 +1,7 @@
 //! `freehold`: one program for everything. Each command parses its flags, builds, and runs.
 
 mod admission;
+mod api;
 mod apiserver;
 mod audit;
 mod authentication;
@@ -28,6 +29,7 @@ mod project;
 mod provisioner;
 mod stop;
 mod store;
+mod subsystem;
 mod terminal;
 mod transport;
 mod up;
@@ -81,6 +83,16 @@ enum Command {
     Project(project::Args),
     /// Runs DAGs of Pods: installs and runs the subsystem, starts, shows and ends runs.
     Workflow(freehold_workflow_cli::Args),
+    /// Makes schemas for exports, and shows what bindings give away.
+    Api(api::Args),
+    /// Applies a subsystem's kinds and roles to any Kubernetes API.
+    Install(subsystem::InstallArgs),
+    /// Makes a project serve a subsystem's kinds.
+    Enable(subsystem::EnableIn),
+    /// Takes a subsystem's kinds from a project.
+    Disable(subsystem::DisableIn),
+    /// Runs a subsystem's controllers: in one cluster, over a server's planes, or over an export's consumers.
+    Run(subsystem::RunArgs),
     /// Reports whether an action is allowed, and by which binding, or what is missing.
     CanI(can_i::Args),
     /// Makes a project, an organization or the platform the current context of a kubeconfig.
@@ -157,6 +169,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Encryption(args) => encryption::run(args).await,
         Command::Project(args) => project::run(args).await,
         Command::Workflow(args) => freehold_workflow_cli::run(args).await,
+        Command::Api(args) => api::run(args).await,
+        Command::Install(args) => subsystem::install(args).await,
+        Command::Enable(args) => subsystem::enable(args).await,
+        Command::Disable(args) => subsystem::disable(args).await,
+        Command::Run(args) => subsystem::run(args).await,
         Command::CanI(args) => can_i::run(args).await,
         Command::Use(args) => use_context::run(&args),
         Command::Console(args) => console::run(args),

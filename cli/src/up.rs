@@ -12,7 +12,7 @@ use crate::{
 use anyhow::{Context, Result};
 use freehold_apiserver::{ApiServer, Networks, StoreConfig};
 use freehold_machinery::user::MASTERS;
-use freehold_runtime::Metrics;
+use freehold_runtime::{Metrics, Subsystem};
 use std::{
     io::Write,
     net::SocketAddr,
@@ -72,6 +72,8 @@ pub(crate) struct Args {
     images: Vec<String>,
     #[command(flatten)]
     controllers: ControllerArgs,
+    #[command(flatten)]
+    subsystems: crate::subsystem::EnableArgs,
 }
 
 /// A server that listens, and what its components need to reach it.
@@ -88,6 +90,8 @@ pub(crate) struct Serving {
     pub(crate) images: Vec<(String, PathBuf)>,
     /// Which controllers of Kubernetes run.
     pub(crate) controllers: ControllerArgs,
+    /// Subsystems whose controllers run.
+    pub(crate) subsystems: Vec<Subsystem>,
     /// Where components count.
     pub(crate) metrics: Metrics,
     /// Where webhooks and aggregated servers may be.
@@ -122,6 +126,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         authorization: args.authorization.config(),
         audit: args.audit.config()?,
         transport: args.transport.config()?,
+        enabled: &args.subsystems.enabled,
         more_metrics: {
             let metrics = metrics.clone();
             Some(Arc::new(move || metrics.render()))
@@ -138,8 +143,19 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     }
     let networks = args.outbound.networks.clone();
     let plugins = args.admission.plugins()?;
-    let serving =
-        Serving { data, local_url, external_url, shared, images, controllers, metrics, networks, plugins };
+    let subsystems = args.subsystems.running();
+    let serving = Serving {
+        data,
+        local_url,
+        external_url,
+        shared,
+        images,
+        controllers,
+        subsystems,
+        metrics,
+        networks,
+        plugins,
+    };
     Ok((server, serving))
 }
 

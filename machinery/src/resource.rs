@@ -57,6 +57,8 @@ pub struct ResourceType {
     pub terminating: bool,
     /// The contexts in which it shows, as [`CONTEXTS`] names them; empty means all.
     pub contexts: Vec<String>,
+    /// The revision since which an export has this schema; 0 for a type that is built in or defined in its plane.
+    pub since: u64,
     /// Names content: equal for equal types, so that compiled things can be shared. Hex.
     pub hash: String,
 }

@@ -48,6 +48,14 @@ pub fn pair_token_keys(platform: &str, plane: &str) -> Result<String> {
 }
 
 impl Authority {
+    /// A secret for a purpose, which every server with this authority has without being told.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where this authority's key is of a kind that nothing can be derived from.
+    pub fn derived_secret(&self, purpose: &str) -> Result<zeroize::Zeroizing<[u8; 32]>> {
+        self.key.derive_secret(purpose)
+    }
+
     /// The authority of the clients of one plane, below this one.
     ///
     /// What it issues has its certificate behind it, so that who trusts this authority and gets both finds the way. That

@@ -75,6 +75,20 @@ impl PrivateKey {
             .and_then(Self::p256)
     }
 
+    /// A secret for a purpose, which follows from this key and does not lead back to it.
+    ///
+    /// # Errors
+    /// [`Error::Key`] for a key of a kind that nothing can be derived from.
+    pub(crate) fn derive_secret(&self, purpose: &str) -> Result<Zeroizing<[u8; 32]>> {
+        let secret = self.pair.secret()?;
+        let extracted = Salt::new(HKDF_SHA256, b"freehold derived secret 1").extract(&secret);
+        let mut derived = Zeroizing::new([0; 32]);
+        let filled =
+            extracted.expand(&[purpose.as_bytes()], HKDF_SHA256).and_then(|okm| okm.fill(&mut derived[..]));
+        filled.map_err(|_| Error::Key)?;
+        Ok(derived)
+    }
+
     /// Reads all private keys of a PEM text, of which there is at least one.
     ///
     /// # Errors

@@ -249,7 +249,8 @@ impl<T: Send + Sync + 'static> Informer<T> {
             Ended::Closed => {}
             Ended::Gone => self.resource_version.clear(),
             Ended::NoStreamingLists => self.streaming_lists = false,
-            Ended::Failed(error) if delay >= LONGEST_DELAY => {
+            // A type that nobody serves yet is no failure.
+            Ended::Failed(error) if delay >= LONGEST_DELAY && !error.is_not_found() => {
                 tracing::warn!(%resource, %error, "failed to watch; will retry")
             }
             Ended::Failed(error) => tracing::debug!(%resource, %error, "watch failed"),

@@ -23,6 +23,7 @@ pub struct Planes {
 enum Scope {
     All(Arc<Moves>),
     One { plane: PlaneId, base_path: String, moves: Option<Arc<Moves>> },
+    View { base_path: String },
 }
 
 /// How long an arriving plane is waited for.
@@ -127,7 +128,7 @@ impl Planes {
     pub fn beside(&self, plane: PlaneId, base_path: &str) -> Self {
         let moves = match &self.scope {
             Scope::All(moves) => moves.parts.is_some().then(|| moves.clone()),
-            Scope::One { .. } => None,
+            Scope::One { .. } | Scope::View { .. } => None,
         };
         let scope = Scope::One { plane, base_path: base_path.to_owned(), moves };
         Self { client: self.client.clone(), scope }
@@ -138,10 +139,16 @@ impl Planes {
         Self { client, scope: Scope::One { plane, base_path: base_path.to_owned(), moves: None } }
     }
 
+    /// The planes that consume an export, through the provider's view at a base path of the server
+    /// (`/services/apiexports/PROJECT/EXPORT`).
+    pub fn view(client: Client, base_path: &str) -> Self {
+        Self { client, scope: Scope::View { base_path: base_path.trim_end_matches('/').to_owned() } }
+    }
+
     /// The only plane, or `None` for several.
     pub fn only(&self) -> Option<&PlaneId> {
         match &self.scope {
-            Scope::All(_) => None,
+            Scope::All(_) | Scope::View { .. } => None,
             Scope::One { plane, .. } => Some(plane),
         }
     }
@@ -151,6 +158,7 @@ impl Planes {
         match &self.scope {
             Scope::All(_) => self.client.at("/planes/-"),
             Scope::One { base_path, .. } => self.client.at(base_path),
+            Scope::View { base_path } => self.client.at(base_path),
         }
     }
 
@@ -159,6 +167,7 @@ impl Planes {
         match &self.scope {
             Scope::All(_) => self.client.at(&format!("/planes/{plane}")),
             Scope::One { base_path, .. } => self.client.at(base_path),
+            Scope::View { base_path } => self.client.at(&format!("{base_path}/planes/{plane}")),
         }
     }
 
@@ -167,6 +176,7 @@ impl Planes {
         let base = match &self.scope {
             Scope::All(_) => format!("/planes/{plane}"),
             Scope::One { base_path, .. } => base_path.clone(),
+            Scope::View { base_path } => format!("{base_path}/planes/{plane}"),
         };
         Self::one(self.client.clone(), plane.clone(), &base)
     }
@@ -194,7 +204,7 @@ impl Planes {
     fn parts(&self) -> Option<&Parts> {
         match &self.scope {
             Scope::All(moves) => moves.parts.as_ref(),
-            Scope::One { .. } => None,
+            Scope::One { .. } | Scope::View { .. } => None,
         }
     }
 
@@ -222,6 +232,7 @@ impl Planes {
         let moves = match &self.scope {
             Scope::All(moves) => Some(moves),
             Scope::One { moves, .. } => moves.as_ref(),
+            Scope::View { .. } => None,
         };
         moves.and_then(|moves| moves.parts.as_ref()).is_some_and(|parts| parts.of(plane) == part)
     }
@@ -280,13 +291,14 @@ impl Planes {
         match &self.scope {
             Scope::All(moves) => Some(moves.sender.subscribe()),
             Scope::One { moves, .. } => moves.as_ref().map(|moves| moves.sender.subscribe()),
+            Scope::View { .. } => None,
         }
     }
 
     /// The plane of an object from [`Planes::everywhere`]; `None` where the server left it out.
     pub fn plane_of(&self, object: &Value) -> Option<PlaneId> {
         match &self.scope {
-            Scope::All(_) => meta::annotation(object, PLANE_ANNOTATION)?.parse().ok(),
+            Scope::All(_) | Scope::View { .. } => meta::annotation(object, PLANE_ANNOTATION)?.parse().ok(),
             Scope::One { plane, .. } => Some(plane.clone()),
         }
     }
@@ -307,6 +319,19 @@ pub(crate) fn strip(object: &mut Value) {
 mod tests {
     use super::*;
     use freehold_client::{Config, Identity};
+
+    #[test]
+    fn a_providers_view_is_read_as_one_and_written_in_each_plane() {
+        let client = Client::new(&Config::new("http://127.0.0.1:1", "", Identity::None)).unwrap();
+        let planes = Planes::view(client, "/services/apiexports/db/postgres/");
+        let plane: PlaneId = "p".parse().unwrap();
+        let base = "client of http://127.0.0.1:1/services/apiexports/db/postgres";
+        assert_eq!(format!("{:?}", planes.everywhere()), base);
+        assert_eq!(format!("{:?}", planes.client(&plane)), format!("{base}/planes/p"));
+        assert_eq!(planes.presence(&plane), Presence::Here);
+        let object = serde_json::json!({"metadata": {"annotations": {PLANE_ANNOTATION: "p"}}});
+        assert_eq!(planes.plane_of(&object), Some(plane));
+    }
 
     #[test]
     fn a_plane_that_is_taken_back_from_others_is_read_again() {

@@ -60,6 +60,7 @@ fn deployments() -> ResourceType {
         deprecation: None,
         terminating: false,
         contexts: Vec::new(),
+        since: 0,
         openapi: Default::default(),
         hash: String::new(),
     }

@@ -70,8 +70,8 @@ pub fn predefined_roles() -> Vec<Value> {
     roles
 }
 
-/// Fills in the rules of aggregated roles.
-fn settle(objects: &mut [Value]) {
+/// Fills in the rules of aggregated ClusterRoles among `objects`.
+pub fn settle(objects: &mut [Value]) {
     loop {
         let all: Vec<&Value> = objects.iter().collect();
         let changes: Vec<(Value, Vec<Value>)> = aggregation::outdated(&all)

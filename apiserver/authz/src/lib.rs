@@ -24,7 +24,7 @@ pub mod rule;
 mod selectors;
 
 pub use access::Access;
-pub use bootstrap::{bootstrap_objects, predefined_roles};
+pub use bootstrap::{bootstrap_objects, predefined_roles, settle};
 pub use policy::Policy;
 pub use rule::{Rule, RuleCache, Rules};
 pub use selectors::{Selector, Selectors};

@@ -78,6 +78,11 @@ impl TypeSet {
         Self::over(&Self::builtin(), custom, remote)
     }
 
+    /// These types alone, without the built-in ones.
+    pub fn only(types: Vec<Arc<ResourceType>>) -> Self {
+        Self::over(&Self::of_groups(Vec::new(), "only".to_owned()), types, Vec::new())
+    }
+
     pub(crate) fn over(base: &Self, mut custom: Vec<Arc<ResourceType>>, remote: Vec<Arc<Remote>>) -> Self {
         custom.retain(|ty| base.find(&ty.group, &ty.version, &ty.plural).is_none());
         custom.sort_by(|a, b| key(a).cmp(&key(b)));

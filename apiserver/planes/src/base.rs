@@ -59,6 +59,11 @@ impl Base {
         }
     }
 
+    /// The base of projects' planes.
+    pub(crate) fn project(&self) -> &BaseLayer {
+        &self.project
+    }
+
     /// The base for a server with these authorities, as `store` has it installed. A `writer` installs it
     /// where the store has none or another.
     pub(crate) async fn install(
@@ -67,8 +72,12 @@ impl Base {
         writer: bool,
         now: &str,
     ) -> Result<Self, InstallError> {
-        let mut sets = [core_crds(), infra_crds(), Vec::new()].map(|crds| with_base(authorities, crds));
+        let (crds, beside): (Vec<Value>, Vec<Value>) =
+            authorities.project_objects.iter().cloned().partition(|object| object["kind"] == CRD_KIND);
+        let beside = place(beside, &crds)?;
+        let mut sets = [core_crds(), infra_crds(), crds].map(|crds| with_base(authorities, crds));
         publish_clients(&mut sets[2]);
+        bring(&mut sets[2], beside);
         sets[0].extend(platform(authorities.serving));
         let mut hasher = DefaultHasher::new();
         for (group, resource, object) in sets.iter().flatten() {
@@ -121,15 +130,55 @@ fn in_json(text: &str) -> String {
 /// Gives the authority of a plane's clients, PEM.
 pub type ClientsOf = Arc<dyn Fn(&PlaneId) -> String + Send + Sync>;
 
-/// What planes publish of the authorities of their server, PEM.
+/// What planes publish of the authorities of their server, PEM, and what projects get beside that.
 #[derive(Clone)]
 pub struct Authorities<'a> {
+    /// Definitions and other objects that every project plane has, as subsystems bring them: they cost no keys.
+    pub project_objects: &'a [Value],
     /// The authority of its serving certificate: `kube-root-ca.crt` of each namespace.
     pub serving: &'a str,
     /// The authority of the certificates with which it speaks for its users to aggregated servers.
     pub front_proxy: Option<&'a str>,
     /// The authorities of the clients of project planes, one for each plane.
     pub clients: ClientsOf,
+}
+
+/// The kind of definitions.
+const CRD_KIND: &str = "CustomResourceDefinition";
+
+/// Finds the resource that each object is stored under, among the built-in types and those of definitions.
+fn place(objects: Vec<Value>, crds: &[Value]) -> Result<Vec<LayerObject>, InstallError> {
+    let placed = objects.into_iter().map(|object| {
+        let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let own = |crd: &&Value| crd["spec"]["group"] == group && crd["spec"]["names"]["kind"] == *kind;
+        let plural = match TypeSet::builtin().by_kind(group, version, &kind) {
+            Some(ty) => ty.plural.clone(),
+            None => {
+                let found = crds.iter().find(own).and_then(|crd| crd["spec"]["names"]["plural"].as_str());
+                let unknown = || format!("{kind} {:?} is of no known kind", meta::name(&object));
+                found.map(str::to_owned).ok_or_else(|| InstallError::Object(unknown()))?
+            }
+        };
+        Ok((group.to_owned(), plural, object))
+    });
+    placed.collect()
+}
+
+/// Adds objects to a base. ClusterRoles among them join the roles that aggregate them.
+fn bring(base: &mut Vec<LayerObject>, objects: Vec<LayerObject>) {
+    if objects.is_empty() {
+        return;
+    }
+    base.extend(objects);
+    let is_role = |placed: &LayerObject| placed.1 == "clusterroles";
+    let mut roles: Vec<Value> =
+        base.iter().filter(|placed| is_role(placed)).map(|placed| placed.2.clone()).collect();
+    freehold_apiserver_authz::settle(&mut roles);
+    for (settled, placed) in roles.into_iter().zip(base.iter_mut().filter(|placed| is_role(placed))) {
+        placed.2 = settled;
+    }
 }
 
 /// Where an object is within its plane.

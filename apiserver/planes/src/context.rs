@@ -17,7 +17,30 @@ pub enum Context {
     Plane(PlaneId),
     /// `/planes/-/...`: every plane at once, likewise.
     AllPlanes,
+    /// `/services/apiexports/<project>/<export>/...`: the planes that consume an export, as their provider sees them.
+    Export {
+        /// The provider's project.
+        project: String,
+        /// The export.
+        export: String,
+        /// Which of the consumers.
+        consumer: Consumer,
+    },
 }
+
+/// Which consumers of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consumer {
+    /// `/clusters/*/...`, or nothing: all of them.
+    All,
+    /// `/clusters/<project>/...`: one, by the name of its project.
+    Project(String),
+    /// `/planes/<id>/...`: one, by the identifier of its plane.
+    Plane(PlaneId),
+}
+
+/// How the path of a provider's view begins.
+const EXPORTS: &str = "/services/apiexports/";
 
 const FORMS: [(&str, &str); 3] = [
     ("/apis/resourcemanager.freehold.dev/v1alpha1/organizations/", "/organizations/"),
@@ -32,6 +55,9 @@ pub fn parse(path: &str) -> Option<(Context, &str)> {
         let (id, rest) = cut(rest);
         let context = if id == "-" { Context::AllPlanes } else { Context::Plane(id.parse().ok()?) };
         return Some((context, rest));
+    }
+    if let Some(rest) = path.strip_prefix(EXPORTS) {
+        return of_export(rest);
     }
     for (index, (long, short)) in FORMS.into_iter().enumerate() {
         let found = match (path.strip_prefix(long), path.strip_prefix(short)) {
@@ -52,6 +78,28 @@ pub fn parse(path: &str) -> Option<(Context, &str)> {
         return Some((context, rest));
     }
     Some((Context::Platform, path))
+}
+
+/// The context and the rest of `<project>/<export>[/clusters/<consumer>|/planes/<id>]<rest>`.
+fn of_export(path: &str) -> Option<(Context, &str)> {
+    let (project, rest) = path.split_once('/')?;
+    let (export, rest) = cut(rest);
+    let is_name = |name: &str| !name.is_empty() && name.len() <= 253;
+    let (consumer, rest) = if let Some(rest) = rest.strip_prefix("/clusters/") {
+        let (name, rest) = cut(rest);
+        match name {
+            "*" => (Consumer::All, rest),
+            name if is_name(name) => (Consumer::Project(name.to_owned()), rest),
+            _ => return None,
+        }
+    } else if let Some(rest) = rest.strip_prefix("/planes/") {
+        let (id, rest) = cut(rest);
+        (Consumer::Plane(id.parse().ok()?), rest)
+    } else {
+        (Consumer::All, rest)
+    };
+    let (project, export) = (project.to_owned(), export.to_owned());
+    (is_name(&project) && is_name(&export)).then_some((Context::Export { project, export, consumer }, rest))
 }
 
 /// The name and the rest of `<name>/control-plane/<rest>`; or `<name>/proxy/<rest>`, whose requests another apiserver in
@@ -75,6 +123,26 @@ fn cut(rest: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_providers_view_is_of_all_consumers_or_of_one() {
+        let of = |consumer| Context::Export { project: "db".into(), export: "pg".into(), consumer };
+        let base = "/services/apiexports/db/pg";
+        let rows = [
+            (format!("{base}/apis"), Some((of(Consumer::All), "/apis"))),
+            (base.to_owned(), Some((of(Consumer::All), "/"))),
+            (format!("{base}/clusters/*/apis"), Some((of(Consumer::All), "/apis"))),
+            (format!("{base}/clusters/web/apis"), Some((of(Consumer::Project("web".into())), "/apis"))),
+            (format!("{base}/planes/core/apis"), Some((of(Consumer::Plane(PlaneId::core())), "/apis"))),
+            (format!("{base}/clusters//apis"), None),
+            (format!("{base}/planes/A/apis"), None),
+            ("/services/apiexports/db".to_owned(), None),
+            ("/services/apiexports//pg/apis".to_owned(), None),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(parse(&path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn a_path_falls_into_its_context_and_the_rest() {

@@ -9,7 +9,7 @@ use crate::{
     stored,
 };
 use async_trait::async_trait;
-use freehold_apiserver_cache::{Layer, LayerKind, LayerSource, Stack, StackInfo, Switch, log_skipped};
+use freehold_apiserver_cache::{Entry, Layer, LayerKind, LayerSource, Stack, StackInfo, Switch, log_skipped};
 use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, LayerId, Placement, Range, StoreError};
 use freehold_machinery::{PlaneId, PlaneMap};
 use parking_lot::{Mutex, RwLock};
@@ -138,6 +138,12 @@ impl Layers {
     /// What planes publish as `kube-root-ca.crt`.
     pub(crate) fn ca_pem(&self) -> &str {
         &self.ca_pem
+    }
+
+    /// The definitions that every project's plane has.
+    pub(crate) fn project_crds(&self) -> Vec<Arc<Entry>> {
+        let base = self.base.project();
+        base.stack.objects(&PlaneId::core(), "apiextensions.k8s.io", "customresourcedefinitions")
     }
 
     /// From now on planes are looked up there.

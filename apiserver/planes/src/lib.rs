@@ -5,6 +5,7 @@
 //!
 //! This crate must not know: HTTP beyond the path, how objects are written.
 
+pub mod apis;
 mod archive;
 mod base;
 mod burial;
@@ -24,6 +25,7 @@ mod policies;
 mod stored;
 mod types;
 
+pub use apis::Apis;
 pub use base::{Authorities, ClientsOf, InstallError};
 pub use directory::{Directory, ProjectInfo};
 pub use layers::Layers;
@@ -31,7 +33,7 @@ pub use people::People;
 pub use stored::{LayerRecord, Released};
 pub use types::{RemoteSource, Remotes};
 
-use context::Context;
+use context::{Consumer, Context};
 use freehold_apiserver_authz::{
     Access, Attributes, Policy,
     access::Place,
@@ -56,6 +58,8 @@ pub enum Target {
     User(String),
     /// Every plane that is served here (Freehold's own controllers).
     AllPlanes,
+    /// The planes that consume an export, as their provider sees them.
+    Provider(ProviderScope),
     /// A dedicated pair.
     Dedicated(DedicatedTarget),
 }
@@ -90,6 +94,47 @@ impl OrganizationScope {
     }
 }
 
+/// An export whose consumers a provider looks at.
+#[derive(Clone)]
+pub struct ProviderScope {
+    /// The provider's plane.
+    pub plane: PlaneId,
+    /// Its project.
+    pub project: Arc<str>,
+    /// The name of the export.
+    pub name: Arc<str>,
+    /// The export; `None` where there is none: only those who would be let in are told.
+    pub export: Option<Arc<apis::Export>>,
+    /// Which consumers.
+    pub consumers: Consumers,
+}
+
+/// Which consumers of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consumers {
+    /// All of them.
+    All,
+    /// One.
+    One(PlaneId),
+    /// None: what was named does not consume the export.
+    Nowhere(Arc<str>),
+}
+
+impl ProviderScope {
+    /// Returns the export.
+    ///
+    /// # Errors
+    /// 404 where there is none, or where the consumer that was named does not consume it.
+    pub fn check_exists(&self) -> Result<&Arc<apis::Export>> {
+        let exports = || GroupResource::new(freehold_api::apis::GROUP, freehold_api::apis::EXPORTS);
+        let export = self.export.as_ref().ok_or_else(|| Status::not_found(&exports(), &self.name))?;
+        match &self.consumers {
+            Consumers::Nowhere(name) => Err(Status::not_found(&resource("projects"), name)),
+            _ => Ok(export),
+        }
+    }
+}
+
 /// Where a dedicated pair's apiserver is.
 #[derive(Clone, Debug)]
 pub struct DedicatedTarget {
@@ -111,6 +156,7 @@ pub struct Planes {
     root: PlaneId,
     directory: Arc<Directory>,
     people: Arc<People>,
+    apis: Arc<Apis>,
     types: types::Types,
     policies: policies::Policies,
     rbac_changes: Arc<changes::Changes>,
@@ -143,6 +189,7 @@ impl Planes {
         layers.attach(&directory);
         changes::of_servers(&cache, &directory);
         let people = People::start(cache.clone(), root.is_core());
+        let apis = Apis::start(&cache, &directory, root.is_core());
         let rbac_changes = changes::of_policies(&cache);
         let footing_changes = changes::of_footings(&cache);
         let (types, policies, endpoints, snapshots) = Default::default();
@@ -155,6 +202,7 @@ impl Planes {
             root,
             directory,
             people,
+            apis,
             types,
             policies,
             rbac_changes,
@@ -220,8 +268,64 @@ impl Planes {
                 return Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()));
             }
             Context::AllPlanes => Target::AllPlanes,
+            Context::Export { project, export, consumer } => {
+                seen = self.directory.current().await?;
+                let found = self.directory.named(project);
+                let info = found.ok_or_else(|| Status::not_found(&resource("projects"), project))?;
+                self.apis.ready().await;
+                Target::Provider(self.provider(&info, export, consumer))
+            }
         };
         Ok(Resolved { target, seen })
+    }
+
+    /// What a provider sees of the consumers of an export.
+    fn provider(&self, info: &ProjectInfo, name: &str, consumer: &Consumer) -> ProviderScope {
+        let export = self.apis.export(&info.plane, name);
+        let consumes = |plane: &PlaneId| {
+            export.as_ref().is_some_and(|export| self.apis.binding(plane, export).is_some())
+        };
+        let (plane, named) = match consumer {
+            Consumer::All => (None, None),
+            Consumer::Project(name) => {
+                (self.directory.named(name).map(|info| info.plane.clone()), Some(name.as_str()))
+            }
+            Consumer::Plane(plane) => (Some(plane.clone()), Some(plane.as_str())),
+        };
+        let consumers = match (plane.filter(consumes), named) {
+            (Some(plane), _) => Consumers::One(plane),
+            (None, Some(named)) => Consumers::Nowhere(named.into()),
+            (None, None) => Consumers::All,
+        };
+        let (plane, project) = (info.plane.clone(), info.name.clone());
+        ProviderScope { plane, project, name: name.into(), export, consumers }
+    }
+
+    /// The types that a provider's view has: those of the export, and what consumers let the provider at.
+    fn provider_types(&self, scope: &ProviderScope) -> Arc<TypeSet> {
+        let Some(export) = &scope.export else { return Arc::new(TypeSet::only(Vec::new())) };
+        let mut types = self.apis.types_of(export).to_vec();
+        let accepts =
+            |plane: &PlaneId, claim: &apis::Claim| {
+                self.apis.binding(plane, export).is_some_and(|binding| {
+                    claim.0.verbs.iter().any(|verb| {
+                        !binding.granted(export, verb, &claim.0.group, &claim.0.resource).is_empty()
+                    })
+                })
+            };
+        let is_accepted = |claim: &&apis::Claim| match &scope.consumers {
+            Consumers::One(plane) => accepts(plane, claim),
+            Consumers::All => self.apis.consumers(export).iter().any(|plane| accepts(plane, claim)),
+            Consumers::Nowhere(_) => false,
+        };
+        let builtin = TypeSet::builtin();
+        for claim in export.claims.iter().filter(is_accepted) {
+            let versions = builtin.group(&claim.0.group).into_iter().flat_map(|group| &group.versions);
+            let resource = claim.0.resource.split('/').next().unwrap_or_default();
+            types
+                .extend(versions.filter_map(|v| builtin.find(&claim.0.group, &v.version, resource).cloned()));
+        }
+        Arc::new(TypeSet::only(types))
     }
 
     /// Whether there is such a plane: core, infra, or that of a project.
@@ -311,7 +415,7 @@ impl Planes {
     /// # Errors
     /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn types_of(&self, plane: &PlaneId) -> Result<Arc<TypeSet>> {
-        self.types.of(&self.cache, plane).await
+        self.types.of(&self.cache, plane, self.root.is_core().then_some(&*self.apis)).await
     }
 
     /// Returns the types that are served where a context leads.
@@ -325,6 +429,7 @@ impl Planes {
             Target::Organization(scope) => self.union(&scope.name).await,
             Target::User(_) => self.types_of(&PlaneId::core()).await,
             Target::AllPlanes => self.all_types().await,
+            Target::Provider(scope) => Ok(self.provider_types(scope)),
         }
     }
 
@@ -334,6 +439,11 @@ impl Planes {
     /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>> {
         self.policies.of(&self.cache, plane).await
+    }
+
+    /// Exports and bindings of all planes.
+    pub fn apis(&self) -> &Arc<Apis> {
+        &self.apis
     }
 
     /// Who may do what on the platform.

@@ -1,16 +1,17 @@
 //! What each plane serves: the built-in kinds, and what its CRDs add.
 
-use crate::Planes;
+use crate::{Apis, Planes};
 use async_trait::async_trait;
-use freehold_apiserver_cache::{Cache, Entry, ListRequest};
+use freehold_api::apis;
+use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
 use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
-use freehold_machinery::{PlaneId, PlaneMap, ResourceType, Result, Value, api_service};
+use freehold_machinery::{PlaneId, PlaneMap, ResourceType, Result, Value, api_service, crd};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, LazyLock, OnceLock, Weak,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
 };
@@ -19,6 +20,8 @@ const GROUP: &str = "apiextensions.k8s.io";
 const RESOURCE: &str = "customresourcedefinitions";
 /// Planes whose types are remembered; over it the table starts anew.
 const MAX_PLANES: usize = 4_096;
+/// Stacks whose types are remembered, likewise.
+const MAX_STACKS: usize = 256;
 
 type Compiled = (u64, Vec<Arc<ResourceType>>);
 
@@ -35,6 +38,8 @@ pub trait RemoteSource: Send + Sync + 'static {
 /// The types of one plane, as of one revision of its CRDs, with what other servers serve.
 struct PlaneTypes {
     changed: u64,
+    /// The last change of its bindings, and the generation of exports; 0 without bindings.
+    bound: (u64, u64),
     remotes: Remotes,
     set: Arc<TypeSet>,
     /// By CRD: the revision that was compiled, and what came out.
@@ -50,37 +55,76 @@ pub(crate) struct Types {
     known: Mutex<PlaneMap<PlaneTypes>>,
     /// What each CRD of any plane gave when all of them were asked for last, and at which revision.
     all: Mutex<HashMap<(PlaneId, Box<str>), InternedTypes>>,
+    /// What planes serve that have no definitions and bindings of their own, by the content of their stack.
+    stacks: Mutex<HashMap<u64, Arc<TypeSet>>>,
     source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
 impl Types {
-    /// What a plane serves now.
-    pub(crate) async fn of(&self, cache: &Cache, plane: &PlaneId) -> Result<Arc<TypeSet>> {
+    /// What a plane serves now. Without `apis_of`, the kinds of `apis.freehold.dev` are not served.
+    pub(crate) async fn of(
+        &self,
+        cache: &Cache,
+        plane: &PlaneId,
+        apis_of: Option<&Apis>,
+    ) -> Result<Arc<TypeSet>> {
         let remotes = match self.source.get() {
             Some(source) => source.remotes(plane).await?,
             None => Remotes::default(),
         };
         let (changed, stack) = cache.changes(plane, GROUP, [RESOURCE]).await?;
-        let changed = changed.map_or(stack.revision(), |[changed]| changed);
-        // Most planes have no definitions, and need not list them for each request.
-        let none = cache.count(plane, GROUP, RESOURCE, None) == Some(0) && !stack.has(GROUP, RESOURCE);
-        if none && remotes.is_empty() {
+        let (bindings, _) = cache.changes(plane, apis::GROUP, [apis::BINDINGS]).await?;
+        let has_own = |group, resource| cache.count(plane, group, resource, None) != Some(0);
+        // Most planes have neither, and need not list them for each request.
+        let is_bound = apis_of.is_some()
+            && (has_own(apis::GROUP, apis::BINDINGS) || stack.has(apis::GROUP, apis::BINDINGS));
+        let is_as_below = changed.is_none() || !stack.has(GROUP, RESOURCE);
+        if !has_own(GROUP, RESOURCE) && is_as_below && !is_bound && remotes.is_empty() {
             self.known.lock().remove(plane);
-            return Ok(TypeSet::builtin());
+            return Ok(self.of_stack(plane, &stack, apis_of.is_some()));
         }
+        let revision = |changed: Option<[u64; 1]>| changed.map_or(stack.revision(), |[changed]| changed);
+        let changed = revision(changed);
+        let bound = match apis_of {
+            Some(apis) if is_bound => {
+                apis.ready().await;
+                (revision(bindings), apis.generation())
+            }
+            _ => (0, 0),
+        };
         if let Some(known) = self.known.lock().get(plane)
             && known.changed == changed
+            && known.bound == bound
             && (Arc::ptr_eq(&known.remotes, &remotes) || known.remotes.is_empty() && remotes.is_empty())
         {
             return Ok(known.set.clone());
         }
         let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
         let listed = Box::pin(cache.list(request)).await?;
-        if listed.objects.is_empty() && remotes.is_empty() {
-            self.known.lock().remove(plane);
-            return Ok(TypeSet::builtin());
+        let mut more = base_types(plane, apis_of.is_some());
+        if let Some(apis) = apis_of.filter(|_| is_bound) {
+            let request =
+                ListRequest { plane, group: apis::GROUP, resource: apis::BINDINGS, namespace: None };
+            more.extend(apis.bound(plane, &Box::pin(cache.list(request)).await?.objects));
         }
-        Ok(self.compile(plane, changed, remotes, listed.objects.iter()))
+        Ok(self.compile(plane, (changed, bound), remotes, listed.objects.iter(), more))
+    }
+
+    /// What a plane serves that has nothing of its own: what its layers define, once for all planes above them.
+    fn of_stack(&self, plane: &PlaneId, stack: &Stack, has_apis: bool) -> Arc<TypeSet> {
+        if let Some(known) = self.stacks.lock().get(&stack.content()) {
+            return known.clone();
+        }
+        let crds = stack.objects(plane, GROUP, RESOURCE);
+        let mut types: Vec<_> = crds.iter().flat_map(|entry| compile(&entry.value())).collect();
+        types.extend(base_types(plane, has_apis));
+        let set = share(types, Vec::new());
+        let mut stacks = self.stacks.lock();
+        if stacks.len() >= MAX_STACKS {
+            stacks.clear();
+        }
+        stacks.insert(stack.content(), set.clone());
+        set
     }
 
     /// Asks `source` from now on.
@@ -96,9 +140,10 @@ impl Types {
     fn compile<'a>(
         &self,
         plane: &PlaneId,
-        changed: u64,
+        (changed, bound): (u64, (u64, u64)),
         remotes: Remotes,
         crds: impl Iterator<Item = &'a Arc<Entry>>,
+        more: Vec<Arc<ResourceType>>,
     ) -> Arc<TypeSet> {
         let mut table = self.known.lock();
         let mut before = table.remove(plane).map(|known| known.compiled).unwrap_or_default();
@@ -110,14 +155,28 @@ impl Types {
                 (name, types)
             })
             .collect();
-        let types = compiled.values().flat_map(|(_, types)| types.iter().cloned()).collect();
+        let mut types: Vec<_> = compiled.values().flat_map(|(_, types)| types.iter().cloned()).collect();
+        // What a plane defines itself comes before what it binds.
+        let is_own =
+            |ty: &Arc<ResourceType>| types.iter().any(|own| own.group == ty.group && own.plural == ty.plural);
+        let more: Vec<_> = more.into_iter().filter(|ty| !is_own(ty)).collect();
+        types.extend(more);
         let set = share(types, remotes.to_vec());
         if table.len() >= MAX_PLANES {
             table.clear();
         }
-        table.insert(plane.clone(), PlaneTypes { changed, remotes, set: set.clone(), compiled });
+        table.insert(plane.clone(), PlaneTypes { changed, bound, remotes, set: set.clone(), compiled });
         set
     }
+}
+
+/// The kinds of `apis.freehold.dev`, which every plane but infra serves without having their definitions.
+fn base_types(plane: &PlaneId, has_apis: bool) -> Vec<Arc<ResourceType>> {
+    static TYPES: LazyLock<Vec<Arc<ResourceType>>> = LazyLock::new(|| {
+        let crds = freehold_api::api_crds().into_iter().map(|crd| crd::definition_of(&crd["spec"]));
+        crds.flat_map(|crd| compile(&crd)).collect()
+    });
+    if has_apis && *plane != PlaneId::infra() { TYPES.clone() } else { Vec::new() }
 }
 
 fn established(crd: &Value) -> bool {
@@ -157,6 +216,8 @@ impl Planes {
         for plane in [PlaneId::core(), PlaneId::infra()] {
             customs.extend_from_slice(self.types_of(&plane).await?.custom());
         }
+        customs.extend(self.layers.project_crds().iter().flat_map(|crd| compile(&crd.value())));
+        self.apis.ready().await;
         let mut crds = Vec::new();
         self.cache.list_planes(GROUP, RESOURCE, |plane, entry| crds.push((plane.clone(), entry))).await?;
         // Most are as they were, and many planes have the same: equal ones are one.
@@ -173,6 +234,7 @@ impl Planes {
             customs.extend(types.into_iter().filter(|ty| taken.insert(Arc::as_ptr(ty))));
         }
         *self.types.all.lock() = now;
+        customs.extend(self.apis.all_types());
         // Of different types under one name the set takes the first.
         Ok(share(customs, Vec::new()))
     }
@@ -180,7 +242,12 @@ impl Planes {
     /// What an organization's projects serve, all together: the core plane's own types first.
     pub(crate) async fn union(&self, organization: &str) -> Result<Arc<TypeSet>> {
         let mut customs = self.types_of(&PlaneId::core()).await?.custom().to_vec();
-        let own = self.cache.planes_with_own(GROUP, RESOURCE).await?;
+        for crd in self.layers.project_crds() {
+            merge(&mut customs, &compile(&crd.value()));
+        }
+        let mut own = self.cache.planes_with_own(GROUP, RESOURCE).await?;
+        own.extend(self.cache.planes_with_own(apis::GROUP, apis::BINDINGS).await?);
+        own.sort_unstable();
         let registered = self.cache.planes_with_own(api_service::GROUP, api_service::RESOURCE).await?;
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         for project in self.directory().of_organization(organization) {

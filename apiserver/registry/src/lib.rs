@@ -17,6 +17,7 @@ mod convert;
 mod definitions;
 mod delete;
 mod eviction;
+mod exports;
 mod heavy;
 mod import;
 mod ledger;
@@ -44,6 +45,7 @@ mod fuzz;
 
 pub use across::{Across, OwnTypes, View};
 pub use class::class_objects;
+pub use exports::{Exports, FoundExport};
 pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},

@@ -1,7 +1,7 @@
 //! The registry itself, and reads of single objects.
 
 use crate::{
-    AdmissionMetrics, Object, Operation, Tenancy, TokenSecrets, Webhooks,
+    AdmissionMetrics, Exports, Object, Operation, Tenancy, TokenSecrets, Webhooks,
     conversion::Converter,
     convert,
     ledger::{Books, Nobody},
@@ -28,6 +28,8 @@ pub struct Registry {
     pub(crate) books: Books,
     pub(crate) admission: AdmissionMetrics,
     pub(crate) tokens: Arc<TokenSecrets>,
+    /// `None` where APIs are neither published nor consumed.
+    pub(crate) exports: Option<Arc<dyn Exports>>,
 }
 
 /// Who may do what in each plane, for the checks that keep people from granting what they don't have.
@@ -85,6 +87,7 @@ impl Registry {
             tenancy: Arc::new(Nobody),
             books: Books::default(),
             tokens: Arc::default(),
+            exports: None,
         }
     }
 
@@ -101,6 +104,11 @@ impl Registry {
     /// Knows whose the planes are, so that their organizations' allowances and their classes' limits count.
     pub fn with_tenancy(self, tenancy: Arc<dyn Tenancy>) -> Self {
         Self { tenancy, ..self }
+    }
+
+    /// Knows the exports of all planes, so that projects can publish and consume APIs.
+    pub fn with_exports(self, exports: Arc<dyn Exports>) -> Self {
+        Self { exports: Some(exports), ..self }
     }
 
     /// What admission took and refused.
@@ -166,8 +174,8 @@ impl Registry {
 
 /// The revision at which the schema of a type was last written; 0 for those that never change.
 pub(crate) fn schema_since(cache: &Cache, plane: &PlaneId, ty: &ResourceType) -> u64 {
-    if !ty.custom {
-        return 0;
+    if !ty.custom || ty.since > 0 {
+        return ty.since;
     }
     let definition = ObjectPath {
         group: "apiextensions.k8s.io".to_owned(),

@@ -14,7 +14,7 @@ use crate::{
 };
 use freehold_apiserver_audit::{Auditor, Begin, MAX_OBJECT, Record, Response, Stage, Subject, Trailed};
 use freehold_apiserver_authz::Decision;
-use freehold_apiserver_planes::Target;
+use freehold_apiserver_planes::{Consumers, Target};
 use freehold_apiserver_registry::{Annotations, Patch};
 use freehold_machinery::{Status, User, Value};
 use http::{header, request::Parts};
@@ -127,6 +127,10 @@ impl Asked<'_> {
             plane: match self.target {
                 Target::Local(plane) => Some(plane),
                 Target::Dedicated(pair) => Some(&pair.plane),
+                Target::Provider(scope) => match &scope.consumers {
+                    Consumers::One(plane) => Some(plane),
+                    _ => Some(&scope.plane),
+                },
                 _ => None,
             },
             organization: owner.organization.as_deref(),

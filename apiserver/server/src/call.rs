@@ -117,6 +117,6 @@ fn shown_in(context: &Context, target: &Target) -> Option<&'static str> {
         (Context::Organization(_), _) => "organization",
         (Context::Project(_), _) => "project",
         (Context::User(_), _) => "user",
-        (Context::Plane(_) | Context::AllPlanes, _) => return None,
+        (Context::Plane(_) | Context::AllPlanes | Context::Export { .. }, _) => return None,
     })
 }

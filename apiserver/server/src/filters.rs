@@ -523,13 +523,15 @@ async fn pass_on(
 /// 401 for an identity that belongs to another plane and for nobody where organizations and users are asked for, 403 for who
 /// may not name planes by their identifiers.
 fn confine(user: &User, context: &Context, target: &Target) -> Result<(), Status> {
-    if user.name == ANONYMOUS && matches!(context, Context::Organization(_) | Context::User(_)) {
+    let is_personal = matches!(context, Context::Organization(_) | Context::User(_) | Context::Export { .. });
+    if user.name == ANONYMOUS && is_personal {
         return Err(Status::unauthorized());
     }
     if let Some(home) = &user.plane {
         let here = match target {
             Target::Local(plane) => plane == home,
             Target::Dedicated(pair) => pair.plane == *home,
+            Target::Provider(scope) => scope.plane == *home,
             _ => false,
         };
         if !here {

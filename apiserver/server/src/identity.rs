@@ -56,6 +56,7 @@ pub(crate) fn plane_of(target: Option<&Target>) -> PlaneId {
     match target {
         Some(Target::Local(plane)) => plane.clone(),
         Some(Target::Dedicated(pair)) => pair.plane.clone(),
+        Some(Target::Provider(scope)) => scope.plane.clone(),
         _ => PlaneId::core(),
     }
 }
@@ -90,7 +91,7 @@ pub(crate) async fn admit_from_host(
     user: Arc<User>,
 ) -> Result<Arc<User>, Status> {
     let (group, resource, name) = match context {
-        Context::Project(name) => (GROUP, "projects", name),
+        Context::Project(name) | Context::Export { project: name, .. } => (GROUP, "projects", name),
         Context::Organization(name) => (GROUP, "organizations", name),
         Context::User(name) => (USERS_GROUP, "users", name),
         Context::Platform | Context::Plane(_) | Context::AllPlanes => return Ok(user),

@@ -80,7 +80,7 @@ impl Output {
         if other_kind && matches!(accepted.shape, Shape::Table(_)) {
             accepted.shape = Shape::Whole;
         }
-        let across = matches!(call.target, Target::Organization(_) | Target::AllPlanes);
+        let across = matches!(call.target, Target::Organization(_) | Target::AllPlanes | Target::Provider(_));
         Ok(Self { accepted, ty: op.ty.clone(), include: include(accepted, call.query)?, across })
     }
 

@@ -79,6 +79,7 @@ fn compile_version(crd: &Value, version: &Value, schema: Option<Document>) -> Re
         deprecation: flag(version, "deprecated").then(|| deprecation(spec, version)),
         terminating: crate::meta::is_deleting(crd),
         contexts: contexts(crd),
+        since: 0,
         hash: content_hash(crd, spec, names, name),
     }
 }

@@ -41,6 +41,7 @@ fn resource_type(group: &str, plural: &str, columns: Vec<Column>) -> ResourceTyp
         deprecation: None,
         terminating: false,
         contexts: Vec::new(),
+        since: 0,
         hash: String::new(),
     }
 }

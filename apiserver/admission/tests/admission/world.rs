@@ -82,6 +82,7 @@ pub(crate) fn ty(group: &str, resource: &str) -> ResourceType {
         deprecation: None,
         terminating: false,
         contexts: Vec::new(),
+        since: 0,
         openapi: Default::default(),
         hash: String::new(),
     }

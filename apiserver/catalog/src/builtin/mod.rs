@@ -98,6 +98,7 @@ fn resource_type(group: &GroupData, data: &KindData, printed: &printed::Printed)
         deprecation: data.deprecation.map(str::to_owned),
         terminating: false,
         contexts: Vec::new(),
+        since: 0,
         hash: String::new(),
     };
     ty.hash = hex::encode(&Sha256::digest(format!("{}{ty:?}", *HASH))[..16]);

@@ -40,6 +40,7 @@ impl World {
     async fn with_authority(store: Arc<dyn Store>, folder: tempfile::TempDir, serving: &str) -> Self {
         let core = PlaneId::core();
         let authorities = Authorities {
+            project_objects: &[],
             serving,
             front_proxy: Some("proxies"),
             clients: Arc::new(|plane| format!("clients of {plane}\n")),

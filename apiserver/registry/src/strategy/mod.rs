@@ -250,7 +250,15 @@ impl crate::Registry {
         }
         match (op.ty.group.as_str(), op.ty.plural.as_str()) {
             ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old, dry_run).await,
-            ("apiextensions.k8s.io", "customresourcedefinitions") => self.establish(op, draft, old).await,
+            ("apiextensions.k8s.io", "customresourcedefinitions") => {
+                if old.is_none() {
+                    Self::check_unbound(op, draft)?;
+                }
+                self.establish(op, draft, old).await
+            }
+            (crate::exports::GROUP, _) if op.ty.custom && self.exports.is_some() => {
+                self.settle_api(op, draft, old).await
+            }
             ("resource.k8s.io", _) if old.is_none() => self.check_admin_access(op, draft),
             (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
                 api_service::settle(draft, &crate::prepare::now());

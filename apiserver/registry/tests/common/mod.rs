@@ -139,7 +139,7 @@ impl World {
 async fn server(store: &Arc<dyn Store>) -> Registry {
     let core = PlaneId::core();
     let clients = Arc::new(|plane: &PlaneId| format!("clients of {plane}\n"));
-    let authorities = Authorities { serving: "ca", front_proxy: None, clients };
+    let authorities = Authorities { project_objects: &[], serving: "ca", front_proxy: None, clients };
     let layers = Layers::install(store.clone(), core.clone(), &authorities, "2026-01-01T00:00:00Z");
     let layers = Arc::new(layers.await.unwrap());
     let (keys, options) = (KeyRange::all_planes(), CacheOptions::default());

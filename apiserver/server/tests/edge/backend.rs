@@ -148,6 +148,7 @@ impl Backend for Memory {
             Context::User(name) => Target::User(name.clone()),
             Context::Plane(id) => Target::Local(id.clone()),
             Context::AllPlanes => Target::AllPlanes,
+            Context::Export { .. } => return Err(Status::no_such_resource()),
         };
         Ok(Resolved { target, seen: 0 })
     }

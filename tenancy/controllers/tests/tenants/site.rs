@@ -61,7 +61,8 @@ impl Site {
         let config = Config::from_kubeconfig(kubectl.kubeconfig()).expect("a kubeconfig that can be read");
         let client = Client::new(&config).expect("a kubeconfig that can be used");
         let runtime = Runtime::new().expect("a runtime");
-        let site = Self { kubectl, name, client, runtime, token: CancellationToken::new(), _program: program };
+        let site =
+            Self { kubectl, name, client, runtime, token: CancellationToken::new(), _program: program };
         site.install();
         site
     }
@@ -99,9 +100,14 @@ impl Site {
 
     /// Reads an object; `None` where it is absent.
     pub fn get(&self, args: &[&str]) -> Option<Value> {
-        let args: Vec<&str> = ["get"].iter().chain(args).chain(&["-o", "json", "--ignore-not-found"]).copied().collect();
+        let args: Vec<&str> =
+            ["get"].iter().chain(args).chain(&["-o", "json", "--ignore-not-found"]).copied().collect();
         let output = self.kubectl.run(&args);
-        if !output.success || output.stdout.is_empty() { None } else { serde_json::from_str(&output.stdout).ok() }
+        if !output.success || output.stdout.is_empty() {
+            None
+        } else {
+            serde_json::from_str(&output.stdout).ok()
+        }
     }
 
     /// Waits until an object is as wanted, and returns it.

@@ -1,0 +1,391 @@
+//! Exports and bindings: what the server writes into their statuses, who may bind, and what keeps them from being deleted.
+//!
+//! There is no controller to wait for: a binding is decided with its write, as definitions are. The server alone writes the
+//! statuses, whatever a client sends: they are computed anew with each write.
+
+mod breaking;
+mod change;
+
+use crate::{DeleteOptions, Operation, Registry, prepare};
+use async_trait::async_trait;
+use freehold_apiserver_authz::Attributes;
+use freehold_apiserver_cache::ListRequest;
+use freehold_machinery::{
+    GroupResource, PlaneId, ResourceType, Result, Status, Value, crd, meta, user::MASTERS,
+};
+use serde_json::json;
+use std::sync::Arc;
+
+/// The API group.
+pub(crate) const GROUP: &str = "apis.freehold.dev";
+/// The annotation that lets an export be deleted while projects consume it.
+const KEEP_OBJECTS: &str = "apis.freehold.dev/keep-objects";
+/// The conditions of a binding.
+const CONDITIONS: [&str; 2] = ["Bound", "Ready"];
+
+/// An export, as a binding needs it.
+pub struct FoundExport {
+    /// The provider's plane.
+    pub plane: PlaneId,
+    /// What its objects are stored under.
+    pub identity: String,
+    /// Its types.
+    pub types: Arc<[Arc<ResourceType>]>,
+    /// `group/resource` of each claim.
+    pub claims: Vec<(String, String)>,
+    /// Whether projects of an organization may bind it.
+    pub is_open: bool,
+    /// Schemas that it names and that there are not.
+    pub missing: Vec<String>,
+}
+
+/// Knows exports of all planes, and proves who binds them.
+#[async_trait]
+pub trait Exports: Send + Sync + 'static {
+    /// The export of a project, for a consumer of an organization.
+    async fn find(
+        &self,
+        project: &str,
+        name: &str,
+        organization: Option<&str>,
+    ) -> Result<Option<FoundExport>>;
+    /// The proof that a plane may consume an export; `None` where this server can't prove anything.
+    fn prove(&self, consumer: &PlaneId, provider: &PlaneId, export: &str) -> Option<String>;
+    /// Whether a proof is right.
+    fn is_proved(&self, consumer: &PlaneId, provider: &str, export: &str, proof: &str) -> bool;
+    /// What objects of an export are stored under.
+    fn identity(&self, provider: &PlaneId, export: &str) -> String;
+    /// The names of projects that consume an export, a few of them, and how many they are.
+    async fn consumers(&self, provider: &PlaneId, export: &str) -> Result<(usize, Vec<String>)>;
+    /// An export of a plane that names a schema.
+    async fn export_with(&self, plane: &PlaneId, schema: &str) -> Result<Option<String>>;
+    /// The schemas among these that a plane does not have.
+    async fn missing(&self, plane: &PlaneId, schemas: Vec<String>) -> Result<Vec<String>>;
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A condition, with the time of the last change of its status.
+fn condition(
+    old: Option<&Value>,
+    kind: &str,
+    (status, reason, message): (bool, &str, &str),
+    generation: &Value,
+) -> Value {
+    let status = if status { "True" } else { "False" };
+    let before = old.and_then(|old| list(old, "/status/conditions").iter().find(|c| c["type"] == kind));
+    let since =
+        before.filter(|before| before["status"] == status).map(|before| before["lastTransitionTime"].clone());
+    json!({
+        "type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
+        "lastTransitionTime": since.unwrap_or_else(|| prepare::now().into()),
+    })
+}
+
+impl Registry {
+    fn exports(&self) -> Result<&Arc<dyn Exports>> {
+        self.exports.as_ref().ok_or_else(Status::no_such_resource)
+    }
+
+    /// Fills in what the server says of an object of `apis.freehold.dev`.
+    pub(crate) async fn settle_api(
+        &self,
+        op: &Operation,
+        draft: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<()> {
+        match op.ty.plural.as_str() {
+            "apiresourceschemas" => check_schema(op, draft, old),
+            "apiexports" => self.settle_export(op, draft, old).await,
+            "apibindings" => self.settle_binding(op, draft, old).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a definition whose type the plane has from a binding.
+    pub(crate) fn check_unbound(op: &Operation, definition: &Value) -> Result<()> {
+        let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
+        match op.types.by_resource(group, plural) {
+            Some(ty) if ty.since > 0 => {
+                let why = "an APIBinding of this control plane serves that resource";
+                Err(Status::conflict(&op.ty.group_resource(), op.name(), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn settle_export(&self, op: &Operation, draft: &mut Value, old: Option<&Value>) -> Result<()> {
+        let exports = self.exports()?;
+        let names =
+            list(draft, "/spec/schemas").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let missing = exports.missing(&op.plane, names).await?;
+        if let Some(old) = old {
+            self.check_change(op, draft, old).await?;
+        }
+        let found = match missing.first() {
+            None => (true, "Ready", String::new()),
+            Some(name) => (false, "SchemaNotFound", format!("there is no APIResourceSchema {name:?}")),
+        };
+        let generation = draft["metadata"]["generation"].clone();
+        let condition = condition(old, "Ready", (found.0, found.1, &found.2), &generation);
+        let project = self.tenancy.owner(&op.plane).map(|owner| owner.project);
+        let view = project.map(|project| format!("/services/apiexports/{project}/{}", op.name()));
+        draft["status"] =
+            json!({"identity": exports.identity(&op.plane, op.name()), "conditions": [condition]});
+        if let Some(view) = view {
+            draft["status"]["view"] = view.into();
+        }
+        Ok(())
+    }
+
+    async fn settle_binding(&self, op: &Operation, draft: &mut Value, old: Option<&Value>) -> Result<()> {
+        let exports = self.exports()?;
+        let Some(owner) = self.tenancy.owner(&op.plane) else {
+            return Err(Status::forbidden(
+                &op.ty.group_resource(),
+                op.name(),
+                "only projects consume exports",
+            ));
+        };
+        let (project, name) = (text(draft, "/spec/export/project"), text(draft, "/spec/export/name"));
+        let found = exports.find(project, name, Some(&owner.organization)).await?;
+        let known = old.map(|old| (text(old, "/status/plane"), text(old, "/status/proof")));
+        let known = known.filter(|(plane, proof)| exports.is_proved(&op.plane, plane, name, proof));
+        // Who was let in once stays so, in the plane of that time.
+        let kept = known.map(|(plane, proof)| (plane.to_owned(), proof.to_owned()));
+        let found =
+            found.filter(|found| kept.as_ref().is_none_or(|(plane, _)| *plane == *found.plane.as_str()));
+        let proved = match (&kept, &found) {
+            (Some(kept), _) => Some(kept.clone()),
+            (None, Some(found)) if self.may_bind(op, found, name).await? => {
+                let proof =
+                    exports.prove(&op.plane, &found.plane, name).ok_or_else(Status::no_such_resource)?;
+                Some((found.plane.to_string(), proof))
+            }
+            (None, _) => None,
+        };
+        let (Some((plane, proof)), true) = (proved, found.is_some() || old.is_some()) else {
+            if old.is_none() {
+                let why = format!("project {project:?} has no such export, or it may not be bound here");
+                return Err(Status::forbidden(&GroupResource::new(GROUP, "apiexports"), name, &why));
+            }
+            let refused = (
+                false,
+                "NotAllowed",
+                "nobody who may bind the export has bound it here; write the binding again as such a user",
+            );
+            draft["status"] = statuses(draft, old, &[refused, refused]);
+            return Ok(());
+        };
+        let bound = match &found {
+            None => (false, "ExportNotFound", "the export is gone".to_owned()),
+            Some(found) => outcome(op, found),
+        };
+        let ready = match &found {
+            Some(found) if bound.0 => answered(draft, found),
+            _ => (false, bound.1, bound.2.clone()),
+        };
+        let mut status = statuses(draft, old, &[(bound.0, bound.1, &bound.2), (ready.0, ready.1, &ready.2)]);
+        status["plane"] = plane.clone().into();
+        status["proof"] = proof.into();
+        let identity = plane.parse().map(|plane: PlaneId| exports.identity(&plane, name)).unwrap_or_default();
+        status["identity"] = identity.into();
+        status["schemas"] = match &found {
+            Some(found) => schemas(found),
+            None => old
+                .map(|old| old["status"]["schemas"].clone())
+                .filter(Value::is_array)
+                .unwrap_or_else(|| json!([])),
+        };
+        draft["status"] = status;
+        Ok(())
+    }
+
+    /// Whether the author of a request may bind an export: projects of their organization may, or they have the right in the
+    /// provider's project. Identities of another plane mean nothing there.
+    async fn may_bind(&self, op: &Operation, found: &FoundExport, name: &str) -> Result<bool> {
+        if found.is_open {
+            return Ok(true);
+        }
+        let user = &*op.user;
+        if user.from_host || user.plane.as_ref().is_some_and(|home| *home != found.plane) {
+            return Ok(false);
+        }
+        if user.is_in(MASTERS) {
+            return Ok(true);
+        }
+        let asked = Attributes { name, ..Attributes::resource(user, "bind", GROUP, "apiexports") };
+        Ok(self.policies.access(&found.plane).await?.authorize(&asked).allowed)
+    }
+
+    /// Refuses to delete what others rest on.
+    pub(crate) async fn check_api_deletion(
+        &self,
+        op: &Operation,
+        live: &Value,
+        options: &DeleteOptions,
+    ) -> Result<()> {
+        if op.ty.group != GROUP || !op.ty.custom || self.exports.is_none() {
+            return Ok(());
+        }
+        let refuse = |why: String| Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
+        match op.ty.plural.as_str() {
+            "apiresourceschemas" => match self.exports()?.export_with(&op.plane, op.name()).await? {
+                Some(export) => refuse(format!("APIExport {export:?} names it")),
+                None => Ok(()),
+            },
+            "apiexports" if meta::annotation(live, KEEP_OBJECTS) != Some("true") => {
+                match self.exports()?.consumers(&op.plane, op.name()).await? {
+                    (0, _) => Ok(()),
+                    (count, some) => refuse(format!(
+                        "{count} projects consume it ({}): their objects would be out of reach; to keep them so, annotate it with {KEEP_OBJECTS}=true",
+                        some.join(", ")
+                    )),
+                }
+            }
+            "apibindings" => self.check_binding_deletion(op, live, options).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn check_binding_deletion(
+        &self,
+        op: &Operation,
+        live: &Value,
+        options: &DeleteOptions,
+    ) -> Result<()> {
+        let policy = text(live, "/spec/objects");
+        if policy == "Keep" {
+            return Ok(());
+        }
+        let refuse = |why: String| Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
+        for schema in list(live, "/status/schemas") {
+            let (group, resource) = (text(schema, "/group"), text(schema, "/resource"));
+            let stored = format!("{resource}:{}", text(live, "/status/identity"));
+            let request = ListRequest { plane: &op.plane, group, resource: &stored, namespace: None };
+            let objects = self.cache.list(request).await?.objects;
+            let Some(one) = objects.first() else { continue };
+            if policy != "Delete" {
+                return refuse(format!(
+                    "there are {} objects of {resource}.{group}, {:?} among them: delete them, or set spec.objects to Delete or Keep",
+                    objects.len(),
+                    one.name()
+                ));
+            }
+            let Some(ty) = op.types.by_resource(group, resource).filter(|ty| ty.storage.resource == stored)
+            else {
+                return refuse(format!(
+                    "{resource}.{group} is not served any more: set spec.objects to Keep"
+                ));
+            };
+            for entry in &objects {
+                let namespace = Some(entry.namespace().to_owned()).filter(|namespace| !namespace.is_empty());
+                let name = Some(entry.name().to_owned());
+                let one = Operation { ty: ty.clone(), namespace, name, subresource: None, ..op.clone() };
+                match Box::pin(self.delete_unasked(&one, options)).await {
+                    Err(status) if !status.is_not_found() => return Err(status),
+                    _ => {}
+                }
+            }
+            self.cache.catch_up().await?;
+            let left = self.cache.list(request).await?.objects.len();
+            if left > 0 && !options.dry_run {
+                return refuse(format!(
+                    "{left} objects of {resource}.{group} are being deleted: their finalizers hold them; delete the binding again when they are gone"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The conditions of a binding.
+fn statuses(draft: &Value, old: Option<&Value>, found: &[(bool, &str, &str); 2]) -> Value {
+    let generation = &draft["metadata"]["generation"];
+    let conditions: Vec<Value> =
+        CONDITIONS.iter().zip(found).map(|(kind, found)| condition(old, kind, *found, generation)).collect();
+    json!({"conditions": conditions})
+}
+
+/// Whether the plane serves what an export has.
+fn outcome(op: &Operation, found: &FoundExport) -> (bool, &'static str, String) {
+    if let Some(name) = found.missing.first() {
+        return (
+            false,
+            "SchemaNotFound",
+            format!("the export names APIResourceSchema {name:?}, which is not there"),
+        );
+    }
+    let taken = found.types.iter().find(|ty| {
+        let own = op.types.by_resource(&ty.group, &ty.plural);
+        own.is_some_and(|own| own.storage.resource != ty.storage.resource)
+    });
+    match taken {
+        None => (true, "Bound", String::new()),
+        Some(ty) => {
+            let own = op.types.by_resource(&ty.group, &ty.plural);
+            let by = match own {
+                Some(own) if own.since > 0 => "another APIBinding",
+                Some(own) if own.custom => "a CustomResourceDefinition of this control plane",
+                _ => "Kubernetes itself",
+            };
+            (false, "NamingConflict", format!("{}.{} is served by {by}", ty.plural, ty.group))
+        }
+    }
+}
+
+/// Whether every claim of an export was accepted or rejected.
+fn answered(draft: &Value, found: &FoundExport) -> (bool, &'static str, String) {
+    let answers = ["/spec/acceptedClaims", "/spec/rejectedClaims"].map(|path| list(draft, path));
+    let is_answered = |group: &str, resource: &str| {
+        answers
+            .iter()
+            .flat_map(|claims| claims.iter())
+            .any(|one| text(one, "/group") == group && text(one, "/resource") == resource)
+    };
+    match found.claims.iter().find(|(group, resource)| !is_answered(group, resource)) {
+        None => (true, "Ready", String::new()),
+        Some((group, resource)) => {
+            let of = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+            (
+                false,
+                "ClaimsPending",
+                format!("the export claims {of}, which is neither accepted nor rejected"),
+            )
+        }
+    }
+}
+
+/// The schemas that a binding brings, one entry for each resource.
+fn schemas(found: &FoundExport) -> Value {
+    let mut all: Vec<Value> = Vec::new();
+    for ty in found.types.iter() {
+        let one = json!({"group": ty.group, "resource": ty.plural, "schema": ty.hash.split(':').next().unwrap_or_default()});
+        if !all.iter().any(|known| known["group"] == one["group"] && known["resource"] == one["resource"]) {
+            all.push(one);
+        }
+    }
+    all.into()
+}
+
+/// 422 for a schema that can't be served, or that changes.
+fn check_schema(op: &Operation, draft: &Value, old: Option<&Value>) -> Result<()> {
+    let invalid = |errors: &[_]| Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), errors));
+    if let Some(old) = old {
+        if old["spec"] == draft["spec"] {
+            return Ok(());
+        }
+        let why = "a schema never changes: create another one, and name it in the export";
+        return invalid(&[freehold_machinery::status::FieldError::forbidden("spec", why)]);
+    }
+    let definition = crd::definition_of(&draft["spec"]);
+    let mut errors = crd::validate(&definition);
+    errors.extend(freehold_machinery_cel::check_crd(&definition, None, &errors));
+    if errors.is_empty() { Ok(()) } else { invalid(&errors) }
+}

@@ -1,0 +1,212 @@
+//! `freehold api`: schemas of exports from CustomResourceDefinitions, and what a binding gives away. Whatever is done here,
+//! `kubectl` can do.
+
+use crate::{kubeconfig, terminal};
+use anyhow::{Context, Result, bail};
+use clap::{Args as ClapArgs, Subcommand};
+use freehold_api::{
+    apis::{
+        ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, GROUP, PermissionClaim, SCHEMAS, VERSION,
+    },
+    urls,
+};
+use freehold_client::{Client, Resource, yaml};
+use freehold_machinery::{Value, meta};
+use serde_json::json;
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+const OF_BINDINGS: Resource = Resource::cluster(GROUP, VERSION, BINDINGS);
+const OF_SCHEMAS: Resource = Resource::cluster(GROUP, VERSION, SCHEMAS);
+/// Bytes that a file of definitions can have.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Flags of `freehold api`.
+#[derive(ClapArgs)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prints an APIResourceSchema for each CustomResourceDefinition of a file.
+    Schema {
+        /// The file with definitions in YAML or JSON; `-` for the standard input.
+        #[arg(short, long)]
+        file: PathBuf,
+        /// The first part of the schemas' names, such as v1: PREFIX.PLURAL.GROUP. A new state of a kind needs another one.
+        #[arg(long, default_value = "v1")]
+        prefix: String,
+    },
+    /// Prints what a binding gives its provider, in plain words.
+    Show {
+        /// The binding.
+        binding: String,
+        /// The project that has it.
+        #[arg(long)]
+        project: String,
+        /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+        #[arg(long)]
+        kubeconfig: Option<PathBuf>,
+    },
+}
+
+/// Runs a subcommand.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Schema { file, prefix } => {
+            for schema in schemas(&read(&file)?, &prefix)? {
+                println!("---\n{}", yaml(&schema)?.trim_end());
+            }
+            Ok(())
+        }
+        Command::Show { binding, project, kubeconfig } => {
+            kubeconfig::own::check_name(&project)?;
+            let config = kubeconfig::admin(kubeconfig)?;
+            let client = Client::new(&config)?.at(&urls::project_path(&project));
+            let found = client.get(&OF_BINDINGS, None, &binding).await?;
+            for line in shown(&serde_json::from_value(found)?) {
+                terminal::say(&line);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Value>> {
+    let mut text = String::new();
+    let named = || format!("{} can't be read", file.display());
+    if file.as_os_str() == "-" {
+        std::io::stdin().take(MAX_FILE).read_to_string(&mut text).with_context(named)?;
+    } else {
+        let opened = std::fs::File::open(file).with_context(named)?;
+        opened.take(MAX_FILE).read_to_string(&mut text).with_context(named)?;
+    }
+    serde_saphyr::from_multiple(&text).with_context(named)
+}
+
+/// The schemas of the definitions among objects.
+fn schemas(objects: &[Value], prefix: &str) -> Result<Vec<Value>> {
+    let is_definition = |object: &&Value| object["kind"] == "CustomResourceDefinition";
+    let found: Vec<Value> =
+        objects.iter().filter(is_definition).map(|crd| schema(crd, prefix)).collect::<Result<_>>()?;
+    if found.is_empty() {
+        bail!("there is no CustomResourceDefinition in it");
+    }
+    Ok(found)
+}
+
+fn schema(crd: &Value, prefix: &str) -> Result<Value> {
+    let name = meta::name(crd);
+    if crd["spec"]["conversion"]["strategy"].as_str().is_some_and(|strategy| strategy != "None") {
+        bail!("{name:?} has a webhook for conversions, which exports can't have");
+    }
+    let mut spec: ApiResourceSchemaSpec = serde_json::from_value(crd["spec"].clone())
+        .with_context(|| format!("{name:?} is no CustomResourceDefinition"))?;
+    // Versions that are not served are no one's concern, but for the stored one.
+    spec.versions.retain(|version| version["served"] == true || version["storage"] == true);
+    Ok(json!({
+        "apiVersion": OF_SCHEMAS.api_version(), "kind": "APIResourceSchema",
+        "metadata": {"name": format!("{prefix}.{name}")}, "spec": spec,
+    }))
+}
+
+/// What a binding gives away.
+fn shown(binding: &ApiBinding) -> Vec<String> {
+    let (spec, status) = (&binding.spec, &binding.status);
+    let bound = status.conditions.iter().find(|condition| condition.type_ == "Bound");
+    let state = bound
+        .map_or_else(|| "not decided yet".to_owned(), |bound| format!("{} ({})", bound.status, bound.reason));
+    let mut lines = vec![format!(
+        "{} binds export {:?} of project {:?}; Bound: {state}",
+        binding.metadata.name, spec.export.name, spec.export.project
+    )];
+    lines.push("The provider may do anything with objects of:".to_owned());
+    lines.extend(status.schemas.iter().map(|one| format!("  {}.{}", one.resource, one.group)));
+    if spec.accepted_claims.is_empty() {
+        lines.push("It has no access to anything else.".to_owned());
+    } else {
+        lines.push("Beside that it may:".to_owned());
+        lines.extend(spec.accepted_claims.iter().map(|claim| format!("  {}", words(claim))));
+    }
+    if !spec.rejected_claims.is_empty() {
+        lines.push("It asked in vain to:".to_owned());
+        lines.extend(spec.rejected_claims.iter().map(|claim| format!("  {}", words(claim))));
+    }
+    lines.push(match spec.objects {
+        BoundObjects::Refuse => "The binding can't be deleted while there are objects.".to_owned(),
+        BoundObjects::Delete => "Deleting the binding deletes its objects.".to_owned(),
+        BoundObjects::Keep => "Deleting the binding keeps its objects out of sight.".to_owned(),
+    });
+    lines
+}
+
+/// A claim in plain words.
+fn words(claim: &PermissionClaim) -> String {
+    let verbs = match claim.verbs.iter().any(|verb| verb == "*") {
+        true => "do anything with".to_owned(),
+        false => claim.verbs.join(", "),
+    };
+    let group = if claim.group.is_empty() { String::new() } else { format!(".{}", claim.group) };
+    let mut text = format!("{verbs} {}{group}", claim.resource);
+    if !claim.names.is_empty() {
+        text.push_str(&format!(" named {}", claim.names.join(" or ")));
+    }
+    if !claim.labels.is_empty() {
+        let labels: Vec<String> = claim.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        text.push_str(&format!(" labelled {}", labels.join(",")));
+    }
+    if claim.names.is_empty() && claim.labels.is_empty() {
+        text.push_str(", all of them");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd() -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}},
+                    {"name": "v0", "served": false, "storage": false},
+                ],
+            },
+        })
+    }
+
+    #[test]
+    fn a_schema_has_what_a_definition_says_and_a_name_of_its_own() {
+        let schema = schemas(&[json!({"kind": "Other"}), crd()], "v7").unwrap().remove(0);
+        assert_eq!(schema["metadata"]["name"], "v7.widgets.example.com");
+        assert_eq!(schema["spec"]["names"]["kind"], "Widget");
+        assert_eq!(schema["spec"]["versions"].as_array().map(Vec::len), Some(1));
+        assert!(schemas(&[json!({"kind": "Other"})], "v1").is_err());
+    }
+
+    #[test]
+    fn a_definition_with_a_conversion_webhook_is_refused() {
+        let mut crd = crd();
+        crd["spec"]["conversion"] = json!({"strategy": "Webhook"});
+        assert!(schemas(&[crd], "v1").unwrap_err().to_string().contains("webhook"));
+    }
+
+    #[test]
+    fn claims_are_told_in_plain_words() {
+        let claim = |given: Value| serde_json::from_value::<PermissionClaim>(given).unwrap();
+        let all = claim(json!({"resource": "secrets", "verbs": ["get", "list"]}));
+        assert_eq!(words(&all), "get, list secrets, all of them");
+        let one = claim(
+            json!({"group": "apps", "resource": "deployments", "verbs": ["*"], "names": ["db"], "labels": {"a": "b"}}),
+        );
+        assert_eq!(words(&one), "do anything with deployments.apps named db labelled a=b");
+    }
+}
