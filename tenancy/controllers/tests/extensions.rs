@@ -1,4 +1,5 @@
 //! Tenants in Argo CD, with its real CustomResourceDefinitions.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -39,7 +40,9 @@ fn prepared() -> Api {
 }
 
 fn extension(argo_cd: &str) -> String {
-    format!("{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Extension, metadata: {{name: acme}}, spec: {{tenant: acme, integration: argo, argoCD: {argo_cd}}}}}")
+    format!(
+        "{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Extension, metadata: {{name: acme}}, spec: {{tenant: acme, integration: argo, argoCD: {argo_cd}}}}}"
+    )
 }
 
 #[test]
@@ -53,11 +56,27 @@ fn a_tenant_has_a_project_that_follows_its_namespaces_and_leaves_nothing_behind(
     api.wait_field("argocd", "appproject/acme", destinations, "acme-dev");
     assert_eq!(api.field("argocd", "appproject/acme", ".spec.roles[0].groups[0]"), "acme-admins");
     assert_eq!(api.field("argocd", "secret/acme-repository-0", ".data.username"), "dQ==");
-    assert_eq!(api.field("argocd", "secret/acme-repository-0", ".metadata.labels.argocd\\.argoproj\\.io/secret-type"), "repository");
+    assert_eq!(
+        api.field(
+            "argocd",
+            "secret/acme-repository-0",
+            ".metadata.labels.argocd\\.argoproj\\.io/secret-type"
+        ),
+        "repository"
+    );
     // A namespace comes, and somebody widens the project.
     api.apply("{apiVersion: v1, kind: Namespace, metadata: {name: acme-prod, labels: {tenancy.freehold.dev/tenant: acme}}}");
     api.wait_field("argocd", "appproject/acme", destinations, "acme-dev acme-prod");
-    api.kubectl.ok(&["patch", "appproject", "acme", "-n", "argocd", "--type=merge", "-p", "{\"spec\": {\"destinations\": [{\"server\": \"*\", \"namespace\": \"*\"}]}}"]);
+    api.kubectl.ok(&[
+        "patch",
+        "appproject",
+        "acme",
+        "-n",
+        "argocd",
+        "--type=merge",
+        "-p",
+        "{\"spec\": {\"destinations\": [{\"server\": \"*\", \"namespace\": \"*\"}]}}",
+    ]);
     api.wait_field("argocd", "appproject/acme", destinations, "acme-dev acme-prod");
     // A namespace moves to another tenant.
     api.kubectl.ok(&["label", "namespace", "acme-prod", "tenancy.freehold.dev/tenant=other", "--overwrite"]);

@@ -1,4 +1,5 @@
 //! Times of sleep, waking and templates over many namespaces, printed; `FREEHOLD_TEST_NAMESPACES` says over how many.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -24,8 +25,9 @@ fn count() -> Option<usize> {
     std::env::var("FREEHOLD_TEST_NAMESPACES").ok()?.parse().ok()
 }
 
-async fn create(client: &Client, objects: Vec<(&Resource, Value)>) {
-    let writes = objects.into_iter().map(|(resource, object)| async move { client.create(resource, &object).await });
+async fn create(client: &Client, objects: Vec<(Resource, Value)>) {
+    let writes =
+        objects.into_iter().map(|(resource, object)| async move { client.create(&resource, &object).await });
     let written: Vec<_> = futures_util::stream::iter(writes).buffer_unordered(64).collect().await;
     for result in written {
         result.expect("an object that can be created");
@@ -39,7 +41,7 @@ fn all(runtime: &tokio::runtime::Runtime, client: &Client, resource: &Resource) 
 
 fn namespaces(runtime: &tokio::runtime::Runtime, client: &Client, count: usize) {
     let one = |n: usize| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("n{n:05}"), "labels": {"env": "dev"}}});
-    runtime.block_on(create(client, (0..count).map(|n| (&NAMESPACES, one(n))).collect()));
+    runtime.block_on(create(client, (0..count).map(|n| (NAMESPACES, one(n))).collect()));
 }
 
 #[test]
@@ -49,7 +51,8 @@ fn sleep_and_waking_of_many_namespaces() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let client = fresh_client(&api);
     namespaces(&runtime, &client, count);
-    let pod = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pod =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let deployment = |n: usize, at: usize| {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -58,7 +61,7 @@ fn sleep_and_waking_of_many_namespaces() {
         })
     };
     let pairs = (0..count).flat_map(|n| (0..EACH).map(move |at| (n, at)));
-    runtime.block_on(create(&client, pairs.map(|(n, at)| (&DEPLOYMENTS, deployment(n, at))).collect()));
+    runtime.block_on(create(&client, pairs.map(|(n, at)| (DEPLOYMENTS, deployment(n, at))).collect()));
     let _controllers = Running::start(&api, start_supervisor);
     let wait = |what: &str, state: &str, done: &dyn Fn() -> bool| {
         supervise(&api, state);
@@ -96,7 +99,13 @@ fn a_template_over_many_namespaces() {
     let template = json!({"apiVersion": "tenancy.freehold.dev/v1alpha1", "kind": "Template", "metadata": {"name": "t"}, "spec": {"manifests": manifests}});
     api.apply(&template.to_string());
     api.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: writer, namespace: default}}");
-    api.kubectl.ok(&["create", "clusterrolebinding", "writer", "--clusterrole=edit", "--serviceaccount=default:writer"]);
+    api.kubectl.ok(&[
+        "create",
+        "clusterrolebinding",
+        "writer",
+        "--clusterrole=edit",
+        "--serviceaccount=default:writer",
+    ]);
     let start = || Running::start(&api, |scope| start_templates_with(scope, TemplateOptions::default()));
     let controllers = start();
     let begun = Instant::now();
@@ -108,7 +117,8 @@ fn a_template_over_many_namespaces() {
     println!("a template of {EACH} objects to {count} namespaces in {:.1} s", begun.elapsed().as_secs_f64());
     drop(controllers);
     let versions = || {
-        let objects = all(&runtime, &client, &CONFIG_MAPS).into_iter().chain(all(&runtime, &client, &INSTANCES));
+        let objects =
+            all(&runtime, &client, &CONFIG_MAPS).into_iter().chain(all(&runtime, &client, &INSTANCES));
         objects.map(|object| object["metadata"]["resourceVersion"].to_string()).collect::<Vec<_>>()
     };
     let before = versions();
@@ -116,10 +126,22 @@ fn a_template_over_many_namespaces() {
     let _controllers = start();
     std::thread::sleep(Duration::from_secs(10));
     let changed = versions().iter().zip(&before).filter(|(now, before)| now != before).count();
-    println!("{changed} objects were written by the second run within {:.0} s", begun.elapsed().as_secs_f64());
+    println!(
+        "{changed} objects were written by the second run within {:.0} s",
+        begun.elapsed().as_secs_f64()
+    );
     assert_eq!(changed, 0);
     let begun = Instant::now();
-    api.kubectl.ok(&["patch", "configmap", "c0", "-n", "n00000", "--type=merge", "-p", "{\"data\": {\"n\": \"drift\"}}"]);
+    api.kubectl.ok(&[
+        "patch",
+        "configmap",
+        "c0",
+        "-n",
+        "n00000",
+        "--type=merge",
+        "-p",
+        "{\"data\": {\"n\": \"drift\"}}",
+    ]);
     api.wait_field("n00000", "configmap/c0", ".data.n", "n00000");
     println!("drift was repaired within {:.1} s, kubectl's own time included", begun.elapsed().as_secs_f64());
 }

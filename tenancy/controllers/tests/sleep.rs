@@ -1,4 +1,5 @@
 //! Sleep and waking on a Freehold project and on a real kube-apiserver.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -7,7 +8,8 @@ use freehold_tenancy_controllers::supervisor::start_supervisor;
 use freehold_tests_harness::{Random, until};
 use std::time::Duration;
 
-const KINDS: &str = "deployments,statefulsets,replicasets,daemonsets,cronjobs,horizontalpodautoscalers,services";
+const KINDS: &str =
+    "deployments,statefulsets,replicasets,daemonsets,cronjobs,horizontalpodautoscalers,services";
 
 const POD: &str = "template: {metadata: {labels: {app: NAME}}, spec: {containers: [{name: c, image: i}]}}";
 
@@ -92,7 +94,12 @@ fn a_namespace_sleeps_and_wakes_exactly() {
         until("the load balancer is gone", PATIENCE, || {
             (!api.kubectl.run(&["get", "-n", "a", "service/public"]).success).then_some(())
         });
-        api.wait_field("", "resourcesupervisor/nights", ".status.conditions[?(@.type==\"Ready\")].reason", "Settled");
+        api.wait_field(
+            "",
+            "resourcesupervisor/nights",
+            ".status.conditions[?(@.type==\"Ready\")].reason",
+            "Settled",
+        );
         assert_eq!(api.field("", "resourcesupervisor/nights", ".status.asleep"), "1");
         // Created during sleep: it sleeps too, and wakes with its own number.
         api.kubectl.ok(&["create", "deployment", "late", "-n", "a", "--image=i", "--replicas=4"]);
@@ -173,7 +180,8 @@ fn a_personal_namespace_is_deleted_at_the_end_of_its_life() {
         "{apiVersion: tenancy.freehold.dev/v1alpha1, kind: ResourceSupervisor, metadata: {name: lives}, spec: {target: {selector: {matchLabels: {env: dev}}}, timeToLive: {after: 1s, action: Delete}}}",
     );
     until("mine is gone", PATIENCE, || {
-        let namespace = api.kubectl.run(&["get", "namespace", "mine", "-o", "jsonpath={.metadata.deletionTimestamp}"]);
+        let namespace =
+            api.kubectl.run(&["get", "namespace", "mine", "-o", "jsonpath={.metadata.deletionTimestamp}"]);
         (!namespace.success || !namespace.stdout.is_empty()).then_some(())
     });
     assert_eq!(api.field("", "namespace/kept", ".metadata.deletionTimestamp"), "");
@@ -192,7 +200,12 @@ fn scalable_custom_resources_sleep_and_argo_cd_is_held() {
     let _controllers = Running::start(&api, start_supervisor);
     put_to_sleep(&api, ", workloads: {scalable: [{group: example.com, resource: shops}]}");
     api.wait_field("a", "shop/s", ".spec.size.replicas", "0");
-    api.wait_field("argocd", "application/app", ".metadata.annotations.argocd\\.argoproj\\.io/skip-reconcile", "true");
+    api.wait_field(
+        "argocd",
+        "application/app",
+        ".metadata.annotations.argocd\\.argoproj\\.io/skip-reconcile",
+        "true",
+    );
     // Nobody names the kind any more: the record does.
     api.kubectl.ok(&["delete", "resourcesupervisor", "nights"]);
     awake(&api, "a");

@@ -1,4 +1,5 @@
 //! Templates on a Freehold project and on a real kube-apiserver.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -11,7 +12,9 @@ const REASON: &str = ".status.conditions[?(@.type==\"Ready\")].reason";
 
 /// A namespace of the group, with an account that may do a little.
 fn namespace(name: &str) -> String {
-    format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{env: dev, tenancy.freehold.dev/tenant: acme}}}}}}")
+    format!(
+        "{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{env: dev, tenancy.freehold.dev/tenant: acme}}}}}}"
+    )
 }
 
 /// An account that may write ConfigMaps and Secrets everywhere, and read Secrets in `shared`.
@@ -60,7 +63,10 @@ fn group(more: &str) -> String {
 fn options() -> TemplateOptions {
     let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin/helm");
     let program = std::env::var_os("FREEHOLD_TEST_HELM").map_or(tools, PathBuf::from);
-    TemplateOptions { trust_creators: false, helm: HelmOptions { program, sources: vec!["http://127.0.0.1:".into()] } }
+    TemplateOptions {
+        trust_creators: false,
+        helm: HelmOptions { program, sources: vec!["http://127.0.0.1:".into()] },
+    }
 }
 
 fn start(api: &Api) -> Running {
@@ -80,7 +86,10 @@ fn a_template_reaches_all_namespaces_of_a_selector_as_they_come_and_go() {
         api.apply(&group(", parameters: {color: red}"));
         for name in ["a", "b"] {
             api.wait_field(name, "templateinstance/base", REASON, "Applied");
-            assert_eq!((value(&api, name, "color"), value(&api, name, "tenant")), ("red".into(), "acme".into()));
+            assert_eq!(
+                (value(&api, name, "color"), value(&api, name, "tenant")),
+                ("red".into(), "acme".into())
+            );
         }
         api.wait_field("", "templategroupinstance/base", REASON, "Applied");
         assert_eq!(api.field("a", "secret/token", ".data.value"), "YQ==");
@@ -88,7 +97,16 @@ fn a_template_reaches_all_namespaces_of_a_selector_as_they_come_and_go() {
         api.apply(&namespace("c"));
         api.wait_field("c", "configmap/settings", ".data.color", "red");
         // Drift is repaired, also deletion.
-        api.kubectl.ok(&["patch", "configmap", "settings", "-n", "a", "--type=merge", "-p", "{\"data\": {\"color\": \"green\", \"own\": \"x\"}}"]);
+        api.kubectl.ok(&[
+            "patch",
+            "configmap",
+            "settings",
+            "-n",
+            "a",
+            "--type=merge",
+            "-p",
+            "{\"data\": {\"color\": \"green\", \"own\": \"x\"}}",
+        ]);
         api.wait_field("a", "configmap/settings", ".data.color", "red");
         assert_eq!(value(&api, "a", "own"), "x", "fields of others stay");
         api.kubectl.ok(&["delete", "secret", "token", "-n", "a"]);
@@ -101,7 +119,9 @@ fn a_template_reaches_all_namespaces_of_a_selector_as_they_come_and_go() {
         }
         api.wait_field("", "templategroupinstance/base", ".status.ready", "3");
         drop(controllers);
-        let versions = |kinds: &str| api.kubectl.ok(&["get", kinds, "-A", "-o", "jsonpath={.items[*].metadata.resourceVersion}"]);
+        let versions = |kinds: &str| {
+            api.kubectl.ok(&["get", kinds, "-A", "-o", "jsonpath={.items[*].metadata.resourceVersion}"])
+        };
         let kinds = "configmaps,secrets,templates,templaterevisions,templateinstances,templategroupinstances";
         let before = versions(kinds);
         let controllers = start(&api);
@@ -128,10 +148,34 @@ fn the_rights_of_the_account_decide_and_not_those_of_the_controller() {
     api.apply("{apiVersion: tenancy.freehold.dev/v1alpha1, kind: TemplateInstance, metadata: {name: mine, namespace: a}, spec: {template: base}}");
     api.wait_field("a", "templateinstance/mine", REASON, "Forbidden");
     assert!(!api.kubectl.run(&["get", "configmap", "settings", "-n", "a"]).success);
-    api.kubectl.ok(&["create", "rolebinding", "edit", "-n", "a", "--clusterrole=edit", "--serviceaccount=a:default"]);
+    api.kubectl.ok(&[
+        "create",
+        "rolebinding",
+        "edit",
+        "-n",
+        "a",
+        "--clusterrole=edit",
+        "--serviceaccount=a:default",
+    ]);
     // A claim to be somebody else is not believed.
-    api.kubectl.ok(&["annotate", "templateinstance", "mine", "-n", "a", "tenancy.freehold.dev/created-by={\"username\": \"admin\", \"groups\": [\"system:masters\"]}"]);
-    api.kubectl.ok(&["patch", "templateinstance", "mine", "-n", "a", "--type=merge", "-p", "{\"spec\": {\"parameters\": {\"color\": \"red\"}}}"]);
+    api.kubectl.ok(&[
+        "annotate",
+        "templateinstance",
+        "mine",
+        "-n",
+        "a",
+        "tenancy.freehold.dev/created-by={\"username\": \"admin\", \"groups\": [\"system:masters\"]}",
+    ]);
+    api.kubectl.ok(&[
+        "patch",
+        "templateinstance",
+        "mine",
+        "-n",
+        "a",
+        "--type=merge",
+        "-p",
+        "{\"spec\": {\"parameters\": {\"color\": \"red\"}}}",
+    ]);
     api.wait_field("a", "templateinstance/mine", REASON, "Applied");
     api.wait_field("a", "configmap/settings", ".data.color", "red");
     // A group acts as its account, which may not write Roles.
@@ -147,7 +191,16 @@ spec:
     api.wait_field("a", "templateinstance/roles", REASON, "Forbidden");
     assert!(!api.kubectl.run(&["get", "clusterrole", "evil"]).success);
     // A member changes the group's instance: it is what the group says.
-    api.kubectl.ok(&["patch", "templateinstance", "roles", "-n", "a", "--type=merge", "-p", "{\"spec\": {\"template\": \"base\"}}"]);
+    api.kubectl.ok(&[
+        "patch",
+        "templateinstance",
+        "roles",
+        "-n",
+        "a",
+        "--type=merge",
+        "-p",
+        "{\"spec\": {\"template\": \"base\"}}",
+    ]);
     api.wait_field("a", "templateinstance/roles", ".spec.template", "roles");
 }
 
@@ -156,7 +209,15 @@ fn bad_parameters_objects_and_names_that_are_taken_are_conditions() {
     let api = freehold();
     api.apply(&[ACCOUNT, &namespace("a")].join("\n---\n"));
     api.apply(&template("1"));
-    api.kubectl.ok(&["create", "rolebinding", "edit", "-n", "a", "--clusterrole=edit", "--serviceaccount=a:default"]);
+    api.kubectl.ok(&[
+        "create",
+        "rolebinding",
+        "edit",
+        "-n",
+        "a",
+        "--clusterrole=edit",
+        "--serviceaccount=a:default",
+    ]);
     api.apply(r#"
 apiVersion: tenancy.freehold.dev/v1alpha1
 kind: Template
@@ -193,7 +254,11 @@ spec:
     instance("taken", "base", ", force: true");
     api.wait_field("a", "templateinstance/taken", REASON, "Applied");
     assert_eq!((value(&api, "a", "mine"), value(&api, "a", "color")), ("1".into(), "blue".into()));
-    assert_eq!(api.field("a", "configmap/settings", ".metadata.ownerReferences"), "", "what was there before outlives the instance");
+    assert_eq!(
+        api.field("a", "configmap/settings", ".metadata.ownerReferences"),
+        "",
+        "what was there before outlives the instance"
+    );
 }
 
 #[test]
@@ -226,7 +291,12 @@ fn a_rollout_halts_when_a_wave_fails() {
     api.wait_field("", "templategroupinstance/base", ".status.ready", "3");
     // A revision that cannot be applied: the server refuses it.
     api.apply(&template("2").replace("name: settings", "name: Settings_2"));
-    api.wait_field("", "templategroupinstance/base", ".status.conditions[?(@.type==\"Halted\")].status", "True");
+    api.wait_field(
+        "",
+        "templategroupinstance/base",
+        ".status.conditions[?(@.type==\"Halted\")].status",
+        "True",
+    );
     assert_eq!(api.field("", "templategroupinstance/base", ".status.updated"), "1");
     assert_eq!(value(&api, "c", "size"), "1", "later waves keep what they have");
     api.apply(&template("3"));
@@ -241,13 +311,15 @@ fn secrets_are_copied_with_the_rights_of_the_account() {
     let api = freehold();
     api.apply(&[ACCOUNT, &namespace("a")].join("\n---\n"));
     api.kubectl.ok(&["create", "secret", "generic", "pull", "-n", "shared", "--from-literal=key=v1"]);
-    api.apply(r#"
+    api.apply(
+        r#"
 apiVersion: tenancy.freehold.dev/v1alpha1
 kind: Template
 metadata: {name: base}
 spec:
   copies: [{kind: Secret, namespace: shared, name: pull, as: "${tenant.name}-pull"}]
-"#);
+"#,
+    );
     let _controllers = start(&api);
     api.apply(&group(""));
     api.wait_field("a", "secret/acme-pull", ".data.key", "djE=");
@@ -265,7 +337,8 @@ fn a_chart_is_rendered_by_helm() {
     }
     let api = freehold();
     api.apply(&[ACCOUNT, &namespace("a")].join("\n---\n"));
-    api.apply(r#"
+    api.apply(
+        r#"
 apiVersion: tenancy.freehold.dev/v1alpha1
 kind: Template
 metadata: {name: base}
@@ -282,11 +355,19 @@ spec:
         kind: ConfigMap
         metadata: {name: {{ .Release.Name }}-settings, namespace: {{ .Release.Namespace }}}
         data: {color: {{ .Values.color | quote }}, mode: "0644"}
-"#);
+"#,
+    );
     let _controllers = start(&api);
     api.apply(&group(", parameters: {color: \"x: y\\nz\"}"));
     api.wait_field("a", "configmap/web-settings", ".data.color", "x: y\nz");
-    api.kubectl.ok(&["patch", "template", "base", "--type=merge", "-p", "{\"spec\": {\"helm\": {\"files\": {\"templates/settings.yaml\": \"{{ fail \\\"no\\\" }}\"}}}}"]);
+    api.kubectl.ok(&[
+        "patch",
+        "template",
+        "base",
+        "--type=merge",
+        "-p",
+        "{\"spec\": {\"helm\": {\"files\": {\"templates/settings.yaml\": \"{{ fail \\\"no\\\" }}\"}}}}",
+    ]);
     api.wait_field("a", "templateinstance/base", REASON, "ChartFailed");
     assert_eq!(api.field("a", "configmap/web-settings", ".data.color"), "x: y\nz", "what was applied stays");
 }

@@ -72,7 +72,11 @@ pub(crate) struct Running {
 impl Running {
     /// Runs what `start` starts over the API.
     pub(crate) fn start(api: &Api, start: impl FnOnce(&Scope)) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let scope = Scope {
             planes: Planes::one(fresh_client(api), plane(), ""),
             metrics: Metrics::default(),
@@ -121,10 +125,20 @@ impl Api {
     pub(crate) fn wait_field(&self, namespace: &str, object: &str, path: &str, value: &str) {
         let mut last = String::new();
         let what = format!("{}: {object} in {namespace}: {path} is {value}", self.name);
-        until_or(&what, || {
-            last = self.field(namespace, object, path);
-            (last == value).then_some(())
-        }, || format!("it is {:?}\n{}", self.field(namespace, object, path), self.kubectl.run(&["get", "-n", namespace, object, "-o", "yaml"]).stdout));
+        until_or(
+            &what,
+            || {
+                last = self.field(namespace, object, path);
+                (last == value).then_some(())
+            },
+            || {
+                format!(
+                    "it is {:?}\n{}",
+                    self.field(namespace, object, path),
+                    self.kubectl.run(&["get", "-n", namespace, object, "-o", "yaml"]).stdout
+                )
+            },
+        );
     }
 
     /// Objects of a namespace without what each write changes.

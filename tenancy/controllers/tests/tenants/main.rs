@@ -1,4 +1,5 @@
 //! Tenants, namespaces and quotas on a project of a real Freehold and on a real kube-apiserver.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod site;
 
@@ -64,8 +65,13 @@ spec:
     for name in ["web-test", "shared-web", "web-ann"] {
         let namespace = site.condition(&["namespace", name], READY, "True", "Ready");
         assert_eq!(namespace["metadata"]["labels"]["team"], "web");
-        assert_eq!(namespace["metadata"]["annotations"]["rules.tenancy.freehold.dev/storage-classes"], "fast");
-        let at = |kind: &str, object: &str| site.get(&[kind, object, "-n", name]).unwrap_or_else(|| panic!("{object}"));
+        assert_eq!(
+            namespace["metadata"]["annotations"]["rules.tenancy.freehold.dev/storage-classes"],
+            "fast"
+        );
+        let at = |kind: &str, object: &str| {
+            site.get(&[kind, object, "-n", name]).unwrap_or_else(|| panic!("{object}"))
+        };
         assert_eq!(at("rolebinding", "tenancy:admin")["subjects"][0]["name"], "ann");
         assert_eq!(at("rolebinding", "tenancy:view")["subjects"][0]["kind"], "Group");
         assert_eq!(at("resourcequota", "tenancy-small")["spec"]["hard"]["pods"], "10");
@@ -80,7 +86,9 @@ spec:
     site.until("three namespaces are counted", &["tenant", "web"], |tenant| {
         tenant["status"]["namespaces"] == 3 && tenant["status"]["readyNamespaces"] == 3
     });
-    site.until("the quota is used by one", &["quotas.tenancy.freehold.dev", "small"], |q| q["status"]["tenants"] == 1);
+    site.until("the quota is used by one", &["quotas.tenancy.freehold.dev", "small"], |q| {
+        q["status"]["tenants"] == 1
+    });
     let can = |args: &[&str]| {
         let args: Vec<&str> = ["auth", "can-i"].iter().chain(args).chain(&["--as", "ann"]).copied().collect();
         site.kubectl.run(&args).stdout.trim() == "yes"
@@ -94,16 +102,26 @@ fn drift_is_repaired(site: &Site) {
     let kubectl = &site.kubectl;
     kubectl.ok(&["-n", "web-test", "delete", "limitrange", "tenancy-defaults"]);
     kubectl.ok(&[
-        "-n", "web-test", "patch", "networkpolicy", "tenancy-same-namespace", "--type=merge",
-        "-p", r#"{"spec":{"ingress":[{}]}}"#,
+        "-n",
+        "web-test",
+        "patch",
+        "networkpolicy",
+        "tenancy-same-namespace",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"ingress":[{}]}}"#,
     ]);
     kubectl.ok(&["label", "namespace", "web-test", "team-"]);
     kubectl.ok(&["delete", "clusterrolebinding", "tenancy:web:member"]);
     site.until("the limit range is back", &["limitrange", "tenancy-defaults", "-n", "web-test"], |_| true);
-    site.until("the policy is as before", &["networkpolicy", "tenancy-same-namespace", "-n", "web-test"], |policy| {
-        policy["spec"]["ingress"][0]["from"].is_array()
+    site.until(
+        "the policy is as before",
+        &["networkpolicy", "tenancy-same-namespace", "-n", "web-test"],
+        |policy| policy["spec"]["ingress"][0]["from"].is_array(),
+    );
+    site.until("the label is back", &["namespace", "web-test"], |ns| {
+        ns["metadata"]["labels"]["team"] == "web"
     });
-    site.until("the label is back", &["namespace", "web-test"], |ns| ns["metadata"]["labels"]["team"] == "web");
     site.until("the binding is back", &["clusterrolebinding", "tenancy:web:member"], |_| true);
 }
 
@@ -113,10 +131,24 @@ fn namespaces_of_members_are_adopted(site: &Site) {
     kubectl.ok(&["label", "namespace", "web-mine", "tenancy.freehold.dev/tenant=web"]);
     site.condition(&["namespace", "web-mine"], READY, "True", "Ready");
     kubectl.ok(&["create", "namespace", "web-by-prefix"]);
-    kubectl.ok(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"namespaces":{"adoptByPrefix":true}}}"#]);
+    kubectl.ok(&[
+        "patch",
+        "tenant",
+        "web",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"namespaces":{"adoptByPrefix":true}}}"#,
+    ]);
     let adopted = site.condition(&["namespace", "web-by-prefix"], READY, "True", "Ready");
     assert_eq!(adopted["metadata"]["labels"]["tenancy.freehold.dev/tenant"], "web");
-    kubectl.ok(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"namespaces":{"adoptByPrefix":false}}}"#]);
+    kubectl.ok(&[
+        "patch",
+        "tenant",
+        "web",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"namespaces":{"adoptByPrefix":false}}}"#,
+    ]);
 }
 
 fn a_namespace_that_moves_changes_hands(site: &Site) {
@@ -125,11 +157,19 @@ fn a_namespace_that_moves_changes_hands(site: &Site) {
     );
     site.condition(&["tenant", "db"], "Ready", "True", "AsExpected");
     site.kubectl.ok(&["label", "namespace", "web-mine", "--overwrite", "tenancy.freehold.dev/tenant=db"]);
-    site.until("bob edits", &["rolebinding", "tenancy:edit", "-n", "web-mine"], |b| b["subjects"][0]["name"] == "bob");
-    for (kind, name) in [("rolebinding", "tenancy:admin"), ("resourcequota", "tenancy-small"), ("limitrange", "tenancy-defaults")] {
+    site.until("bob edits", &["rolebinding", "tenancy:edit", "-n", "web-mine"], |b| {
+        b["subjects"][0]["name"] == "bob"
+    });
+    for (kind, name) in [
+        ("rolebinding", "tenancy:admin"),
+        ("resourcequota", "tenancy-small"),
+        ("limitrange", "tenancy-defaults"),
+    ] {
         site.gone(&format!("{name} left with web"), &[kind, name, "-n", "web-mine"]);
     }
-    site.until("labels of web are gone", &["namespace", "web-mine"], |ns| ns["metadata"]["labels"]["team"].is_null());
+    site.until("labels of web are gone", &["namespace", "web-mine"], |ns| {
+        ns["metadata"]["labels"]["team"].is_null()
+    });
     // Released: nothing of the tenant stays.
     site.kubectl.ok(&["label", "namespace", "web-mine", "tenancy.freehold.dev/tenant-"]);
     site.gone("bob edits no more", &["rolebinding", "tenancy:edit", "-n", "web-mine"]);
@@ -139,7 +179,15 @@ fn a_namespace_that_moves_changes_hands(site: &Site) {
 fn names_that_are_taken_are_reported_or_taken_over(site: &Site) {
     let kubectl = &site.kubectl;
     kubectl.ok(&["create", "namespace", "legacy"]);
-    kubectl.ok(&["-n", "legacy", "create", "rolebinding", "tenancy:admin", "--clusterrole=view", "--user=eve"]);
+    kubectl.ok(&[
+        "-n",
+        "legacy",
+        "create",
+        "rolebinding",
+        "tenancy:admin",
+        "--clusterrole=view",
+        "--user=eve",
+    ]);
     let declare = |adopt: bool| {
         kubectl.apply(&format!(
             "{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {{name: ops}}, spec: {{members: [{{role: owner, subjects: [{{name: oli}}]}}], \
@@ -153,7 +201,10 @@ fn names_that_are_taken_are_reported_or_taken_over(site: &Site) {
     site.condition(&["tenant", "ops"], "Ready", "False", "NamespaceOfOtherTenant");
     site.condition(&["namespace", "legacy"], READY, "True", "Ready");
     let binding = site.get(&["rolebinding", "tenancy:admin", "-n", "legacy"]).unwrap();
-    assert_eq!((&binding["roleRef"]["name"], &binding["subjects"][0]["name"]), (&"admin".into(), &"oli".into()));
+    assert_eq!(
+        (&binding["roleRef"]["name"], &binding["subjects"][0]["name"]),
+        (&"admin".into(), &"oli".into())
+    );
     assert_eq!(binding["subjects"].as_array().map(Vec::len), Some(1));
 }
 
@@ -169,16 +220,27 @@ fn limits_of_a_parent_are_reported(site: &Site) {
     );
     for name in ["sub-a", "sub-b"] {
         site.condition(&["namespace", name], READY, "True", "Ready");
-        site.until("an owner above is an owner below", &["rolebinding", "tenancy:admin", "-n", name], |binding| {
-            binding["subjects"][0]["name"] == "boss"
-        });
+        site.until(
+            "an owner above is an owner below",
+            &["rolebinding", "tenancy:admin", "-n", name],
+            |binding| binding["subjects"][0]["name"] == "boss",
+        );
         site.kubectl.ok(&["-n", name, "create", "configmap", "one"]);
     }
     site.until("the sum counts for the parent", &["tenant", "corp"], |tenant| {
-        let used = tenant["status"]["quota"]["configmaps"]["used"].as_str().and_then(|used| used.parse::<u32>().ok());
+        let used = tenant["status"]["quota"]["configmaps"]["used"]
+            .as_str()
+            .and_then(|used| used.parse::<u32>().ok());
         used.is_some_and(|used| used >= 2) && tenant["status"]["quota"]["configmaps"]["hard"] == "4"
     });
-    site.kubectl.ok(&["patch", "quotas.tenancy.freehold.dev", "few", "--type=merge", "-p", r#"{"spec":{"hard":{"configmaps":"1"}}}"#]);
+    site.kubectl.ok(&[
+        "patch",
+        "quotas.tenancy.freehold.dev",
+        "few",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"hard":{"configmaps":"1"}}}"#,
+    ]);
     site.condition(&["tenant", "corp"], "WithinQuota", "False", "UsageAboveLimit");
 }
 
@@ -208,7 +270,11 @@ fn broken_references_have_reasons(site: &Site) {
     assert!(site.get(&["rolebinding", "tenancy:edit", "-n", "kube-system"]).is_none());
     site.kubectl.ok(&["label", "namespace", "kube-system", "tenancy.freehold.dev/tenant-"]);
     site.kubectl.ok(&[
-        "patch", "tenant", "round", "--type=merge", "-p",
+        "patch",
+        "tenant",
+        "round",
+        "--type=merge",
+        "-p",
         r#"{"spec":{"parent":"","networkPolicies":[{"name":"bad","spec":{"podSelector":7}}]}}"#,
     ]);
     site.condition(&["namespace", "round-x"], READY, "False", "WriteRefused");
@@ -246,7 +312,14 @@ fn deletion(site: &Site) {
     assert!(site.get(&["rolebinding", "tenancy:admin", "-n", "sub-a"]).is_none());
     assert!(site.get(&["configmap", "one", "-n", "sub-a"]).is_some());
     // Deleted: namespaces go with the tenant.
-    kubectl.ok(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"deletion":{"namespaces":"Delete"}}}"#]);
+    kubectl.ok(&[
+        "patch",
+        "tenant",
+        "web",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"deletion":{"namespaces":"Delete"}}}"#,
+    ]);
     kubectl.ok(&["delete", "tenant", "web", "--wait=false"]);
     site.gone("web goes", &["tenant", "web"]);
     site.gone("its namespaces go", &["namespace", "web-test"]);
