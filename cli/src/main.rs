@@ -79,6 +79,8 @@ enum Command {
     Encryption(encryption::Args),
     /// Snapshots, forks, restores, exports and imports projects, and revokes their credentials.
     Project(project::Args),
+    /// Shares a control plane between teams: tenants, quotas over namespaces, sleep, templates.
+    Tenancy(freehold_tenancy_cli::Args),
     /// Runs DAGs of Pods: installs and runs the subsystem, starts, shows and ends runs.
     Workflow(freehold_workflow_cli::Args),
     /// Reports whether an action is allowed, and by which binding, or what is missing.
@@ -156,6 +158,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
         Command::Project(args) => project::run(args).await,
+        Command::Tenancy(args) => freehold_tenancy_cli::run(args).await,
         Command::Workflow(args) => freehold_workflow_cli::run(args).await,
         Command::CanI(args) => can_i::run(args).await,
         Command::Use(args) => use_context::run(&args),
