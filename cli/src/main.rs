@@ -81,6 +81,8 @@ enum Command {
     Encryption(encryption::Args),
     /// Snapshots, forks, restores, exports and imports projects, and revokes their credentials.
     Project(project::Args),
+    /// Shares a control plane between teams: tenants, quotas over namespaces, sleep, templates.
+    Tenancy(freehold_tenancy_cli::Args),
     /// Runs DAGs of Pods: installs and runs the subsystem, starts, shows and ends runs.
     Workflow(freehold_workflow_cli::Args),
     /// Makes schemas for exports, and shows what bindings give away.
@@ -168,6 +170,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
         Command::Project(args) => project::run(args).await,
+        Command::Tenancy(args) => freehold_tenancy_cli::run(args).await,
         Command::Workflow(args) => freehold_workflow_cli::run(args).await,
         Command::Api(args) => api::run(args).await,
         Command::Install(args) => subsystem::install(args).await,

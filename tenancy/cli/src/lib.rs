@@ -1,1 +1,75 @@
 //! `freehold tenancy`: the subsystem's commands.
+
+mod install;
+mod serve;
+mod sleep;
+mod tenants;
+
+use anyhow::{Context as _, Result};
+use freehold_client::{Client, Config};
+use freehold_runtime::Subsystem;
+use freehold_tenancy_api::supervisor::SleepState;
+use std::path::PathBuf;
+
+/// Teams that share namespaces: tenants, quotas over several namespaces, sleep.
+pub const SUBSYSTEM: Subsystem = Subsystem {
+    name: "tenancy",
+    about: "Teams share a control plane: namespaces with roles, quotas across namespaces, sleep schedules.",
+    crds: freehold_tenancy_api::crds,
+    manifests: install::manifests,
+    start: freehold_tenancy_controllers::start,
+};
+
+/// Arguments of `freehold tenancy`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Kubeconfig of the control plane or cluster. Default: $KUBECONFIG.
+    #[arg(long, global = true, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Installs the kinds, roles and policies.
+    Install(install::Install),
+    /// Runs the controllers until Ctrl-C or SIGTERM.
+    Controller(serve::Controllers),
+    /// Runs the admission webhook until Ctrl-C or SIGTERM, and registers it.
+    Webhook(serve::WebhookArgs),
+    /// Lists tenants.
+    List,
+    /// Shows a tenant: members, namespaces, quota and conditions.
+    Show {
+        /// The tenant.
+        tenant: String,
+    },
+    /// Creates a tenant, or adds to one.
+    Create(tenants::Create),
+    /// Puts the namespaces of a tenant to sleep.
+    Sleep(sleep::ByHand),
+    /// Wakes the namespaces of a tenant.
+    Wake(sleep::ByHand),
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// A kubeconfig that cannot be used, or what the command says failed.
+pub async fn run(args: Args) -> Result<()> {
+    let path = args.kubeconfig.context("--kubeconfig or $KUBECONFIG has to name a kubeconfig")?;
+    let config = Config::from_kubeconfig(&path)
+        .with_context(|| format!("kubeconfig {} can't be used", path.display()))?;
+    let client = Client::new(&config)?;
+    match args.command {
+        Command::Install(install) => install::run(&client, &install).await,
+        Command::Controller(controllers) => serve::controllers(client, controllers).await,
+        Command::Webhook(webhook) => serve::webhook(client, webhook).await,
+        Command::List => tenants::list(&client).await,
+        Command::Show { tenant } => tenants::show(&client, &tenant).await,
+        Command::Create(create) => tenants::create(&client, &create).await,
+        Command::Sleep(by_hand) => sleep::run(&client, SleepState::Asleep, &by_hand).await,
+        Command::Wake(by_hand) => sleep::run(&client, SleepState::Awake, &by_hand).await,
+    }
+}

@@ -5,7 +5,7 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use freehold_api::Object;
-use freehold_client::{Client, DeleteOptions, PatchOptions, Patch, Resource};
+use freehold_client::{Client, DeleteOptions, Patch, PatchOptions, Resource};
 use freehold_machinery::time;
 use freehold_tenancy_api::supervisor::{Override, ResourceSupervisorSpec, SleepState};
 use freehold_tenancy_api::target::Target;
@@ -18,7 +18,7 @@ const PRIORITY: i32 = 1_000_000;
 
 /// Which namespaces, and for how long.
 #[derive(Args, Debug)]
-pub struct ByHand {
+pub(crate) struct ByHand {
     /// The tenant whose namespaces are meant.
     #[arg(required_unless_present = "namespace", conflicts_with = "namespace")]
     tenant: Option<String>,
@@ -58,7 +58,11 @@ impl ByHand {
         }
     }
 
-    fn supervisor(&self, state: SleepState, now: Timestamp) -> anyhow::Result<Object<ResourceSupervisorSpec>> {
+    fn supervisor(
+        &self,
+        state: SleepState,
+        now: Timestamp,
+    ) -> anyhow::Result<Object<ResourceSupervisorSpec>> {
         let spec = ResourceSupervisorSpec {
             target: self.target(),
             priority: PRIORITY,
@@ -73,11 +77,13 @@ impl ByHand {
 ///
 /// # Errors
 /// An unreadable duration, or the server's refusal.
-pub async fn run(client: &Client, state: SleepState, by_hand: &ByHand) -> anyhow::Result<()> {
+pub(crate) async fn run(client: &Client, state: SleepState, by_hand: &ByHand) -> anyhow::Result<()> {
     let name = by_hand.name()?;
     if by_hand.follow_schedule {
         match client.delete(&SUPERVISORS, None, &name, &DeleteOptions::default()).await {
-            Err(error) if !error.is_not_found() => return Err(error).context("failed to end the state by hand"),
+            Err(error) if !error.is_not_found() => {
+                return Err(error).context("failed to end the state by hand");
+            }
             _ => println!("resourcesupervisor/{name} deleted: the schedules count"),
         }
         return Ok(());
@@ -89,7 +95,10 @@ pub async fn run(client: &Client, state: SleepState, by_hand: &ByHand) -> anyhow
         object.remove("status");
     }
     let options = PatchOptions::apply("freehold-tenancy");
-    client.patch(&SUPERVISORS, None, &name, &Patch::Apply(object), &options).await.context("failed to write it")?;
+    client
+        .patch(&SUPERVISORS, None, &name, &Patch::Apply(object), &options)
+        .await
+        .context("failed to write it")?;
     let wanted = format!("{state:?}").to_lowercase();
     match until.as_str() {
         "" => println!("resourcesupervisor/{name}: {wanted} until it is changed or deleted"),
@@ -104,9 +113,14 @@ mod tests {
 
     #[test]
     fn a_state_by_hand_is_one_supervisor() {
-        let by_hand =
-            ByHand { tenant: Some("acme".into()), namespace: None, duration: Some("2h".into()), follow_schedule: false };
-        let supervisor = by_hand.supervisor(SleepState::Asleep, "2026-01-01T00:00:00Z".parse().unwrap()).unwrap();
+        let by_hand = ByHand {
+            tenant: Some("acme".into()),
+            namespace: None,
+            duration: Some("2h".into()),
+            follow_schedule: false,
+        };
+        let supervisor =
+            by_hand.supervisor(SleepState::Asleep, "2026-01-01T00:00:00Z".parse().unwrap()).unwrap();
         assert_eq!(supervisor.metadata.name, "by-hand-tenant-acme");
         assert_eq!(supervisor.spec.target.tenants, ["acme"]);
         assert_eq!(supervisor.spec.by_hand.unwrap().until, "2026-01-01T02:00:00Z");

@@ -1,4 +1,5 @@
 //! Times of sleep, waking and templates over many namespaces, printed; `FREEHOLD_TEST_NAMESPACES` says over how many.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -24,9 +25,9 @@ fn count() -> Option<usize> {
     std::env::var("FREEHOLD_TEST_NAMESPACES").ok()?.parse().ok()
 }
 
-async fn create(client: &Client, objects: Vec<(&Resource, Value)>) {
+async fn create(client: &Client, objects: Vec<(Resource, Value)>) {
     let writes =
-        objects.into_iter().map(|(resource, object)| async move { client.create(resource, &object).await });
+        objects.into_iter().map(|(resource, object)| async move { client.create(&resource, &object).await });
     let written: Vec<_> = futures_util::stream::iter(writes).buffer_unordered(64).collect().await;
     for result in written {
         result.expect("an object that can be created");
@@ -40,7 +41,7 @@ fn all(runtime: &tokio::runtime::Runtime, client: &Client, resource: &Resource) 
 
 fn namespaces(runtime: &tokio::runtime::Runtime, client: &Client, count: usize) {
     let one = |n: usize| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("n{n:05}"), "labels": {"env": "dev"}}});
-    runtime.block_on(create(client, (0..count).map(|n| (&NAMESPACES, one(n))).collect()));
+    runtime.block_on(create(client, (0..count).map(|n| (NAMESPACES, one(n))).collect()));
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn sleep_and_waking_of_many_namespaces() {
         })
     };
     let pairs = (0..count).flat_map(|n| (0..EACH).map(move |at| (n, at)));
-    runtime.block_on(create(&client, pairs.map(|(n, at)| (&DEPLOYMENTS, deployment(n, at))).collect()));
+    runtime.block_on(create(&client, pairs.map(|(n, at)| (DEPLOYMENTS, deployment(n, at))).collect()));
     let _controllers = Running::start(&api, start_supervisor);
     let wait = |what: &str, state: &str, done: &dyn Fn() -> bool| {
         supervise(&api, state);

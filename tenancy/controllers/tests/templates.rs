@@ -1,4 +1,5 @@
 //! Templates on a Freehold project and on a real kube-apiserver.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

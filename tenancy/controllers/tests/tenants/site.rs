@@ -5,14 +5,14 @@
 use freehold_client::{Client, Config, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Metrics, Planes, Scope};
-use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Server, until};
+use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Options, Server, until};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long a test waits for a condition. The machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
 #[expect(dead_code, reason = "the server lives as long as the site")]
@@ -22,11 +22,11 @@ enum Program {
 }
 
 /// A server with the subsystem's kinds.
-pub struct Site {
+pub(crate) struct Site {
     /// `kubectl` as the admin.
-    pub kubectl: Kubectl,
+    pub(crate) kubectl: Kubectl,
     /// The name in messages.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     client: Client,
     runtime: Runtime,
     token: CancellationToken,
@@ -35,8 +35,9 @@ pub struct Site {
 
 impl Site {
     /// A project of a real Freehold.
-    pub fn freehold() -> Self {
-        let server = Server::start(Engine::Embedded);
+    pub(crate) fn freehold() -> Self {
+        let args = vec!["--outbound-networks=public,127.0.0.0/8".to_owned()];
+        let server = Server::start(Options { engine: Engine::Embedded, args, ..Options::default() });
         server.kubectl().apply(
             "{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Organization, metadata: {name: acme}, spec: {}}\n---\n\
              {apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {name: shop}, spec: {ownerRef: {kind: Organization, name: acme}}}",
@@ -46,7 +47,7 @@ impl Site {
     }
 
     /// A real kube-apiserver; `None` where there is none.
-    pub fn kube() -> Option<Self> {
+    pub(crate) fn kube() -> Option<Self> {
         if !Kube::is_available() {
             eprintln!("left out: there is no kube-apiserver; `tools/get kube-apiserver` builds it");
             return None;
@@ -64,6 +65,7 @@ impl Site {
         let site =
             Self { kubectl, name, client, runtime, token: CancellationToken::new(), _program: program };
         site.install();
+        site.install_roles();
         site
     }
 
@@ -80,26 +82,52 @@ impl Site {
         }
     }
 
-    /// Waits for a future.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+    /// Installs the roles of the subsystem.
+    fn install_roles(&self) {
+        const ROLES: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");
+        for role in freehold_tenancy_controllers::roles::roles() {
+            self.wait(self.client.apply(&ROLES, "test", &role)).unwrap_or_else(|e| panic!("{role}: {e}"));
+        }
     }
 
-    /// Starts the controllers. They stop with the site.
-    pub fn start(&self) -> Scope {
-        let scope = Scope {
+    /// A client as the admin.
+    #[allow(dead_code, reason = "each test program uses a part of this module")]
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A scope of tasks that end with the site, or with its own token.
+    #[allow(dead_code, reason = "each test program uses a part of this module")]
+    pub(crate) fn scope(&self) -> Scope {
+        Scope {
             planes: Planes::one(self.client.clone(), PlaneId::core(), ""),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             token: self.token.child_token(),
-        };
+        }
+    }
+
+    /// The runtime, for tasks of the test.
+    #[allow(dead_code, reason = "each test program uses a part of this module")]
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Waits for a future.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Starts the controllers. They stop with the site.
+    pub(crate) fn start(&self) -> Scope {
+        let scope = self.scope();
         let _guard = self.runtime.enter();
         freehold_tenancy_controllers::start(&scope);
         scope
     }
 
     /// Reads an object; `None` where it is absent.
-    pub fn get(&self, args: &[&str]) -> Option<Value> {
+    pub(crate) fn get(&self, args: &[&str]) -> Option<Value> {
         let args: Vec<&str> =
             ["get"].iter().chain(args).chain(&["-o", "json", "--ignore-not-found"]).copied().collect();
         let output = self.kubectl.run(&args);
@@ -111,7 +139,7 @@ impl Site {
     }
 
     /// Waits until an object is as wanted, and returns it.
-    pub fn until(&self, what: &str, args: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, what: &str, args: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = None;
         let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until(&format!("{}: {what}", self.name), PATIENCE, || {
@@ -123,12 +151,12 @@ impl Site {
     }
 
     /// Waits until an object is absent.
-    pub fn gone(&self, what: &str, args: &[&str]) {
+    pub(crate) fn gone(&self, what: &str, args: &[&str]) {
         until(&format!("{}: {what}", self.name), PATIENCE, || self.get(args).is_none().then_some(()));
     }
 
     /// Waits until a condition of an object has a status and a reason.
-    pub fn condition(&self, args: &[&str], type_: &str, status: &str, reason: &str) -> Value {
+    pub(crate) fn condition(&self, args: &[&str], type_: &str, status: &str, reason: &str) -> Value {
         self.until(&format!("{args:?} has {type_}={status} ({reason})"), args, |object| {
             let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
             conditions.is_some_and(|list| {
