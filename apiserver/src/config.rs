@@ -260,13 +260,7 @@ impl Config {
         let secrets = self.continue_secrets();
         let registry = registry.with_admission(Chain::new(&self.admission)).with_token_secrets(&secrets);
         let registry = registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone())));
-        let registry = Arc::new(match is_core {
-            true => {
-                self.prove_bindings(&planes)?;
-                registry.with_exports(Arc::new(crate::exports::KnownExports(planes.clone())))
-            }
-            false => registry,
-        });
+        let registry = Arc::new(self.with_exports(registry, &planes)?);
         let aggregator = Aggregator::start(
             cache.clone(),
             outbound.clone(),
@@ -321,6 +315,15 @@ impl Config {
             tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
         }
         Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
+    }
+
+    /// A core server's registry knows which APIs projects export; a pair's does not.
+    fn with_exports(&self, registry: Registry, planes: &Arc<Planes>) -> Result<Registry> {
+        if !self.plane.is_core() {
+            return Ok(registry);
+        }
+        self.prove_bindings(planes)?;
+        Ok(registry.with_exports(Arc::new(crate::exports::KnownExports(planes.clone()))))
     }
 
     /// Proves bindings with a key that follows from the platform's authority: all servers of a store have that.

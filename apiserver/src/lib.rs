@@ -8,6 +8,7 @@
 #![warn(clippy::large_futures)]
 
 mod aggregation;
+mod allowances;
 mod audit;
 mod authentication;
 mod authorization;

@@ -1,5 +1,6 @@
 //! The program as a person meets it first. That these tests exist makes cargo build the program together with all tests, from
 //! dependencies that are compiled once for both.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::{Command, Output};
 

@@ -92,10 +92,6 @@ pub struct DagSpec {
     pub history: History,
     /// What happens to Pods that ended.
     pub pod_retention: PodRetention,
-    /// Who is told of what happens.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub notifications: Vec<Notification>,
 }
 
 pub(crate) fn is_false(b: &bool) -> bool {
@@ -285,41 +281,6 @@ pub enum PodRetention {
     KeepFailed,
     /// All are kept until the run is deleted.
     Keep,
-}
-
-/// A webhook that is told what happens.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-#[schemars(extend("required" = ["url"]))]
-pub struct Notification {
-    /// Where events are posted to.
-    #[schemars(length(min = 1, max = 2048))]
-    pub url: String,
-    /// Which events; without any, the end of runs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub on: Vec<NotifyOn>,
-    /// The key of the signature (HMAC-SHA-256).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret: Option<SecretKeyRef>,
-}
-
-/// What a webhook can be told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum NotifyOn {
-    /// A run started.
-    RunStarted,
-    /// A run succeeded.
-    RunSucceeded,
-    /// A run failed.
-    RunFailed,
-    /// A run ended, whichever way.
-    #[default]
-    RunEnded,
-    /// A task ended, whichever way.
-    TaskEnded,
-    /// A task waits for approval.
-    ApprovalWanted,
 }
 
 /// The observed state of a DAG.

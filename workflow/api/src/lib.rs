@@ -16,8 +16,8 @@ pub mod template;
 pub mod validate;
 
 pub use dag::{
-    CatchUp, CatchUpPolicy, ConcurrencyPolicy, DagSpec, DagStatus, History, Notification, NotifyOn,
-    Parameter, ParameterType, PodRetention, SecretKeyRef, Semaphore, ValueSource, Workspace,
+    CatchUp, CatchUpPolicy, ConcurrencyPolicy, DagSpec, DagStatus, History, Parameter, ParameterType,
+    PodRetention, SecretKeyRef, Semaphore, ValueSource, Workspace,
 };
 pub use graph::{Cycle, order};
 pub use run::{
@@ -25,9 +25,9 @@ pub use run::{
     RunCounts, RunState, TaskStatus,
 };
 pub use task::{
-    Approve, Backoff, ChildDag, ClusterDagTaskSpec, DagTaskSpec, ForEach, HttpHeader, HttpTask, Memoize,
-    Output, OutputSource, OutputType, PodTemplate, Range, ResourceAction, ResourceTask, Retry,
-    SharedTaskStatus, Task, TaskKind, TaskRef, TaskRefKind, TaskTemplate, TriggerRule, Wait,
+    Approve, Backoff, ChildDag, ClusterDagTaskSpec, DagTaskSpec, ForEach, HttpHeader, HttpTask, Output,
+    OutputSource, OutputType, PodTemplate, Range, ResourceAction, ResourceTask, Retry, SharedTaskStatus,
+    Task, TaskKind, TaskRef, TaskRefKind, TaskTemplate, TriggerRule, Wait,
 };
 
 pub use freehold_api::Condition;

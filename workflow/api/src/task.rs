@@ -58,9 +58,6 @@ pub struct Task {
     /// Tasks with more come first where tasks wait for a slot.
     #[serde(skip_serializing_if = "is_zero_i32")]
     pub priority: i32,
-    /// Results that are kept for runs to come.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memoize: Option<Memoize>,
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -494,19 +491,6 @@ impl Default for Backoff {
     fn default() -> Self {
         Self { duration: "10s".into(), factor_percent: 200, max: "10m".into(), jitter_percent: 10 }
     }
-}
-
-/// Results that are kept for runs to come.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-#[schemars(extend("required" = ["key"]))]
-pub struct Memoize {
-    /// What a result is kept under, in the namespace: `build-$(params.commit)`.
-    #[schemars(length(min = 1, max = 1024))]
-    pub key: String,
-    /// Older results don't count; empty: they do.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub max_age: String,
 }
 
 /// The wanted state of a DAGTask.

@@ -22,16 +22,6 @@ pub(super) fn settings(check: &mut Check, spec: &DagSpec) {
     {
         check.add(FieldError::required("spec.workspace", "exactly one of claimName and claim"));
     }
-    for (n, notification) in spec.notifications.iter().enumerate() {
-        let url = &notification.url;
-        if !url.starts_with("https://") && !url.starts_with("http://") {
-            check.invalid(
-                format!("spec.notifications[{n}].url"),
-                url.as_str(),
-                "must be an http or https URL",
-            );
-        }
-    }
 }
 
 pub(super) fn semaphores(check: &mut Check, at: &str, semaphores: &[Semaphore]) {

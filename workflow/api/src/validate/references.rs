@@ -60,9 +60,6 @@ fn all<'a>(task: &'a Task, each: &mut impl FnMut(&'static str, Vec<Path<'a>>)) {
         references_in(value, &mut found);
         each("parameters", found);
     }
-    if let Some(memoize) = &task.memoize {
-        each("memoize.key", references(&memoize.key));
-    }
     for value in task.for_each.iter().flat_map(|for_each| &for_each.items) {
         let mut found = Vec::new();
         references_in(value, &mut found);

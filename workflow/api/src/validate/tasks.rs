@@ -79,9 +79,6 @@ fn contents(check: &mut Check, at: &str, task: &Task) {
     if let Some(for_each) = &task.for_each {
         fan_out(check, &format!("{at}.forEach"), for_each);
     }
-    if let Some(memoize) = &task.memoize {
-        check.duration(|| format!("{at}.memoize.maxAge"), &memoize.max_age);
-    }
 }
 
 fn fan_out(check: &mut Check, at: &str, for_each: &ForEach) {

@@ -79,7 +79,6 @@ fn each_static_error_is_found_at_its_path() {
         ),
         (json!({"finally": [{"name": "f", "image": "i", "runAfter": ["t"]}]}), "spec.finally[0].runAfter"),
         (json!({"workspace": {}}), "spec.workspace"),
-        (json!({"notifications": [{"url": "x"}]}), "spec.notifications[0].url"),
     ] {
         let errors = errors(spec.clone());
         assert!(errors.iter().any(|error| error.starts_with(&format!("{path}:"))), "{spec}: {errors:?}");

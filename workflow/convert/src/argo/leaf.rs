@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use crate::text::translate_value;
 use freehold_machinery::Value;
 use freehold_workflow_api::{
-    Approve, Argument, Backoff, HttpHeader, HttpTask, Memoize, Output, OutputSource, OutputType, PodTemplate,
+    Approve, Argument, Backoff, HttpHeader, HttpTask, Output, OutputSource, OutputType, PodTemplate,
     ResourceAction, ResourceTask, Retry, Task, Wait,
 };
 use serde_json::{Map, json};
@@ -105,7 +105,7 @@ pub(super) fn fill(
         task.template.timeout = timeout;
     }
     task.mutexes = super::settings::locks(&mut fields, report);
-    memoize(&mut fields, task, report);
+    fields.note("memoize", "results are not kept for later runs", report);
     fields.note("parallelism", "a template without steps or tasks has nothing to limit", report);
     fields.finish(report);
     task.template.pod = pod.finish(task);
@@ -418,17 +418,4 @@ fn retry_condition(text: &str) -> Option<String> {
     let condition = condition.replace("lastRetry.exitCode", "string(exitCode)");
     (!["lastRetry", "{{", " contains ", " matches ", "=~"].iter().any(|rest| condition.contains(rest)))
         .then_some(condition)
-}
-
-fn memoize(fields: &mut Fields<'_>, task: &mut Task, report: &mut Report) {
-    let Some(mut memoize) = fields.object("memoize") else { return };
-    let key = memoize.text("key", report).unwrap_or_default();
-    let max_age = memoize.text("maxAge", report).unwrap_or_default();
-    let cache = memoize
-        .take("cache")
-        .map(|cache| text_of(&cache["configMap"], "name").to_owned())
-        .unwrap_or_default();
-    let key = if cache.is_empty() { key } else { format!("{cache}-{key}") };
-    memoize.finish(report);
-    task.memoize = Some(Memoize { key, max_age });
 }
