@@ -81,7 +81,9 @@ spec:
 }
 
 fn as_ann(site: &Site, manifest: &str) -> Result<(), String> {
-    let output = site.kubectl.run_with_input(&["apply", "--as", "ann", "--server-side", "-f", "-"], manifest);
+    let output = site
+        .kubectl
+        .run_with_input(&["apply", "--as", "ann", "--server-side", "-f", "-"], &format!("---\n{manifest}"));
     if output.success { Ok(()) } else { Err(output.stderr) }
 }
 

@@ -103,9 +103,9 @@ impl Kubectl {
         self.run(args).expect_failure()
     }
 
-    /// `kubectl apply -f -`, which has to succeed.
+    /// `kubectl apply -f -` of YAML, which has to succeed. A document that begins with a brace is YAML too.
     pub fn apply(&self, manifests: &str) -> String {
-        self.run_with_input(&["apply", "-f", "-"], manifests).expect_ok()
+        self.run_with_input(&["apply", "-f", "-"], &format!("---\n{manifests}")).expect_ok()
     }
 
     /// One object, as JSON.

@@ -54,6 +54,14 @@ impl Site {
         }
         let kube = Kube::start(KubeOptions::default());
         let kubectl = kube.kubectl();
+        // No controller manager runs that would aggregate the roles for users.
+        for (role, verbs) in [("admin", "*"), ("edit", "*"), ("view", "get,list,watch")] {
+            let rules = serde_json::json!({"aggregationRule": null, "rules": [{
+                "apiGroups": ["", "apps", "networking.k8s.io"], "resources": ["*"],
+                "verbs": verbs.split(',').collect::<Vec<_>>(),
+            }]});
+            kubectl.ok(&["patch", "clusterrole", role, "--type=merge", "-p", &rules.to_string()]);
+        }
         Some(Self::new("kube-apiserver", kubectl, Program::Kube(kube)))
     }
 

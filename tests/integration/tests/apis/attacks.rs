@@ -1,6 +1,6 @@
 //! What a provider or a consumer could try to see or do more than it may.
 
-use crate::{DATABASES, GROUP, IN_DEFAULT, Parties, SECRETS, condition, database, export, names};
+use crate::{DATABASES, GROUP, IN_DEFAULT, Parties, SECRETS, condition, database, export, limit, names};
 use freehold_tests_integration::{Http, World, facts};
 use http::Method;
 use serde_json::json;
@@ -281,7 +281,7 @@ fn a_provider_passes_the_gates_of_the_consumers_plane(world: &World) {
         let refused = view.json(Method::POST, IN_DEFAULT, &database("large", 7));
         (refused.code == 422 && refused.body.to_string().contains("too large for us")).then_some(())
     });
-    parties.consumer.ok(&["create", "quota", "none", "--hard=count/databases.db.example.com=0"]);
+    limit(&parties.consumer, "none", "count/databases.db.example.com=0");
     let over = view.json(Method::POST, IN_DEFAULT, &database("small", 1));
     assert!(over.code == 403 && over.body.to_string().contains("exceeded quota"), "{}", over.body);
 }

@@ -1,6 +1,6 @@
 //! In a consumer's project.
 
-use crate::{DATABASES, GROUP, IN_DEFAULT, Parties, condition, database, names, schema, widely};
+use crate::{DATABASES, GROUP, IN_DEFAULT, Parties, condition, database, limit, names, schema, widely};
 use freehold_tests_integration::{Http, World, facts};
 use http::Method;
 use serde_json::json;
@@ -30,7 +30,7 @@ fn a_bound_kind_is_served_like_one_of_kubernetes(world: &World) {
     let wrong =
         kubectl.run_with_input(&["apply", "-f", "-"], &database("none", 0).to_string()).expect_failure();
     assert!(wrong.contains("spec.size in body should be greater than or equal to 1"), "{wrong}");
-    kubectl.ok(&["create", "quota", "few", "--hard=count/databases.db.example.com=1"]);
+    limit(kubectl, "few", "count/databases.db.example.com=1");
     let over =
         kubectl.run_with_input(&["apply", "-f", "-"], &database("more", 1).to_string()).expect_failure();
     assert!(over.contains("exceeded quota"), "{over}");

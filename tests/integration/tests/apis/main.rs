@@ -123,3 +123,9 @@ fn condition(object: &Value, kind: &str) -> (String, String) {
     let text = |key: &str| found.and_then(|found| found[key].as_str()).unwrap_or_default().to_owned();
     (text("status"), text("reason"))
 }
+
+/// A quota of one count in the namespace `default` that counts from here on.
+fn limit(kubectl: &Kubectl, name: &str, count: &str) {
+    kubectl.ok(&["create", "quota", name, &format!("--hard={count}")]);
+    kubectl.ok(&["wait", &format!("quota/{name}"), "--for=jsonpath={.status.hard}", "--timeout=60s"]);
+}

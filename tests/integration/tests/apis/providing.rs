@@ -117,15 +117,11 @@ fn a_binding_that_goes_ends_watches_within_a_second(world: &World) {
     let accepted =
         json!([{"resource": "secrets", "verbs": ["get", "list", "watch"], "labels": {"db": "yes"}}]);
     parties.consumer.apply(&parties.binding(&accepted).to_string());
-    let at = format!("{}{}", parties.url, parties.view(None));
     let before =
         parties.in_view(None).get(SECRETS).body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let provider = parties.provider.with(&["--server", &at]);
-    let mut watching = provider.background(&[
-        "get",
-        "--raw",
-        &format!("/api/v1/secrets?watch=true&resourceVersion={before}"),
-    ]);
+    // `--raw` takes the whole path, whatever the server's address has in front.
+    let path = format!("{}/api/v1/secrets?watch=true&resourceVersion={before}", parties.view(None));
+    let mut watching = parties.provider.background(&["get", "--raw", &path]);
     parties.consumer.ok(&["create", "secret", "generic", "seen"]);
     parties.consumer.ok(&["label", "secret", "seen", "db=yes"]);
     watching.wait_for("\"seen\"");
