@@ -45,6 +45,12 @@ pub fn crds() -> Vec<Value> {
         crd::<quota::QuotaLedgerSpec>(),
         crd::<supervisor::ResourceSupervisorSpec>(),
         crd::<supervisor::SleepRecordSpec>(),
+        crd::<template::TemplateSpec>(),
+        crd::<template::TemplateRevisionSpec>(),
+        crd::<template::TemplateInstanceSpec>(),
+        crd::<template::TemplateGroupInstanceSpec>(),
+        crd::<integration::IntegrationConfigSpec>(),
+        crd::<integration::ExtensionSpec>(),
     ]
 }
 

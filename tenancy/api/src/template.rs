@@ -23,6 +23,8 @@ pub type TemplateGroupInstance = Object<TemplateGroupInstanceSpec>;
 pub const INSTANCE_LABEL: &str = "tenancy.freehold.dev/template-instance";
 /// The label of instances that a group keeps, with the group's name.
 pub const GROUP_LABEL: &str = "tenancy.freehold.dev/template-group";
+/// The annotation of objects that were there before their instance and outlive it.
+pub const ADOPTED_ANNOTATION: &str = "tenancy.freehold.dev/adopted";
 /// The annotation in which admission notes who created an instance: JSON with `username` and `groups`.
 pub const CREATED_BY_ANNOTATION: &str = "tenancy.freehold.dev/created-by";
 /// The finalizer of instances with cluster-scoped objects.
@@ -238,7 +240,7 @@ pub struct TemplateInstanceSpec {
     /// Whether objects are deleted that the Template has no more, and all of them with the instance.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub prune: bool,
-    /// Whether fields and objects of others are taken over.
+    /// Whether objects of others are taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// Whether nothing is written, and the status says what would be.
@@ -363,7 +365,7 @@ pub struct TemplateGroupInstanceSpec {
     /// Whether objects are deleted that the Template has no more, and those of namespaces that leave the target.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub prune: bool,
-    /// Whether fields and objects of others are taken over.
+    /// Whether objects of others are taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// Whether nothing is written, and the status of each instance says what would be.

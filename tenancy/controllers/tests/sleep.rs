@@ -107,7 +107,7 @@ fn a_namespace_sleeps_and_wakes_exactly() {
         api.apply(&supervisor("Awake", ", workloads: {loadBalancers: Delete}"));
         awake(&api, "a");
         assert_eq!(api.field("a", "deployment/late", ".spec.replicas"), "4");
-        api.kubectl.ok(&["delete", "deployment", "late", "-n", "a", "--cascade=orphan"]);
+        api.kubectl.ok(&["delete", "deployment", "late", "-n", "a"]);
         assert_eq!(api.content("a", KINDS), before, "{}", api.name);
         drop(controllers);
     }

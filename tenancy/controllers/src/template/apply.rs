@@ -5,10 +5,10 @@ use super::world::{Watched, World};
 use freehold_client::{Client, DeleteOptions, Error, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::Key;
-use freehold_tenancy_api::template::{INSTANCE_LABEL, KeptObject, ObjectDiff};
+use freehold_tenancy_api::template::{ADOPTED_ANNOTATION, INSTANCE_LABEL, KeptObject, ObjectDiff};
 use freehold_tenancy_decide::template::{RenderError, Rendered, differences, is_applied};
 use futures_util::{FutureExt as _, StreamExt as _};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// How many objects of one instance are written at once.
@@ -103,31 +103,30 @@ pub(super) async fn apply(applying: &Applying<'_>, pending: &[Pending<'_>]) -> O
     let Applying { client, own, manager, force } = *applying;
     let one = |pending| async move {
         let pending: &Pending<'_> = pending;
-        let foreign = pending.live.is_none()
-            && match exists(own, pending).await {
-                Ok(exists) => exists,
-                Err(error) => return (pending, false, Err(error)),
-            };
-        let written = match foreign && !force {
-            true => Ok(None),
-            false => {
-                write(client, manager, force, pending, foreign, false).await.map(|(_, written)| Some(written))
-            }
+        let found = match pending.live {
+            Some(_) => Found::Own,
+            None => match find(own, pending).await {
+                Ok(found) => found,
+                Err(error) => return (pending, Found::Nothing, Err(error)),
+            },
         };
-        (pending, foreign, written)
+        let written = match found {
+            Found::Foreign if !force => Ok(None),
+            _ => write(client, manager, pending, found.outlives(), false)
+                .await
+                .map(|(_, written)| Some(written)),
+        };
+        (pending, found, written)
     };
     let writes: Vec<_> = pending.iter().map(|pending| one(pending).boxed()).collect();
     let results: Vec<_> = futures_util::stream::iter(writes).buffer_unordered(WRITES).collect().await;
-    for (pending, foreign, result) in results {
+    for (pending, found, result) in results {
         let object = &pending.rendered.object;
         match result {
             Ok(None) => {
-                let (kind, name) = (object["kind"].as_str().unwrap_or_default(), meta::name(object));
-                let message =
-                    format!("{kind} {name} is there and not of this instance; set force to take it over");
-                outcome.refused.get_or_insert(RenderError::new("Exists", message));
+                outcome.refused.get_or_insert(taken(object));
             }
-            Ok(Some(_)) if foreign => {
+            Ok(Some(_)) if found.outlives() => {
                 outcome.adopted.insert(id(object));
             }
             Ok(Some(written)) => {
@@ -141,12 +140,51 @@ pub(super) async fn apply(applying: &Applying<'_>, pending: &[Pending<'_>]) -> O
     outcome
 }
 
-/// Whether an object that is to be created is there, and not of the instance.
-async fn exists(own: &Client, pending: &Pending<'_>) -> Result<bool, Error> {
+/// What stands under the name of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// An object of the instance.
+    Own,
+    /// One that the instance took over.
+    Adopted,
+    /// One of others.
+    Foreign,
+}
+
+impl Found {
+    fn outlives(self) -> bool {
+        matches!(self, Self::Adopted | Self::Foreign)
+    }
+}
+
+/// Looks for an object that the store does not have.
+async fn find(own: &Client, pending: &Pending<'_>) -> Result<Found, Error> {
     let object = &pending.rendered.object;
     let resource = &pending.watched.served.resource;
     let live = own.get_opt(resource, Some(meta::namespace(object)), meta::name(object)).await?;
-    Ok(live.is_some_and(|live| meta::label(&live, INSTANCE_LABEL) != meta::label(object, INSTANCE_LABEL)))
+    Ok(match live {
+        None => Found::Nothing,
+        Some(live) if meta::label(&live, INSTANCE_LABEL) != meta::label(object, INSTANCE_LABEL) => {
+            Found::Foreign
+        }
+        Some(live) if meta::annotation(&live, ADOPTED_ANNOTATION).is_some() => Found::Adopted,
+        Some(_) => Found::Own,
+    })
+}
+
+fn taken(object: &Value) -> RenderError {
+    let (kind, name) = (object["kind"].as_str().unwrap_or_default(), meta::name(object));
+    let message = format!("{kind} {name} is there and not of this instance; set force to take it over");
+    RenderError::new("Exists", message)
+}
+
+/// Makes an object outlive its instance.
+fn outlive(object: &mut Value) {
+    meta::remove(object, "ownerReferences");
+    let annotations =
+        meta::metadata_mut(object).entry("annotations").or_insert_with(|| serde_json::json!({}));
+    annotations[ADOPTED_ANNOTATION] = "true".into();
 }
 
 impl Outcome {
@@ -166,18 +204,18 @@ impl Outcome {
     }
 }
 
-/// One server-side apply. Gives whether the object is new, and what it is now.
+/// One server-side apply. Gives whether the object is new, and what it is now. Fields that others changed are taken back:
+/// whether the object itself may be taken was decided before.
 async fn write(
     client: &Client,
     manager: &str,
-    force: bool,
     pending: &Pending<'_>,
-    without_owner: bool,
+    outlives: bool,
     dry_run: bool,
 ) -> Result<(bool, Value), Error> {
     let mut object = pending.rendered.object.clone();
-    if without_owner {
-        meta::remove(&mut object, "ownerReferences");
+    if outlives {
+        outlive(&mut object);
     }
     let object = &object;
     let resource = &pending.watched.served.resource;
@@ -185,7 +223,7 @@ async fn write(
     let dry = if dry_run { "&dryRun=All" } else { "" };
     let request = RawRequest {
         content_type: "application/apply-patch+yaml",
-        ..RawRequest::new(http::Method::PATCH, format!("{path}?fieldManager={manager}&force={force}{dry}"))
+        ..RawRequest::new(http::Method::PATCH, format!("{path}?fieldManager={manager}&force=true{dry}"))
             .json(object)
     };
     let answer = client.request(&request).await?;
@@ -195,16 +233,18 @@ async fn write(
 
 /// What applying would change, asked of the server without writing.
 pub(super) async fn dry_run(
-    client: &Client,
-    manager: &str,
-    force: bool,
+    applying: &Applying<'_>,
     pending: &[Pending<'_>],
     leaving: &[KeptObject],
 ) -> Result<Vec<ObjectDiff>, RenderError> {
+    let Applying { client, own, manager, force } = *applying;
     let mut diffs = Vec::new();
     for pending in pending {
         let object = &pending.rendered.object;
-        match write(client, manager, force, pending, false, true).await {
+        if !force && pending.live.is_none() && matches!(find(own, pending).await, Ok(Found::Foreign)) {
+            return Err(taken(object));
+        }
+        match write(client, manager, pending, false, true).await {
             Ok(_) if diffs.len() >= SHOWN => {}
             Ok((created, _)) => {
                 let live = pending.live.as_ref();
@@ -252,7 +292,8 @@ pub(super) async fn prune(
         let namespace = Some(kept.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let Some(live) = world.client().get_opt(resource, namespace, &kept.name).await? else { continue };
         let is_own = meta::label(&live, INSTANCE_LABEL).is_some_and(|label| labels.contains(&label));
-        if !is_own || meta::is_deleting(&live) {
+        let adopted = meta::annotation(&live, ADOPTED_ANNOTATION).is_some();
+        if !is_own || adopted || meta::is_deleting(&live) {
             continue;
         }
         match client.delete(resource, namespace, &kept.name, &DeleteOptions::uid(meta::uid(&live))).await {
@@ -266,33 +307,39 @@ pub(super) async fn prune(
     Ok(())
 }
 
-/// Takes the owner from objects that existed before the instance: they outlive it.
-pub(super) fn disown_adopted(rendered: &mut [Rendered], before: &[KeptObject]) {
-    let adopted: BTreeSet<String> = before.iter().filter(|kept| kept.adopted).map(kept_id).collect();
-    for rendered in rendered.iter_mut().filter(|rendered| adopted.contains(&id(&rendered.object))) {
-        meta::remove(&mut rendered.object, "ownerReferences");
+/// Makes objects that existed before the instance outlive it. Gives which they are.
+pub(super) fn outlive_adopted(
+    world: &World,
+    rendered: &mut [Rendered],
+    kinds: &Kinds,
+    before: &[KeptObject],
+) -> BTreeSet<String> {
+    let known: BTreeSet<String> = before.iter().filter(|kept| kept.adopted).map(kept_id).collect();
+    let mut adopted = BTreeSet::new();
+    for rendered in rendered {
+        let key = Key::of(world.plane.clone(), &rendered.object);
+        let live = watched(kinds, &rendered.object).and_then(|watched| watched.objects.get(&key));
+        if known.contains(&id(&rendered.object)) || live.is_some_and(|live| live.adopted) {
+            outlive(&mut rendered.object);
+            adopted.insert(id(&rendered.object));
+        }
     }
+    adopted
 }
 
-/// The objects that an instance keeps after this: rendered ones, with what is known of those before.
-pub(super) fn inventory(
-    rendered: &[Rendered],
-    before: &[KeptObject],
-    adopted: &BTreeSet<String>,
-) -> Vec<KeptObject> {
-    let known: BTreeMap<String, &KeptObject> = before.iter().map(|kept| (kept_id(kept), kept)).collect();
+/// The objects that an instance keeps after this: rendered ones, of which some were adopted.
+pub(super) fn inventory(rendered: &[Rendered], adopted: &BTreeSet<String>) -> Vec<KeptObject> {
     let mut all: Vec<KeptObject> = rendered
         .iter()
         .map(|rendered| {
             let object = &rendered.object;
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-            let was_adopted = known.get(&id(object)).is_some_and(|kept| kept.adopted);
             KeptObject {
                 api_version: text("apiVersion"),
                 kind: text("kind"),
                 namespace: meta::namespace(object).to_owned(),
                 name: meta::name(object).to_owned(),
-                adopted: was_adopted || (!known.contains_key(&id(object)) && adopted.contains(&id(object))),
+                adopted: adopted.contains(&id(object)),
             }
         })
         .collect();

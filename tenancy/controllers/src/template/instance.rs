@@ -231,7 +231,7 @@ impl Instances {
         let wanted =
             Wanted { revision: &intent.revision, parameters: &intent.parameters, prune: intent.prune };
         let (mut rendered, kinds) = render(&self.0, world, key, instance, &wanted, &client).await?;
-        apply::disown_adopted(&mut rendered, &status.objects);
+        let adopted = apply::outlive_adopted(world, &mut rendered, &kinds, &status.objects);
         let memory = self.0.applied.lock().get(key).cloned().unwrap_or_default();
         let pending = apply::pending(world, &rendered, &kinds, &memory);
         let names: BTreeSet<String> = rendered.iter().map(|rendered| apply::id(&rendered.object)).collect();
@@ -245,9 +245,11 @@ impl Instances {
             reason: "Applied",
             again: has_copies(&intent.revision).then_some(COPIES),
         };
+        let applying =
+            Applying { client: &client, own: world.client(), manager: MANAGER, force: intent.force };
         if intent.dry_run {
             let leaving = if intent.prune { leaving.as_slice() } else { &[] };
-            let diff = apply::dry_run(&client, MANAGER, intent.force, &pending, leaving).await?;
+            let diff = apply::dry_run(&applying, &pending, leaving).await?;
             report.diff = serde_json::to_value(diff).unwrap_or_default();
             report.reason = "DryRun";
             return Ok(Some(report));
@@ -255,9 +257,7 @@ impl Instances {
         if intent.prune {
             self.before_writing(key, instance, &rendered, &status).await?;
         }
-        let applying =
-            Applying { client: &client, own: world.client(), manager: MANAGER, force: intent.force };
-        report.objects = self.write(key, &applying, &rendered, &pending, &status).await?;
+        report.objects = self.write(key, &applying, &rendered, &pending, adopted).await?;
         if intent.prune {
             let labels = [key.name.to_string(), format!("{}.{}", key.namespace, key.name)];
             apply::prune(world, &client, &leaving, [&labels[0], &labels[1]]).await?;
@@ -287,7 +287,7 @@ impl Instances {
             let patch = Patch::Merge(json!({"metadata": {"uid": instance.uid, "finalizers": finalizers}}));
             client.patch(&INSTANCES, key.ns(), &key.name, &patch, &PatchOptions::default()).await?;
         }
-        let mut union = apply::inventory(&cluster, &status.objects, &BTreeSet::new());
+        let mut union = apply::inventory(&cluster, &BTreeSet::new());
         let names: BTreeSet<String> = union.iter().map(kept_id).collect();
         union.extend(status.objects.iter().filter(|kept| !names.contains(&kept_id(kept))).cloned());
         let patch = Patch::Merge(json!({"status": {"objects": union}}));
@@ -302,7 +302,7 @@ impl Instances {
         applying: &Applying<'_>,
         rendered: &[Rendered],
         pending: &[Pending<'_>],
-        status: &TemplateInstanceStatus,
+        mut adopted: BTreeSet<String>,
     ) -> Result<Vec<KeptObject>, Refusal> {
         let outcome = apply::apply(applying, pending).await;
         if !outcome.applied.is_empty() {
@@ -314,7 +314,8 @@ impl Instances {
         if let Some(refused) = outcome.refused {
             return Err(Refusal::Final(refused));
         }
-        Ok(apply::inventory(rendered, &status.objects, &outcome.adopted))
+        adopted.extend(outcome.adopted);
+        Ok(apply::inventory(rendered, &adopted))
     }
 
     /// Deletes cluster-scoped objects of an instance that goes; the others have it as owner.

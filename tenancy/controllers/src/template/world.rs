@@ -6,7 +6,7 @@ use freehold_client::{Client, Resource};
 use freehold_machinery::document::Document;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Change, Error, Informer, Interest, Key, Planes, Queue, Scope, Store};
-use freehold_tenancy_api::template::INSTANCE_LABEL;
+use freehold_tenancy_api::template::{ADOPTED_ANNOTATION, INSTANCE_LABEL};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(super) struct NamespaceView {
 pub(super) struct Live {
     pub(super) resource_version: String,
     pub(super) owner: String,
+    /// Whether it was there before the instance.
+    pub(super) adopted: bool,
     content: Document,
 }
 
@@ -35,6 +37,7 @@ impl Live {
         Some(Self {
             resource_version: meta::resource_version(&object).to_owned(),
             owner: meta::label(&object, INSTANCE_LABEL)?.to_owned(),
+            adopted: meta::annotation(&object, ADOPTED_ANNOTATION).is_some(),
             content: Document::new(&object),
         })
     }

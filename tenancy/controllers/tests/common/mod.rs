@@ -141,11 +141,16 @@ impl Api {
         );
     }
 
-    /// Objects of a namespace without what each write changes.
+    /// Objects of a namespace that no other object controls, without what each write changes.
     pub(crate) fn content(&self, namespace: &str, kinds: &str) -> Vec<Value> {
         let list = self.kubectl.json(&["get", "-n", namespace, kinds]);
         let mut items = list["items"].as_array().cloned().unwrap_or_default();
+        items.retain(|item| item["metadata"]["ownerReferences"].is_null());
         for item in &mut items {
+            // Counted up by the server with each change of a template.
+            if let Some(annotations) = item["metadata"]["annotations"].as_object_mut() {
+                annotations.remove("deprecated.daemonset.template.generation");
+            }
             for field in ["resourceVersion", "managedFields", "generation", "uid", "creationTimestamp"] {
                 freehold_machinery::meta::remove(item, field);
             }
