@@ -55,7 +55,7 @@ fn tenants(site: &Site) {
         let applied = site.wait(site.client().apply(&resource, "test", &object));
         applied.unwrap_or_else(|error| panic!("{}: {error}", meta::name(&object)));
     }
-    site.kubectl.apply(
+    site.apply(
         r#"
 apiVersion: tenancy.freehold.dev/v1alpha1
 kind: Quota
@@ -145,7 +145,7 @@ fn rules_hold_without_a_webhook(site: &Site) {
     }
     members_keep_off_what_is_the_tenants(site);
     // Administrators are never refused.
-    site.kubectl.apply(&pod("p4", "nginx", ""));
+    site.apply(&pod("p4", "nginx", ""));
 }
 
 fn members_keep_off_what_is_the_tenants(site: &Site) {
@@ -254,14 +254,18 @@ async fn create(client: &Client, namespace: &str, name: &str) -> Result<bool, Er
     }
 }
 
+/// How long a request may be retried.
+const RETRIED: Duration = Duration::from_secs(240);
+
 async fn create_until_decided(client: Client, namespace: String, name: String) -> bool {
-    let begun = Instant::now();
+    let (begun, mut pause) = (Instant::now(), Duration::from_millis(50));
     loop {
         match create(&client, &namespace, &name).await {
             Ok(created) => return created,
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "{namespace}/{name}: {error}"),
+            Err(error) => assert!(begun.elapsed() < RETRIED, "{namespace}/{name}: {error}"),
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(3));
     }
 }
 
@@ -307,11 +311,17 @@ fn limits_hold_under_parallel_creates(site: &Site, webhook: Scope) {
         })
         .collect();
     // The webhook dies in the middle, and another takes its place.
-    until("a part is decided", PATIENCE, || (decided.load(Ordering::Relaxed) > requests / 5).then_some(()));
+    until("a part is decided", RETRIED, || (decided.load(Ordering::Relaxed) > requests / 5).then_some(()));
     webhook.token.cancel();
     let _second = start_webhook(site);
+    let begun = Instant::now();
     let created = tasks.into_iter().map(|task| site.wait(task).expect("it runs"));
     let created = created.filter(|created| *created).count();
+    println!(
+        "{}: {requests} creates decided, the last {:?} after the change of webhooks",
+        site.name,
+        begun.elapsed()
+    );
     assert_eq!((before + created, stored(site)), (limit, limit), "{}: exactly the limit", site.name);
     freed_capacity_is_used_at_once(site, &names[0]);
 }

@@ -1,11 +1,12 @@
-//! Servers that the tests run on: a project of a real Freehold, and a real kube-apiserver.
+//! Servers that the tests run on: a project of a real Freehold, and a real kube-apiserver with kube-controller-manager.
 //!
 //! The controllers run in the test's own process.
 
 use freehold_client::{Client, Config, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Metrics, Planes, Scope};
-use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Options, Server, until};
+use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Options, Server, tool, until};
+use std::process::{Child, Command};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,41 @@ const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customre
 #[expect(dead_code, reason = "the server lives as long as the site")]
 enum Program {
     Freehold(Server),
-    Kube(Kube),
+    Kube(Manager, Kube),
+}
+
+/// A real kube-controller-manager. It ends when this is dropped.
+struct Manager(Child);
+
+impl Manager {
+    fn start(kube: &Kube) -> Self {
+        let log = std::fs::File::create(kube.folder().join("kube-controller-manager.log")).expect("a log");
+        let controllers = [
+            "clusterrole-aggregation-controller",
+            "garbage-collector-controller",
+            "namespace-controller",
+            "resourcequota-controller",
+            "serviceaccount-controller",
+            "root-ca-certificate-publisher-controller",
+        ];
+        let child = Command::new(tool("FREEHOLD_TEST_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))
+            .arg(format!("--kubeconfig={}", kube.admin_kubeconfig().display()))
+            .arg(format!("--root-ca-file={}", kube.folder().join("ca.crt").display()))
+            .arg(format!("--controllers={}", controllers.join(",")))
+            .args(["--leader-elect=false", "--secure-port=0", "--concurrent-namespace-syncs=10"])
+            .stdout(log.try_clone().expect("a file has a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("kube-controller-manager starts");
+        Self(child)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A server with the subsystem's kinds.
@@ -39,7 +74,7 @@ impl Site {
         let args = vec!["--outbound-networks=public,127.0.0.0/8".to_owned()];
         let server = Server::start(Options { engine: Engine::Embedded, args, ..Options::default() });
         server.kubectl().apply(
-            "{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Organization, metadata: {name: acme}, spec: {}}\n---\n\
+            "---\n{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Organization, metadata: {name: acme}, spec: {}}\n---\n\
              {apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {name: shop}, spec: {ownerRef: {kind: Organization, name: acme}}}",
         );
         let kubectl = server.project("shop");
@@ -54,15 +89,8 @@ impl Site {
         }
         let kube = Kube::start(KubeOptions::default());
         let kubectl = kube.kubectl();
-        // No controller manager runs that would aggregate the roles for users.
-        for (role, verbs) in [("admin", "*"), ("edit", "*"), ("view", "get,list,watch")] {
-            let rules = serde_json::json!({"aggregationRule": null, "rules": [{
-                "apiGroups": ["", "apps", "networking.k8s.io"], "resources": ["*"],
-                "verbs": verbs.split(',').collect::<Vec<_>>(),
-            }]});
-            kubectl.ok(&["patch", "clusterrole", role, "--type=merge", "-p", &rules.to_string()]);
-        }
-        Some(Self::new("kube-apiserver", kubectl, Program::Kube(kube)))
+        let manager = Manager::start(&kube);
+        Some(Self::new("kube-apiserver", kubectl, Program::Kube(manager, kube)))
     }
 
     fn new(name: &'static str, kubectl: Kubectl, program: Program) -> Self {
@@ -88,6 +116,11 @@ impl Site {
                 conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True").then_some(())
             });
         }
+    }
+
+    /// Applies manifests as the admin. Input that begins with a brace would be read as JSON.
+    pub(crate) fn apply(&self, manifests: &str) {
+        self.kubectl.apply(&format!("---\n{manifests}"));
     }
 
     /// Installs the roles of the subsystem.
