@@ -67,7 +67,7 @@ fn sleep_and_waking_of_many_namespaces() {
         supervise(&api, state);
         let begun = Instant::now();
         until(what, LONG, || {
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_secs(1));
             done().then_some(())
         });
         println!("{count} namespaces with {EACH} workloads {what} in {:.1} s", begun.elapsed().as_secs_f64());
@@ -111,7 +111,7 @@ fn a_template_over_many_namespaces() {
     let begun = Instant::now();
     api.apply("{apiVersion: tenancy.freehold.dev/v1alpha1, kind: TemplateGroupInstance, metadata: {name: g}, spec: {template: t, target: {selector: {matchLabels: {env: dev}}}, serviceAccount: {namespace: default, name: writer}}}");
     until("all are applied", LONG, || {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_secs(1));
         (api.field("", "templategroupinstance/g", ".status.ready") == count.to_string()).then_some(())
     });
     println!("a template of {EACH} objects to {count} namespaces in {:.1} s", begun.elapsed().as_secs_f64());
