@@ -389,6 +389,8 @@ struct Round {
     ledger: QuotaLedgerSpec,
     /// Used and reserved.
     used: Amounts,
+    /// The largest amounts that are reserved for each name: only one object of a name is ever stored.
+    reserved: HashMap<ObjectId, Amounts>,
     accepted: usize,
     verdicts: Vec<Result<(), Refusal>>,
 }
@@ -422,11 +424,23 @@ impl Round {
             if confirmed.is_some() || expired || is_released {
                 continue;
             }
-            let reserved = growth(&account.amounts_of(&id), &amounts_from(&reservation.amounts));
-            round.used = sum(&round.used, &reserved);
+            round.add(account, id, &amounts_from(&reservation.amounts));
             round.ledger.reservations.push(reservation.clone());
         }
         round
+    }
+
+    /// How much more than is used or reserved an object of a name needs.
+    fn more(&self, account: &Account, id: &ObjectId, amounts: &Amounts) -> Amounts {
+        let stored = account.amounts_of(id);
+        let held = self.reserved.get(id).map_or(stored.clone(), |reserved| largest(&stored, reserved));
+        growth(&held, amounts)
+    }
+
+    fn add(&mut self, account: &Account, id: ObjectId, amounts: &Amounts) {
+        self.used = sum(&self.used, &self.more(account, &id, amounts));
+        let reserved = self.reserved.entry(id).or_default();
+        *reserved = largest(reserved, amounts);
     }
 
     fn reserve(
@@ -441,16 +455,7 @@ impl Round {
             .amounts(&wanted.id.resource, &wanted.object, now)
             .map_err(|message| Refusal::Exceeded(exceeded(tenant, &message)))?;
         let stored = account.stored(&wanted.id).map(|(uid, _)| uid.to_owned());
-        let base = if wanted.replaces > 0 { account.amounts_of(&wanted.id) } else { Amounts::new() };
-        let more = growth(&base, &amounts);
-        let text = text_id(&wanted.id);
-        let known =
-            |r: &Reservation| r.object == text && r.uid == wanted.uid && r.replaces == wanted.replaces;
-        if self.ledger.reservations.iter().any(known) {
-            // The server asked twice about one request.
-            self.accepted += 1;
-            return Ok(());
-        }
+        let more = self.more(account, &wanted.id, &amounts);
         if self.ledger.reservations.len() >= MAX_RESERVATIONS {
             return Err(busy("too many objects of the tenant are being created"));
         }
@@ -460,14 +465,19 @@ impl Round {
         let expires =
             now.saturating_add(if taken { NAME_TAKEN } else { IN_FLIGHT }).unwrap_or(Timestamp::MAX);
         self.ledger.reservations.push(Reservation {
-            object: text,
+            object: text_id(&wanted.id),
             uid: wanted.uid.clone(),
             amounts: texts(&amounts),
             expires_at: time::format_micro(expires),
             replaces: wanted.replaces,
         });
-        self.used = sum(&self.used, &more);
+        self.add(account, wanted.id.clone(), &amounts);
         self.accepted += 1;
         Ok(())
     }
+}
+
+/// The larger of two amounts, by counter.
+fn largest(a: &Amounts, b: &Amounts) -> Amounts {
+    sum(a, &growth(a, b))
 }

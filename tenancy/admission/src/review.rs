@@ -37,12 +37,14 @@ impl Reviewer {
     pub async fn review(&self, mut review: Value) -> Value {
         let mut request = review["request"].take();
         let uid = request["uid"].take();
-        let mut response = self.respond(request).await;
+        // Stands for the name of an object that the server has not named yet: no two of those are the same.
+        let unnamed = format!("?{}", uid.as_str().unwrap_or_default());
+        let mut response = self.respond(request, &unnamed).await;
         response["uid"] = uid;
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
 
-    async fn respond(&self, mut review: Value) -> Value {
+    async fn respond(&self, mut review: Value, unnamed: &str) -> Value {
         let object = Arc::new(review["object"].take());
         let old = review["oldObject"].take();
         let text = |pointer: &str| review.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -73,7 +75,7 @@ impl Reviewer {
             Decision::Allow(patch) => patch,
         };
         let dry_run = review["dryRun"] == true;
-        if let Some((tenants, wanted)) = self.charge(&request, &object, &patch) {
+        if let Some((tenants, wanted)) = self.charge(&request, (&object, unnamed), &patch) {
             let reserved = match dry_run {
                 true => self.desks.check(&tenants, &wanted),
                 false => self.desks.reserve(&tenants, wanted).await,
@@ -111,7 +113,7 @@ impl Reviewer {
     fn charge(
         &self,
         request: &Request<'_>,
-        object: &Arc<Value>,
+        (object, unnamed): (&Arc<Value>, &str),
         patch: &[Value],
     ) -> Option<(Vec<Key>, Wanted)> {
         if request.operation == Operation::Delete || !request.subresource.is_empty() {
@@ -132,7 +134,7 @@ impl Reviewer {
         let id = ObjectId {
             resource: request.resource.clone(),
             namespace: if is_namespace { String::new() } else { request.namespace.to_owned() },
-            name: request.name.to_owned(),
+            name: Some(request.name).filter(|name| !name.is_empty()).unwrap_or(unnamed).to_owned(),
         };
         let replaces = match request.operation {
             Operation::Update => text(request.old, "resourceVersion").parse().unwrap_or(1),
