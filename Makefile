@@ -65,7 +65,7 @@ console/node_modules/.package-lock.json: console/package-lock.json
 # The console in Chromium, against the program of this build.
 test-console: console
 	@tools/get chromium
-	cargo build -p freehold-cli
+	cargo test --workspace --no-run
 	cd console && FREEHOLD_BIN=$(CURDIR)/target/debug/freehold npm test --silent
 
 # The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. What
