@@ -1,7 +1,7 @@
 //! The webhook configurations: which requests the API server asks about. Each request makes one call at most.
 
 use crate::policies::{not_admins, only_members};
-use crate::server::PATH;
+use crate::server::{DEFAULTS_PATH, PATH};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Client, Error, Resource};
 use freehold_machinery::Value;
@@ -31,21 +31,22 @@ pub enum Address {
 }
 
 impl Address {
-    fn client_config(&self, bundle: &str) -> Value {
+    fn client_config(&self, bundle: &str, path: &str) -> Value {
         let mut config = json!({"caBundle": STANDARD.encode(bundle)});
         match self {
-            Self::Url(url) => config["url"] = format!("{}{PATH}", url.trim_end_matches('/')).into(),
+            Self::Url(url) => config["url"] = format!("{}{path}", url.trim_end_matches('/')).into(),
             Self::Service { namespace, name } => {
-                config["service"] = json!({"namespace": namespace, "name": name, "path": PATH});
+                config["service"] = json!({"namespace": namespace, "name": name, "path": path});
             }
         }
         config
     }
 }
 
-/// Returns the mutating and the validating configuration.
-pub fn configurations(address: &Address, bundle: &str) -> [Value; 2] {
-    let config = address.client_config(bundle);
+/// Both configurations. With `defaults` the webhook also injects defaults, for servers without MutatingAdmissionPolicies:
+/// creations of objects that can have some make a second call there.
+pub fn configurations(address: &Address, bundle: &str, defaults: bool) -> [Value; 2] {
+    let config = address.client_config(bundle, PATH);
     let metadata = json!({"name": NAME});
     let hook = |name: &str, failure: &str, rule: Value, selector: Value, conditions: Value| {
         json!({
@@ -69,10 +70,21 @@ pub fn configurations(address: &Address, bundle: &str) -> [Value; 2] {
             {"key": TENANT_LABEL, "operator": "Exists"}, {"key": METERED_LABEL, "operator": operator},
         ]})
     };
-    let mutating = json!({
+    let creation = hook("namespace-creation", "Fail", namespaces(&["CREATE"]), json!({}), only_members());
+    let mut mutating = json!({
         "apiVersion": API_VERSION, "kind": "MutatingWebhookConfiguration", "metadata": metadata,
-        "webhooks": [hook("namespace-creation", "Fail", namespaces(&["CREATE"]), json!({}), only_members())],
+        "webhooks": [creation],
     });
+    if defaults {
+        let tenants = json!({"matchExpressions": [{"key": TENANT_LABEL, "operator": "Exists"}]});
+        let kinds = ["pods", "persistentvolumeclaims", "ingresses"];
+        let mut hook =
+            hook("defaults", "Ignore", rule("*", &kinds, &["CREATE"], "Namespaced"), tenants, not_admins());
+        hook["clientConfig"] = address.client_config(bundle, DEFAULTS_PATH);
+        if let Some(hooks) = mutating["webhooks"].as_array_mut() {
+            hooks.push(hook);
+        }
+    }
     let quiet = quiet_objects();
     let validating = json!({
         "apiVersion": API_VERSION, "kind": "ValidatingWebhookConfiguration", "metadata": metadata,
@@ -102,12 +114,19 @@ fn quiet_objects() -> Value {
     conditions.into()
 }
 
+/// Whether the server has MutatingAdmissionPolicies.
+async fn has_mutating_policies(client: &Client) -> bool {
+    let Ok(list) = client.get_path("/apis/admissionregistration.k8s.io/v1").await else { return false };
+    let resources = list["resources"].as_array();
+    resources.is_some_and(|resources| resources.iter().any(|r| r["name"] == "mutatingadmissionpolicies"))
+}
+
 /// Writes both configurations.
 ///
 /// # Errors
 /// The server's refusal.
 pub async fn register(client: &Client, address: &Address, bundle: &str) -> Result<(), Error> {
-    let [mutating, validating] = configurations(address, bundle);
+    let [mutating, validating] = configurations(address, bundle, !has_mutating_policies(client).await);
     client.apply(&MUTATING, "freehold-tenancy", &mutating).await?;
     client.apply(&VALIDATING, "freehold-tenancy", &validating).await?;
     Ok(())
@@ -120,7 +139,7 @@ mod tests {
     #[test]
     fn no_request_is_asked_about_twice_and_administrators_never() {
         let address = Address::Url("https://127.0.0.1:1".into());
-        let [mutating, validating] = configurations(&address, "");
+        let [mutating, validating] = configurations(&address, "", false);
         let hooks = validating["webhooks"].as_array().unwrap();
         let names: Vec<&str> = hooks.iter().filter_map(|hook| hook["name"].as_str()).collect();
         assert_eq!(names.len(), 4);

@@ -385,23 +385,56 @@ pub fn mutating() -> Vec<Value> {
         ("", "pods", "priority-class", "priorityClassName"),
         ("", "pods", "runtime-class", "runtimeClassName"),
     ];
-    defaults
-        .iter()
-        .flat_map(|(group, resource, key, field)| default_class(group, resource, key, field))
-        .collect()
+    let classes = defaults.iter().flat_map(|(group, resource, key, field)| {
+        let unset = json!({"name": "names-no-class", "expression": format!("!has(object.spec.{field})")});
+        mutating_policy(&format!("default-{key}"), (group, resource), Some(unset), mutation(key, field))
+    });
+    classes.chain(mutating_policy("node-selector", ("", "pods"), None, node_selector())).collect()
 }
 
-fn default_class(group: &str, resource: &str, key: &str, field: &str) -> [Value; 2] {
-    let name = format!("default-{key}.{GROUP}");
-    let annotations = "namespaceObject.metadata.annotations";
+/// The mutation that gives Pods the tenant's node selector. Other values for its keys are refused later on, so they are
+/// left as they are.
+fn node_selector() -> Value {
+    let rule = rule("node-selector");
+    let map = "(has(object.spec.nodeSelector) ? [] \
+        : [JSONPatch{op: 'add', path: '/spec/nodeSelector', value: Object.spec.nodeSelector{}}])";
+    let absent = "!has(object.spec.nodeSelector) || !(p.split('=')[0] in object.spec.nodeSelector)";
+    let add = "JSONPatch{op: 'add', path: '/spec/nodeSelector/' + jsonpatch.escapeKey(p.split('=')[0]), \
+        value: p.split('=')[1]}";
+    let keys = format!("variables.rules[{rule}].split(',').filter(p, {absent}).map(p, {add})");
+    let expression = format!("{rule} in variables.rules ? {map} + {keys} : []");
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+/// The mutation that gives an object its class, if the namespace has a default. Conditions of a policy cannot do this:
+/// kube-apiserver evaluates them without the namespace.
+fn mutation(key: &str, field: &str) -> Value {
     let rule = rule(&format!("default-{key}"));
+    if field != "priorityClassName" {
+        let class = format!("Object{{spec: Object.spec{{{field}: variables.rules[{rule}]}}}}");
+        let expression = format!("{rule} in variables.rules ? {class} : Object{{}}");
+        return json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
+    }
+    // The server computed the priority of no class before; it computes it anew where there is none.
+    let remove = |field: &str| {
+        format!("(has(object.spec.{field}) ? [JSONPatch{{op: 'remove', path: '/spec/{field}'}}] : [])")
+    };
+    let add = format!("[JSONPatch{{op: 'add', path: '/spec/{field}', value: variables.rules[{rule}]}}]");
+    let patch = [add, remove("priority"), remove("preemptionPolicy")].join(" + ");
+    let expression = format!("{rule} in variables.rules ? {patch} : []");
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+fn mutating_policy(
+    name: &str,
+    (group, resource): (&str, &str),
+    condition: Option<Value>,
+    mutation: Value,
+) -> [Value; 2] {
+    let name = format!("{name}.{GROUP}");
     let mut conditions = not_admins().as_array().cloned().unwrap_or_default();
-    conditions.push(json!({
-        "name": "has-a-default", "expression": format!("has({annotations}) && {rule} in {annotations}"),
-    }));
-    conditions.push(json!({
-        "name": "names-no-class", "expression": format!("!has(object.spec.{field}) || object.spec.{field} == ''"),
-    }));
+    conditions.extend(condition);
+    let (variable, expression) = rules();
     let policy = json!({
         "apiVersion": API_VERSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {
@@ -414,12 +447,8 @@ fn default_class(group: &str, resource: &str, key: &str, field: &str) -> [Value;
                 }],
             },
             "matchConditions": conditions,
-            "mutations": [{
-                "patchType": "ApplyConfiguration",
-                "applyConfiguration": {
-                    "expression": format!("Object{{spec: Object.spec{{{field}: {annotations}[{rule}]}}}}"),
-                },
-            }],
+            "variables": [{"name": variable, "expression": expression}],
+            "mutations": [mutation],
         },
     });
     let binding = json!({

@@ -14,6 +14,15 @@ use std::time::{Duration, Instant};
 /// How long the namespace of a request is waited for.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
+/// What a review is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Whether the request is let in. Only new namespaces are changed by the answer.
+    Decision,
+    /// What an object is given by default. The decision is asked for by another call.
+    Defaults,
+}
+
 /// Decides on reviews.
 #[derive(Clone)]
 pub struct Reviewer {
@@ -34,17 +43,17 @@ impl Reviewer {
     }
 
     /// Answers an AdmissionReview with one.
-    pub async fn review(&self, mut review: Value) -> Value {
+    pub async fn review(&self, mut review: Value, ask: Ask) -> Value {
         let mut request = review["request"].take();
         let uid = request["uid"].take();
         // Stands for the name of an object that the server has not named yet: no two of those are the same.
         let unnamed = format!("?{}", uid.as_str().unwrap_or_default());
-        let mut response = self.respond(request, &unnamed).await;
+        let mut response = self.respond(request, &unnamed, ask).await;
         response["uid"] = uid;
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
 
-    async fn respond(&self, mut review: Value, unnamed: &str) -> Value {
+    async fn respond(&self, mut review: Value, unnamed: &str, ask: Ask) -> Value {
         let object = Arc::new(review["object"].take());
         let old = review["oldObject"].take();
         let text = |pointer: &str| review.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -74,6 +83,9 @@ impl Reviewer {
             Decision::Deny(message) => return denied(403, "Forbidden", &message),
             Decision::Allow(patch) => patch,
         };
+        if ask == Ask::Defaults {
+            return allowed(&patch);
+        }
         let dry_run = review["dryRun"] == true;
         if let Some((tenants, wanted)) = self.charge(&request, (&object, unnamed), &patch) {
             let reserved = match dry_run {
@@ -89,7 +101,8 @@ impl Reviewer {
         if !dry_run && operation != Operation::Delete {
             self.live.remember_hosts(&request.resource, request.namespace, request.name, &object);
         }
-        allowed(&patch)
+        let changes = request.resource == GroupResource::new("", "namespaces");
+        allowed(if changes { &patch } else { &[] })
     }
 
     /// Waits until the informer has the namespace of an object: the server asks only about namespaces with a tenant.

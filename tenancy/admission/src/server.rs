@@ -1,7 +1,7 @@
 //! The webhook's HTTPS server.
 
 use crate::certificates::Serving;
-use crate::review::Reviewer;
+use crate::review::{Ask, Reviewer};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The path of reviews.
 pub const PATH: &str = "/admit";
+/// The path of reviews that ask for defaults alone.
+pub const DEFAULTS_PATH: &str = "/default";
 /// Most bytes of a review: an object of 3 MiB twice, and some.
 const MAX_BODY: usize = 8 << 20;
 /// Connections at once. An API server needs few.
@@ -96,22 +98,25 @@ async fn answer(request: http::Request<Incoming>, reviewer: &Reviewer) -> Respon
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/livez") => plain(StatusCode::OK, "ok"),
         (&Method::GET, "/readyz") if reviewer.is_ready() => plain(StatusCode::OK, "ok"),
-        (&Method::POST, PATH) if reviewer.is_ready() => review(request, reviewer).await,
-        (&Method::GET, "/readyz") | (&Method::POST, PATH) => {
+        (&Method::POST, PATH) if reviewer.is_ready() => review(request, reviewer, Ask::Decision).await,
+        (&Method::POST, DEFAULTS_PATH) if reviewer.is_ready() => {
+            review(request, reviewer, Ask::Defaults).await
+        }
+        (&Method::GET, "/readyz") | (&Method::POST, PATH | DEFAULTS_PATH) => {
             plain(StatusCode::SERVICE_UNAVAILABLE, "tenants are still being read")
         }
         _ => plain(StatusCode::NOT_FOUND, "not found"),
     }
 }
 
-async fn review(request: http::Request<Incoming>, reviewer: &Reviewer) -> Response<Full<Bytes>> {
+async fn review(request: http::Request<Incoming>, reviewer: &Reviewer, ask: Ask) -> Response<Full<Bytes>> {
     let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "the review is too large");
     };
     let Ok(review) = serde_json::from_slice(&body.to_bytes()) else {
         return plain(StatusCode::BAD_REQUEST, "the review is not JSON");
     };
-    let answer = reviewer.review(review).await;
+    let answer = reviewer.review(review, ask).await;
     let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
     response
         .headers_mut()

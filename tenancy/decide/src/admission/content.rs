@@ -56,16 +56,18 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     object.pointer(pointer).and_then(Value::as_str)
 }
 
-fn class(request: &Request<'_>, chain: &Chain, field: &ClassField) -> Result<Option<Value>, String> {
+fn class(request: &Request<'_>, chain: &Chain, field: &ClassField) -> Result<Vec<Value>, String> {
     let rule: &ClassRule = &CLASSES[field.rule];
     let named = text(request.object, field.pointer).filter(|name| !name.is_empty());
     let old = text(request.old, field.pointer);
     if request.operation == Operation::Update && named == old {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let Some(named) = named else {
-        let default = rules::default_class(chain, rule).filter(|_| request.operation == Operation::Create);
-        return Ok(default.map(|class| json!({"op": "add", "path": field.pointer, "value": class})));
+        // An empty name is an answer: a claim for a volume without class.
+        let open = request.operation == Operation::Create && request.object.pointer(field.pointer).is_none();
+        let default = rules::default_class(chain, rule).filter(|_| open);
+        return Ok(default.map(|class| defaulted(request, field, &class)).unwrap_or_default());
     };
     match rules::allowed_classes(chain, rule) {
         Some(allowed) if !allowed.iter().any(|class| class == named) => Err(format!(
@@ -74,8 +76,20 @@ fn class(request: &Request<'_>, chain: &Chain, field: &ClassField) -> Result<Opt
             rule.what,
             listed(&allowed)
         )),
-        _ => Ok(None),
+        _ => Ok(Vec::new()),
     }
+}
+
+/// The operations that give an object a class. A Pod's priority was computed for no class before: the server computes it
+/// anew where there is none.
+fn defaulted(request: &Request<'_>, field: &ClassField, class: &str) -> Vec<Value> {
+    let mut operations = vec![json!({"op": "add", "path": field.pointer, "value": class})];
+    if field.pointer == "/spec/priorityClassName" {
+        let computed = ["/spec/priority", "/spec/preemptionPolicy"];
+        let there = computed.iter().filter(|pointer| request.object.pointer(pointer).is_some());
+        operations.extend(there.map(|pointer| json!({"op": "remove", "path": pointer})));
+    }
+    operations
 }
 
 fn listed(list: &[String]) -> String {
