@@ -8,11 +8,13 @@ mod site;
 use freehold_client::{Client, Error, RawRequest, Resource};
 use freehold_machinery::meta;
 use freehold_runtime::Scope;
+use freehold_tenancy_admission::certificates::Trust;
 use freehold_tenancy_admission::configuration::Address;
 use freehold_tenancy_admission::{Webhook, policies};
 use freehold_tenancy_decide::admission::Exempt;
 use freehold_tests_harness::until;
 use http::{HeaderValue, Method};
+use jiff::Timestamp;
 use serde_json::json;
 use site::{PATIENCE, Site};
 use std::sync::Arc;
@@ -25,36 +27,46 @@ const READY: &str = "tenancy.freehold.dev/Ready";
 
 #[test]
 fn rules_and_limits_hold_in_a_project() {
-    let site = Site::freehold();
+    let mut site = Site::freehold();
     all(&site);
+    nobody_is_locked_out_without_the_webhook(&mut site);
 }
 
 #[test]
 fn rules_and_limits_hold_in_a_kube_apiserver() {
-    if let Some(site) = Site::kube() {
+    if let Some(mut site) = Site::kube() {
         all(&site);
+        nobody_is_locked_out_without_the_webhook(&mut site);
     }
 }
 
 fn all(site: &Site) {
-    let _controllers = site.start();
+    // They run until the site goes.
+    let _ = site.start();
     tenants(site);
     rules_hold_without_a_webhook(site);
+    defaults_are_given_by_policies(site);
     let webhook = start_webhook(site);
     namespaces_join_tenants(site);
     limits_hold_under_parallel_creates(site, webhook);
+    the_authority_is_renewed_and_shared(site);
+}
+
+/// Applies policies and their bindings.
+fn install(site: &Site, policies: &[freehold_machinery::Value]) {
+    for object in policies {
+        let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+        let plural = if kind.ends_with("policy") { kind.replace("policy", "policies") } else { kind + "s" };
+        let resource = Resource::dynamic("admissionregistration.k8s.io", "v1", plural, false);
+        let applied = site.wait(site.client().apply(&resource, "test", object));
+        applied.unwrap_or_else(|error| panic!("{}: {error}", meta::name(object)));
+    }
 }
 
 fn tenants(site: &Site) {
-    for object in policies::validating() {
-        let plural = match object["kind"].as_str() {
-            Some("ValidatingAdmissionPolicy") => "validatingadmissionpolicies",
-            _ => "validatingadmissionpolicybindings",
-        };
-        let resource = Resource::cluster("admissionregistration.k8s.io", "v1", plural);
-        let applied = site.wait(site.client().apply(&resource, "test", &object));
-        applied.unwrap_or_else(|error| panic!("{}: {error}", meta::name(&object)));
-    }
+    install(site, &policies::validating());
+    install(site, &policies::mutating());
+    site.apply("{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: low}, value: 70}");
     site.apply(
         r#"
 apiVersion: tenancy.freehold.dev/v1alpha1
@@ -69,11 +81,11 @@ spec:
   members: [{role: owner, subjects: [{name: ann}]}]
   namespaces: {selfService: true, requirePrefix: true, max: 12, declared: [{name: a}]}
   quota: narrow
-  classes: {storage: {allowed: [fast]}}
+  classes: {storage: {allowed: [fast], default: fast}, priority: {allowed: [low], default: low}}
   images: {registries: [registry.example.com]}
   hosts: {allowed: ["*.web.example.com"], collisionScope: Tenant}
   services: {types: [ClusterIP], externalIps: [10.1.0.0/16]}
-  scheduling: {tolerations: [spot]}
+  scheduling: {tolerations: [spot], nodeSelector: {example.com/pool: web, disk: ssd}}
   networkPolicies: [{name: same-namespace, spec: {podSelector: {}}}]
 "#,
     );
@@ -89,9 +101,14 @@ fn as_ann(site: &Site, manifest: &str) -> Result<(), String> {
 
 fn refused(site: &Site, manifest: &str, words: &str) {
     // A policy that was just written counts from a moment later on.
-    until(&format!("{}: refused with {words:?}: {manifest}", site.name), PATIENCE, || {
-        as_ann(site, manifest).err().filter(|message| message.contains(words))
-    });
+    let mut last = Ok(());
+    let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        until("it is refused", PATIENCE, || {
+            last = as_ann(site, manifest);
+            last.as_ref().err().filter(|message| message.contains(words)).map(|_| ())
+        });
+    }));
+    assert!(looked.is_ok(), "{}: {manifest}: wanted {words:?}, got {last:?}", site.name);
 }
 
 fn rules_hold_without_a_webhook(site: &Site) {
@@ -187,6 +204,77 @@ fn members_keep_off_what_is_the_tenants(site: &Site) {
         (!output.success && output.stderr.contains("preventDeletion")).then_some(())
     });
     set("preventDeletion", false);
+}
+
+fn defaults_are_given_by_policies(site: &Site) {
+    let mut n = 0;
+    until(&format!("{}: a claim without class gets the default", site.name), PATIENCE, || {
+        n += 1;
+        let claim = format!(
+            "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: plain-{n}, namespace: web-a}}, \
+             spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
+        );
+        as_ann(site, &claim).unwrap_or_else(|message| panic!("{}: {message}", site.name));
+        let claim = site.get(&["pvc", &format!("plain-{n}"), "-n", "web-a"])?;
+        (claim["spec"]["storageClassName"] == "fast").then_some(())
+    });
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: unranked, namespace: web-a}, \
+        spec: {containers: [{name: c, image: registry.example.com/a}]}}";
+    as_ann(site, pod).unwrap_or_else(|message| panic!("{}: {message}", site.name));
+    let pod = site.get(&["pod", "unranked", "-n", "web-a"]).unwrap();
+    assert_eq!(pod["spec"]["priorityClassName"], "low", "{}", site.name);
+    assert_eq!(pod["spec"]["priority"], 70, "{}", site.name);
+    assert_eq!(
+        pod["spec"]["nodeSelector"],
+        json!({"example.com/pool": "web", "disk": "ssd"}),
+        "{}",
+        site.name
+    );
+}
+
+fn the_authority_is_renewed_and_shared(site: &Site) {
+    let client = site.client();
+    let shared = |now: Timestamp| site.wait(Trust::shared(&client, "default", now)).unwrap().bundle;
+    let now = Timestamp::now();
+    let before = shared(now);
+    let end = freehold_pki::not_after(&before).unwrap();
+    let late = end - jiff::SignedDuration::from_hours(24);
+    let renewed = shared(late);
+    assert!(renewed != before && renewed.contains(&before), "both authorities are trusted for a time");
+    assert_eq!(shared(now), renewed, "replicas share it");
+}
+
+/// Without the webhook, and after a restart of the server, administrators go on, and rules hold.
+fn nobody_is_locked_out_without_the_webhook(site: &mut Site) {
+    // Registered, but gone: its scope ended with the tests before.
+    site.restart();
+    let admin = |args: &[&str]| {
+        until(&format!("{}: the admin may {args:?}", site.name), PATIENCE, || {
+            site.kubectl.run(args).success.then_some(())
+        });
+    };
+    admin(&["create", "namespace", "fresh"]);
+    admin(&["-n", "web-a", "create", "secret", "generic", "by-admin"]);
+    admin(&["-n", "fresh", "create", "secret", "generic", "any"]);
+    admin(&["delete", "namespace", "fresh", "--wait=false"]);
+    let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: late, namespace: web-a}, \
+        spec: {storageClassName: gold, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}";
+    refused(site, claim, "the class is not allowed");
+    // What several namespaces share cannot be counted now: it is refused rather than exceeded.
+    let secret = "{apiVersion: v1, kind: Secret, metadata: {name: uncounted, namespace: web-a}}";
+    refused(site, secret, "failed calling webhook");
+    // Outside of such namespaces members go on.
+    site.apply(
+        "{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: lax}, spec: {members: [{role: owner, subjects: [{name: ann}]}], \
+         namespaces: {declared: [{name: a}]}}}",
+    );
+    site.condition(&["namespace", "lax-a"], READY, "True", "Ready");
+    until(&format!("{}: members go on elsewhere", site.name), PATIENCE, || {
+        site.kubectl
+            .run(&["-n", "lax-a", "create", "secret", "generic", "free", "--as", "ann"])
+            .success
+            .then_some(())
+    });
 }
 
 /// Starts a webhook of its own scope, registered.
@@ -313,7 +401,7 @@ fn limits_hold_under_parallel_creates(site: &Site, webhook: Scope) {
     // The webhook dies in the middle, and another takes its place.
     until("a part is decided", RETRIED, || (decided.load(Ordering::Relaxed) > requests / 5).then_some(()));
     webhook.token.cancel();
-    let _second = start_webhook(site);
+    let second = start_webhook(site);
     let begun = Instant::now();
     let created = tasks.into_iter().map(|task| site.wait(task).expect("it runs"));
     let created = created.filter(|created| *created).count();
@@ -324,6 +412,7 @@ fn limits_hold_under_parallel_creates(site: &Site, webhook: Scope) {
     );
     assert_eq!((before + created, stored(site)), (limit, limit), "{}: exactly the limit", site.name);
     freed_capacity_is_used_at_once(site, &names[0]);
+    second.token.cancel();
 }
 
 fn freed_capacity_is_used_at_once(site: &Site, namespace: &str) {

@@ -65,7 +65,7 @@ pub(crate) struct Site {
     client: Client,
     runtime: Runtime,
     token: CancellationToken,
-    _program: Program,
+    program: Program,
 }
 
 impl Site {
@@ -98,11 +98,19 @@ impl Site {
         let config = Config::from_kubeconfig(kubectl.kubeconfig()).expect("a kubeconfig that can be read");
         let client = Client::new(&config).expect("a kubeconfig that can be used");
         let runtime = Runtime::new().expect("a runtime");
-        let site =
-            Self { kubectl, name, client, runtime, token: CancellationToken::new(), _program: program };
+        let site = Self { kubectl, name, client, runtime, token: CancellationToken::new(), program };
         site.install();
         site.install_roles();
         site
+    }
+
+    /// Starts the API server again.
+    #[allow(dead_code, reason = "each test program uses a part of this module")]
+    pub(crate) fn restart(&mut self) {
+        match &mut self.program {
+            Program::Freehold(server) => server.restart(),
+            Program::Kube(_, kube) => kube.restart(),
+        }
     }
 
     /// Installs the definitions, and waits until they are served.
