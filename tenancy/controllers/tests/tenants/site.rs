@@ -6,6 +6,7 @@ use freehold_client::{Client, Config, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Metrics, Planes, Scope};
 use freehold_tests_harness::{Engine, Kube, KubeOptions, Kubectl, Options, Server, tool, until};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -102,6 +103,15 @@ impl Site {
         site.install();
         site.install_roles();
         site
+    }
+
+    /// A directory that goes with the site.
+    #[allow(dead_code, reason = "each test program uses a part of this module")]
+    pub(crate) fn folder(&self) -> PathBuf {
+        match &self.program {
+            Program::Freehold(server) => server.folder().to_owned(),
+            Program::Kube(_, kube) => kube.folder().to_owned(),
+        }
     }
 
     /// Starts the API server again.
