@@ -24,7 +24,7 @@ fn a_bound_kind_is_served_like_one_of_kubernetes(world: &World) {
     assert_eq!(condition(&binding, "Bound"), ("True".to_owned(), "Bound".to_owned()), "{binding}");
     assert_eq!(condition(&binding, "Ready").1, "ClaimsPending");
     kubectl.apply(&database("orders", 3).to_string());
-    assert!(kubectl.ok(&["explain", "database.spec.engine"]).contains("postgres, mysql"));
+    assert!(kubectl.ok(&["explain", "database.spec"]).contains("enum: postgres, mysql"));
     assert_eq!(kubectl.ok(&["get", "database", "orders", "-o", "jsonpath={.spec.engine}"]), "postgres");
     assert!(kubectl.fails(&["create", "database"]).contains("error"));
     let wrong =
