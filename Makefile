@@ -82,6 +82,10 @@ test-long: tools fuzz console
 	  cargo test -p freehold-tests-integration model:: -- --nocapture $(ARGS)
 	FREEHOLD_TEST_WORKFLOW_RUNS=1000000 cargo test -p freehold-workflow-store --test history -- \
 	  --nocapture --test-threads=1 large $(ARGS)
+	FREEHOLD_TENANCY_LONG=1 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tenancy-admission --test admission -- --nocapture --test-threads=1 $(ARGS)
+	FREEHOLD_TENANCY_NAMESPACES=2000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tenancy-controllers --test tenants figures -- --nocapture --test-threads=1 $(ARGS)
 	tools/get keycloak chromium
 	cd console && FREEHOLD_CONSOLE_LONG=1 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold npm test --silent
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \

@@ -1,6 +1,7 @@
 //! Tenants, namespaces and quotas on a project of a real Freehold and on a real kube-apiserver.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod figures;
 mod site;
 
 use site::Site;
@@ -17,6 +18,20 @@ fn tenants_of_a_kube_apiserver_get_and_keep_what_they_declare() {
     if let Some(site) = Site::kube() {
         all(&site);
         deletion(&site);
+    }
+}
+
+#[test]
+fn figures_of_a_project() {
+    if std::env::var_os("FREEHOLD_TENANCY_NAMESPACES").is_some() {
+        figures::figures(&Site::freehold());
+    }
+}
+
+#[test]
+fn figures_of_a_kube_apiserver() {
+    if std::env::var_os("FREEHOLD_TENANCY_NAMESPACES").is_some() {
+        Site::kube().iter().for_each(figures::figures);
     }
 }
 
