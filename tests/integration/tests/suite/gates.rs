@@ -39,6 +39,7 @@ use std::{
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/access-gates.txt");
 const OBJECTS: &str = include_str!("../../gate-objects.yaml");
+const SHARED_OBJECTS: &str = include_str!("../../gate-objects-shared.yaml");
 const CORE_OBJECTS: &str = include_str!("../../gate-objects-core.yaml");
 const DOMAIN: &str = "walls.example";
 const RESOURCES: &str = "/apis/resourcemanager.freehold.dev/v1alpha1";
@@ -62,7 +63,7 @@ const CLOSED: [&str; 2] = [" cannot ", "it must belong to organization"];
 const NOBODY: &str = "closed";
 
 /// Why a write lacks a gate: the gate, what its line begins with, and the reason.
-const EXCEPTIONS: [(&str, &str, &str); 24] = [
+const EXCEPTIONS: [(&str, &str, &str); 26] = [
     ("suspension", "resourcemanager.freehold.dev/v1alpha1/organizations update", LIFTS),
     ("suspension", "resourcemanager.freehold.dev/v1alpha1/organizations patch", LIFTS),
     ("webhooks", "admissionregistration.k8s.io/", OWN),
@@ -70,6 +71,8 @@ const EXCEPTIONS: [(&str, &str, &str); 24] = [
     ("policies", "authentication.k8s.io/v1/selfsubjectreviews", REVIEW),
     ("policies", "authentication.k8s.io/v1/tokenreviews", REVIEW),
     ("policies", "authorization.k8s.io/", REVIEW),
+    ("policies", "apis.freehold.dev/", INVALID),
+    ("webhooks", "apis.freehold.dev/", INVALID),
     ("webhooks", "/", PATH),
     ("policies", "/", PATH),
     ("quota", "/", PATH),
@@ -92,6 +95,8 @@ const CONTROLLERS: &str = "nobody who is no controller of the platform may do it
 const LIFTS: &str = "it lifts the suspension, where that is the organization's to lift";
 const OWN: &str = "nobody locks themselves out of the configuration of admission";
 const REVIEW: &str = "policies never see reviews, as in kube-apiserver: what asks them would stand still";
+const INVALID: &str =
+    "a second binding of one kind, and the end of what others rest on, are refused before admission is asked";
 const PATH: &str = "no object is written: archives are validated on import, and charged";
 const SELF: &str = "everybody may ask what they are and may do";
 const REMOTE: &str = "the extension server admits and counts what it keeps, and is asked after these gates";
@@ -292,6 +297,8 @@ fn prepare(server: &Server) {
         project.ok(&["create", "namespace", "walls"]);
         furnish(&project, "walls");
     }
+    let shared = server.project("walls-a").with(&["--namespace", "walls"]);
+    shared.apply(SHARED_OBJECTS);
     furnish(&admin, "organization-walls");
 }
 
