@@ -424,8 +424,18 @@ impl Round {
             if confirmed.is_some() || expired || is_released {
                 continue;
             }
+            let taken = reservation.replaces == 0
+                && !reservation.uid.is_empty()
+                && account.stored(&id).is_some_and(|(uid, _)| uid != reservation.uid);
             round.add(account, id, &amounts_from(&reservation.amounts));
-            round.ledger.reservations.push(reservation.clone());
+            let mut kept = reservation.clone();
+            if taken {
+                // Another object got the name: the request fails, unless that object goes meanwhile.
+                let soon = now.saturating_add(NAME_TAKEN).unwrap_or(Timestamp::MAX);
+                let end = time::parse(&kept.expires_at).map_or(soon, |end| end.min(soon));
+                kept.expires_at = time::format_micro(end);
+            }
+            round.ledger.reservations.push(kept);
         }
         round
     }

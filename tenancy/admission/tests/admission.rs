@@ -385,6 +385,7 @@ fn limits_hold_under_parallel_creates(site: &Site, webhook: Scope) {
             |quota| quota["spec"]["hard"]["secrets"] == json!(limit.to_string()),
         );
     }
+    assert!(site.wait(create_until_decided(site.client(), names[0].clone(), "calm".to_owned())));
     let before = stored(site);
     let (client, decided) = (site.client(), Arc::new(AtomicUsize::new(0)));
     let tasks: Vec<_> = (0..requests)
@@ -417,14 +418,10 @@ fn limits_hold_under_parallel_creates(site: &Site, webhook: Scope) {
 
 fn freed_capacity_is_used_at_once(site: &Site, namespace: &str) {
     let client = site.client();
-    let list = site.kubectl.json(&["get", "secrets", "-n", namespace, "-o", "json"]);
-    let victim =
-        list["items"].as_array().into_iter().flatten().map(meta::name).find(|name| name.starts_with('c'));
-    let victim = victim.expect("one was created").to_owned();
     assert!(!site.wait(create_until_decided(client.clone(), namespace.to_owned(), "extra".into())));
     let waited = site.wait(async {
         let options = freehold_client::DeleteOptions::default();
-        client.delete(&SECRETS, Some(namespace), &victim, &options).await.expect("it is deleted");
+        client.delete(&SECRETS, Some(namespace), "calm", &options).await.expect("it is deleted");
         let begun = Instant::now();
         while !matches!(create(&client, namespace, "extra").await, Ok(true)) {
             assert!(begun.elapsed() < PATIENCE, "freed capacity is never used");
