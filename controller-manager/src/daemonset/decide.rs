@@ -143,7 +143,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// Of several pods on a node, keeps the oldest of the present revision and, until that is available, the oldest other one.
+    /// Keeps one of several pods on a node: the oldest of the present revision and, until that is available, the oldest other.
     fn prune(&self, running: &[&Pod], actions: &mut Vec<Action>) {
         let (new, old): (Vec<&Pod>, Vec<&Pod>) =
             running.iter().partition(|pod| pod.1.label(POD_REVISION) == self.observed.hash);
