@@ -10,7 +10,7 @@ use freehold_api::{
     },
     urls,
 };
-use freehold_client::{Client, Resource, yaml};
+use freehold_client::{Client, Resource};
 use freehold_machinery::{Value, meta};
 use serde_json::json;
 use std::{
@@ -57,12 +57,7 @@ enum Command {
 /// Runs a subcommand.
 pub(crate) async fn run(args: Args) -> Result<()> {
     match args.command {
-        Command::Schema { file, prefix } => {
-            for schema in schemas(&read(&file)?, &prefix)? {
-                println!("---\n{}", yaml(&schema)?.trim_end());
-            }
-            Ok(())
-        }
+        Command::Schema { file, prefix } => terminal::documents(schemas(&read(&file)?, &prefix)?.iter()),
         Command::Show { binding, project, kubeconfig } => {
             kubeconfig::own::check_name(&project)?;
             let config = kubeconfig::admin(kubeconfig)?;

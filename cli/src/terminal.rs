@@ -1,6 +1,12 @@
 //! Terminal output: text that others wrote moves no cursor and hides nothing.
 
-use std::fmt::{Display, Write as _};
+use anyhow::Result;
+use freehold_client::yaml;
+use freehold_machinery::Value;
+use std::{
+    fmt::{Display, Write as _},
+    io::{ErrorKind, Write as _},
+};
 
 /// Text with all that a terminal would act on written out: control characters other than line feed and tab, and characters
 /// that change the direction of others.
@@ -21,6 +27,18 @@ pub(crate) fn plain(text: impl Display) -> String {
 /// Prints a line.
 pub(crate) fn say(text: impl Display) {
     println!("{}", plain(text));
+}
+
+/// Prints objects as YAML documents, as far as somebody reads them.
+pub(crate) fn documents<'a>(objects: impl Iterator<Item = &'a Value>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for object in objects {
+        match writeln!(out, "---\n{}", yaml(object)?.trim_end()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

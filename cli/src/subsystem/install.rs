@@ -1,7 +1,8 @@
 //! Applies the objects of a subsystem to any Kubernetes API, and takes them away again.
 
+use crate::terminal;
 use anyhow::{Context, Result, bail};
-use freehold_client::{Client, DeleteOptions, ListOptions, Resource, yaml};
+use freehold_client::{Client, DeleteOptions, ListOptions, Resource};
 use freehold_machinery::{Value, crd, meta};
 use freehold_runtime::Subsystem;
 use std::{
@@ -19,10 +20,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// Prints the objects of a subsystem as YAML documents.
 pub(super) fn print(subsystem: &Subsystem) -> Result<()> {
-    for object in (subsystem.crds)().iter().chain(&(subsystem.manifests)()) {
-        println!("---\n{}", yaml(object)?.trim_end());
-    }
-    Ok(())
+    terminal::documents((subsystem.crds)().iter().chain(&(subsystem.manifests)()))
 }
 
 /// Applies definitions, waits until they are served, and applies everything else. Returns how many objects it applied.
