@@ -129,6 +129,8 @@ fn a_binding_that_goes_ends_watches_within_a_second(world: &World) {
     parties.bind(&parties.consumer);
     watching.wait_for_end();
     assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
+    let again = parties.in_view(None).get(&format!("{DATABASES}?watch=true&resourceVersion={before}"));
+    assert_eq!(again.code, 410, "what went is in no event: {}", again.body);
     assert_eq!(parties.in_view(None).get(SECRETS).code, 404);
 }
 
