@@ -162,10 +162,10 @@ build-tools:
 tools: build-tools
 	@tools/get kubectl etcd
 
-# What the tests of aggregation need: a kube-apiserver in front, and somebody else's extension server behind. Building both
-# takes some minutes, once. Helm is for those of the chart.
+# What the tests of aggregation need, a kube-apiserver in front and somebody else's extension server behind, and those of a
+# cluster that is not ours: its controllers. Building them takes some minutes, once. Helm is for the chart, PostgreSQL for history.
 test-tools: tools
-	@tools/get kube-apiserver sample-apiserver helm postgresql
+	@tools/get kube-apiserver kube-controller-manager sample-apiserver helm postgresql
 
 clean:
 	rm -rf target .tools
