@@ -1,6 +1,6 @@
 //! The webhook configurations: which requests the API server asks about. Each request makes one call at most.
 
-use crate::policies::{not_admins, only_members};
+use crate::policies::{not_admins, only_creations_of_controllers, only_members};
 use crate::server::{DEFAULTS_PATH, PATH};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Client, Error, Resource};
@@ -107,6 +107,7 @@ pub fn configurations(address: &Address, bundle: &str, defaults: bool) -> [Value
 /// and that no rule is about.
 fn quiet_objects() -> Value {
     let mut conditions = not_admins().as_array().cloned().unwrap_or_default();
+    conditions.push(only_creations_of_controllers());
     conditions.push(json!({
         "name": "not-a-heartbeat",
         "expression": "!(request.resource.group == 'coordination.k8s.io' || request.resource.resource in ['events', 'endpoints', 'endpointslices'])",

@@ -11,36 +11,69 @@ use serde_json::json;
 
 const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
-/// Conditions of a request that is neither an administrator's nor of a part of the cluster.
-pub fn only_members() -> Value {
-    let mut conditions = not_admins().as_array().cloned().unwrap_or_default();
-    conditions.push(json!({
-        "name": "not-a-part-of-the-cluster",
-        "expression": "!request.userInfo.username.startsWith('system:') || request.userInfo.username == 'system:anonymous' \
-            || (request.userInfo.username.startsWith('system:serviceaccount:') \
-            && !request.userInfo.username.startsWith('system:serviceaccount:kube-') \
-            && !request.userInfo.username.startsWith('system:serviceaccount:freehold-'))",
-    }));
-    conditions.into()
+/// A request of who acts for others: the cluster's controllers and service accounts. What they create for members'
+/// workloads is held to the rules, whatever rights they have themselves.
+const ACTS_FOR_OTHERS: &str = "request.userInfo.username.startsWith('system:serviceaccount:') \
+    || request.userInfo.username.startsWith('system:freehold:') \
+    || request.userInfo.username == 'system:kube-controller-manager'";
+/// A Pod of a workload, whoever creates it: a kube-controller-manager may have an administrator's certificate.
+const OF_A_WORKLOAD: &str = "request.resource.resource == 'pods' && object != null && has(object.metadata.ownerReferences) \
+    && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller)";
+const MASTERS: &str =
+    "has(request.userInfo.groups) && request.userInfo.groups.exists(g, g == 'system:masters')";
+
+/// Cluster administrators have all verbs; others can be given this one.
+fn bypasses() -> String {
+    format!("authorizer.group('{GROUP}').resource('tenants').check('bypass').allowed()")
 }
 
-/// Conditions of a request that is not an administrator's.
+fn not_a_node() -> Value {
+    json!({
+        "name": "not-a-node",
+        "expression": "!has(request.userInfo.groups) || !request.userInfo.groups.exists(g, g == 'system:nodes')",
+    })
+}
+
+/// Conditions of requests that rules of who may do what hold for: of neither administrators nor parts of the cluster.
+pub fn only_members() -> Value {
+    json!([
+        {"name": "not-an-administrator", "expression": format!("!({MASTERS}) && !{}", bypasses())},
+        not_a_node(),
+        {
+            "name": "not-a-part-of-the-cluster",
+            "expression": "!request.userInfo.username.startsWith('system:') || request.userInfo.username == 'system:anonymous' \
+                || (request.userInfo.username.startsWith('system:serviceaccount:') \
+                && !request.userInfo.username.startsWith('system:serviceaccount:kube-') \
+                && !request.userInfo.username.startsWith('system:serviceaccount:freehold-'))",
+        },
+    ])
+}
+
+/// Conditions of requests that rules of what objects say hold for: all but those that an administrator makes in person, and
+/// those of nodes.
 pub fn not_admins() -> Value {
     json!([
         {
             "name": "not-an-administrator",
-            "expression": "!has(request.userInfo.groups) || !request.userInfo.groups.exists(g, g == 'system:masters')",
+            "expression": format!("{ACTS_FOR_OTHERS} || ({OF_A_WORKLOAD}) || (!({MASTERS}) && !{})", bypasses()),
         },
-        {
-            // Cluster administrators have all verbs; others can be given this one.
-            "name": "not-exempt",
-            "expression": format!("!authorizer.group('{GROUP}').resource('tenants').check('bypass').allowed()"),
-        },
-        {
-            "name": "not-a-node",
-            "expression": "!has(request.userInfo.groups) || !request.userInfo.groups.exists(g, g == 'system:nodes')",
-        },
+        not_a_node(),
     ])
+}
+
+/// The condition that leaves out what the cluster's controllers change and delete, and what this subsystem keeps: only what
+/// they create counts for limits, and they go on where the webhook is down.
+pub fn only_creations_of_controllers() -> Value {
+    let kept = format!("has(object.metadata.labels) && '{MANAGED_LABEL}' in object.metadata.labels");
+    json!({
+        "name": "not-kept-by-a-controller",
+        "expression": format!(
+            "!(request.userInfo.username.startsWith('system:freehold:') \
+             || request.userInfo.username == 'system:kube-controller-manager' \
+             || request.userInfo.username.startsWith('system:serviceaccount:kube-')) \
+             || (request.operation == 'CREATE' && !({kept}))"
+        ),
+    })
 }
 
 /// A check that becomes a ValidatingAdmissionPolicy with its binding.
@@ -107,7 +140,10 @@ fn pods() -> Vec<Check> {
     let images = |field: &str| {
         format!("(has(object.spec.{field}) ? object.spec.{field}.map(c, has(c.image) ? c.image : '') : [])")
     };
-    let images = ["containers", "initContainers", "ephemeralContainers"].map(images).join(" + ");
+    let containers = ["containers", "initContainers", "ephemeralContainers"].map(images).join(" + ");
+    let volumes = "(has(object.spec.volumes) ? object.spec.volumes.filter(v, has(v.image) && has(v.image.reference)) \
+        .map(v, v.image.reference) : [])";
+    let images = format!("{containers} + {volumes}");
     let full = "variables.images.filter(i, i != '').map(i, i.contains('/') && (i.split('/')[0].contains('.') \
         || i.split('/')[0].contains(':') || i.split('/')[0] == 'localhost') ? i \
         : i.contains('/') ? 'docker.io/' + i : 'docker.io/library/' + i)";
@@ -317,8 +353,17 @@ pub fn validating() -> Vec<Value> {
     objects
 }
 
+/// Whether an update leaves the spec as it is. Rules that became stricter must not keep controllers from removing
+/// finalizers, nor members from changing labels.
+const SAME_SPEC: &str = "(request.operation == 'UPDATE' && has(object.spec) && has(oldObject.spec) \
+    && object.spec == oldObject.spec)";
+
 fn policy(check: &Check) -> [Value; 2] {
     let name = format!("{}.{GROUP}", check.name);
+    let expression = match check.everybody {
+        true => format!("{SAME_SPEC} || ({})", check.expression),
+        false => check.expression.clone(),
+    };
     let (group, resources, operations) = check.rule;
     let selector = match check.namespaces {
         Namespaces::Tenants => json!({"matchExpressions": [{"key": TENANT_LABEL, "operator": "Exists"}]}),
@@ -344,7 +389,7 @@ fn policy(check: &Check) -> [Value; 2] {
             },
             "matchConditions": if check.everybody { not_admins() } else { only_members() },
             "variables": variables,
-            "validations": [{"expression": check.expression, "message": check.message, "reason": "Forbidden"}],
+            "validations": [{"expression": expression, "message": check.message, "reason": "Forbidden"}],
         },
     });
     [policy, binding(&name)]

@@ -4,6 +4,8 @@
 #[path = "../../controllers/tests/tenants/site.rs"]
 #[allow(dead_code, reason = "the controllers' tests ask for more of it")]
 mod site;
+#[path = "admission/workloads.rs"]
+mod workloads;
 
 use freehold_client::{Client, Error, RawRequest, Resource};
 use freehold_machinery::meta;
@@ -46,6 +48,7 @@ fn all(site: &Site) {
     tenants(site);
     rules_hold_without_a_webhook(site);
     defaults_are_given_by_policies(site);
+    workloads::are_held_to_the_rules(site);
     let webhook = start_webhook(site);
     namespaces_join_tenants(site);
     limits_hold_under_parallel_creates(site, webhook);

@@ -36,12 +36,21 @@ impl Manager {
             "resourcequota-controller",
             "serviceaccount-controller",
             "root-ca-certificate-publisher-controller",
+            "deployment-controller",
+            "replicaset-controller",
+            "statefulset-controller",
+            "job-controller",
         ];
         let child = Command::new(tool("FREEHOLD_TEST_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))
             .arg(format!("--kubeconfig={}", kube.admin_kubeconfig().display()))
             .arg(format!("--root-ca-file={}", kube.folder().join("ca.crt").display()))
             .arg(format!("--controllers={}", controllers.join(",")))
-            .args(["--leader-elect=false", "--secure-port=0", "--concurrent-namespace-syncs=10"])
+            .args([
+                "--use-service-account-credentials",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--concurrent-namespace-syncs=10",
+            ])
             .stdout(log.try_clone().expect("a file has a second handle"))
             .stderr(log)
             .spawn()

@@ -118,6 +118,42 @@ fn objects_are_held_to_the_rules_of_all_tenants_above() {
 }
 
 #[test]
+fn controllers_with_all_rights_are_held_to_the_rules_of_those_they_act_for() {
+    let pod = |owners: Value| json!({"metadata": {"ownerReferences": owners}, "spec": {"containers": [{"image": "quay.io/a"}]}});
+    let owned = json!([{"kind": "ReplicaSet", "name": "r", "controller": true}]);
+    let rows = [
+        ("admin", json!([]), true),
+        ("admin", json!([{"kind": "ReplicaSet", "name": "r"}]), true),
+        ("admin", owned.clone(), false),
+        ("system:freehold:controller-manager", json!([]), false),
+        ("system:kube-controller-manager", json!([]), false),
+        ("system:serviceaccount:kube-system:replicaset-controller", json!([]), false),
+        ("system:serviceaccount:argocd:application-controller", json!([]), false),
+    ];
+    for (name, owners, allowed) in rows {
+        let object = pod(owners);
+        let user = User { name: name.into(), groups: vec!["system:masters".into()] };
+        let mut request = Request {
+            operation: Operation::Create,
+            resource: GroupResource::new("", "pods"),
+            subresource: "",
+            namespace: "web-a",
+            name: "x",
+            object: &object,
+            old: &NULL,
+            user: &user,
+        };
+        let decided = |request: &Request<'_>| admit(request, &world(), &Exempt::default());
+        assert_eq!(denied(&decided(&request)).is_empty(), allowed, "{name}: {object}");
+        // Rules may have become stricter: finalizers are removed all the same.
+        let mut old = object.clone();
+        old["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+        (request.operation, request.old) = (Operation::Update, &old);
+        assert_eq!(denied(&decided(&request)), "", "{name}");
+    }
+}
+
+#[test]
 fn defaults_are_given_where_nothing_is_named() {
     let claim = create("persistentvolumeclaims", "web-a", &json!({"spec": {}}), "ann");
     let patch = json!({"op": "add", "path": "/spec/storageClassName", "value": "slow"});
