@@ -42,7 +42,8 @@ pub(crate) struct Runs {
     pub(crate) runs: Store<RunView>,
     pods: Store<PodView>,
     pub(crate) definitions: Definitions,
-    live: Mutex<HashMap<Key, Live>>,
+    /// Runs that were taken up; `None` while a worker has one.
+    live: Mutex<HashMap<Key, Option<Live>>>,
     /// Pods that changed, by their runs.
     inbox: Mutex<Inbox>,
     /// Children that ended, by the runs that they are for.
@@ -224,21 +225,34 @@ impl Runs {
         if view.over {
             return self.over(&key, &view).await;
         }
-        let taken = self.live.lock().remove(&key).filter(|live| live.run.info.uid == view.uid);
-        let mut live = match taken {
+        let mut live = match self.take(&key, &view.uid) {
             Some(live) => live,
             None => match self.load(&key, &view).await? {
-                load::Loaded::Live(live) => *live,
+                load::Loaded::Live(live) => {
+                    self.live.lock().insert(key.clone(), None);
+                    *live
+                }
                 load::Loaded::Wait(delay) => return Ok(Outcome::After(delay)),
                 load::Loaded::Ended => return Ok(Outcome::Done),
             },
         };
         let done = self.step(&key, &view, &mut live).await;
         if done.as_ref().is_ok_and(|_| live.run.is_over() && !live.dirty) {
+            self.live.lock().remove(&key);
             return done;
         }
-        self.live.lock().insert(key, live);
+        self.live.lock().insert(key, Some(live));
         done
+    }
+
+    /// Returns a run that was taken up before, if it is still the one with this uid. It stays known as taken up.
+    fn take(&self, key: &Key, uid: &str) -> Option<Live> {
+        let mut all = self.live.lock();
+        let found = all.get_mut(key).and_then(Option::take).filter(|live| live.run.info.uid == uid);
+        if found.is_none() {
+            all.remove(key);
+        }
+        found
     }
 
     /// Takes in what happened, does what follows, and writes what is to be known.

@@ -198,6 +198,23 @@ fn controllers_that_are_lost_again_and_again_lose_and_double_nothing() {
 }
 
 #[test]
+fn mutex_is_granted_after_a_restart_beside_runs_under_way() {
+    let home = Home::freehold();
+    home.start();
+    home.create(&dag("long", json!({"tasks": [{"name": "sure", "approval": {"message": "go?"}}]})));
+    home.create(&dag("locked", json!({"tasks": [with(task("a", &[]), json!({"mutexes": ["m"]}))]})));
+    home.run_many("long", 30);
+    for n in 0..30 {
+        home.is(&format!("long-{n}"), "it begins", |status| status["startedAt"].is_string());
+    }
+    home.stop();
+    // Looked at first, while it is not known who of the others has locks.
+    home.run("locked", "a-locked", json!({}));
+    home.start();
+    assert_eq!(home.ended("a-locked")["status"]["phase"], "Succeeded");
+}
+
+#[test]
 fn one_pod_runs_a_minute() {
     let Some(count) = std::env::var("FREEHOLD_WORKFLOW_BENCH").ok().and_then(|n| n.parse::<usize>().ok())
     else {

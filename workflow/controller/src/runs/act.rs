@@ -28,6 +28,8 @@ impl Runs {
             while let Some(action) = live.todo.pop_front() {
                 match action {
                     Action::CreatePod { node, attempt } => creates.push((node, attempt)),
+                    // Nobody else would ask for the lock again.
+                    Action::Acquire { .. } if !self.holders_are_known(key) => later.push(action),
                     other => {
                         if let Err(error) = self.one(client, key, live, &other).await {
                             later.push(other);

@@ -160,7 +160,7 @@ impl Runs {
 
     /// Clears up after a run that was deleted: its Pods need not be counted.
     pub(super) async fn gone(&self, key: &Key) -> Reconciled {
-        let live = self.live.lock().remove(key);
+        let live = self.live.lock().remove(key).flatten();
         self.inbox.lock().remove(key);
         self.children.lock().remove(key);
         self.last_written.lock().remove(key);
