@@ -13,6 +13,7 @@ export const de: Catalogue = {
   signIn: 'Anmelden',
   signOut: 'Abmelden',
   signOutEverywhere: 'Überall abmelden',
+  sessionEnded: 'Ihre Sitzung ist zu Ende. Melden Sie sich an, um hier weiterzumachen.',
   signedInAs: 'Angemeldet als {name}',
   signInWithLink: 'Mit diesem Link anmelden',
   linkText: 'Der Link gilt einmal. Er meldet Sie nur in diesem Browser an.',

@@ -13,6 +13,7 @@ export const en = {
   signIn: 'Sign in',
   signOut: 'Sign out',
   signOutEverywhere: 'Sign out everywhere',
+  sessionEnded: 'Your session has ended. Sign in to go on where you were.',
   signedInAs: 'Signed in as {name}',
   signInWithLink: 'Sign in with this link',
   linkText: 'The link counts once. It signs you in to this browser only.',

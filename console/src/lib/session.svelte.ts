@@ -7,6 +7,7 @@ import { stream } from './stream.svelte';
 let session = $state.raw<Session | undefined>();
 let known = $state(false);
 let platform = $state(false);
+let ended = $state(false);
 
 export const me = {
   get session() {
@@ -15,6 +16,10 @@ export const me = {
   /** Whether it is known who is signed in. */
   get known() {
     return known;
+  },
+  /** Whether a session ended without being asked to: the person signs in again, and goes on where they were. */
+  get ended() {
+    return ended;
   },
   /** Whether the user reads all organizations and projects, and not only their own. */
   get platform() {
@@ -35,10 +40,14 @@ async function enter(found: Session) {
     platform = false;
   }
   session = found;
+  ended = false;
 }
 
 export async function load() {
-  whenSignedOut(forget);
+  whenSignedOut(() => {
+    ended ||= session !== undefined;
+    forget();
+  });
   try {
     await enter(await json<Session>('GET', '/session'));
   } catch (error) {
@@ -57,7 +66,6 @@ function forget() {
   if (!session) return;
   session = undefined;
   stream.close();
-  go(href(['login']), true);
 }
 
 export async function signOut(everywhere: boolean) {
@@ -65,4 +73,5 @@ export async function signOut(everywhere: boolean) {
   const { location: away } = await json<{ location: string | null }>('DELETE', `/session${query}`);
   forget();
   if (away) location.assign(away);
+  else go(href(['login']), true);
 }
