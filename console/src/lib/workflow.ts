@@ -9,8 +9,9 @@ export interface Task {
   name: string;
   runAfter?: string[];
   depends?: string;
-  template?: Record<string, unknown>;
+  image?: string;
   taskRef?: { name?: string };
+  dag?: { name?: string };
 }
 
 export interface TaskStatus {
@@ -27,10 +28,14 @@ export interface TaskStatus {
 /** Names in a `depends` expression: `a && (b.failed || !c.skipped)`. */
 const namesIn = (text: string): string[] => [...new Set([...text.matchAll(/([A-Za-z0-9][\w-]*)(?:\.\w+)?/g)].map((match) => match[1] ?? ''))];
 
+/** Tasks whose outputs or outcomes a task mentions: it comes after them. */
+const mentioned = (task: Task): string[] => [...JSON.stringify(task).matchAll(/\btasks\.([A-Za-z0-9_][\w-]*)/g)].map((match) => match[1] ?? '');
+
 /** What comes after what. */
 export function edgesOf(tasks: Task[], last: Task[] = []): Edge[] {
   const names = new Set(tasks.map((task) => task.name));
-  const before = (task: Task) => (task.runAfter?.length ? task.runAfter : task.depends ? namesIn(task.depends) : []).filter((name) => names.has(name));
+  const before = (task: Task) =>
+    [...new Set([...(task.runAfter ?? []), ...namesIn(task.depends ?? ''), ...mentioned(task)])].filter((name) => names.has(name) && name !== task.name);
   const edges = tasks.flatMap((task) => before(task).map((from) => ({ from, to: task.name })));
   // Finally tasks come after whatever nothing else comes after.
   const ends = tasks.filter((task) => !edges.some((edge) => edge.from === task.name));
@@ -47,9 +52,18 @@ const TONES: Record<string, 'good' | 'bad' | 'warn' | 'run' | 'none'> = {
 };
 export const toneOf = (phase: string | undefined) => TONES[phase ?? ''] ?? 'none';
 
+const WORK = ['resource', 'http', 'wait', 'approval'] as const;
 /** What a task does, in a word. */
-export const workOf = ({ template, taskRef }: Task): string =>
-  taskRef?.name ?? (typeof template?.image === 'string' && template.image ? template.image : (Object.keys(template ?? {})[0] ?? ''));
+export const workOf = (task: Task): string => task.taskRef?.name ?? task.image ?? task.dag?.name ?? WORK.find((name) => name in task) ?? '';
+
+/** Figures of runs that are over: how many succeeded, and how long they took, in seconds. */
+export function statisticsOf(runs: KubeObject[]) {
+  const over = runs.filter((run) => run.status?.finishedAt && ['Succeeded', 'Failed', 'Stopped'].includes(run.status.phase ?? ''));
+  const succeeded = over.filter((run) => run.status?.phase === 'Succeeded').length;
+  const lengths = over.map((run) => (Date.parse(String(run.status?.finishedAt)) - Date.parse(String(run.status?.startedAt))) / 1000).filter((length) => length >= 0);
+  const sorted = lengths.toSorted((a, b) => a - b);
+  return { over: over.length, succeeded, median: sorted[Math.floor(sorted.length / 2)], longest: sorted.at(-1) };
+}
 
 /** The phase of a task of a run; a fan-out has that of its worst item. */
 export function phaseOf(run: KubeObject, task: string): string | undefined {
