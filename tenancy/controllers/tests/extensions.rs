@@ -17,11 +17,8 @@ fn app_projects() -> String {
 
 fn prepared() -> Api {
     let api = freehold();
-    let path = std::env::temp_dir().join(format!("appprojects-{}.yaml", std::process::id()));
-    std::fs::write(&path, app_projects()).unwrap();
     // The real one is too large for an annotation of kubectl's.
-    api.kubectl.ok(&["create", "-f", path.to_str().unwrap()]);
-    std::fs::remove_file(&path).unwrap();
+    api.kubectl.run_with_input(&["create", "-f", "-"], &app_projects()).expect_ok();
     api.kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", "crd/appprojects.argoproj.io"]);
     api.apply(
         r"
