@@ -63,8 +63,14 @@ pub fn configurations(address: &Address, bundle: &str, defaults: bool) -> [Value
         })
     };
     let namespaces = |operations: &[&str]| rule("", &["namespaces"], operations, "Cluster");
-    let objects =
-        || rule("*", &["*", "pods/ephemeralcontainers"], &["CREATE", "UPDATE", "DELETE"], "Namespaced");
+    let objects = || {
+        rule(
+            "*",
+            &["*", "pods/ephemeralcontainers", "pods/resize"],
+            &["CREATE", "UPDATE", "DELETE"],
+            "Namespaced",
+        )
+    };
     let metered = |operator: &str| {
         json!({"matchExpressions": [
             {"key": TENANT_LABEL, "operator": "Exists"}, {"key": METERED_LABEL, "operator": operator},

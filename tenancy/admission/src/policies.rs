@@ -288,7 +288,8 @@ fn rights() -> Vec<Check> {
         )
     };
     let namespaces: (&str, &[&str], &[&str]) = ("", &["namespaces"], WRITES);
-    let update: (&str, &[&str], &[&str]) = ("", &["namespaces"], &["UPDATE"]);
+    let update: (&str, &[&str], &[&str]) =
+        ("", &["namespaces", "namespaces/status", "namespaces/finalize"], &["UPDATE"]);
     vec![
         member(
             "managed-objects",
@@ -299,7 +300,7 @@ fn rights() -> Vec<Check> {
         ),
         member(
             "cordoned",
-            ("*", &["*"], ALL),
+            ("*", &["*", "*/scale", "pods/resize", "pods/ephemeralcontainers", "pods/eviction"], ALL),
             Namespaces::Cordoned,
             "false".to_owned(),
             "the tenant is cordoned: nothing can be changed",
@@ -311,11 +312,18 @@ fn rights() -> Vec<Check> {
             provision,
             "name a tenant that lets you create namespaces by the label tenancy.freehold.dev/tenant",
         ),
+        // The server selects a changed namespace by its new labels: without the tenant's label it would not be checked.
         member(
             "namespace-metadata",
             update,
-            Namespaces::Tenants,
-            format!("{} && {}", same("labels"), same("annotations")),
+            Namespaces::All,
+            format!(
+                "!({} || {}) || ({} && {})",
+                labelled("oldObject", TENANT_LABEL),
+                labelled("object", TENANT_LABEL),
+                same("labels"),
+                same("annotations")
+            ),
             "labels and annotations of the tenant and of Pod security cannot be changed by members",
         ),
     ]

@@ -129,7 +129,7 @@ impl Reviewer {
         (object, unnamed): (&Arc<Value>, &str),
         patch: &[Value],
     ) -> Option<(Vec<Key>, Wanted)> {
-        if request.operation == Operation::Delete || !request.subresource.is_empty() {
+        if request.operation == Operation::Delete || !matches!(request.subresource, "" | "resize") {
             return None;
         }
         let is_namespace = request.resource == GroupResource::new("", "namespaces");

@@ -49,6 +49,7 @@ fn all(site: &Site) {
     rules_hold_without_a_webhook(site);
     defaults_are_given_by_policies(site);
     workloads::are_held_to_the_rules(site);
+    members_keep_off_what_is_the_tenants(site);
     let webhook = start_webhook(site);
     namespaces_join_tenants(site);
     limits_hold_under_parallel_creates(site, webhook);
@@ -163,7 +164,6 @@ fn rules_hold_without_a_webhook(site: &Site) {
     ] {
         as_ann(site, &allowed).unwrap_or_else(|message| panic!("{}: {allowed}: {message}", site.name));
     }
-    members_keep_off_what_is_the_tenants(site);
     // Administrators are never refused.
     site.apply(&pod("p4", "nginx", ""));
 }
@@ -182,6 +182,7 @@ fn members_keep_off_what_is_the_tenants(site: &Site) {
         &["label", "namespace", "web-a", "--overwrite", "tenancy.freehold.dev/tenant=other"],
         "cannot be changed by members",
     );
+    fails(&["label", "namespace", "web-a", "tenancy.freehold.dev/tenant-"], "cannot be changed by members");
     fails(
         &["label", "namespace", "web-a", "pod-security.kubernetes.io/enforce=privileged"],
         "cannot be changed by members",
@@ -194,6 +195,7 @@ fn members_keep_off_what_is_the_tenants(site: &Site) {
     };
     set("cordoned", true);
     fails(&["-n", "web-a", "create", "configmap", "while-cordoned"], "the tenant is cordoned");
+    fails(&["-n", "web-a", "scale", "deployment", "w-fine", "--replicas=0"], "the tenant is cordoned");
     set("cordoned", false);
     until(&format!("{}: the cordon is lifted", site.name), PATIENCE, || {
         site.kubectl
