@@ -328,6 +328,26 @@ spec:
     api.wait_field("a", "templateinstance/mine", REASON, "Forbidden");
 }
 
+/// An instance may be named as the label of another namespace's cluster-scoped objects is.
+#[test]
+fn an_instance_deletes_no_object_of_another_namespace() {
+    let api = freehold();
+    let role = "apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole";
+    let label = "tenancy.freehold.dev/template-instance: a.web";
+    api.apply(&format!("{{{role}, metadata: {{name: reader, labels: {{{label}}}}}, rules: []}}"));
+    api.apply(&[namespace("a"), namespace("b")].join("\n---\n"));
+    api.apply(&format!(
+        "{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Template, metadata: {{name: base}}, \
+         spec: {{manifests: [{{{role}, metadata: {{name: reader}}, rules: []}}]}}}}"
+    ));
+    let _controllers = start(&api);
+    let instance = "apiVersion: tenancy.freehold.dev/v1alpha1, kind: TemplateInstance";
+    api.apply(&format!("{{{instance}, metadata: {{name: a.web, namespace: b}}, spec: {{template: base}}}}"));
+    api.wait_field("b", "templateinstance/a.web", ".status.objects[0].name", "reader");
+    api.kubectl.ok(&["delete", "templateinstance", "a.web", "-n", "b", "--timeout=60s"]);
+    assert!(api.kubectl.run(&["get", "clusterrole", "reader"]).success, "it is the other instance's");
+}
+
 #[test]
 fn a_chart_is_rendered_by_helm() {
     let program = options().helm.program;

@@ -6,7 +6,7 @@ use freehold_client::{Client, DeleteOptions, Error, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::Key;
 use freehold_tenancy_api::template::{ADOPTED_ANNOTATION, INSTANCE_LABEL, KeptObject, ObjectDiff};
-use freehold_tenancy_decide::template::{RenderError, Rendered, differences, is_applied};
+use freehold_tenancy_decide::template::{RenderError, Rendered, differences, instance_label, is_applied};
 use futures_util::{FutureExt as _, StreamExt as _};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -280,7 +280,7 @@ pub(super) async fn prune(
     world: &World,
     client: &Client,
     leaving: &[KeptObject],
-    labels: [&str; 2],
+    instance: &Key,
 ) -> Result<(), super::render::Refusal> {
     for kept in leaving.iter().filter(|kept| !kept.adopted) {
         let Some(watched) =
@@ -291,7 +291,8 @@ pub(super) async fn prune(
         let resource: &Resource = &watched.served.resource;
         let namespace = Some(kept.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let Some(live) = world.client().get_opt(resource, namespace, &kept.name).await? else { continue };
-        let is_own = meta::label(&live, INSTANCE_LABEL).is_some_and(|label| labels.contains(&label));
+        let label = instance_label(&instance.namespace, &instance.name, namespace.is_some());
+        let is_own = meta::label(&live, INSTANCE_LABEL) == Some(label.as_str());
         let adopted = meta::annotation(&live, ADOPTED_ANNOTATION).is_some();
         if !is_own || adopted || meta::is_deleting(&live) {
             continue;

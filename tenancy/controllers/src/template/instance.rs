@@ -259,8 +259,7 @@ impl Instances {
         }
         report.objects = self.write(key, &applying, &rendered, &pending, adopted).await?;
         if intent.prune {
-            let labels = [key.name.to_string(), format!("{}.{}", key.namespace, key.name)];
-            apply::prune(world, &client, &leaving, [&labels[0], &labels[1]]).await?;
+            apply::prune(world, &client, &leaving, key).await?;
         }
         Ok(Some(report))
     }
@@ -326,9 +325,8 @@ impl Instances {
         let status = previous(instance);
         let cluster: Vec<KeptObject> =
             status.objects.into_iter().filter(|kept| kept.namespace.is_empty()).collect();
-        let labels = [key.name.to_string(), format!("{}.{}", key.namespace, key.name)];
         // What it may not delete any more with its own rights goes with those of the controller: it was let create it.
-        match apply::prune(world, world.client(), &cluster, [&labels[0], &labels[1]]).await {
+        match apply::prune(world, world.client(), &cluster, key).await {
             Ok(()) => {}
             Err(Refusal::Final(error)) => return Err(error.into()),
             Err(Refusal::Again(error)) => return Err(error),

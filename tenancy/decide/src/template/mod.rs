@@ -12,7 +12,8 @@ mod substitute;
 pub use compare::{differences, is_applied};
 pub use parameters::{Parameters, ParametersError};
 pub use render::{
-    RenderError, Rendered, Rendering, chart_objects, chart_values, copies, digest, manifests, prepare,
+    RenderError, Rendered, Rendering, chart_objects, chart_values, copies, digest, instance_label, manifests,
+    prepare,
 };
 pub use rollout::{Child, RolloutPlan, RolloutState, rollout};
 pub use substitute::{Variables, substitute};

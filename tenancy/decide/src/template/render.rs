@@ -215,15 +215,16 @@ fn complete(
     if !labels.is_object() {
         *labels = json!({});
     }
-    labels[INSTANCE_LABEL] = label_of(rendering, namespaced).into();
+    labels[INSTANCE_LABEL] = instance_label(rendering.namespace, rendering.instance, namespaced).into();
     Ok(Rendered { object, namespaced })
 }
 
-/// The value of the instance label, which is at most 63 characters long. For cluster-scoped objects it has the namespace.
-fn label_of(rendering: &Rendering<'_>, namespaced: bool) -> String {
+/// The value of the instance label of an object, which is at most 63 characters long. For cluster-scoped objects it has
+/// the instance's namespace, so that no instance of another namespace has the same.
+pub fn instance_label(namespace: &str, instance: &str, namespaced: bool) -> String {
     let full = match namespaced {
-        true => rendering.instance.to_owned(),
-        false => format!("{}.{}", rendering.namespace, rendering.instance),
+        true => instance.to_owned(),
+        false => format!("{namespace}.{instance}"),
     };
     if full.len() <= 63 {
         return full;
