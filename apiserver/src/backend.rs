@@ -5,6 +5,7 @@ use crate::{
     authorization::{self, Authorization, Refused},
     fairness::KnownFlows,
     host::Host,
+    kubelets::Kubelets,
     lookup::Lookup,
     organization,
     organization::UserView,
@@ -28,8 +29,8 @@ use freehold_apiserver_registry::{
     WatchOptions, WriteOptions, Written, class_objects,
 };
 use freehold_apiserver_server::{
-    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction,
-    RequestHeaders,
+    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, Kubelet, OpenIdDocument, Owner,
+    PlaneAction, RequestHeaders,
 };
 use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
@@ -40,7 +41,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use serde_json::json;
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 /// What the server talks to.
 pub struct LocalBackend {
@@ -54,6 +55,8 @@ pub struct LocalBackend {
     pub(crate) sealed: Option<Sealed>,
     /// How webhooks and aggregated servers of planes are reached.
     pub outbound: Arc<Outbound>,
+    /// How the nodes of planes are reached; `None` where this server has no authority that they know it by.
+    pub(crate) kubelets: Option<Kubelets>,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) trail: Option<Arc<Trail>>,
@@ -626,6 +629,13 @@ impl Backend for LocalBackend {
         let imported = self.planes.import(plane, archive, switch).await;
         self.registry.forget_usage(plane).await?;
         Ok(json!({"objects": imported?}))
+    }
+
+    fn kubelet(&self, target: &Target, address: SocketAddr) -> Result<Kubelet> {
+        match (target, &self.kubelets) {
+            (Target::Local(plane), Some(kubelets)) if !plane.is_core() => kubelets.reach(plane, address),
+            _ => Err(Status::unavailable("this server reaches no nodes of this control plane")),
+        }
     }
 
     async fn aggregated(&self, target: &Target, group: &str, version: &str) -> Result<Option<Aggregated>> {

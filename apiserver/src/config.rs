@@ -9,6 +9,7 @@ use crate::{
     clients::ClientAuthority,
     credentials::WebhookCredentials,
     host::Host,
+    kubelets::Kubelets,
     lookup::Lookup,
     policies::Policies,
     reload::{Follower, Material, Source},
@@ -102,6 +103,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where webhooks and aggregated servers of planes may be.
     pub networks: Networks,
+    /// Where the kubelets of planes may be.
+    pub node_networks: Networks,
     /// Which admission plugins run.
     pub admission: Switches,
     /// Who this server is to webhooks.
@@ -253,8 +256,7 @@ impl Config {
         let authorization = Authorization::start(self.authorization.as_deref(), &following)?;
         let policies = Arc::new(Policies { planes: planes.clone(), authorization: authorization.clone() });
         let services = Arc::new(CachedServices(cache.clone()));
-        let outbound =
-            Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()));
+        let outbound = self.outbound(&services);
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let secrets = self.continue_secrets();
@@ -294,6 +296,7 @@ impl Config {
             planes,
             registry,
             outbound,
+            kubelets: self.kubelets(&cache),
             aggregator,
             tokens: tokens.clone(),
         };
@@ -324,6 +327,18 @@ impl Config {
         }
         self.prove_bindings(planes)?;
         Ok(registry.with_exports(Arc::new(crate::exports::KnownExports(planes.clone()))))
+    }
+
+    /// Makes requests to what objects of planes name.
+    fn outbound(&self, services: &Arc<CachedServices>) -> Arc<Outbound> {
+        Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()))
+    }
+
+    /// Reaches the nodes of planes, where the authorities of planes follow from one that is known.
+    fn kubelets(&self, cache: &Arc<Cache>) -> Option<Kubelets> {
+        let ClientAuthority::Platform(authority) = &self.client_authority else { return None };
+        let services = Arc::new(CachedServices(cache.clone()));
+        Some(Kubelets::new(authority.clone(), self.node_networks.clone(), services))
     }
 
     /// Proves bindings with a key that follows from the platform's authority: all servers of a store have that.

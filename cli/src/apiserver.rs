@@ -25,6 +25,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     outbound: crate::outbound::OutboundArgs,
     #[command(flatten)]
+    nodes: crate::outbound::NodeArgs,
+    #[command(flatten)]
     admission: crate::admission::AdmissionArgs,
     /// Serve all planes, with the authorities and keys in this folder (as `freehold pki` creates them), which all
     /// servers on this etcd share.
@@ -154,6 +156,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 host: &args.host,
                 cache: args.cache.options(),
                 networks: args.outbound.networks.clone(),
+                node_networks: args.nodes.networks(),
                 admission: &args.admission,
                 history: args.history.retention(),
                 authentication: args.authentication.config(),
@@ -208,6 +211,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
             Some(file) => read(file)?,
             None => client_ca.clone(),
         },
+        node_networks: args.nodes.networks(),
         client_authority: ClientAuthority::Plane(client_ca.clone()),
         client_ca,
         front_proxy_ca,

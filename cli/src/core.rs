@@ -57,6 +57,8 @@ pub(crate) struct Core<'a> {
     pub(crate) cache: freehold_apiserver::CacheOptions,
     /// Where webhooks and aggregated servers may be.
     pub(crate) networks: freehold_apiserver::Networks,
+    /// Where nodes of projects may be.
+    pub(crate) node_networks: freehold_apiserver::Networks,
     /// Who is believed.
     pub(crate) authentication: freehold_apiserver::AuthenticationConfig,
     /// Who is asked what they may do.
@@ -175,6 +177,7 @@ impl Core<'_> {
             cache: self.cache,
             limits: Limits::default(),
             networks: self.networks,
+            node_networks: self.node_networks,
             authentication: self.authentication,
             authorization: self.authorization,
             audit: self.audit,

@@ -22,6 +22,7 @@ mod logging;
 mod memory;
 mod metrics;
 mod node;
+mod node_serving;
 mod outbound;
 mod pki;
 mod pki_secret;

@@ -1,11 +1,14 @@
 //! `freehold node`: runs the Pods of one control plane as processes of this machine.
 
-use crate::{pki::VALIDITY, stop, up::parse_image};
+use crate::{node_serving, pki::VALIDITY, stop, up::parse_image};
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config as ClientConfig};
 use freehold_node::{Config, Images, LogServer};
 use freehold_pki::Authority;
 use std::path::PathBuf;
+
+/// The names that the log server has.
+const HOSTS: [&str; 2] = ["127.0.0.1", "localhost"];
 
 /// Flags of `freehold node`.
 #[derive(clap::Args)]
@@ -30,27 +33,48 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let client = ClientConfig::from_kubeconfig(&args.kubeconfig)
         .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
     let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<Vec<_>>>()?;
-    // Servers don't know this authority: nobody reads logs from here but through the files.
-    let authority = Authority::generate("freehold-node")?;
-    let serving = authority.issue_server(&["127.0.0.1", "localhost"], VALIDITY)?;
     let service = root(&client.server);
+    let client = Client::new(&client.user_agent(format!("freehold-node/{}", env!("CARGO_PKG_VERSION"))))?;
+    let logs = log_server(&client, &args.name).await?;
     let node = Config {
         service,
-        client: Client::new(&client.user_agent(format!("freehold-node/{}", env!("CARGO_PKG_VERSION"))))?,
+        client,
         base_path: String::new(),
         node_name: args.name,
         data_dir: args.data_dir,
         images: Images::new(images),
-        logs: LogServer {
-            listen: ([127, 0, 0, 1], 0).into(),
-            cert_pem: serving.cert_pem,
-            key_pem: serving.key_pem,
-            client_ca_pem: authority.cert_pem().to_owned(),
-            client_names: Vec::new(),
-        },
+        logs,
     };
     node.build().await?.run(stop).await;
     Ok(())
+}
+
+/// Where logs are served: to the server of the control plane, if that signs a certificate for this node.
+async fn log_server(client: &Client, name: &str) -> Result<LogServer> {
+    let listen = ([127, 0, 0, 1], 0).into();
+    match node_serving::certificate(client, name, &HOSTS).await {
+        Ok(certificate) => Ok(LogServer {
+            listen,
+            cert_pem: certificate.cert_pem,
+            key_pem: certificate.key_pem,
+            client_ca_pem: certificate.client_ca_pem,
+            client_names: vec![freehold_apiserver::KUBELET_CLIENT.to_owned()],
+        }),
+        Err(error) => {
+            let error = format!("{error:#}");
+            tracing::warn!(error, "the server can't read logs here: there is no serving certificate");
+            // Nobody has a certificate of this authority.
+            let authority = Authority::generate("freehold-node")?;
+            let serving = authority.issue_server(&HOSTS, VALIDITY)?;
+            Ok(LogServer {
+                listen,
+                cert_pem: serving.cert_pem,
+                key_pem: serving.key_pem.clone(),
+                client_ca_pem: authority.cert_pem().to_owned(),
+                client_names: Vec::new(),
+            })
+        }
+    }
 }
 
 /// Host and port of a server's URL, where nothing follows them.

@@ -29,6 +29,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     outbound: crate::outbound::OutboundArgs,
     #[command(flatten)]
+    nodes: crate::outbound::NodeArgs,
+    #[command(flatten)]
     admission: crate::admission::AdmissionArgs,
     /// Folder for keys, kubeconfigs and, without --etcd, all objects.
     #[arg(long, default_value = "data")]
@@ -120,6 +122,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         host: &args.host,
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
+        node_networks: args.nodes.or_loopback(),
         admission: &args.admission,
         history: args.history.retention(),
         authentication: args.authentication.config(),

@@ -62,17 +62,21 @@ pub(crate) struct Bound {
     listener: TcpListener,
     acceptor: TlsAcceptor,
     names: Arc<[String]>,
+    /// The planes that the authority of clients vouches for; none of the platform's.
+    planes: Vec<String>,
     logs: Arc<LogBook>,
 }
 
 impl Bound {
     pub(crate) async fn bind(config: &LogServer, logs: Arc<LogBook>) -> anyhow::Result<Self> {
         let tls = tls::server(&config.cert_pem, &config.key_pem, &config.client_ca_pem)?;
+        let planes = bound_planes(&config.client_ca_pem)?;
         let listener = TcpListener::bind(config.listen).await?;
         Ok(Self {
             listener,
             acceptor: TlsAcceptor::from(tls),
             names: config.client_names.clone().into(),
+            planes,
             logs,
         })
     }
@@ -126,7 +130,7 @@ impl Bound {
     fn is_allowed(&self, stream: &TlsStream<TcpStream>) -> bool {
         let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let info = certificate.and_then(|der| CertificateInfo::parse(der).ok());
-        info.is_some_and(|info| self.names.contains(&info.common_name) && info.planes().is_empty())
+        info.is_some_and(|info| self.names.contains(&info.common_name) && info.planes() == self.planes)
     }
 
     fn answer(&self, uri: &http::Uri) -> Response<Body> {
@@ -145,6 +149,12 @@ impl Bound {
         let frames = ReceiverStream::new(receiver).map(|bytes| Ok(Frame::data(bytes)));
         respond(StatusCode::OK, UnsyncBoxBody::new(StreamBody::new(frames)))
     }
+}
+
+/// The planes that an authority of clients is bound to.
+fn bound_planes(ca_pem: &str) -> anyhow::Result<Vec<String>> {
+    let first = freehold_pki::certificates_der(ca_pem)?.into_iter().next().unwrap_or_default();
+    Ok(CertificateInfo::parse(&first)?.planes().into_iter().map(str::to_owned).collect())
 }
 
 fn plain(status: StatusCode, text: &str) -> Response<Body> {

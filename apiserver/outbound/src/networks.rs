@@ -58,6 +58,18 @@ impl fmt::Display for Networks {
 }
 
 impl Networks {
+    /// No network at all.
+    pub fn none() -> Self {
+        Self { public: false, listed: Vec::new() }
+    }
+
+    /// The addresses at which a machine reaches itself.
+    pub fn loopback() -> Self {
+        let v4 = ipnet::Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+        let v6 = ipnet::Ipv6Net::new_assert(std::net::Ipv6Addr::LOCALHOST, 128);
+        Self { public: false, listed: vec![v4.into(), v6.into()] }
+    }
+
     /// Whether an address may be connected to. An IPv4 address in an IPv6 one is judged as what it leads to.
     pub fn allows(&self, address: IpAddr) -> bool {
         let address = plain(address);

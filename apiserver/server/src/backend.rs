@@ -5,7 +5,7 @@
 //!
 //! It must not know: HTTP, media types, how planes are kept.
 
-use crate::{aggregated::Aggregated, identity::RequestHeaders, trail::AuditPage};
+use crate::{aggregated::Aggregated, identity::RequestHeaders, kubelet::Kubelet, trail::AuditPage};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_audit::{Standing, Subject};
@@ -24,7 +24,7 @@ use futures_util::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 /// What the server asks for. Each failure is the `Status` that the client gets.
 ///
@@ -171,6 +171,15 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Vec<String>, Status> {
         let _ = (target, op, options);
         Err(Status::no_such_resource())
+    }
+
+    /// The kubelet at an address that a Node of a target names.
+    ///
+    /// # Errors
+    /// An address that may not be dialled, or too many streams of the plane.
+    fn kubelet(&self, target: &Target, address: SocketAddr) -> Result<Kubelet, Status> {
+        let _ = (target, address);
+        Err(Status::unavailable("this server reaches no nodes"))
     }
 
     /// Deletes all that `list` selects; gives what was deleted.

@@ -1,31 +1,47 @@
 //! What connects a client with a pod, a service or a node: `exec`, `attach`, `portforward` and `proxy`.
 //!
-//! Pods of a project's plane run nowhere, and what its objects call an address is whatever somebody wrote there: nothing is
-//! ever dialled. Clients get what kube-apiserver says where it reaches nobody: of what they asked wrongly first.
+//! Streams into Pods and the API of a kubelet go through the kubelet of the Pod's node ([`crate::kubelet`]). Addresses of Pods
+//! and Services are never dialled: what a project's objects call an address is whatever somebody wrote there. Clients get
+//! what kube-apiserver says where it reaches nobody: of what they asked wrongly first.
 
-use crate::{call::Call, info::ResourcePath, logs};
+use crate::{
+    call::Call,
+    info::ResourcePath,
+    kubelet::{self, Question},
+    logs,
+    path::percent_encode,
+    payload::Payload,
+    proxy,
+    respond::Reply,
+};
 use freehold_apiserver_registry::Operation;
 use freehold_machinery::{Status, Value};
 use http::header;
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use serde_json::json;
 use std::{net::IpAddr, sync::Arc};
 
 /// The subresources that connect, whatever the verb.
 pub const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
-/// Refuses a connection, in kube-apiserver's words.
-pub(crate) async fn serve(call: &Call<'_>, op: &Operation) -> Status {
-    if let Err(refused) = admit(call, op).await {
-        return refused;
-    }
+/// Connects, or refuses in kube-apiserver's words.
+pub(crate) async fn serve(
+    call: &Call<'_>,
+    op: &Operation,
+    body: Incoming,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Status> {
+    admit(call, op).await?;
+    let upgrade = upgrade.filter(|_| proxy::wants_upgrade(&call.parts.headers));
     let refused = match (op.ty.plural.as_str(), op.subresource.as_deref()) {
         ("pods", Some("proxy")) => pod_proxy(call, op).await,
         ("services", Some("proxy")) => service_proxy(call, op).await,
-        ("nodes", Some("proxy")) => node_proxy(call, op).await,
-        ("pods", Some(what)) => stream(call, op, what != "portforward").await,
+        ("nodes", Some("proxy")) => return node_proxy(call, op, body, upgrade).await,
+        ("pods", Some(what)) => return stream(call, op, what, upgrade).await,
         _ => Err(Status::no_such_resource()),
     };
-    refused.err().unwrap_or_else(|| Status::unavailable("nobody was reached"))
+    Err(refused.err().unwrap_or_else(|| Status::unavailable("nobody was reached")))
 }
 
 type Refused = Result<(), Status>;
@@ -66,12 +82,18 @@ fn options(call: &Call<'_>, kind: &str) -> Value {
 }
 
 /// A stream into a container, or to a pod's ports, by way of its node.
-async fn stream(call: &Call<'_>, op: &Operation, into_container: bool) -> Refused {
+async fn stream(
+    call: &Call<'_>,
+    op: &Operation,
+    what: &str,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Status> {
     let name = op.name.as_deref().unwrap_or_default();
     let pod = object(call, op, name).await?;
-    if into_container {
-        logs::container(&pod, name, call.query.text("container"))?;
-    }
+    let container = match what {
+        "portforward" => None,
+        _ => Some(logs::container(&pod, name, call.query.text("container"))?),
+    };
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
         return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
@@ -80,12 +102,40 @@ async fn stream(call: &Call<'_>, op: &Operation, into_container: bool) -> Refuse
         404 => Status::not_found(&op.ty.group_resource(), node),
         _ => status,
     })?;
-    let (host, port) = logs::address(&found)?;
-    if !call.parts.headers.contains_key(header::UPGRADE) {
+    logs::address(&found)?;
+    if !call.parts.headers.contains_key(header::UPGRADE) || upgrade.is_none() {
         return Err(Status::bad_request("Upgrade request required"));
     }
-    let why = format!("error dialing backend: dial tcp {host}:{port}: connect: no route to host");
-    Err(Status::new(500, "", why))
+    let path = stream_path(call, what, (op.namespace.as_deref().unwrap_or_default(), name), container);
+    kubelet::pass(call, &found, Question { path, is_upgrade: true, payload: Payload::empty() }, upgrade).await
+}
+
+/// The path of a stream in the API of kubelets (`pkg/registry/core/pod/strategy.go`, `streamLocation`).
+fn stream_path(
+    call: &Call<'_>,
+    what: &str,
+    (namespace, name): (&str, &str),
+    container: Option<String>,
+) -> String {
+    let segment = |text: &str| percent_encode(text, b"");
+    let mut query: Vec<String> = Vec::new();
+    let kind = match container {
+        None => "portForward",
+        Some(_) => {
+            let flags = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+            let given = flags.into_iter().filter(|(flag, _)| call.query.flag(flag) == Some(true));
+            query.extend(given.map(|(_, name)| format!("{name}=1")));
+            query.extend(call.query.all("command").map(|word| format!("command={}", segment(word))));
+            what
+        }
+    };
+    if container.is_none() {
+        let ports = call.query.all("ports").filter_map(|port| port.parse::<u16>().ok());
+        query.extend(ports.map(|port| format!("port={port}")));
+    }
+    let container = container.map(|name| format!("/{}", segment(&name))).unwrap_or_default();
+    let path = format!("/{kind}/{}/{}{container}", segment(namespace), segment(name));
+    if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) }
 }
 
 /// `[scheme:]name[:port]`; `None` for anything else.
@@ -159,17 +209,38 @@ async fn service_proxy(call: &Call<'_>, op: &Operation) -> Refused {
     Err(Status::unavailable(format!("no endpoints available for service {name:?}")))
 }
 
-async fn node_proxy(call: &Call<'_>, op: &Operation) -> Refused {
+/// The API of a node's kubelet. Other ports of a node are never dialled.
+async fn node_proxy(
+    call: &Call<'_>,
+    op: &Operation,
+    body: Incoming,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Status> {
     let given = op.name.as_deref().unwrap_or_default();
-    let Some((name, _)) = parts(given) else {
+    let Some((name, asked)) = parts(given) else {
         return Err(Status::bad_request(format!("invalid node request {given:?}")));
     };
     let ty = op.types.find("", "v1", "nodes").ok_or_else(Status::no_such_resource)?;
     let path = ResourcePath { name: Some(name.to_owned()), named: true, ..ResourcePath::default() };
     let node = call.edge.backend.get(&call.target, call.operation(&op.types, ty, &path), "").await?.value();
     let (host, port) = logs::address(&node)?;
-    allowed(&host)?;
-    Err(unreachable(&host, &port.to_string()))
+    if !asked.is_empty() && asked != port.to_string() {
+        return Err(unreachable(&host, asked));
+    }
+    let whole = proxy::path_and_query(call.info, call.parts.uri.query())?;
+    let payload = match http_body::Body::is_end_stream(&body) {
+        true => Payload::empty(),
+        false => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
+    };
+    let question = Question { path: below_proxy(&whole).to_owned(), is_upgrade: upgrade.is_some(), payload };
+    kubelet::pass(call, &node, question, upgrade).await
+}
+
+/// What follows `/api/v1/nodes/NAME/proxy` in a path, with its query.
+fn below_proxy(whole: &str) -> &str {
+    let at = whole.match_indices('/').nth(5).map_or(whole.len(), |(at, _)| at);
+    let rest = &whole[at..];
+    if rest.is_empty() { "/" } else { rest }
 }
 
 #[cfg(test)]
@@ -187,6 +258,18 @@ mod tests {
         ];
         for (text, expected) in rows {
             assert_eq!(parts(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_kubelet_is_asked_what_follows_the_proxy() {
+        for (whole, rest) in [
+            ("/api/v1/nodes/a/proxy/pods?x=/y", "/pods?x=/y"),
+            ("/api/v1/nodes/a/proxy/", "/"),
+            ("/api/v1/nodes/a/proxy", "/"),
+            ("/api/v1/nodes/a/proxy/stats/summary", "/stats/summary"),
+        ] {
+            assert_eq!(below_proxy(whole), rest, "{whole}");
         }
     }
 

@@ -75,7 +75,9 @@ pub(crate) async fn dispatch(
     }
     check(&op, path, &call.info.verb)?;
     let outcome = match (op.subresource.as_deref(), reviews::find(&ty)) {
-        (Some(sub), _) if connect::CONNECT.contains(&sub) => return Err(connect::serve(call, &op).await),
+        (Some(sub), _) if connect::CONNECT.contains(&sub) => {
+            return connect::serve(call, &op, body, upgrade).await;
+        }
         (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await,
         (None, Some(review)) => reviews::serve(call, review, &op, body).await,
         _ if call.info.verb == "watch" => watch::serve(call, op, upgrade).await,

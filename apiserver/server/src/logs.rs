@@ -1,8 +1,15 @@
 //! `pods/log`: passed on to the node that runs the pod.
 
 use crate::{
-    call::Call, info::ResourcePath, metrics::Held, path::percent_encode, payload::Payload, proxy,
-    respond::Reply, upstream,
+    call::Call,
+    info::ResourcePath,
+    kubelet::{self, Question},
+    metrics::Held,
+    path::percent_encode,
+    payload::Payload,
+    proxy,
+    respond::Reply,
+    upstream,
 };
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
@@ -26,8 +33,6 @@ const OPTIONS: [(&str, bool); 7] = [
 
 /// Streams the log of a container. 400 where the container is not clear, 204 for a pod that no node has yet.
 pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
-    let nodes =
-        call.edge.nodes.as_ref().ok_or_else(|| Status::unavailable("this server reaches no nodes"))?;
     let pod =
         call.edge.backend.get(&call.target, Operation { subresource: None, ..op.clone() }, "").await?.value();
     let name = op.name.as_deref().unwrap_or_default();
@@ -40,11 +45,6 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         return Ok(nothing);
     }
     let found = node_of(call, &op, node).await?;
-    let (host, port) = address(&found)?;
-    // Who may write a project's Nodes could have this server ask any address in its own name.
-    if !matches!(&call.target, Target::Local(plane) if plane.is_core() || *plane == PlaneId::infra()) {
-        return Err(Status::unavailable("logs are read from nodes of the infra plane alone"));
-    }
     let segment = |text: &str| percent_encode(text, b"");
     let namespace = op.namespace.as_deref().unwrap_or_default();
     let path = format!(
@@ -54,20 +54,50 @@ pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Statu
         segment(&container),
         query(call)?
     );
+    if !is_platforms(call) {
+        let (response, permit) = kubelet::send(call, &found, Question::get(path)).await?;
+        return answer(call, &op, response, permit).await;
+    }
+    let response = from_platform(call, &found, &path).await?;
+    answer(call, &op, response, ()).await
+}
+
+/// Whether the plane's nodes are the platform's own, which the server reaches as itself.
+fn is_platforms(call: &Call<'_>) -> bool {
+    matches!(&call.target, Target::Local(plane) if plane.is_core() || *plane == PlaneId::infra())
+}
+
+/// Asks a node of the platform for a log.
+async fn from_platform(
+    call: &Call<'_>,
+    node: &Value,
+    path: &str,
+) -> Result<http::Response<Incoming>, Status> {
+    let nodes =
+        call.edge.nodes.as_ref().ok_or_else(|| Status::unavailable("this server reaches no nodes"))?;
+    let (host, port) = address(node)?;
     let host_port = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let url = format!("https://{host_port}{path}");
-    let uri = upstream::address(&host_port, &host, &path).map_err(Status::internal)?;
+    let uri = upstream::address(&host_port, &host, path).map_err(Status::internal)?;
     let request = Request::get(uri)
         .header(http::header::HOST, &host_port)
         .body(Payload::empty())
         .map_err(Status::internal)?;
-    let response =
-        nodes.send(request).await.map_err(|e| Status::new(500, "", format!("Get {url:?}: {e}")))?;
+    nodes.send(request).await.map_err(|e| Status::new(500, "", format!("Get {url:?}: {e}")))
+}
+
+/// A node's answer as that of the server. `kept` is kept as long as it goes on.
+async fn answer(
+    call: &Call<'_>,
+    op: &Operation,
+    response: http::Response<Incoming>,
+    kept: impl Send + 'static,
+) -> Result<Reply, Status> {
     if !response.status().is_success() {
-        return Err(failed(response, &op).await);
+        return Err(failed(response, op).await);
     }
     let held: Held = call.edge.metrics.long_running(&call.edge.metrics.labels(call.info, true, false, false));
-    let mut reply = proxy::incoming(call.edge, response, call.revoked(), Some(held));
+    let mut reply = proxy::incoming(call.edge, response, call.revoked(), (held, kept));
     let headers = reply.headers_mut();
     headers.clear();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));

@@ -74,7 +74,7 @@ pub(crate) async fn forward(
 
 /// Whether an answer sends its client to another server: many clients would show their token there, which is good for more
 /// than the plane of the pair that says so.
-fn leads_away(status: StatusCode, headers: &HeaderMap) -> bool {
+pub(crate) fn leads_away(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_here = |location: &HeaderValue| {
         let rest = location.as_bytes().strip_prefix(b"/");
         rest.is_some_and(|rest| !rest.starts_with(b"/") && !rest.contains(&b'\\'))
@@ -202,12 +202,12 @@ pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// An answer from another server as one of ours. One of unknown length may be a watch: it ends when the server stops, or
-/// its author's rights end.
+/// its author's rights end. `kept` is kept as long.
 pub(crate) fn incoming(
     edge: &Arc<Edge>,
     response: http::Response<Incoming>,
     revoked: BoxFuture<'static, ()>,
-    held: Option<Held>,
+    kept: impl Send + 'static,
 ) -> Reply {
     response.map(|body| match http_body::Body::size_hint(&body).exact() {
         Some(_) => Payload::Boxed(body.map_err(Into::into).boxed_unsync()),
@@ -216,7 +216,7 @@ pub(crate) fn incoming(
             let frames = BodyDataStream::new(body).into_stream().take_while(|f| ready(f.is_ok()));
             let frames = frames.filter_map(|f| ready(f.ok())).take_until(stop);
             Payload::stream(frames.inspect(move |_| {
-                let _ = &held;
+                let _ = &kept;
             }))
         }
     })

@@ -65,6 +65,7 @@ mod revocation_webhooks;
 mod semantics;
 mod servers;
 mod storm;
+mod streams;
 mod versions;
 mod watchers;
 mod webhooks;
