@@ -369,19 +369,25 @@ impl Access {
         if self.allows(&pass) {
             return Ok(());
         }
+        let refused = |missing: String| {
+            let why = format!("user {:?} is attempting to give what they do not hold: {missing}", user.name);
+            let group = if resource == "organizationmemberships" { iam::RESOURCES_GROUP } else { iam::GROUP };
+            Err(Status::forbidden(&GroupResource::new(group, resource), meta::name(object), &why))
+        };
+        // RoleBindings there may name somebody for whom they begin to count.
+        if let Some(name) = iam::awakened_by(resource, object) {
+            let (given, _) = self.policy.held(&User { name, ..User::default() }, namespace);
+            let (held, _) = self.held(user, namespace);
+            let missing = given.iter().find(|given| !held.iter().any(|own| holds(own, &given.rule, &[])));
+            if let Some(missing) = missing {
+                return refused(iam::describe(&missing.rule));
+            }
+        }
         let iam = iam.read();
         for (scope, rules) in iam::grants_of(&iam, resource, object) {
             let held = iam.held(user, &scope, "");
             if let Some(missing) = rules.iter().find_map(|rules| first_missing(&held, rules)) {
-                let why =
-                    format!("user {:?} is attempting to give what they do not hold: {missing}", user.name);
-                let group =
-                    if resource == "organizationmemberships" { iam::RESOURCES_GROUP } else { iam::GROUP };
-                return Err(Status::forbidden(
-                    &GroupResource::new(group, resource),
-                    meta::name(object),
-                    &why,
-                ));
+                return refused(missing);
             }
         }
         Ok(())

@@ -297,6 +297,7 @@ fn core(iam: Iam) -> Access {
         subject("User", "dora"),
         subject("User", "stranger"),
         subject("Group", "all"),
+        subject("User", "freehold:serviceaccount:organization-acme:bot"),
         account("organization-acme"),
         account("organization-umbrella"),
     ]);
@@ -334,10 +335,11 @@ fn rbac_of_an_organizations_namespace_counts_for_its_members_and_never_for_what_
     let status = ("patch", resources, "projectsnapshots/status");
     let grant = ("create", "quota.freehold.dev", "resourcegrants");
     let who = ("impersonate", "", "serviceaccounts");
-    let own = ("system:serviceaccount:organization-acme:bot", "organization-acme");
     let rows = [
         ("dora", "organization-acme", secret, true),
-        (own.0, own.1, secret, true),
+        ("freehold:serviceaccount:organization-acme:bot", "organization-acme", secret, true),
+        // Whoever may make tokens of accounts would have what these are given.
+        ("system:serviceaccount:organization-acme:bot", "organization-acme", secret, false),
         ("stranger", "organization-acme", secret, false),
         ("system:serviceaccount:organization-umbrella:bot", "organization-acme", secret, false),
         ("stranger", "default", secret, true),

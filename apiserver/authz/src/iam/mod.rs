@@ -390,10 +390,23 @@ pub(crate) fn grants_of(iam: &Iam, resource: &str, object: &Value) -> Vec<(Scope
     }
 }
 
-/// Whether a user is a service account of a namespace: by a key, or by a token.
+/// Whose names begin to count with an object, beside what [`grants_of`] says that the platform's own bindings give.
+pub(crate) fn awakened_by(resource: &str, object: &Value) -> Option<String> {
+    let spec = &object["spec"];
+    let named = |field: &str| spec[field]["name"].as_str();
+    match resource {
+        "organizationmemberships" | "userinvitations" => named("userRef").map(str::to_owned),
+        "serviceaccountkeys" => {
+            named("serviceAccountRef").map(|name| service_account(meta::namespace(object), name))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a user is a service account of a namespace, by a key. Those of Kubernetes are not: whoever may make tokens of them
+/// would have what they are given, and keep it.
 fn is_account_of(namespace: &str, user: &str) -> bool {
-    let rest =
-        [SERVICE_ACCOUNT, "system:serviceaccount:"].iter().find_map(|prefix| user.strip_prefix(prefix));
+    let rest = user.strip_prefix(SERVICE_ACCOUNT);
     rest.and_then(|rest| rest.strip_prefix(namespace)).is_some_and(|name| name.starts_with(':'))
 }
 

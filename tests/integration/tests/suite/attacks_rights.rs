@@ -12,6 +12,7 @@ facts!(world:
     statuses_are_written_by_controllers_alone,
     quota_is_written_by_no_organization,
     who_is_no_member_any_more_has_nothing_in_the_namespace,
+    an_account_of_kubernetes_in_an_organizations_namespace_is_given_nothing,
     rbac_within_a_project_counts_for_its_members_alone,
     a_patch_through_a_view_reaches_its_own_objects_alone,
     finalizers_of_the_platform_stay,
@@ -58,6 +59,11 @@ pub(crate) fn owned(world: &World, organization: &str, projects: &[&str], owner:
 
 /// Lets an owner give everything in the namespace to a user, as RBAC can: by a ClusterRole and by a Role of its own.
 fn give_all(http: &Http, organization: &str, user: &str) {
+    let user = json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]);
+    give_all_to(http, organization, &user);
+}
+
+fn give_all_to(http: &Http, organization: &str, subjects: &Value) {
     let at = format!("/organizations/{organization}{RBAC}/namespaces/organization-{organization}");
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "all"},
         "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]});
@@ -66,7 +72,7 @@ fn give_all(http: &Http, organization: &str, user: &str) {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+            "subjects": subjects,
         });
         let made = http.json(Method::POST, &format!("{at}/rolebindings"), &binding);
         assert_eq!(made.code, 201, "{}", made.body);
@@ -130,6 +136,41 @@ fn rbac_in_an_organizations_namespace_gives_nothing_of_the_platforms(world: &Wor
         namespace,
     ]);
     until("the RoleBinding counts", PATIENCE, || (guest.get(&secrets).code == 200).then_some(()));
+}
+
+fn an_account_of_kubernetes_in_an_organizations_namespace_is_given_nothing(world: &World) {
+    let owner = owned(world, "rights-tokens", &["rights-tokens"], "rights-tina");
+    world.admin().apply(&member("rights-tokens", "rights-eddie", "editor"));
+    let eddie = ask(world, "rights-eddie");
+    let namespace = "/api/v1/namespaces/organization-rights-tokens";
+    let accounts = format!("{namespace}/serviceaccounts");
+    until("the editor counts", PATIENCE, || (eddie.get(&accounts).code == 200).then_some(()));
+    owner.ok(&["-n", "organization-rights-tokens", "create", "serviceaccount", "boss"]);
+    let tina = ask(world, "rights-tina");
+    give_all_to(
+        &tina,
+        "rights-tokens",
+        &json!([
+            {"kind": "ServiceAccount", "name": "boss", "namespace": "organization-rights-tokens"},
+            {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "freehold:serviceaccount:organization-rights-tokens:ci"},
+        ]),
+    );
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let issued = eddie.json(Method::POST, &format!("{accounts}/boss/token"), &request);
+    if let Some(token) = issued.body["status"]["token"].as_str() {
+        let boss = Http::with_token(&owner, &world.server().url(), token);
+        assert_refused(&boss.get(&format!("{namespace}/secrets")), "secrets by a token");
+        let more = member("rights-tokens", "rights-ned", "owner");
+        let path = format!("{RM}/namespaces/organization-rights-tokens/organizationmemberships");
+        assert_refused(&boss.send(Method::POST, &path, "application/yaml", more), "a member");
+    }
+    // Nor does who is given little make keys of an account that RoleBindings there give more.
+    let key = json!({"apiVersion": "iam.freehold.dev/v1alpha1", "kind": "ServiceAccountKey", "metadata": {"name": "k"},
+        "spec": {"serviceAccountRef": {"name": "ci"}}});
+    let account = json!({"apiVersion": "iam.freehold.dev/v1alpha1", "kind": "ServiceAccount", "metadata": {"name": "ci"}, "spec": {}});
+    let iam = format!("{IAM}/namespaces/organization-rights-tokens");
+    assert_eq!(tina.json(Method::POST, &format!("{iam}/serviceaccounts"), &account).code, 201);
+    assert_refused(&eddie.json(Method::POST, &format!("{iam}/serviceaccountkeys"), &key), "a key");
 }
 
 fn rbac_within_a_project_counts_for_its_members_alone(world: &World) {
