@@ -505,6 +505,9 @@ impl Backend for LocalBackend {
         if let Target::Organization(scope) = target {
             organization::check_patch(&self.registry, &op, scope, &patch).await?;
         }
+        if let Target::Provider(scope) = target {
+            provider::check_patch(self, scope, &op, &patch, &options).await?;
+        }
         let written = self.registry.patch(&op, &patch, &options).await;
         self.registered(&op, written).await
     }

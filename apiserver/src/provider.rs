@@ -10,7 +10,7 @@ use freehold_apiserver_planes::{
     Consumers, Planes, ProviderScope, Target,
     apis::{Binding, Claim, Export},
 };
-use freehold_apiserver_registry::{Across, Object, Operation, View};
+use freehold_apiserver_registry::{Across, Object, Operation, Patch, View, WriteOptions};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, meta};
 use std::sync::Arc;
 
@@ -90,8 +90,25 @@ pub(crate) async fn in_one(
         if !selects(&claims, &object) {
             return Err(unselected(export, &op));
         }
+        check_identity(&op, verb, &object)?;
     }
     Ok(op)
+}
+
+/// Secrets that make whoever reads them somebody in the plane: a controller fills the one with a token of any account that it
+/// names, and the other is a credential as it stands.
+const IDENTITIES: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
+
+/// A provider hands out no identities of the consumer's plane: what is done with them would pass its view by, and go on when
+/// the binding is gone. The type of a Secret never changes.
+fn check_identity(op: &Operation, verb: &str, object: &Value) -> Result<()> {
+    let is_secret = op.ty.group.is_empty() && op.ty.plural == "secrets";
+    let is_identity = || object["type"].as_str().is_some_and(|named| IDENTITIES.contains(&named));
+    if !is_secret || !matches!(verb, "create" | "update" | "patch") || !is_identity() {
+        return Ok(());
+    }
+    let why = "a provider writes no Secrets with identities of the consumer's control plane";
+    Err(Status::forbidden(&op.ty.group_resource(), meta::name(object), why))
 }
 
 fn unselected(export: &Export, op: &Operation) -> Status {
@@ -114,8 +131,28 @@ pub(crate) fn check_body(
     let Some(binding) = planes.apis().binding(&op.plane, export) else { return Err(op_gone(op)) };
     match granted(export, &binding, op, verb)? {
         Some(claims) if !selects(&claims, body) => Err(unselected(export, op)),
-        _ => Ok(()),
+        Some(_) => check_identity(op, verb, body),
+        None => Ok(()),
     }
+}
+
+/// Checks what a patch would make of an object, as [`check_body`] checks an update. Admission is asked with the patch itself.
+///
+/// # Errors
+/// 403 for what the claims are not about, and what the patch itself is refused for.
+pub(crate) async fn check_patch(
+    backend: &LocalBackend,
+    scope: &ProviderScope,
+    op: &Operation,
+    patch: &Patch,
+    options: &WriteOptions,
+) -> Result<()> {
+    if op.subresource.is_some() || is_exported(scope.check_exists()?, &op.ty) {
+        return Ok(());
+    }
+    let preview = WriteOptions { dry_run: true, admitted: true, ..options.clone() };
+    let made = backend.registry.patch(op, patch, &preview).await?;
+    check_body(&backend.planes, scope, op, "patch", &made.object.value())
 }
 
 fn op_gone(op: &Operation) -> Status {

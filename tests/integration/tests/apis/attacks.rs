@@ -5,8 +5,11 @@ use freehold_tests_integration::{Http, World, facts};
 use http::Method;
 use serde_json::json;
 
+const MERGE: &str = "application/merge-patch+json";
+
 facts!(world:
     a_provider_reads_nothing_that_no_consumer_accepted,
+    a_provider_makes_no_identities_of_a_consumer,
     a_provider_reaches_only_the_objects_that_a_claim_is_about,
     a_provider_leads_out_of_its_view_by_no_path,
     a_continue_token_of_one_view_opens_in_no_other,
@@ -74,9 +77,34 @@ fn a_provider_reads_nothing_that_no_consumer_accepted(world: &World) {
     assert_eq!(parties.in_view(Some(2)).get("/api/v1/pods").code, 404);
 }
 
+fn a_provider_makes_no_identities_of_a_consumer(world: &World) {
+    let parties = Parties::new(world, "identities");
+    let accepted = json!([{"resource": "secrets", "verbs": ["get", "create", "update", "patch"], "labels": {"db": "yes"}}]);
+    parties.consumer.apply(&parties.binding(&accepted).to_string());
+    parties.consumer.ok(&["create", "serviceaccount", "boss"]);
+    let secret = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": name, "labels": {"db": "yes"}, "annotations": {"kubernetes.io/service-account.name": "boss"}}})
+    };
+    let view = parties.in_view(Some(1));
+    let bootstrap = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": "bootstrap-token-abcdef", "labels": {"db": "yes"}}});
+    for body in [secret("steal"), bootstrap] {
+        let made = view.json(Method::POST, SECRETS, &body);
+        assert_eq!(made.code, 403, "{}", made.body);
+        assert!(made.body["message"].as_str().unwrap().contains("identities"), "{}", made.body);
+    }
+    // Nor does it make one of the consumer's another account's.
+    parties.consumer.apply(&secret("given").to_string());
+    let other = r#"{"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}}"#;
+    let patched = view.send(Method::PATCH, &format!("{SECRETS}/given"), MERGE, other);
+    assert!(patched.body.to_string().contains("identities"), "{}", patched.body);
+    assert_eq!(view.json(Method::PUT, &format!("{SECRETS}/given"), &secret("given")).code, 403);
+}
+
 fn a_provider_reaches_only_the_objects_that_a_claim_is_about(world: &World) {
     let parties = Parties::new(world, "selected");
-    let accepted = json!([{"resource": "secrets", "verbs": ["get", "list", "watch", "create", "update", "delete"], "labels": {"db": "yes"}}]);
+    let accepted = json!([{"resource": "secrets", "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"], "labels": {"db": "yes"}}]);
     parties.consumer.apply(&parties.binding(&accepted).to_string());
     parties.consumer.ok(&["create", "secret", "generic", "own", "--from-literal=a=treasure"]);
     let view = parties.in_view(Some(1));
@@ -100,6 +128,15 @@ fn a_provider_reaches_only_the_objects_that_a_claim_is_about(world: &World) {
         "it does not make it its own"
     );
     assert_eq!(view.send(Method::DELETE, SECRETS, "", "").code, 403, "nor all at once");
+    let unlabel = r#"{"metadata": {"labels": {"db": null}}}"#;
+    let patched = view.send(Method::PATCH, &format!("{SECRETS}/given"), MERGE, unlabel);
+    assert!(
+        patched.body.to_string().contains("not among the objects"),
+        "nor does it take one out: {}",
+        patched.body
+    );
+    let data = r#"{"stringData": {"user": "orders"}}"#;
+    assert_eq!(view.send(Method::PATCH, &format!("{SECRETS}/given"), MERGE, data).code, 200);
     assert_eq!(parties.consumer.ok(&["get", "secret", "own", "-o", "jsonpath={.data.a}"]), "dHJlYXN1cmU=");
 }
 

@@ -37,7 +37,7 @@ impl Parties {
         let parties = Self { provider, consumer, other, names, url: world.server().url().to_owned() };
         parties.provider.apply(&schema("v1.databases.db.example.com", &widely()).to_string());
         let claims = json!([
-            {"resource": "secrets", "verbs": ["get", "list", "watch", "create", "update", "delete"], "labels": {"db": "yes"}},
+            {"resource": "secrets", "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"], "labels": {"db": "yes"}},
             {"resource": "configmaps", "verbs": ["get", "list"]},
         ]);
         parties.provider.apply(&export("pg", &format!("consumers-{tag}"), &claims).to_string());
