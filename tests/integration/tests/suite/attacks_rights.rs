@@ -158,7 +158,7 @@ fn an_account_of_kubernetes_in_an_organizations_namespace_is_given_nothing(world
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let issued = eddie.json(Method::POST, &format!("{accounts}/boss/token"), &request);
     if let Some(token) = issued.body["status"]["token"].as_str() {
-        let boss = Http::with_token(&owner, &world.server().url(), token);
+        let boss = Http::with_token(&owner, world.server().url(), token);
         assert_refused(&boss.get(&format!("{namespace}/secrets")), "secrets by a token");
         let more = member("rights-tokens", "rights-ned", "owner");
         let path = format!("{RM}/namespaces/organization-rights-tokens/organizationmemberships");
