@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use freehold_client::{Client, Patch, PatchOptions, Resource};
-use freehold_machinery::Value;
+use freehold_client::{Client, Patch, PatchOptions, Resource, WatchEvent, WatchOptions};
 use freehold_pki::{ClientName, PrivateKey};
 use serde_json::json;
 use std::time::Duration;
@@ -12,9 +11,8 @@ const REQUESTS: Resource = Resource::cluster("certificates.k8s.io", "v1", "certi
 const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
 /// Where a control plane says whose client certificates it believes.
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
-/// How long the certificate is waited for, and how often it is looked for.
+/// How long the certificate is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(100);
 
 /// What a node serves with, PEM.
 pub(crate) struct Certificate {
@@ -71,12 +69,15 @@ async fn approve(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Follows a request until it has a certificate.
 async fn signed(client: &Client, name: &str) -> Result<String> {
-    loop {
-        let request: Value = client.get(&REQUESTS, None, name).await?;
+    let only = WatchOptions { field_selector: format!("metadata.name={name}"), ..WatchOptions::default() };
+    let mut events = client.watch(&REQUESTS, None, &only).await?;
+    while let Some(event) = events.next().await {
+        let (WatchEvent::Added(request) | WatchEvent::Modified(request)) = event? else { continue };
         if let Some(certificate) = request["status"]["certificate"].as_str() {
             return Ok(String::from_utf8(STANDARD.decode(certificate)?)?);
         }
-        tokio::time::sleep(POLL).await;
     }
+    bail!("the server ended the watch before the certificate was there")
 }
