@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 
 type Times = Arc<Mutex<HashMap<String, Instant>>>;
 
-pub(crate) fn figures(site: &Site) {
-    let Some(count) = std::env::var("FREEHOLD_TENANCY_NAMESPACES").ok().and_then(|count| count.parse().ok())
-    else {
-        eprintln!("left out: FREEHOLD_TENANCY_NAMESPACES says how many namespaces to measure with");
-        return;
-    };
+/// How many namespaces to measure with; `None` leaves the figures out.
+pub(crate) fn count() -> Option<usize> {
+    std::env::var("FREEHOLD_TENANCY_NAMESPACES").ok()?.parse().ok()
+}
+
+pub(crate) fn figures(site: &Site, count: usize) {
     let scope = site.start();
     site.apply(
         "{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: big}, spec: {members: [{role: owner, subjects: [{name: ann}]}], \
