@@ -165,6 +165,8 @@ impl Infra {
         let mut kubelet = Command::new("kubelet");
         kubelet.arg("--config").arg(folder.join("kubelet.yaml")).arg("--kubeconfig").arg(&kubeconfig);
         kubelet.arg("--root-dir").arg(folder.join("kubelet"));
+        // By default kubelet keeps certificates in the machine's own /var/lib/kubelet.
+        kubelet.arg("--cert-dir").arg(folder.join("kubelet/pki"));
         kubelet.args(["--hostname-override=node", &format!("--node-ip={}", sandbox.address)]);
         let mut scheduler = Command::new("kube-scheduler");
         scheduler.arg("--kubeconfig").arg(&kubeconfig).args(["--leader-elect=false", "--secure-port=0"]);
