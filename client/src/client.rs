@@ -8,7 +8,9 @@ use bytes::Bytes;
 use freehold_machinery::{Status, Value, meta};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use std::time::Duration;
 const TRIES: u32 = 4;
 /// The longest wait that a busy server can ask of a client.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Bytes of a refusal that are read where the answer would have been a stream.
+const MAX_REFUSAL: usize = 65_536;
 /// Items a page of [`Client::list_all`].
 const PAGE: u64 = 500;
 
@@ -309,6 +313,27 @@ impl Client {
         Ok(Download::new(self.open(request).await?))
     }
 
+    /// Sends a request whose headers ask for another protocol, as `exec` and `port-forward` do, on an HTTP/1.1 connection of
+    /// its own, and returns the answer's headers and the connection, over which that protocol is spoken from now on.
+    ///
+    /// # Errors
+    /// [`Error::Api`] where the server refuses or does not change the protocol; [`Error::Transport`] or [`Error::Timeout`]
+    /// without an answer.
+    pub async fn upgrade(&self, request: &RawRequest) -> Result<(HeaderMap, TokioIo<Upgraded>)> {
+        let answer = self.within(self.inner.transport.upgrade(self.build(request)?)).await?;
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        if status != StatusCode::SWITCHING_PROTOCOLS {
+            let body = self.within(async { Ok(Limited::new(answer, MAX_REFUSAL).collect().await) }).await?;
+            return Err(failure(status, &body.map(|body| body.to_bytes()).unwrap_or_default()));
+        }
+        let reason = |e: hyper::Error| Error::Transport {
+            server: self.inner.origin.clone(),
+            reason: e.to_string(),
+            sent: true,
+        };
+        Ok((headers, TokioIo::new(hyper::upgrade::on(answer).await.map_err(reason)?)))
+    }
+
     /// Waits for the head of a successful answer.
     async fn open(&self, request: &RawRequest) -> Result<Streaming> {
         let sending = self.inner.transport.send(Lane::Watches, self.build(request)?);
@@ -318,8 +343,8 @@ impl Client {
         }
         let mut body = Vec::new();
         while let Some(Ok(chunk)) = answer.chunk().await {
-            body.extend_from_slice(&chunk[..chunk.len().min(65_536)]);
-            if body.len() > 65_536 {
+            body.extend_from_slice(&chunk[..chunk.len().min(MAX_REFUSAL)]);
+            if body.len() > MAX_REFUSAL {
                 break;
             }
         }

@@ -19,7 +19,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::either::Either;
 
 /// Streams on one connection; servers commonly allow 100 to 250.
 const MAX_STREAMS: usize = 90;
@@ -55,6 +56,9 @@ pub(crate) struct Transport {
 }
 
 type Body = Full<Bytes>;
+
+/// What a connection's bytes go through.
+type Io = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 enum Connection {
     Http2 { sender: http2::SendRequest<Body>, streams: Arc<AtomicUsize> },
@@ -178,17 +182,37 @@ impl Transport {
     }
 
     async fn connect(&self) -> Result<Connection> {
+        match self.dial(&[b"h2", b"http/1.1"]).await? {
+            Io::Right(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => self.http2(tls).await,
+            io => self.http1(io).await,
+        }
+    }
+
+    /// Connects, offering these protocols where there is TLS.
+    async fn dial(&self, protocols: &[&[u8]]) -> Result<Io> {
         let Target { host, port, name, .. } = &self.target;
         let tcp = TcpStream::connect((host.as_str(), *port)).await.map_err(|e| self.error(e, false))?;
         tcp.set_nodelay(true).map_err(|e| self.error(e, false))?;
-        let Some(tls) = &self.tls else { return self.http1(tcp).await };
+        let Some(tls) = &self.tls else { return Ok(Io::Left(tcp)) };
         let name =
             ServerName::try_from(name.clone()).map_err(|e| Error::Config(format!("server name: {e}")))?;
-        let stream = tls.connect(name, tcp).await.map_err(|e| self.error(e, false))?;
-        match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => self.http2(stream).await,
-            _ => self.http1(stream).await,
-        }
+        let offered = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let stream = tls.with_alpn(offered).connect(name, tcp).await;
+        Ok(Io::Right(Box::new(stream.map_err(|e| self.error(e, false))?)))
+    }
+
+    /// Sends a request that changes the protocol, on a connection of its own, which HTTP/2 has no way for.
+    pub(crate) async fn upgrade(&self, request: Request<Body>) -> Result<Response<Incoming>> {
+        let made = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(self.dial(&[b"http/1.1"]))).await;
+        let io = made.map_err(|_| self.error("no connection in time", false))??;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(io)).await.map_err(|e| self.error(describe(&e), false))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(error = %describe(&error), "connection ended");
+            }
+        });
+        sender.send_request(self.origin_form(request)?).await.map_err(|e| self.error(describe(&e), true))
     }
 
     async fn http2(&self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
