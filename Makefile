@@ -1,7 +1,8 @@
 # The one task runner: people and CI call the same targets.
 #
 #   make up ARGS="--listen 0.0.0.0:6443"     build, then run everything in one process
-#   make release                             build target/release/freehold
+#   make release                             build target/release/freehold, with freehold.debug beside it for debuggers
+#   make krew KREW_URL=https://...           the kubectl plugin's archive and krew manifest, in target/krew
 #   make test CRDS=some/folder               all tests; real CRDs from that folder (default: from their Go modules)
 #   make console                             build the web console, which the program embeds; the targets above do so
 #   make test-long                          the fault tests and the fuzz targets at length, and Keycloak
@@ -17,6 +18,7 @@ TOOLS       := $(CURDIR)/.tools
 ARGS        ?=
 FUZZ        ?= 60
 CRDS        ?=
+KREW_URL    ?= https://example.com
 
 export PATH := $(TOOLS)/bin:$(HOME)/.cargo/bin:$(PATH)
 export FREEHOLD_TEST_ETCD := $(TOOLS)/bin/etcd
@@ -27,18 +29,23 @@ export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 # A release is compiled by what is known of where the program spends its time (tools/profile): a third faster.
 RELEASE := RUSTFLAGS="$${RUSTFLAGS:-} $$(tools/profile flags)" cargo build --release
 
-.PHONY: up release console test-console image test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
+.PHONY: up release krew console test-console image test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
 
 up: release
 	./target/release/freehold up $(ARGS)
 
 release: build-tools console
 	$(RELEASE) -p freehold-cli
+	tools/strip target/release/freehold
+
+krew: release
+	tools/krew target/release/freehold target/krew $(KREW_URL)
 
 # Linked statically, so that the image needs no libraries: only the program's own crate is told, since a flag for all crates would
 # change the names by which the profile knows functions.
 image: build-tools console
 	$(subst cargo build,cargo rustc,$(RELEASE)) -p freehold-cli --bin freehold -- -C target-feature=+crt-static
+	tools/strip target/release/freehold
 	tools/image target/release/freehold target/image
 
 # The tests run the real binary, which is built with them, since a build of its own would compile all dependencies again, with

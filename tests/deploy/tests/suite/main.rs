@@ -8,3 +8,4 @@ mod kustomize;
 mod node;
 mod pairs;
 mod processes;
+mod program;
