@@ -11,6 +11,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{Method, StatusCode, request::Parts};
+use serde::de::DeserializeOwned;
 use std::{sync::Arc, time::Instant};
 
 /// The description of this API.
@@ -53,14 +54,23 @@ async fn of_session(
         }
         (&Method::GET, ["watch"]) => gateway.streams.open(&session),
         (&Method::PUT, ["watch", stream, watch]) => {
-            let wanted: Wanted = serde_json::from_slice(&body)
-                .map_err(|error| Failure::bad_request(format!("the body is no watch: {error}")))?;
+            let wanted: Wanted = read(&body, "watch")?;
             gateway.caller(&session).await?;
             gateway.streams.begin((stream, watch), &session, &wanted)?;
             Ok(reply::empty(StatusCode::ACCEPTED))
         }
-        (&Method::DELETE, ["watch", stream, watch]) => {
-            gateway.streams.end((stream, watch), &session)?;
+        (&Method::DELETE, ["watch" | "exec", stream, name]) => {
+            gateway.streams.end((stream, name), &session)?;
+            Ok(reply::empty(StatusCode::NO_CONTENT))
+        }
+        (&Method::PUT, ["exec", stream, name]) => {
+            let wanted = read(&body, "terminal")?;
+            gateway.caller(&session).await?;
+            gateway.streams.begin_terminal((stream, name), &session, &wanted)?;
+            Ok(reply::empty(StatusCode::ACCEPTED))
+        }
+        (&Method::POST, ["exec", stream, name]) => {
+            gateway.streams.input((stream, name), &session, read(&body, "input of a terminal")?).await?;
             Ok(reply::empty(StatusCode::NO_CONTENT))
         }
         (_, ["k8s", ..]) => {
@@ -71,6 +81,12 @@ async fn of_session(
         }
         _ => Err(Failure::not_found()),
     }
+}
+
+/// Reads a body.
+fn read<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Failure> {
+    serde_json::from_slice(body)
+        .map_err(|error| Failure::bad_request(format!("the body is no {what}: {error}")))
 }
 
 fn session(gateway: &Gateway, parts: &Parts) -> Result<Arc<Session>, Failure> {

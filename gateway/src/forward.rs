@@ -18,6 +18,8 @@ use std::convert::Infallible;
 /// What a path may begin with: planes, and the API of the platform.
 const ROOTS: [&str; 10] =
     ["api", "apis", "openapi", "version", "livez", "readyz", "metrics", "organizations", "projects", "users"];
+/// Subresources that are connections.
+const CONNECTS: [&str; 4] = ["proxy", "exec", "attach", "portforward"];
 /// Longest path with its query.
 const LONGEST_PATH: usize = 16 * 1024;
 /// Headers of a request that reach the apiserver.
@@ -35,9 +37,27 @@ const ANSWER: [HeaderName; 5] = [
 const DATA: [&str; 4] =
     ["application/json", "application/yaml", "text/plain", "application/openmetrics-text"];
 
-/// Checks a path with its query: it has to name something of the API, plainly.
+/// Checks a path with its query: it has to name something of the API, plainly, whose answer is no connection and no watch.
 pub(crate) fn path(text: &str) -> Result<&str, Failure> {
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    let segments = plain(text)?;
+    let of = ["pods", "services", "nodes"];
+    if segments.windows(3).any(|w| of.contains(&w[0]) && CONNECTS.contains(&w[2])) {
+        return Err(Failure::forbidden("the gateway connects to Pods by /console/api/exec alone"));
+    }
+    let watches = query.split('&').any(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        name == "watch" && !matches!(value, "false" | "0" | "")
+    });
+    if watches || path.split('/').any(|segment| segment == "watch") {
+        return Err(Failure::bad_request("watches go through the stream: see /console/api/watch"));
+    }
+    Ok(text)
+}
+
+/// The segments of a path that names something of the API, plainly.
+pub(crate) fn plain(text: &str) -> Result<Vec<&str>, Failure> {
+    let path = text.split('?').next().unwrap_or_default();
     let segments: Vec<&str> = path.split('/').collect();
     let plain =
         text.len() <= LONGEST_PATH && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#');
@@ -48,19 +68,7 @@ pub(crate) fn path(text: &str) -> Result<&str, Failure> {
     if !segments.get(1).is_some_and(|root| ROOTS.contains(root)) {
         return Err(Failure::not_found());
     }
-    let connects = ["proxy", "exec", "attach", "portforward"];
-    let of = ["pods", "services", "nodes"];
-    if segments.windows(3).any(|w| of.contains(&w[0]) && connects.contains(&w[2])) {
-        return Err(Failure::forbidden("the gateway does not connect to Pods, Services and Nodes"));
-    }
-    let watches = query.split('&').any(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
-        name == "watch" && !matches!(value, "false" | "0" | "")
-    });
-    if watches || segments.contains(&"watch") {
-        return Err(Failure::bad_request("watches go through the stream: see /console/api/watch"));
-    }
-    Ok(text)
+    Ok(segments)
 }
 
 fn is_dots(segment: &str) -> bool {

@@ -2,8 +2,13 @@
 
 use freehold_client::{Client, Config, Error, Identity, RawRequest, RawResponse};
 use freehold_machinery::Value;
-use http::{HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A connection.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
 /// What a person proved to hold.
 #[derive(Clone, Debug)]
@@ -68,6 +73,11 @@ impl Caller {
     /// Opens an answer that is read as it comes.
     pub(crate) async fn open(&self, request: RawRequest) -> Result<freehold_client::Download, Error> {
         self.client.download(&self.signed(request)).await
+    }
+
+    /// Changes the protocol of a connection; returns the answer's headers and the connection.
+    pub(crate) async fn upgrade(&self, request: RawRequest) -> Result<(HeaderMap, impl Io + use<>), Error> {
+        self.client.upgrade(&self.signed(request)).await
     }
 
     fn signed(&self, mut request: RawRequest) -> RawRequest {

@@ -26,11 +26,20 @@ mod reply;
 mod secret;
 mod sessions;
 mod streams;
+mod terminal;
 
 pub use gateway::{Config, Gateway};
 pub use identity::{Credentials, Links};
 pub use oidc::OidcConfig;
 pub use reply::{Body, BoxError, Reply};
+
+/// Parts of OpenID Connect that `freehold login` has in common with the console's sign-in.
+pub mod openid {
+    pub use crate::{
+        oidc::{field, form, system_authorities},
+        secret::{challenge, claims, fresh},
+    };
+}
 
 /// The path below which everything of the console is.
 pub const PREFIX: &str = "/console/";

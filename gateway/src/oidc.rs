@@ -235,7 +235,7 @@ impl Oidc {
 }
 
 /// The authorities that this machine trusts, PEM.
-fn system_authorities() -> String {
+pub fn system_authorities() -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
     let found = rustls_native_certs::load_native_certs();
     let pem = |der: &[u8]| {
@@ -248,7 +248,7 @@ fn system_authorities() -> String {
 }
 
 /// Fields of a form, escaped.
-pub(crate) fn form(fields: &[(&str, &str)]) -> String {
+pub fn form(fields: &[(&str, &str)]) -> String {
     let escape = |text: &str| {
         let mut out = String::with_capacity(text.len());
         for b in text.bytes() {
@@ -264,7 +264,7 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
 }
 
 /// A field of a query, unescaped.
-pub(crate) fn field(query: &str, name: &str) -> Option<String> {
+pub fn field(query: &str, name: &str) -> Option<String> {
     let value = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(found, _)| *found == name)?.1;
     let bytes = value.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);

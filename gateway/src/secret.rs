@@ -13,19 +13,19 @@ pub(crate) fn hash(text: &str) -> Hash {
 }
 
 /// A new secret of 256 bits, as text for cookies and URLs.
-pub(crate) fn fresh() -> String {
+pub fn fresh() -> String {
     let mut bytes = [0_u8; 32];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// The challenge of a verifier (RFC 7636, S256).
-pub(crate) fn challenge(verifier: &str) -> String {
+pub fn challenge(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()))
 }
 
 /// The claims of a token, unverified.
-pub(crate) fn claims(token: &str) -> Option<serde_json::Value> {
+pub fn claims(token: &str) -> Option<serde_json::Value> {
     let payload = token.split('.').nth(1)?;
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?).ok()
 }

@@ -1,9 +1,9 @@
-//! Many watches in one stream of server-sent events.
+//! Many watches, and terminals, in one stream of server-sent events.
 //!
 //! `GET /console/api/watch` opens a stream, whose first event names it. `PUT` and `DELETE` of
 //! `/console/api/watch/STREAM/NAME` begin and end watches in it. Each event names its watch and holds the line that the
 //! apiserver sent. A watch goes on from the `resourceVersion` that it is begun with, so a client that lost its stream opens
-//! another one and misses nothing.
+//! another one and misses nothing. A terminal (`/console/api/exec/STREAM/NAME`) ends with its stream.
 //!
 //! A client that reads slowly slows its own watches down: all of them share a queue of [`QUEUE`] events, and none reads on
 //! while that is full.
@@ -15,6 +15,7 @@ use crate::{
     reply::{self, BoxError, Reply},
     secret::{self, Hash},
     sessions::Session,
+    terminal::{self, Input},
 };
 use bytes::{Bytes, BytesMut};
 use freehold_client::{Error, RawRequest};
@@ -86,8 +87,24 @@ struct Open {
     session: Weak<Session>,
     owner: Hash,
     events: mpsc::Sender<Bytes>,
-    watches: Mutex<HashMap<String, (u64, DropGuard)>>,
+    running: Mutex<HashMap<String, Running>>,
     ended: CancellationToken,
+}
+
+/// A watch or a terminal of a stream; it ends when this is dropped.
+struct Running {
+    number: u64,
+    /// Where a terminal's input goes.
+    input: Option<mpsc::Sender<Input>>,
+    _stop: DropGuard,
+}
+
+/// What a stream has for something that runs in it.
+pub(crate) struct Place {
+    open: Arc<Open>,
+    name: String,
+    number: u64,
+    stop: CancellationToken,
 }
 
 /// All open streams of this process.
@@ -109,7 +126,7 @@ impl Drop for Forget {
         self.session.streams.fetch_sub(1, Relaxed);
         if let Some(open) = self.streams.open.lock().remove(&self.name) {
             open.ended.cancel();
-            open.watches.lock().clear();
+            open.running.lock().clear();
         }
     }
 }
@@ -125,9 +142,8 @@ impl Streams {
         let forget = Forget { streams: self.clone(), name: name.clone(), session: session.clone() };
         let (events, queue) = mpsc::channel(QUEUE);
         let ended = session.ended.child_token();
-        let watches = Mutex::default();
         let (owner, weak) = (session.id, Arc::downgrade(session));
-        let open = Open { session: weak, owner, events, watches, ended: ended.clone() };
+        let open = Open { session: weak, owner, events, running: Mutex::default(), ended: ended.clone() };
         self.open.lock().insert(name.clone(), Arc::new(open));
         let hello = event("stream", &json!({"stream": name}).to_string());
         let body = stream::iter([hello]).chain(with_keep_alive(queue, ended)).map(move |frame| {
@@ -144,36 +160,75 @@ impl Streams {
             .ok_or_else(|| Failure::new(404, "NotFound", "the stream has ended: open another one"))
     }
 
-    /// Begins a watch in a stream, in place of one of that name.
-    pub(crate) fn begin(
+    /// Begins a watch in a stream, in place of what has that name.
+    pub(crate) fn begin(&self, at: (&str, &str), session: &Session, wanted: &Wanted) -> Result<(), Failure> {
+        let request = wanted.request()?;
+        let place = self.place(at, session, None)?;
+        tokio::spawn(
+            place.run(
+                move |caller, name, events| async move { pass_on(&caller, request, &name, &events).await },
+            ),
+        );
+        Ok(())
+    }
+
+    /// Begins a terminal in a stream, in place of what has that name.
+    pub(crate) fn begin_terminal(
         &self,
-        (stream, watch): (&str, &str),
+        at: (&str, &str),
         session: &Session,
-        wanted: &Wanted,
+        wanted: &terminal::Wanted,
+    ) -> Result<(), Failure> {
+        let request = wanted.request()?;
+        let (sender, input) = mpsc::channel(terminal::QUEUE);
+        let place = self.place(at, session, Some(sender))?;
+        tokio::spawn(place.run(move |caller, name, events| async move {
+            terminal::run(&caller, &request, &name, &events, input).await
+        }));
+        Ok(())
+    }
+
+    /// Hands something to a terminal; it waits while the terminal does not read.
+    pub(crate) async fn input(
+        &self,
+        (stream, name): (&str, &str),
+        session: &Session,
+        input: Input,
     ) -> Result<(), Failure> {
         let open = self.of(stream, session)?;
-        let request = wanted.request()?;
+        let sender = open.running.lock().get(name).and_then(|running| running.input.clone());
+        let gone = || Failure::new(404, "NotFound", "the terminal has ended");
+        sender.ok_or_else(gone)?.send(input).await.map_err(|_| gone())
+    }
+
+    /// A place in a stream for something that runs, in place of what has that name.
+    fn place(
+        &self,
+        (stream, name): (&str, &str),
+        session: &Session,
+        input: Option<mpsc::Sender<Input>>,
+    ) -> Result<Place, Failure> {
+        let open = self.of(stream, session)?;
         let plain =
-            !watch.is_empty() && watch.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if !plain || watch.len() > LONGEST_NAME {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if !plain || name.len() > LONGEST_NAME {
             return Err(Failure::bad_request("the name of a watch has letters, digits, '-', '_' and '.'"));
         }
         let stop = open.ended.child_token();
         let number = self.begun.fetch_add(1, Relaxed);
-        let mut watches = open.watches.lock();
-        watches.remove(watch);
-        if watches.len() >= WATCHES {
+        let mut running = open.running.lock();
+        running.remove(name);
+        if running.len() >= WATCHES {
             return Err(Failure::too_many(format!("a stream has at most {WATCHES} watches")));
         }
-        watches.insert(watch.to_owned(), (number, stop.clone().drop_guard()));
-        drop(watches);
-        tokio::spawn(follow(open, (watch.to_owned(), number), request, stop));
-        Ok(())
+        running.insert(name.to_owned(), Running { number, input, _stop: stop.clone().drop_guard() });
+        drop(running);
+        Ok(Place { open, name: name.to_owned(), number, stop })
     }
 
-    /// Ends a watch; one that is not there has ended.
-    pub(crate) fn end(&self, (stream, watch): (&str, &str), session: &Session) -> Result<(), Failure> {
-        self.of(stream, session)?.watches.lock().remove(watch);
+    /// Ends a watch or a terminal; one that is not there has ended.
+    pub(crate) fn end(&self, (stream, name): (&str, &str), session: &Session) -> Result<(), Failure> {
+        self.of(stream, session)?.running.lock().remove(name);
         Ok(())
     }
 }
@@ -194,35 +249,36 @@ fn with_keep_alive(queue: mpsc::Receiver<Bytes>, ended: CancellationToken) -> im
     events.take_until(async move { ended.cancelled().await }).chain(last)
 }
 
-/// Runs one watch until it ends, is ended, or its stream is gone.
-async fn follow(
-    open: Arc<Open>,
-    (watch, number): (String, u64),
-    request: RawRequest,
-    stop: CancellationToken,
-) {
-    let Some(session) = open.session.upgrade() else { return };
-    let caller = session.caller.lock().clone();
-    drop(session);
-    let ended = tokio::select! {
-        ended = pass_on(&caller, request, &watch, &open.events) => ended,
-        () = stop.cancelled() => return,
-    };
-    // Nobody is there to be told if it fails.
-    if open.forget(&watch, number) {
-        let status = ended.as_ref().err().map(|error| Failure::status(error).to_json());
-        let data = json!({"watch": watch, "status": status}).to_string();
-        let _ = open.events.send(event("end", &data)).await;
+impl Place {
+    /// Runs something until it ends, is ended, or its stream is gone.
+    async fn run<F>(self, work: impl FnOnce(Caller, String, mpsc::Sender<Bytes>) -> F)
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        let Self { open, name, number, stop } = self;
+        let Some(session) = open.session.upgrade() else { return };
+        let caller = session.caller.lock().clone();
+        drop(session);
+        let ended = tokio::select! {
+            ended = work(caller, name.clone(), open.events.clone()) => ended,
+            () = stop.cancelled() => return,
+        };
+        // Nobody is there to be told if it fails.
+        if open.forget(&name, number) {
+            let status = ended.as_ref().err().map(|error| Failure::status(error).to_json());
+            let data = json!({"watch": name, "status": status}).to_string();
+            let _ = open.events.send(event("end", &data)).await;
+        }
     }
 }
 
 impl Open {
-    /// Forgets a watch that has ended; `false` where one of the same name has taken its place.
-    fn forget(&self, watch: &str, number: u64) -> bool {
-        let mut watches = self.watches.lock();
-        let own = watches.get(watch).is_some_and(|(found, _)| *found == number);
+    /// Forgets what has ended; `false` where something of the same name has taken its place.
+    fn forget(&self, name: &str, number: u64) -> bool {
+        let mut running = self.running.lock();
+        let own = running.get(name).is_some_and(|found| found.number == number);
         if own {
-            watches.remove(watch);
+            running.remove(name);
         }
         own
     }
@@ -256,7 +312,7 @@ async fn pass_on(
 }
 
 /// A frame of `text/event-stream`. JSON has no line breaks outside of strings, and escapes those within.
-fn event(name: &str, data: &str) -> Bytes {
+pub(crate) fn event(name: &str, data: &str) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
 

@@ -124,7 +124,8 @@ export async function json<T>(method: string, path: string, body?: unknown, sign
     init.headers = { 'Content-Type': 'application/json' };
   }
   const answer = await send(method, path, init);
-  return (answer.status === 204 ? undefined : await answer.json()) as T;
+  const text = await answer.text();
+  return (text ? JSON.parse(text) : undefined) as T;
 }
 
 /** Reads something of the Kubernetes API. */

@@ -6,3 +6,7 @@ export const word = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? t
 /** `kubectl` with the server of a plane or context. */
 export const kubectl = (server: string, base: string, ...words: string[]): string =>
   ['kubectl', ...(base ? ['--server', word(server + base)] : []), ...words].join(' ');
+
+/** The words of a command line, with quotes as a shell reads them. */
+export const words = (line: string): string[] =>
+  (line.match(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g) ?? []).map((one) => one.replace(/'([^']*)'|"([^"]*)"/g, (_, single, double) => single ?? double ?? ''));

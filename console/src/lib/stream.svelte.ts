@@ -10,6 +10,19 @@ export interface WatchHandlers {
   failed(failure: Failure): void;
 }
 
+export interface TerminalHandlers {
+  output(data: Uint8Array): void;
+  /** What ran has ended, was refused or lost its connection, with the failure where there is one. */
+  ended(failure?: Failure): void;
+}
+
+/** What runs in a container, from here. */
+export interface Terminal {
+  type(text: string): void;
+  resize(width: number, height: number): void;
+  close(): void;
+}
+
 interface Watch extends WatchHandlers {
   name: string;
   path: string;
@@ -26,6 +39,7 @@ class Stream {
   /** Whether events arrive. */
   state = $state<'idle' | 'connecting' | 'live' | 'broken'>('idle');
   #watches = new Map<string, Watch>();
+  #terminals = new Map<string, TerminalHandlers>();
   #name: string | undefined;
   #abort: AbortController | undefined;
   #pause = FIRST_PAUSE;
@@ -50,12 +64,65 @@ class Stream {
     };
   }
 
+  /** Opens a terminal in this stream, with which it ends. */
+  terminal(wanted: { path: string; container: string; command: string[] }, handlers: TerminalHandlers): Terminal {
+    const [at, name] = [this.#name, `t${this.#next++}`];
+    const path = `/exec/${at}/${name}`;
+    const failed = (error: unknown) => this.#terminalEnded(name, error as Failure);
+    this.#terminals.set(name, handlers);
+    // What is typed while a request is under way goes with the next one, so that nothing overtakes.
+    let [waiting, size] = ['', undefined as object | undefined];
+    let busy = true;
+    const flush = async () => {
+      if (busy) return;
+      busy = true;
+      while (this.#terminals.has(name) && (size || waiting)) {
+        const input = size ?? { text: waiting };
+        if (size) size = undefined;
+        else waiting = '';
+        await json('POST', path, input);
+      }
+      busy = false;
+    };
+    const begin = at ? json('PUT', path, wanted) : Promise.reject(new Failure(0, 'Unreachable', 'The connection is not there yet.'));
+    begin
+      .then(() => {
+        busy = false;
+        return flush();
+      })
+      .catch(failed);
+    return {
+      type: (text) => {
+        waiting += text;
+        flush().catch(failed);
+      },
+      resize: (width, height) => {
+        size = { width, height };
+        flush().catch(failed);
+      },
+      close: () => {
+        if (this.#terminals.delete(name)) json('DELETE', path).catch(() => undefined);
+      },
+    };
+  }
+
+  #terminalEnded(name: string, failure?: Failure) {
+    const terminal = this.#terminals.get(name);
+    this.#terminals.delete(name);
+    terminal?.ended(failure);
+  }
+
+  #lost() {
+    this.#name = undefined;
+    for (const name of [...this.#terminals.keys()]) this.#terminalEnded(name, new Failure(0, 'Unreachable', 'The connection broke.'));
+  }
+
   /** Ends the stream, and forgets all watches. */
   close() {
     clearTimeout(this.#retry);
     this.#watches.clear();
     this.#abort?.abort();
-    this.#name = undefined;
+    this.#lost();
     this.state = 'idle';
   }
 
@@ -69,7 +136,7 @@ class Stream {
       if (error instanceof Failure && error.code === 401) return this.close();
     }
     if (abort.signal.aborted) return;
-    this.#name = undefined;
+    this.#lost();
     this.state = 'broken';
     this.#again(this.#pause);
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
@@ -109,8 +176,12 @@ class Stream {
       case 'change':
         this.#change(data.watch, data.event);
         break;
+      case 'output':
+        this.#terminals.get(data.watch)?.output(Uint8Array.from(atob(data.data), (c) => c.charCodeAt(0)));
+        break;
       case 'end':
-        this.#ended(data.watch, data.status);
+        if (this.#terminals.has(data.watch)) this.#terminalEnded(data.watch, data.status && new Failure(data.status.code, data.status.reason, data.status.message));
+        else this.#ended(data.watch, data.status);
     }
   }
 
