@@ -93,6 +93,9 @@ test-long: tools fuzz console
 	  cargo test -p freehold-tenancy-admission --test admission -- --nocapture --test-threads=1 $(ARGS)
 	FREEHOLD_TENANCY_NAMESPACES=2000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tenancy-controllers --test tenants figures -- --nocapture --test-threads=1 $(ARGS)
+	@tools/get clients
+	FREEHOLD_CONSUMERS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tests-conformance --test clients a_manager_of_go -- --nocapture $(ARGS)
 	tools/get keycloak chromium
 	cd console && FREEHOLD_CONSOLE_LONG=1 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold npm test --silent
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \

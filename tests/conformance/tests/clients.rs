@@ -1,7 +1,7 @@
 //! Client libraries against a project plane: the programs in `clients/`, each with facts of its own, which it prints as
 //! `ok NAME`. `tools/get clients` gets what they need into `.tools/clients`.
 
-use freehold_tests_harness::{Engine, Options, Server};
+use freehold_tests_harness::{Engine, Options, Server, freehold_binary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, Weak};
@@ -62,6 +62,19 @@ fn holds(client: &str, at_host: bool, command: &mut Command, least: usize) {
 #[test]
 fn go_clients_and_controllers_work() {
     holds("go", true, &mut Command::new(tools("go")), 12);
+}
+
+#[test]
+fn a_manager_of_go_reconciles_all_consumers_of_an_export_over_one_watch() {
+    let ran = Command::new(tools("provider"))
+        .args(["-test.v", "-test.timeout=30m"])
+        .env("FREEHOLD_BIN", freehold_binary())
+        .output()
+        .unwrap_or_else(|e| panic!("the test of clients/go can't be run: {e}"));
+    let out = String::from_utf8_lossy(&ran.stdout);
+    print!("{out}");
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && out.contains("--- PASS: "), "{}\n{out}{err}", ran.status);
 }
 
 #[test]
