@@ -313,6 +313,16 @@ impl Client {
         Ok(Download::new(self.open(request).await?))
     }
 
+    /// Sends a request once and returns the answer whatever its status, with a body that is read as it comes.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] or [`Error::Timeout`] where no answer begins.
+    pub async fn forward(&self, request: &RawRequest) -> Result<(StatusCode, HeaderMap, Download)> {
+        let sending = self.inner.transport.send(Lane::Watches, self.build(request)?);
+        let answer = self.within(sending).await?;
+        Ok((answer.status, answer.headers.clone(), Download::new(answer)))
+    }
+
     /// Sends a request whose headers ask for another protocol, as `exec` and `port-forward` do, on an HTTP/1.1 connection of
     /// its own, and returns the answer's headers and the connection, over which that protocol is spoken from now on.
     ///
@@ -423,8 +433,11 @@ impl Client {
         for (name, value) in self.headers.iter().flat_map(|headers| headers.iter()) {
             headers.append(name, value.clone());
         }
+        for name in request.headers.keys() {
+            headers.remove(name);
+        }
         for (name, value) in &request.headers {
-            headers.insert(name, value.clone());
+            headers.append(name, value.clone());
         }
         Ok(built)
     }

@@ -1,6 +1,7 @@
 //! `freehold tenancy`: the subsystem's commands.
 
 mod install;
+mod proxy;
 mod serve;
 mod sleep;
 mod tenants;
@@ -38,6 +39,8 @@ enum Command {
     Controller(serve::Controllers),
     /// Runs the admission webhook until Ctrl-C or SIGTERM, and registers it.
     Webhook(serve::WebhookArgs),
+    /// Runs the proxy that shows members what is theirs, until Ctrl-C or SIGTERM.
+    Proxy(proxy::ProxyArgs),
     /// Lists tenants.
     List,
     /// Shows a tenant: members, namespaces, quota and conditions.
@@ -66,6 +69,7 @@ pub async fn run(args: Args) -> Result<()> {
         Command::Install(install) => install::run(&client, &install).await,
         Command::Controller(controllers) => serve::controllers(client, controllers).await,
         Command::Webhook(webhook) => serve::webhook(client, webhook).await,
+        Command::Proxy(proxy) => proxy::run(config, client, proxy).await,
         Command::List => tenants::list(&client).await,
         Command::Show { tenant } => tenants::show(&client, &tenant).await,
         Command::Create(create) => tenants::create(&client, &create).await,

@@ -51,7 +51,7 @@ pub(crate) struct WebhookArgs {
     exempt_groups: Vec<String>,
 }
 
-fn scope(client: Client, token: CancellationToken) -> Scope {
+pub(crate) fn scope(client: Client, token: CancellationToken) -> Scope {
     Scope {
         planes: Planes::one(client, PlaneId::core(), ""),
         metrics: Metrics::default(),
@@ -61,7 +61,7 @@ fn scope(client: Client, token: CancellationToken) -> Scope {
 }
 
 /// A token that is cancelled by Ctrl-C or SIGTERM.
-fn on_signal() -> Result<CancellationToken> {
+pub(crate) fn on_signal() -> Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let token = CancellationToken::new();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -76,7 +76,7 @@ fn on_signal() -> Result<CancellationToken> {
     Ok(token)
 }
 
-async fn finish(scope: &Scope) {
+pub(crate) async fn finish(scope: &Scope) {
     scope.tasks.close();
     if tokio::time::timeout(DRAIN, scope.tasks.wait()).await.is_err() {
         tracing::warn!("tasks did not end in time");

@@ -1,4 +1,4 @@
-//! ClusterRoles of the subsystem: of owners, for their namespaces, and of the controllers and the webhook.
+//! ClusterRoles of the subsystem: of owners, for their namespaces, of the controllers and the webhook, and of the proxy.
 
 use freehold_machinery::Value;
 use freehold_tenancy_api::GROUP;
@@ -12,7 +12,28 @@ fn role(name: &str, labels: Value, rules: Value) -> Value {
     })
 }
 
-/// The roles of namespaces' owners and of the controllers.
+/// The ClusterRole of the controllers and the webhook.
+pub const CONTROLLER_ROLE: &str = "tenancy.freehold.dev:controller";
+/// The ClusterRole of the proxy.
+pub const PROXY_ROLE: &str = "tenancy.freehold.dev:proxy";
+/// The ClusterRole that a proxy needs beside [`PROXY_ROLE`] where it takes client certificates.
+pub const PROXY_CERTIFICATES_ROLE: &str = "tenancy.freehold.dev:proxy-certificates";
+
+/// What the proxy reads as itself: names of tenants, namespaces and classes, and nothing that a tenant stores.
+fn proxy_rules() -> Value {
+    let read = json!(["get", "list", "watch"]);
+    json!([
+        {"apiGroups": [GROUP], "resources": ["tenants"], "verbs": read},
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": read},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": read},
+        {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["gatewayclasses"], "verbs": read},
+        {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": read},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": read},
+    ])
+}
+
+/// The roles of namespaces' owners, of the controllers and of the proxy.
 pub fn roles() -> Vec<Value> {
     let namespaces = json!([{
         "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "update", "patch", "delete"],
@@ -44,6 +65,12 @@ pub fn roles() -> Vec<Value> {
     ]);
     vec![
         role(OWNER_ROLE, json!({}), namespaces),
-        role("tenancy.freehold.dev:controller", json!({}), controller),
+        role(CONTROLLER_ROLE, json!({}), controller),
+        role(PROXY_ROLE, json!({}), proxy_rules()),
+        role(
+            PROXY_CERTIFICATES_ROLE,
+            json!({}),
+            json!([{"apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"]}]),
+        ),
     ]
 }

@@ -10,3 +10,4 @@ pub mod sleep;
 pub mod target;
 pub mod template;
 pub mod tenant;
+pub mod visibility;

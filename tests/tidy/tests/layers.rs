@@ -140,6 +140,18 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tenancy-proxy",
+        &[
+            "machinery",
+            "client",
+            "pki",
+            "runtime",
+            "tenancy-api",
+            "tenancy-decide",
+            "tenancy-controllers",
+        ],
+    ),
+    (
         "tenancy-cli",
         &[
             "machinery",
@@ -151,6 +163,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tenancy-decide",
             "tenancy-controllers",
             "tenancy-admission",
+            "tenancy-proxy",
         ],
     ),
     ("workflow-api", &["machinery", "machinery-cel", "machinery-cron", "api"]),
