@@ -1,9 +1,10 @@
 //! Client libraries against a project plane: the programs in `clients/`, each with facts of its own, which it prints as
 //! `ok NAME`. `tools/get clients` gets what they need into `.tools/clients`.
 
-use freehold_tests_harness::{Engine, Options, Server, freehold_binary};
+use freehold_tests_harness::{Engine, Kubectl, Options, Server, freehold_binary};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 
 /// The domain of the projects' hosts: half of the clients reach their project by it, the others by its path.
@@ -80,6 +81,66 @@ fn a_manager_of_go_reconciles_all_consumers_of_an_export_over_one_watch() {
 #[test]
 fn rust_clients_and_controllers_work() {
     holds("rust", true, &mut Command::new(tools("rust")), 26);
+}
+
+/// Consumers in the test of `clients/rust`.
+const CONSUMERS: usize = 20;
+
+/// Makes a project that exports databases, and projects that bind them and have one each, all of one name. Returns the
+/// provider.
+fn published(server: &Server) -> Kubectl {
+    let project = |name: &str| {
+        format!(
+            "---\napiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {{name: {name}}}\n\
+             spec: {{ownerRef: {{kind: Organization, name: clients}}}}\n"
+        )
+    };
+    let names: Vec<String> = (0..CONSUMERS).map(|nth| format!("shop-{nth}")).collect();
+    let projects: String = names.iter().map(|name| project(name)).collect();
+    server.kubectl().apply(&(projects + &project("dbaas")));
+    server.kubectl().ok(&["wait", "--for=condition=Ready", "project", "--all", "--timeout=120s"]);
+    let provider = server.project("dbaas");
+    provider.apply(include_str!("../clients/databases.yaml"));
+    for name in names {
+        let at = format!("{}/projects/{name}", server.url());
+        let consumer = server.kubectl().with(&["--server", &at]);
+        consumer.apply(
+            "apiVersion: apis.freehold.dev/v1alpha1\nkind: APIBinding\nmetadata: {name: postgres}\n\
+             spec: {export: {project: dbaas, name: postgres}}\n",
+        );
+        consumer.apply(
+            "apiVersion: db.example.com/v1\nkind: Database\nmetadata: {name: orders, namespace: default}\n\
+             spec: {size: 1}\n",
+        );
+    }
+    provider
+}
+
+#[test]
+fn kube_works_on_all_consumers_of_an_export_over_one_watch() {
+    let server = server();
+    let provider = published(&server);
+    let mut example = Command::new(tools("databases"))
+        .args(["dbaas", "postgres", &CONSUMERS.to_string()])
+        .env("KUBECONFIG", provider.kubeconfig())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("the example can't be run: {e}"));
+    let mut line = String::new();
+    BufReader::new(example.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), format!("{CONSUMERS} databases of all consumers are up"));
+    let metrics = server.kubectl().ok(&["get", "--raw", "/metrics"]);
+    let watches = metrics.lines().filter(|line| {
+        line.starts_with("apiserver_longrunning_requests{") && line.contains("resource=\"databases\"")
+    });
+    let count: u32 = watches.filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok()).sum();
+    drop(example.stdin.take());
+    example.wait().unwrap();
+    assert_eq!(count, 1, "watches of databases");
+    let phase = ["get", "database", "orders", "-o", "jsonpath={.status.phase}"];
+    let at = format!("{}/projects/shop-7", server.url());
+    assert_eq!(server.kubectl().with(&["--server", &at]).ok(&phase), "up in shop-7");
 }
 
 #[test]
