@@ -437,6 +437,17 @@ impl Cache {
         self.hub.lock().observe(interest, Arc::new(observer));
     }
 
+    /// Subscribes to what layer switches of any plane (a restore, a fork) change in a collection: the differences between
+    /// before and after, before any reader can see them, or `None` where they can't be told.
+    pub fn observe_switches(
+        &self,
+        group: &str,
+        resource: &str,
+        observer: impl Fn(Option<&CacheEvent>) + Send + Sync + 'static,
+    ) {
+        self.hub.lock().observe_switches(collection(group, resource).into(), Arc::new(observer));
+    }
+
     /// The keys that this cache covers.
     pub(crate) fn keys(&self) -> &KeyRange {
         &self.keys

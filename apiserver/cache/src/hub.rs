@@ -82,6 +82,8 @@ pub(crate) struct Hub {
     planes: PlaneMap<Topics>,
     /// Observers, which are called with events before any reader can see them.
     observers: Vec<(Interest, Observer)>,
+    /// Observers of what layer switches change in a collection, whichever the plane.
+    switch_observers: Vec<(Box<str>, Observer)>,
     /// Bytes that unread events of all topics take; an event of two topics counts twice.
     unread: Arc<AtomicUsize>,
 }
@@ -313,6 +315,7 @@ impl Hub {
             everywhere_since: revision,
             planes: PlaneMap::default(),
             observers: Vec::new(),
+            switch_observers: Vec::new(),
             unread: Arc::default(),
         }
     }
@@ -331,6 +334,16 @@ impl Hub {
     /// Adds an observer.
     pub(crate) fn observe(&mut self, interest: Interest, observer: Observer) {
         self.observers.push((interest, observer));
+    }
+
+    /// Adds an observer of what layer switches change in a collection.
+    pub(crate) fn observe_switches(&mut self, collection: Box<str>, observer: Observer) {
+        self.switch_observers.push((collection, observer));
+    }
+
+    /// Observers of layer switches, by collection.
+    pub(crate) fn switch_observers(&self) -> Vec<(Box<str>, Observer)> {
+        self.switch_observers.clone()
     }
 
     fn is_full(&self) -> bool {
@@ -420,7 +433,8 @@ impl Hub {
         let topics = self.everywhere.values().chain(self.planes.values().flat_map(HashMap::values));
         topics.for_each(|topic| topic.close());
         let observers = std::mem::take(&mut self.observers);
-        *self = Self { observers, ..Self::new(revision, self.recent_limit) };
+        let switch_observers = std::mem::take(&mut self.switch_observers);
+        *self = Self { observers, switch_observers, ..Self::new(revision, self.recent_limit) };
         self.observers.iter().for_each(|(_, observer)| observer(None));
     }
 }

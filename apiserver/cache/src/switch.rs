@@ -8,11 +8,12 @@
 use crate::{
     Cache, CacheEvent, Stack, Switch,
     feed::{Slot, let_go},
-    hub::Hub,
+    hub::{Hub, Observer},
     layer_switch::SwitchedPlane,
 };
 use freehold_apiserver_storage::{Event, Key, KeyValue, StoreError};
 use freehold_machinery::PlaneId;
+use futures_util::TryStreamExt;
 use std::{collections::HashMap, iter::Peekable, sync::Arc, vec::IntoIter};
 
 /// Events that are taken in before others get their turn and their look at the hub, give or take one revision.
@@ -146,18 +147,24 @@ impl Cache {
                 None => others.push(event),
             }
         }
+        let moved = moved.into_iter().map(|(plane, old, new)| {
+            let (own, store) = (own.remove(&plane).unwrap_or_default(), self.stores.of(&plane).clone());
+            Arc::new(SwitchedPlane { plane, store, revision, old, new, own })
+        });
+        let moved: Vec<_> = moved.collect();
+        let differences = self.differences(&moved).await;
         let mut left: Vec<Slot> = Vec::new();
         let mut hub = self.hub.lock();
-        for (plane, old, new) in moved {
-            left.extend(self.planes.write().remove(&plane));
-            hub.end(&plane);
-            let own = own.remove(&plane).unwrap_or_default();
-            for event in own.iter().filter_map(|raw| CacheEvent::new(raw.clone(), |_| Some(new.clone()))) {
+        for moved in &moved {
+            left.extend(self.planes.write().remove(&moved.plane));
+            hub.end(&moved.plane);
+            let own = moved.own.iter().cloned();
+            for event in own.filter_map(|raw| CacheEvent::new(raw, |_| Some(moved.new.clone()))) {
                 self.census.lock().apply(&event);
             }
-            let store = self.stores.of(&plane).clone();
-            hub.moved(&Arc::new(SwitchedPlane { plane, store, revision, old, new, own }));
+            hub.moved(moved);
         }
+        differences.iter().for_each(Difference::tell);
         for class in &classes {
             let of_class = |plane: &PlaneId, _: &mut Slot| self.layers.is_of_class(plane, class);
             for (plane, slot) in self.planes.write().extract_if(of_class) {
@@ -170,6 +177,34 @@ impl Cache {
         drop(hub);
         let_go(left);
         Ok(())
+    }
+
+    /// What switches change for their observers, read before the switches count.
+    async fn differences(&self, moved: &[Arc<SwitchedPlane>]) -> Vec<Difference> {
+        let observers = if moved.is_empty() { Vec::new() } else { self.hub.lock().switch_observers() };
+        let mut differences = Vec::new();
+        for moved in moved {
+            for (collection, observer) in &observers {
+                let events = moved.clone().events(collection.clone()).try_collect().await.ok();
+                differences.push(Difference { observer: observer.clone(), events });
+            }
+        }
+        differences
+    }
+}
+
+/// What a switch changes in a collection; without events where what was there before can't be read.
+struct Difference {
+    observer: Observer,
+    events: Option<Vec<Arc<CacheEvent>>>,
+}
+
+impl Difference {
+    fn tell(&self) {
+        match &self.events {
+            Some(events) => events.iter().for_each(|event| (self.observer)(Some(event))),
+            None => (self.observer)(None),
+        }
     }
 }
 

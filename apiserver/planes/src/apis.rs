@@ -12,9 +12,9 @@ pub use proof::ProofKey;
 
 use crate::Directory;
 use freehold_api::apis::{BINDINGS, EXPORTS, GROUP, SCHEMAS};
-use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind, ListRequest};
+use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind};
 use freehold_machinery::{PlaneId, ResourceType, Result};
-use index::{Index, Slot};
+use index::{Index, Slot, Types};
 use parking_lot::RwLock;
 use std::{
     sync::{
@@ -61,8 +61,9 @@ impl Apis {
         });
         if has_core {
             for resource in RESOURCES {
-                let weak = Arc::downgrade(&apis);
+                let (weak, on_switch) = (Arc::downgrade(&apis), Arc::downgrade(&apis));
                 cache.observe_everywhere(GROUP, resource, move |event| observe(&weak, resource, event));
+                cache.observe_switches(GROUP, resource, move |event| observe(&on_switch, resource, event));
             }
             tokio::spawn(fill(Arc::downgrade(&apis)));
         }
@@ -108,6 +109,10 @@ impl Apis {
 
     /// The types that an export serves now, shared by all of its consumers.
     pub fn types_of(&self, export: &Export) -> Arc<[Arc<ResourceType>]> {
+        self.compiled(export).served
+    }
+
+    fn compiled(&self, export: &Export) -> Types {
         export.types(|name| self.index.read().schema(&export.plane, name), self.generation())
     }
 
@@ -170,10 +175,14 @@ impl Apis {
         types
     }
 
-    /// The types of all exports.
+    /// The types of all exports for readers of all planes: each under the resource that its objects are stored as, and
+    /// the oldest export's of each name under that name too.
     pub(crate) fn all_types(&self) -> Vec<Arc<ResourceType>> {
-        let exports = self.index.read().exports();
-        exports.iter().flat_map(|export| self.types_of(export).to_vec()).collect()
+        let mut exports = self.index.read().exports();
+        exports.sort_by(|a, b| (a.created, &a.plane, &a.name).cmp(&(b.created, &b.plane, &b.name)));
+        let compiled: Vec<Types> = exports.iter().map(|export| self.compiled(export)).collect();
+        let named = compiled.iter().flat_map(|types| types.served.iter());
+        named.chain(compiled.iter().flat_map(|types| types.everywhere.iter())).cloned().collect()
     }
 
     fn changed(&self, resource: &str) {
@@ -190,11 +199,7 @@ impl Apis {
 
     async fn read_all(&self) -> Result<()> {
         for resource in RESOURCES {
-            for plane in self.cache.planes_with_own(GROUP, resource).await? {
-                let at = self.cache.catch_up().await?;
-                let request = ListRequest { plane: &plane, group: GROUP, resource, namespace: None };
-                self.cache.scan(request, at, |entry| self.put(&plane, resource, &entry)).await?;
-            }
+            self.cache.list_planes(GROUP, resource, |plane, entry| self.put(plane, resource, &entry)).await?;
         }
         self.index.write().settle();
         self.changed(EXPORTS);

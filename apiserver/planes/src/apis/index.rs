@@ -25,7 +25,17 @@ const UNCLAIMED: [&str; 9] = [
 ];
 
 /// Types of an export, and the generation that they were compiled in.
-type Compiled = Option<(u64, Arc<[Arc<ResourceType>]>)>;
+type Compiled = Option<(u64, Types)>;
+
+/// Types of an export.
+#[derive(Clone)]
+pub(super) struct Types {
+    /// As consumers' planes serve them.
+    pub(super) served: Arc<[Arc<ResourceType>]>,
+    /// As readers of all planes find them, beside types of other exports with the same group and resource: under the
+    /// resource that objects are stored as, `<resource>:<identity>`.
+    pub(super) everywhere: Arc<[Arc<ResourceType>]>,
+}
 
 /// An export.
 pub struct Export {
@@ -41,6 +51,8 @@ pub struct Export {
     pub claims: Vec<Claim>,
     /// Organizations whose projects may bind it; `*` for all.
     pub organizations: Vec<String>,
+    /// The revision that it was made at.
+    pub created: u64,
     /// The revision that it was last written at.
     pub modified: u64,
     types: Mutex<Compiled>,
@@ -107,6 +119,7 @@ impl Export {
             schemas: spec.schemas.into_iter().map(Into::into).collect(),
             claims: spec.claims.into_iter().map(Claim).collect(),
             organizations: spec.consumers.organizations,
+            created: entry.created,
             modified: entry.modified,
             types: Mutex::default(),
         })
@@ -117,20 +130,32 @@ impl Export {
         self.organizations.iter().any(|one| one == "*" || one == organization)
     }
 
-    pub(super) fn types(
-        &self,
-        schema: impl Fn(&str) -> Option<Arc<Schema>>,
-        generation: u64,
-    ) -> Arc<[Arc<ResourceType>]> {
+    pub(super) fn types(&self, schema: impl Fn(&str) -> Option<Arc<Schema>>, generation: u64) -> Types {
         let mut known = self.types.lock();
         if let Some((at, types)) = &*known
             && *at == generation
         {
             return types.clone();
         }
-        let found: Vec<Arc<Schema>> = self.schemas.iter().filter_map(|name| schema(name)).collect();
+        let schemas: Vec<Arc<Schema>> = self.schemas.iter().filter_map(|name| schema(name)).collect();
+        let served = self.compile(&schemas);
+        // Equal types stay the same values, so that planes' sets do.
+        let is_equal =
+            |before: &Types| before.served.iter().map(|ty| &ty.hash).eq(served.iter().map(|ty| &ty.hash));
+        let types = match &*known {
+            Some((_, before)) if is_equal(before) => before.clone(),
+            _ => {
+                let everywhere = self.compile(&schemas).into_iter().filter_map(everywhere).collect();
+                Types { served: served.into(), everywhere }
+            }
+        };
+        *known = Some((generation, types.clone()));
+        types
+    }
+
+    fn compile(&self, schemas: &[Arc<Schema>]) -> Vec<Arc<ResourceType>> {
         let mut types: Vec<Arc<ResourceType>> = Vec::new();
-        for schema in found {
+        for schema in schemas {
             let since = self.modified.max(schema.modified);
             // What can't be compiled was refused when it was written.
             let compiled = crd::exported(&schema.spec, &self.identity, since).unwrap_or_default();
@@ -141,16 +166,16 @@ impl Export {
                 types.extend(compiled);
             }
         }
-        // Equal types stay the same values, so that planes' sets do.
-        let types: Arc<[Arc<ResourceType>]> = match &*known {
-            Some((_, before)) if before.iter().map(|ty| &ty.hash).eq(types.iter().map(|ty| &ty.hash)) => {
-                before.clone()
-            }
-            _ => types.into(),
-        };
-        *known = Some((generation, types.clone()));
         types
     }
+}
+
+/// A type under the resource that its objects are stored as.
+fn everywhere(ty: Arc<ResourceType>) -> Option<Arc<ResourceType>> {
+    let mut ty = Arc::into_inner(ty)?;
+    ty.plural.clone_from(&ty.storage.resource);
+    ty.hash.push_str(":everywhere");
+    Some(Arc::new(ty))
 }
 
 impl Claim {
