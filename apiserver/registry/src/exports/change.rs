@@ -100,13 +100,18 @@ impl Registry {
             let api_version = text(object, "/apiVersion");
             let stored = types.iter().flatten().find(|ty| ty.api_version() == api_version);
             let schema = stored.map(|ty| ty.schema.get());
+            let meets_rules = |object: &Value| {
+                let rules = stored.map(|ty| freehold_machinery_cel::Rules::of(ty));
+                // Rules that don't compile were refused with the schema.
+                matches!(rules, Some(Ok(rules)) if rules.validate_update(object, None).0.is_empty())
+            };
             match schema {
                 Some(Some(schema)) => {
                     let mut object = object.clone();
                     // What a field had that is gone would be lost.
                     let keeps_all = strict::unknown(&object, schema).is_empty();
                     schema::default(&mut object, schema);
-                    keeps_all && schema::validate(&object, schema, None).is_empty()
+                    keeps_all && schema::validate(&object, schema, None).is_empty() && meets_rules(&object)
                 }
                 Some(None) => true,
                 None => false,
