@@ -54,6 +54,9 @@ pub(crate) const SNAPSHOTS: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectsnapshots");
 pub(crate) const RESTORES: Resource =
     Resource::namespaced("resourcemanager.freehold.dev", "v1alpha1", "projectrestores");
+pub(crate) const API_SCHEMAS: Resource =
+    Resource::cluster("apis.freehold.dev", "v1alpha1", "apiresourceschemas");
+pub(crate) const API_EXPORTS: Resource = Resource::cluster("apis.freehold.dev", "v1alpha1", "apiexports");
 pub(crate) const IAM_ROLES: Resource = iam("roles");
 pub(crate) const BINDINGS: Resource = iam("policybindings");
 pub(crate) const GROUPS: Resource = iam("groups");

@@ -4,6 +4,7 @@
 //! what it says is checked with the server before anything is deleted.
 
 mod decide;
+mod exported;
 mod graph;
 mod remote;
 mod tenants;

@@ -1,5 +1,6 @@
 //! Which types are watched: everything that any plane serves, each once.
 
+use super::exported::{Exported, is_exported, served_as};
 use super::graph::{Graph, Item};
 use crate::context::Context;
 use crate::discovery::discover;
@@ -28,12 +29,17 @@ pub(super) fn type_of(crd: Value) -> Option<Resource> {
     if !conditions::is_true(&crd["status"]["conditions"], "Established") {
         return None;
     }
-    let versions = items(&crd, "/spec/versions");
+    type_of_spec(&crd["spec"])
+}
+
+/// The type that the spec of a CustomResourceDefinition or APIResourceSchema has, in the version that it stores.
+pub(super) fn type_of_spec(spec: &Value) -> Option<Resource> {
+    let versions = items(spec, "/versions");
     let served = |v: &&Value| v["served"] == true;
     let version =
         versions.iter().filter(served).find(|v| v["storage"] == true).or(versions.iter().find(served))?;
-    let namespaced = text(&crd, "/spec/scope") == "Namespaced";
-    let (group, plural) = (text(&crd, "/spec/group"), text(&crd, "/spec/names/plural"));
+    let namespaced = text(spec, "/scope") == "Namespaced";
+    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
     Some(Resource::dynamic(group, version["name"].as_str()?, plural, namespaced))
 }
 
@@ -48,6 +54,8 @@ pub(super) struct Types {
     tasks: TaskTracker,
     running: HashMap<Resource, CancellationToken>,
     custom: Store<Resource>,
+    /// What projects export; `None` where one plane alone is served.
+    exported: Option<Exported>,
     changed: Arc<Notify>,
 }
 
@@ -63,6 +71,7 @@ impl Types {
         let on_types = changed.clone();
         informer.on_change(move |_| on_types.notify_one());
         let custom = context.run_informer(informer);
+        let exported = context.planes.only().is_none().then(|| Exported::start(context, &changed));
         let sources = match context.planes.only() {
             Some(plane) => vec![context.planes.client(plane)],
             None => {
@@ -78,6 +87,7 @@ impl Types {
             tasks: context.tasks.clone(),
             running: HashMap::new(),
             custom,
+            exported,
             changed,
         };
         let (ready, is_ready) = watch::channel(false);
@@ -100,6 +110,9 @@ impl Types {
             store.synced(&self.token).await;
         }
         self.custom.synced(&self.token).await;
+        if let Some(exported) = &self.exported {
+            exported.synced(&self.token).await;
+        }
         for store in self.watch(&fixed) {
             store.synced(&self.token).await;
         }
@@ -128,14 +141,17 @@ impl Types {
             let found = discover(source).await?.types.into_iter();
             types.extend(found.filter(|ty| ty.is_deletable() && ty.has("watch")).map(|ty| ty.resource));
         }
-        types.retain(|resource| !is_ignored(resource));
+        // What is exported comes and goes.
+        let exported: BTreeSet<Resource> = types.iter().filter(|ty| is_exported(ty)).map(served_as).collect();
+        types.retain(|ty| !is_ignored(ty) && !is_exported(ty) && !exported.contains(ty));
         Ok(types)
     }
 
     /// Starts and stops watches so that they are those wanted. Gives the stores of those started.
     fn watch(&mut self, fixed: &BTreeSet<Resource>) -> Vec<Store<()>> {
         let custom = self.custom.keys().into_iter().filter_map(|key| Some((*self.custom.get(&key)?).clone()));
-        let wanted: BTreeSet<Resource> = fixed.iter().cloned().chain(custom).collect();
+        let exported = self.exported.iter().flat_map(Exported::types);
+        let wanted: BTreeSet<Resource> = fixed.iter().cloned().chain(custom).chain(exported).collect();
         self.running.retain(|resource, token| {
             let stays = wanted.contains(resource);
             if !stays {
@@ -172,7 +188,7 @@ pub(super) fn watch_into(
     queue: &Arc<Queue<Item>>,
 ) -> (Informer<()>, Store<()>) {
     let mut informer = Informer::new(planes, interest);
-    let (resource, graph, queue) = (Arc::new(resource), graph.clone(), queue.clone());
+    let (resource, graph, queue) = (Arc::new(served_as(&resource)), graph.clone(), queue.clone());
     informer.on_object(move |key: &Key, object, seen| {
         let Key { plane, namespace, name } = key.clone();
         let item = Item::new(plane, resource.clone(), namespace, name);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod changing;
 mod consuming;
 mod page;
 mod providing;
