@@ -18,6 +18,8 @@ use std::sync::Arc;
 const PROVIDER: &str = "system:freehold:provider:";
 /// The extra key with the name of who acted for the provider.
 const ACTOR: &str = "apis.freehold.dev/user";
+/// The annotation in which clients of kcp look for the cluster of an object, as `/clusters/<name>` takes it.
+const KCP_CLUSTER: &str = "kcp.io/cluster";
 /// Verbs that act on many objects at once, or on connections: no claim is about those.
 const UNCLAIMED: [&str; 2] = ["deletecollection", "connect"];
 
@@ -226,7 +228,11 @@ pub(crate) async fn across(
         if claims.is_some_and(|claims| !shows(&claims, &object)) {
             return None;
         }
-        let annotations = [(keys::PLANE_ANNOTATION, plane.as_str()), (keys::PROJECT, &*info.name)];
+        let annotations = [
+            (keys::PLANE_ANNOTATION, plane.as_str()),
+            (keys::PROJECT, &*info.name),
+            (KCP_CLUSTER, &*info.name),
+        ];
         Some(annotate(object, &annotations))
     };
     Ok(Across { planes: named, view: View::new(&name, show), types: None })
