@@ -1,13 +1,16 @@
 //! The webhook configurations: which requests the API server asks about. Each request makes one call at most.
 
 use crate::policies::{not_admins, only_creations_of_controllers, only_members};
-use crate::server::{DEFAULTS_PATH, PATH};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Client, Error, Resource};
 use freehold_machinery::Value;
 use freehold_tenancy_api::{GROUP, METERED_LABEL, TENANT_LABEL};
+use freehold_webhook::Address;
 use serde_json::json;
 
+/// The path of reviews.
+pub const PATH: &str = "/admit";
+/// The path of reviews that ask for defaults alone.
+pub const DEFAULTS_PATH: &str = "/default";
 const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 const MUTATING: Resource =
     Resource::cluster("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations");
@@ -15,33 +18,6 @@ const VALIDATING: Resource =
     Resource::cluster("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations");
 /// The name of both configurations.
 pub const NAME: &str = "tenancy.freehold.dev";
-
-/// Where the API server finds the webhook.
-#[derive(Clone, Debug)]
-pub enum Address {
-    /// `https://HOST:PORT`.
-    Url(String),
-    /// A Service.
-    Service {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-}
-
-impl Address {
-    fn client_config(&self, bundle: &str, path: &str) -> Value {
-        let mut config = json!({"caBundle": STANDARD.encode(bundle)});
-        match self {
-            Self::Url(url) => config["url"] = format!("{}{path}", url.trim_end_matches('/')).into(),
-            Self::Service { namespace, name } => {
-                config["service"] = json!({"namespace": namespace, "name": name, "path": path});
-            }
-        }
-        config
-    }
-}
 
 /// Both configurations. With `defaults` the webhook also injects defaults, for servers without MutatingAdmissionPolicies:
 /// creations of objects that can have some make a second call there.

@@ -2,19 +2,17 @@
 //!
 //! ```text
 //! Tenant ---> rules in annotations of namespaces ---> policies (CEL, in the API server)      `policies`
-//!        \--> informers ---> decisions               \-> webhook: one call at most           `review`, `server`
+//!        \--> informers ---> decisions               \-> webhook: one call at most           `review`
 //! Quota  ---> accounts ---> desks ---> QuotaLedger    /   reservations over several namespaces `ledger`
 //! ```
 //!
 //! The webhook is asked about requests in namespaces of tenants, never about those of administrators and nodes.
 
-pub mod certificates;
 pub mod configuration;
 pub mod index;
 pub mod ledger;
 pub mod policies;
 pub mod review;
-pub mod server;
 mod webhook;
 
-pub use webhook::{Webhook, WebhookError};
+pub use webhook::{SECRET, Webhook};

@@ -1,12 +1,15 @@
 //! `admission.k8s.io/v1`: requests of the API server, and what they are answered.
 
+use crate::configuration::{DEFAULTS_PATH, PATH, register};
 use crate::index::Live;
 use crate::ledger::{Desks, Refusal, Wanted};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use freehold_client::{Client, Error};
 use freehold_machinery::{GroupResource, Value};
 use freehold_runtime::Key;
 use freehold_tenancy_decide::admission::{Decision, Exempt, Index as _, Operation, Request, User, admit};
 use freehold_tenancy_decide::limits::ObjectId;
+use freehold_webhook::Address;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,26 +34,37 @@ pub struct Reviewer {
     exempt: Arc<Exempt>,
 }
 
-impl Reviewer {
-    /// A reviewer with the state of `live` and the desks for reservations.
-    pub fn new(live: Live, desks: Desks, exempt: Exempt) -> Self {
-        Self { live, desks, exempt: Arc::new(exempt) }
-    }
-
+#[async_trait::async_trait]
+impl freehold_webhook::Reviewer for Reviewer {
     /// Whether all tenants and namespaces are known.
-    pub fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.live.is_synced()
     }
 
-    /// Answers an AdmissionReview with one.
-    pub async fn review(&self, mut review: Value, ask: Ask) -> Value {
+    async fn review(&self, path: &str, mut review: Value) -> Option<Value> {
+        let ask = match path {
+            PATH => Ask::Decision,
+            DEFAULTS_PATH => Ask::Defaults,
+            _ => return None,
+        };
         let mut request = review["request"].take();
         let uid = request["uid"].take();
         // Stands for the name of an object that the server has not named yet: no two of those are the same.
         let unnamed = format!("?{}", uid.as_str().unwrap_or_default());
         let mut response = self.respond(request, &unnamed, ask).await;
         response["uid"] = uid;
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+    }
+
+    async fn register(&self, client: &Client, address: &Address, bundle: &str) -> Result<(), Error> {
+        register(client, address, bundle).await
+    }
+}
+
+impl Reviewer {
+    /// A reviewer with the state of `live` and the desks for reservations.
+    pub fn new(live: Live, desks: Desks, exempt: Exempt) -> Self {
+        Self { live, desks, exempt: Arc::new(exempt) }
     }
 
     async fn respond(&self, mut review: Value, unnamed: &str, ask: Ask) -> Value {

@@ -10,11 +10,11 @@ mod workloads;
 use freehold_client::{Client, Error, RawRequest, Resource};
 use freehold_machinery::meta;
 use freehold_runtime::Scope;
-use freehold_tenancy_admission::certificates::Trust;
-use freehold_tenancy_admission::configuration::Address;
-use freehold_tenancy_admission::{Webhook, policies};
+use freehold_tenancy_admission::{SECRET, Webhook, policies};
 use freehold_tenancy_decide::admission::Exempt;
 use freehold_tests_harness::until;
+use freehold_webhook::Place;
+use freehold_webhook::certificates::{Shared, Trust};
 use http::{HeaderValue, Method};
 use jiff::Timestamp;
 use serde_json::json;
@@ -239,7 +239,8 @@ fn defaults_are_given_by_policies(site: &Site) {
 
 fn the_authority_is_renewed_and_shared(site: &Site) {
     let client = site.client();
-    let shared = |now: Timestamp| site.wait(Trust::shared(&client, "default", now)).unwrap().bundle;
+    let secret = Shared { namespace: "default".to_owned(), name: SECRET };
+    let shared = |now: Timestamp| site.wait(Trust::shared(&client, &secret, now)).unwrap().bundle;
     let now = Timestamp::now();
     let before = shared(now);
     let end = freehold_pki::not_after(&before).unwrap();
@@ -291,8 +292,7 @@ fn start_webhook(site: &Site) -> Scope {
         let local = listener.local_addr().expect("an address");
         let webhook = Webhook {
             listener,
-            address: Address::Url(format!("https://{local}")),
-            names: vec!["127.0.0.1".to_owned()],
+            place: Place::new(local, None, None).expect("a place"),
             namespace: "default".to_owned(),
             exempt: Exempt::default(),
         };

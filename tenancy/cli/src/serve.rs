@@ -5,9 +5,9 @@ use freehold_client::Client;
 use freehold_machinery::PlaneId;
 use freehold_runtime::{Election, Metrics, Planes, Scope};
 use freehold_tenancy_admission::Webhook;
-use freehold_tenancy_admission::configuration::Address;
 use freehold_tenancy_controllers::NAMES;
 use freehold_tenancy_decide::admission::Exempt;
+use freehold_webhook::Place;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -113,25 +113,11 @@ pub(crate) async fn webhook(client: Client, args: WebhookArgs) -> Result<()> {
         .await
         .with_context(|| format!("failed to listen on {}", args.listen))?;
     let local = listener.local_addr()?;
-    let mut names = vec![local.ip().to_string(), "localhost".to_owned()];
-    let address = match (&args.service, args.url) {
-        (Some(service), _) => {
-            let (namespace, name) = service.split_once('/').context("--service wants NAMESPACE/NAME")?;
-            names.push(format!("{name}.{namespace}.svc"));
-            Address::Service { namespace: namespace.to_owned(), name: name.to_owned() }
-        }
-        (None, Some(url)) => {
-            let host = url.trim_start_matches("https://").split(['/', ':']).next().unwrap_or_default();
-            names.push(host.to_owned());
-            Address::Url(url)
-        }
-        (None, None) => Address::Url(format!("https://{local}")),
-    };
-    names.dedup();
+    let place = Place::new(local, args.service.as_deref(), args.url).map_err(anyhow::Error::msg)?;
     let mut exempt = Exempt::default();
     exempt.groups.extend(args.exempt_groups);
     let scope = scope(client, token.clone());
-    let webhook = Webhook { listener, address, names, namespace: args.namespace, exempt };
+    let webhook = Webhook { listener, place, namespace: args.namespace, exempt };
     webhook.start(&scope).await?;
     println!("tenancy webhook serves on https://{local}");
     token.cancelled().await;
