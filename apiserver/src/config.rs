@@ -17,7 +17,7 @@ use crate::{
     webhooks::Hooks,
 };
 use anyhow::{Context, Result};
-use freehold_apiserver_admission::{Chain, Switches};
+use freehold_apiserver_admission::{Chain, Plugin, Switches};
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::{Auditor, Trail};
 use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
@@ -129,6 +129,8 @@ pub struct Config {
     /// Definitions and other objects that every project's plane has, without a key in the store. Servers on one store
     /// need the same.
     pub project_objects: Vec<Value>,
+    /// Admission plugins beside the built-in ones, behind which they run.
+    pub plugins: Vec<&'static dyn Plugin>,
 }
 
 /// What the edge asks of connections, and tells browsers.
@@ -260,7 +262,9 @@ impl Config {
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let secrets = self.continue_secrets();
-        let registry = registry.with_admission(Chain::new(&self.admission)).with_token_secrets(&secrets);
+        let registry = registry
+            .with_admission(Chain::new(&self.admission).with(&self.plugins))
+            .with_token_secrets(&secrets);
         let registry = registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone())));
         let registry = Arc::new(self.with_exports(registry, &planes)?);
         let aggregator = Aggregator::start(

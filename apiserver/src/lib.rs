@@ -49,7 +49,7 @@ pub use config::{
     ApiServer, Config, KUBERNETES_VERSION, StoreConfig, Transport, open_store, plane_keys, seal,
 };
 pub use credentials::WebhookCredentials;
-pub use freehold_apiserver_admission::Switches;
+pub use freehold_apiserver_admission::{Attributes, Lookup, Plugin, Switches};
 pub use freehold_apiserver_audit::{
     Batch as AuditBatch, Mode as AuditMode, Rotation as AuditRotation, Truncate as AuditTruncate,
 };

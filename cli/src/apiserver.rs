@@ -235,6 +235,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         pages: None,
         replace_authorities: false,
         project_objects: crate::subsystem::objects(&args.subsystems.enabled),
+        plugins: crate::subsystem::plugins(&args.subsystems.enabled),
     };
     config.build().await
 }

@@ -189,6 +189,7 @@ impl Core<'_> {
             history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
             project_objects: crate::subsystem::objects(self.enabled),
+            plugins: crate::subsystem::plugins(self.enabled),
         };
         config.build().await
     }

@@ -69,7 +69,7 @@ pub use metrics::Metrics;
 pub use planes::{Planes, Presence};
 pub use queue::{Counts, Queue};
 pub use store::Store;
-pub use subsystem::{Scope, Subsystem};
+pub use subsystem::{Admission, Find, Scope, Subsystem};
 
 /// Why a reconcile failed: anything that can be displayed. The key is retried after its backoff.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

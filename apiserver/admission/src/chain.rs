@@ -139,6 +139,13 @@ impl Chain {
         }
     }
 
+    /// Adds plugins that the caller brings, behind the built-in ones.
+    #[must_use]
+    pub fn with(mut self, plugins: &[&'static dyn Plugin]) -> Self {
+        self.plugins.extend(plugins);
+        self
+    }
+
     /// Their names, in order.
     pub fn names(&self) -> Vec<&'static str> {
         self.plugins.iter().map(|plugin| plugin.name()).chain(self.late.iter().copied()).collect()

@@ -3,7 +3,10 @@
 //! A subsystem is data ([`Subsystem`]). `up` runs it over all planes, `install` and `run` on any Kubernetes API, `enable`
 //! brings it to one project.
 
+mod admission;
 mod install;
+
+pub(crate) use admission::plugins;
 
 use crate::{
     kubeconfig,
@@ -232,6 +235,7 @@ mod tests {
         name: "notes",
         about: "Keeps notes",
         crds: || vec![json!({"kind": "CustomResourceDefinition", "metadata": {"name": "notes.example.com"}})],
+        admission: None,
         manifests: || vec![json!({"kind": "ClusterRole", "metadata": {"name": "notes-edit"}})],
         start: |scope| {
             let token = scope.token.clone();

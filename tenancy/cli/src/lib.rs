@@ -18,6 +18,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     about: "Teams share a control plane: namespaces with roles, quotas across namespaces, sleep schedules.",
     crds: freehold_tenancy_api::crds,
     manifests: install::manifests,
+    admission: None,
     start: freehold_tenancy_controllers::start,
 };
 

@@ -5,6 +5,7 @@
 //!
 //! This crate must not know how runs are carried out.
 
+pub mod admission;
 mod dag;
 pub mod depends;
 pub mod duration;

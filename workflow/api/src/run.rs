@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "self.dag == oldSelf.dag", "message": "dag is immutable"},
+    {"rule": "has(self.dag) == has(oldSelf.dag) && (!has(self.dag) || self.dag == oldSelf.dag)", "message": "dag is immutable"},
 ]))]
 pub struct DagRunSpec {
     /// The DAG that it is a run of, as that is when the run starts.

@@ -51,8 +51,8 @@ pub fn cluster_dag_task(spec: &ClusterDagTaskSpec) -> Vec<FieldError> {
     dag_task(&spec.task)
 }
 
-/// Finds the errors of a run's spec, given the DAG that it is of, or its own definition.
-pub fn run(spec: &DagRunSpec, dag: &DagSpec) -> Vec<FieldError> {
+/// Finds the errors of a run's spec, given the DAG that it is of, or its own definition, where that is known.
+pub fn run(spec: &DagRunSpec, dag: Option<&DagSpec>) -> Vec<FieldError> {
     let mut check = Check::default();
     match (spec.dag.is_empty(), &spec.dag_spec) {
         (true, None) => check.add(FieldError::required("spec.dag", "the name of a DAG, or dagSpec")),
@@ -61,7 +61,10 @@ pub fn run(spec: &DagRunSpec, dag: &DagSpec) -> Vec<FieldError> {
         }
         _ => {}
     }
-    check.arguments("spec.parameters", &spec.parameters, &dag.parameters);
+    check.arguments("spec.parameters", &spec.parameters);
+    if let Some(dag) = dag {
+        check.values("spec.parameters", &spec.parameters, &dag.parameters);
+    }
     check.errors
 }
 
@@ -180,8 +183,7 @@ impl Check {
         }
     }
 
-    fn arguments(&mut self, path: &str, arguments: &[Argument], parameters: &[Parameter]) {
-        let known: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.name.as_str(), p)).collect();
+    fn arguments(&mut self, path: &str, arguments: &[Argument]) {
         let mut given = HashSet::new();
         for (n, argument) in arguments.iter().enumerate() {
             if !given.insert(argument.name.as_str()) {
@@ -190,6 +192,12 @@ impl Check {
             if argument.value.is_some() == argument.value_from.is_some() {
                 self.add(FieldError::required(format!("{path}[{n}]"), "exactly one of value and valueFrom"));
             }
+        }
+    }
+
+    fn values(&mut self, path: &str, arguments: &[Argument], parameters: &[Parameter]) {
+        let known: HashMap<&str, &Parameter> = parameters.iter().map(|p| (p.name.as_str(), p)).collect();
+        for (n, argument) in arguments.iter().enumerate() {
             match (known.get(argument.name.as_str()), &argument.value) {
                 (None, _) => self.invalid(
                     format!("{path}[{n}].name"),
@@ -204,6 +212,7 @@ impl Check {
                 _ => {}
             }
         }
+        let given: HashSet<&str> = arguments.iter().map(|argument| argument.name.as_str()).collect();
         let wanted = |p: &&Parameter| {
             p.default.is_none() && p.value_from.is_none() && !given.contains(p.name.as_str())
         };

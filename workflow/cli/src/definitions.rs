@@ -4,7 +4,7 @@ use crate::DAGS;
 use anyhow::{Context as _, Result, bail};
 use freehold_client::Client;
 use freehold_machinery::{Value, meta};
-use freehold_workflow_api::{ClusterDagTaskSpec, DagSpec, DagTaskSpec, validate};
+use freehold_workflow_api::{DagSpec, admission, validate};
 use freehold_workflow_convert::{convert as convert_documents, parse};
 use std::path::PathBuf;
 
@@ -13,26 +13,16 @@ fn read(path: &std::path::Path) -> Result<Vec<Value>> {
     parse(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
-fn errors(object: &Value) -> Result<Vec<String>> {
-    let spec = object["spec"].clone();
-    let found = match object["kind"].as_str().unwrap_or_default() {
-        "DAG" => validate::dag(&serde_json::from_value::<DagSpec>(spec)?),
-        "DAGTask" => validate::dag_task(&serde_json::from_value::<DagTaskSpec>(spec)?),
-        "ClusterDAGTask" => validate::cluster_dag_task(&serde_json::from_value::<ClusterDagTaskSpec>(spec)?),
-        "DAGRun" if spec["dagSpec"].is_object() => {
-            validate::dag(&serde_json::from_value::<DagSpec>(spec["dagSpec"].clone())?)
-        }
-        _ => Vec::new(),
-    };
-    Ok(found.iter().map(|error| format!("{}: {}", error.field, error.body())).collect())
+fn errors(object: &Value) -> Vec<String> {
+    let found = admission::errors(object, &|_, _| None);
+    found.iter().map(|error| format!("{}: {}", error.field, error.body())).collect()
 }
 
 pub(crate) fn lint(files: &[PathBuf]) -> Result<()> {
     let mut count = 0;
     for path in files {
         for object in read(path)? {
-            let found =
-                errors(&object).with_context(|| format!("{}: {}", path.display(), meta::name(&object)))?;
+            let found = errors(&object);
             count += found.len();
             for error in found {
                 println!(

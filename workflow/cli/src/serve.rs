@@ -6,10 +6,15 @@ use anyhow::{Context as _, Result};
 use freehold_client::{Client, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Election, Metrics, Planes, Scope};
-use freehold_workflow_controller::{Observer, Options, manifests, roles, start};
+use freehold_webhook::Place;
+use freehold_workflow_controller::{
+    Observer, Options, admission::start_webhook, manifests, roles, start, webhook_roles,
+};
 use freehold_workflow_store::{LogFiles, Recorder};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -39,6 +44,41 @@ pub(crate) struct Controllers {
     /// Keep logs of Pods in this folder before they go.
     #[arg(long, requires = "database")]
     logs: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    webhook: WebhookArgs,
+}
+
+/// Flags of the webhook that refuses bad definitions when they are written.
+#[derive(clap::Args, Debug)]
+struct WebhookArgs {
+    /// Serve a webhook at this address that refuses bad definitions when they are written, and register it.
+    #[arg(long = "webhook", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// URL at which the API server finds the webhook. Default: https:// and the address that it listens on.
+    #[arg(long = "webhook-url", requires = "listen", conflicts_with = "service")]
+    url: Option<String>,
+    /// Service at which the API server finds the webhook, as NAMESPACE/NAME.
+    #[arg(long = "webhook-service", requires = "listen")]
+    service: Option<String>,
+    /// Namespace of the Secret with the authority that replicas share.
+    #[arg(long = "webhook-namespace", default_value = "kube-system")]
+    namespace: String,
+}
+
+impl WebhookArgs {
+    /// Serves the webhook, if there is to be one, until the token is cancelled.
+    async fn start(&self, client: &Client, token: &CancellationToken) -> Result<()> {
+        let Some(listen) = self.listen else { return Ok(()) };
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("failed to listen on {listen}"))?;
+        let local = listener.local_addr()?;
+        let place =
+            Place::new(local, self.service.as_deref(), self.url.clone()).map_err(anyhow::Error::msg)?;
+        let tasks = TaskTracker::new();
+        start_webhook(client, listener, place, self.namespace.clone(), (&tasks, token.clone())).await?;
+        println!("the webhook serves on https://{local}");
+        Ok(())
+    }
 }
 
 pub(crate) async fn install(client: &Client) -> Result<()> {
@@ -49,7 +89,7 @@ pub(crate) async fn install(client: &Client) -> Result<()> {
             .await
             .with_context(|| format!("{} can't be installed", meta::name(crd)))?;
     }
-    for role in manifests().iter().chain([&roles()]) {
+    for role in manifests().iter().chain([&roles(), &webhook_roles()]) {
         client
             .apply(&ROLES, MANAGER, role)
             .await
@@ -95,6 +135,7 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
             let _ = tokio::time::timeout(DRAIN, scope.tasks.wait()).await;
         }
     };
+    args.webhook.start(&client, &token).await?;
     println!("workflow controllers are running");
     if !args.leader_elect {
         work(token).await;

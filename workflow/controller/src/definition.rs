@@ -197,7 +197,7 @@ fn unpack(data: &Value) -> Result<DagSpec, String> {
 
 /// What a run is, and was given: values of its parameters, which may come from ConfigMaps.
 pub(crate) async fn info(client: &Client, key: &Key, run: &DAGRun, plan: &Plan) -> Result<Info, Problem> {
-    let errors = validate::run(&run.spec, plan.spec());
+    let errors = validate::run(&run.spec, Some(plan.spec()));
     if !errors.is_empty() {
         return Err(invalid(&errors));
     }

@@ -7,6 +7,7 @@
 //! a finalizer until its end is in its run's status; a status is written at most once a second, but for a run's end. A
 //! controller that dies at any write leaves nothing that another one does not take up.
 
+pub mod admission;
 mod dags;
 mod definition;
 mod execute;
@@ -20,7 +21,7 @@ mod runs;
 mod script;
 mod view;
 
-pub use manifests::{manifests, roles};
+pub use manifests::{manifests, roles, webhook_roles};
 pub use observer::Observer;
 pub use pods::MAIN;
 
@@ -33,6 +34,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     about: "Runs DAGs of Pods, on schedule or on demand.",
     crds: freehold_workflow_api::crds,
     manifests,
+    admission: Some(admission::ADMISSION),
     start: |scope| start(scope, Options::default()),
 };
 

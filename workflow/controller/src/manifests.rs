@@ -26,6 +26,20 @@ pub fn manifests() -> Vec<Value> {
     ]
 }
 
+/// What the webhook of the controllers needs in a cluster that is not Freehold's.
+pub fn webhook_roles() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "freehold:workflow:webhook"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["workflow-webhook-ca"], "verbs": ["get", "update"]},
+            {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations"], "verbs": ["create", "get", "patch"]},
+            {"apiGroups": [GROUP], "resources": ["dags"], "verbs": ["get"]},
+        ],
+    })
+}
+
 /// What the controllers need in a cluster that is not Freehold's.
 pub fn roles() -> Value {
     json!({

@@ -121,7 +121,7 @@ fn a_run_gives_what_its_dag_wants() {
     ]}))
     .unwrap();
     let found = |given: Value| {
-        let errors = run(&from_value(json!({"dag": "d", "parameters": given})).unwrap(), &spec);
+        let errors = run(&from_value(json!({"dag": "d", "parameters": given})).unwrap(), Some(&spec));
         errors.iter().map(|error| error.field.clone()).collect::<Vec<_>>()
     };
     assert!(found(json!([{"name": "a", "value": "x"}])).is_empty());
