@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// A group of that other user; repeatable.
     #[arg(long = "as-group", requires = "user")]
     groups: Vec<String>,
-    /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig or ~/.kube/config.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }

@@ -1,8 +1,12 @@
 //! `freehold kubeconfig PROJECT`: prints a kubeconfig for a project, with the caller's own identity, or with that of the
 //! project's admin, which the project controller keeps in a Secret.
 
+pub(crate) mod change;
+mod exec;
 mod masters;
 pub(crate) mod own;
+
+pub(crate) use exec::VERSION as EXEC_VERSION;
 
 use anyhow::{Context, Result, bail};
 use freehold_api::keys;
@@ -28,7 +32,7 @@ pub(crate) struct Args {
     /// system:masters on the platform always get it, so that no file of a project contains their own identity.
     #[arg(long)]
     admin: bool,
-    /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig or ~/.kube/config.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Use the control plane's own host, PROJECT.DOMAIN, instead of its path, if the server was started with this
@@ -45,8 +49,18 @@ const DEFAULT: &str = "data/admin.kubeconfig";
 
 /// The kubeconfig to use. An empty variable counts for nothing, as with kubectl.
 pub(crate) fn chosen(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
+    chosen_at(flag, variable, std::env::home_dir())
+}
+
+fn chosen_at(flag: Option<PathBuf>, variable: Option<OsString>, home: Option<PathBuf>) -> PathBuf {
     let named = || std::env::split_paths(&variable?).find(|path| !path.as_os_str().is_empty());
-    flag.or_else(named).unwrap_or_else(|| DEFAULT.into())
+    flag.or_else(named).unwrap_or_else(|| default(home))
+}
+
+/// The kubeconfig of a server that was started here, otherwise kubectl's.
+fn default(home: Option<PathBuf>) -> PathBuf {
+    let own = home.map(|home| home.join(".kube/config")).filter(|_| !Path::new(DEFAULT).exists());
+    own.unwrap_or_else(|| DEFAULT.into())
 }
 
 pub(crate) fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
@@ -59,7 +73,14 @@ pub(crate) fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
 
 /// The config of an admin or owner.
 pub(crate) fn admin(flag: Option<PathBuf>) -> Result<Config> {
-    Ok(Config::from_kubeconfig(found(flag)?)?)
+    let path = found(flag)?;
+    let mut config = Config::from_kubeconfig(&path)?;
+    if matches!(config.identity, Identity::None)
+        && let Some(identity) = exec::identity(&path)?
+    {
+        config.identity = identity;
+    }
+    Ok(config)
 }
 
 /// What the admin of a project signs in with.
@@ -127,12 +148,14 @@ mod tests {
             (Some("a"), Some("b"), "a"),
             (None, Some("b"), "b"),
             (None, Some(":b:c"), "b"),
-            (None, Some(""), DEFAULT),
-            (None, None, DEFAULT),
+            (None, Some(""), "/home/ann/.kube/config"),
+            (None, None, "/home/ann/.kube/config"),
         ];
         for (flag, variable, expected) in rows {
-            let path = chosen(flag.map(PathBuf::from), variable.map(OsString::from));
+            let path =
+                chosen_at(flag.map(PathBuf::from), variable.map(OsString::from), Some("/home/ann".into()));
             assert_eq!(path, PathBuf::from(expected), "{flag:?} {variable:?}");
         }
+        assert_eq!(default(None), PathBuf::from(DEFAULT));
     }
 }

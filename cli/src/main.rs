@@ -16,9 +16,11 @@ mod core;
 mod data_dir;
 mod doctor;
 mod encryption;
+mod get_started;
 mod host;
 mod kubeconfig;
 mod logging;
+mod login;
 mod memory;
 mod metrics;
 mod node;
@@ -98,14 +100,22 @@ enum Command {
     Run(subsystem::RunArgs),
     /// Reports whether an action is allowed, and by which binding, or what is missing.
     CanI(can_i::Args),
+    /// Walks through the README's quick start against a server, command by command.
+    GetStarted(get_started::Args),
     /// Makes a project, an organization or the platform the current context of a kubeconfig.
     Use(use_context::Args),
+    /// Signs in at an OpenID Connect issuer, for kubectl and everything else that reads a kubeconfig.
+    Login(login::Args),
+    /// Prints the token of that sign-in, renewed where it is due: the plugin that kubeconfigs name.
+    Token(login::TokenArgs),
     /// Signs in to the web console.
     Console(console::Args),
     /// Prints the version of this program and of the server.
     Version(version::Args),
-    /// Prints what a shell needs to complete commands, or man pages.
+    /// Prints what a shell needs to complete commands.
     Completion(completion::Args),
+    /// Writes man pages.
+    Man(completion::ManArgs),
 }
 
 /// Threads that wait for the disk. Each has a heap of its own, and without a limit a start makes a hundred of them.
@@ -179,9 +189,13 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Disable(args) => subsystem::disable(args).await,
         Command::Run(args) => subsystem::run(args).await,
         Command::CanI(args) => can_i::run(args).await,
+        Command::GetStarted(args) => get_started::run(&args),
         Command::Use(args) => use_context::run(&args),
+        Command::Login(args) => login::login(args).await,
+        Command::Token(args) => login::token(args).await,
         Command::Console(args) => console::run(args),
         Command::Version(args) => version::run(args).await,
-        Command::Completion(args) => completion::run(&args, program()),
+        Command::Completion(args) => completion::completion(&args, program()),
+        Command::Man(args) => completion::man(&args, program()),
     }
 }

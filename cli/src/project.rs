@@ -35,7 +35,7 @@ const TRANSFER: Duration = Duration::from_secs(3600);
 /// Flags of `freehold project`.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// The kubeconfig of an admin or owner. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig or ~/.kube/config.
     #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
     /// Longest time to wait for the outcome, in seconds.

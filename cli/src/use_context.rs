@@ -1,17 +1,15 @@
 //! `freehold use`: makes a project, an organization or the platform the current context of a kubeconfig, as the user of
 //! its present one.
 
-use crate::kubeconfig::{self, own};
-use anyhow::{Context as _, Result};
+use crate::kubeconfig::{
+    change::{Additions, Files, free_name},
+    own,
+};
+use anyhow::Result;
 use freehold_api::urls::{organization_url, project_url};
 use freehold_machinery::Value;
 use serde_json::json;
-use std::{
-    fs::{self, OpenOptions},
-    io::Write,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 /// Flags of `freehold use`.
 #[derive(clap::Args)]
@@ -25,7 +23,7 @@ pub(crate) struct Args {
     /// The platform itself in place of a project.
     #[arg(long)]
     platform: bool,
-    /// The file to change. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// The file to change. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig or ~/.kube/config.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
@@ -61,7 +59,7 @@ impl Target<'_> {
 /// # Errors
 /// The file can't be read or written, or lacks what its current context names.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let path = kubeconfig::found(args.kubeconfig.clone())?;
+    let files = Files::chosen(args.kubeconfig.clone());
     let target = match (&args.project, &args.organization) {
         (Some(name), _) => {
             own::check_name(name)?;
@@ -73,61 +71,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         (None, None) => Target::Platform,
     };
-    let text = fs::read_to_string(&path).with_context(|| format!("{} can't be read", path.display()))?;
-    let changed = turned(freehold_client::kubeconfig_as(&text)?, &target)?;
-    replace(&path, &freehold_client::yaml(&changed)?)
-        .with_context(|| format!("{} can't be written", path.display()))?;
-    println!("Switched to context {:?} in {}.", target.name(), path.display());
+    let name = files.change(|merged| additions(merged, &target))?;
+    println!("Switched to context {name:?} in {}.", files.first().display());
     Ok(())
 }
 
-/// The kubeconfig with a context for the target, which is its current one. Everything else stays.
-fn turned(mut whole: Value, target: &Target<'_>) -> Result<Value> {
-    let current = whole["current-context"].as_str().unwrap_or_default();
-    let context = own::entry(&whole, "contexts", "context", current)?.clone();
+/// A context for the target, with the user of the current one.
+fn additions(merged: &Value, target: &Target<'_>) -> Result<Additions> {
+    let current = merged["current-context"].as_str().unwrap_or_default();
+    let context = own::entry(merged, "contexts", "context", current)?;
     let refers = |field: &str| context[field].as_str().unwrap_or_default();
-    let mut cluster = own::entry(&whole, "clusters", "cluster", refers("cluster"))?.clone();
-    let server = cluster["server"].as_str().unwrap_or_default();
-    cluster["server"] = target.url(own::root(server)).into();
-    let name = target.name();
+    let mut cluster = own::entry(merged, "clusters", "cluster", refers("cluster"))?.clone();
+    let server = target.url(own::root(cluster["server"].as_str().unwrap_or_default()));
+    let name = free_name(merged, &target.name(), &server);
+    cluster["server"] = server.into();
     let mut made = json!({"cluster": name, "user": refers("user")});
     if matches!(target, Target::Project(_)) {
         made["namespace"] = "default".into();
     }
-    put(&mut whole, "clusters", json!({"name": name, "cluster": cluster}))?;
-    put(&mut whole, "contexts", json!({"name": name, "context": made}))?;
-    whole["current-context"] = name.into();
-    Ok(whole)
-}
-
-/// Puts an entry into a list of named ones, in place of the one that has its name.
-fn put(whole: &mut Value, list: &str, entry: Value) -> Result<()> {
-    let entries = whole[list].as_array_mut().with_context(|| format!("the kubeconfig has no {list}"))?;
-    match entries.iter_mut().find(|known| known["name"] == entry["name"]) {
-        Some(known) => *known = entry,
-        None => entries.push(entry),
-    }
-    Ok(())
-}
-
-/// Replaces a file as a whole; who reads it meanwhile sees the old or the new text. Its mode stays.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    // What a link leads to is replaced, and not the link.
-    let path = fs::canonicalize(path)?;
-    let mode = fs::metadata(&path)?.permissions().mode();
-    let mut beside = path.clone().into_os_string();
-    beside.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode & 0o777).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, &path)
-    })();
-    if written.is_err() {
-        drop(fs::remove_file(&beside));
-    }
-    Ok(written?)
+    Ok(Additions {
+        cluster: Some(json!({"name": name, "cluster": cluster})),
+        user: None,
+        context: json!({"name": name, "context": made}),
+    })
 }
 
 #[cfg(test)]
@@ -139,39 +105,25 @@ mod tests {
         - {name: ann, user: {token: t}}\ncontexts:\n\
         - {name: web, context: {cluster: web, user: ann, namespace: shop}}\n";
 
-    fn made(target: &Target<'_>) -> Value {
-        turned(freehold_client::kubeconfig_as(OWN).unwrap(), target).unwrap()
+    fn made(target: &Target<'_>) -> Additions {
+        additions(&freehold_client::kubeconfig_as(OWN).unwrap(), target).unwrap()
     }
 
     #[test]
-    fn a_context_is_added_with_the_same_user_and_the_rest_stays() {
+    fn a_context_has_the_same_user_and_authority() {
         let made = made(&Target::Organization("acme"));
-        assert_eq!(made["current-context"], "organization/acme");
-        assert_eq!(made["preferences"]["colors"], true);
-        assert_eq!(made["clusters"].as_array().unwrap().len(), 2);
-        assert_eq!(made["clusters"][1]["cluster"]["server"], "https://h:7443/organizations/acme");
-        assert_eq!(made["clusters"][1]["cluster"]["certificate-authority"], "ca.crt");
-        assert_eq!(made["contexts"][1]["context"], json!({"cluster": "organization/acme", "user": "ann"}));
-        assert_eq!(made["users"].as_array().unwrap().len(), 1);
+        let cluster =
+            json!({"server": "https://h:7443/organizations/acme", "certificate-authority": "ca.crt"});
+        assert_eq!(made.cluster.unwrap(), json!({"name": "organization/acme", "cluster": cluster}));
+        let context = json!({"cluster": "organization/acme", "user": "ann"});
+        assert_eq!(made.context, json!({"name": "organization/acme", "context": context}));
     }
 
     #[test]
-    fn a_context_of_that_name_is_replaced() {
+    fn a_context_of_that_name_and_server_is_replaced() {
         let made = made(&Target::Project("web"));
-        assert_eq!(made["contexts"].as_array().unwrap().len(), 1);
-        assert_eq!(made["contexts"][0]["context"]["namespace"], "default");
-        assert_eq!(made["clusters"][0]["cluster"]["server"], "https://h:7443/projects/web");
-    }
-
-    #[test]
-    fn a_file_is_replaced_with_its_mode() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config");
-        fs::write(&path, OWN).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        replace(&path, "new").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(made.context["name"], "web");
+        assert_eq!(made.context["context"]["namespace"], "default");
+        assert_eq!(made.cluster.unwrap()["cluster"]["server"], "https://h:7443/projects/web");
     }
 }

@@ -40,3 +40,15 @@ fn unknown_command_is_refused() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("nonsense"));
 }
+
+#[test]
+fn completions_and_man_pages_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = freehold(&["completion", shell]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("get-started"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert!(freehold(&["man", folder.path().to_str().unwrap()]).status.success());
+    let page = std::fs::read_to_string(folder.path().join("freehold-login.1")).unwrap();
+    assert!(page.contains("OpenID Connect"), "{page}");
+}

@@ -26,16 +26,8 @@ pub(super) fn turned(
     let current = whole["current-context"].as_str().unwrap_or_default();
     let context = entry(&whole, "contexts", "context", current)?;
     let refers = |field: &str| context[field].as_str().unwrap_or_default();
-    let mut cluster = entry(&whole, "clusters", "cluster", refers("cluster"))?.clone();
-    let mut user = entry(&whole, "users", "user", refers("user"))?.clone();
-    for (part, field) in FILES.iter().flat_map(|field| [(0, field), (1, field)]) {
-        let part = if part == 0 { &mut cluster } else { &mut user };
-        rebase(&mut part[*field], base)?;
-    }
-    // A command without a slash is looked for in the PATH.
-    if user["exec"]["command"].as_str().is_some_and(|command| command.contains('/')) {
-        rebase(&mut user["exec"]["command"], base)?;
-    }
+    let mut cluster = rebased(entry(&whole, "clusters", "cluster", refers("cluster"))?.clone(), base)?;
+    let user = rebased(entry(&whole, "users", "user", refers("user"))?.clone(), base)?;
     let server = cluster["server"].as_str().unwrap_or_default();
     let server = project_url(root(server), project);
     let (server, name) = host(&server)?.unwrap_or((server, None));
@@ -45,8 +37,8 @@ pub(super) fn turned(
     }
     let made = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": project,
-        "clusters": [{"name": project, "cluster": without_nulls(cluster)}],
-        "users": [{"name": project, "user": without_nulls(user)}],
+        "clusters": [{"name": project, "cluster": cluster}],
+        "users": [{"name": project, "user": user}],
         "contexts": [{"name": project, "context": {"cluster": project, "user": project, "namespace": "default"}}],
     });
     // JSON is YAML, and every client reads it.
@@ -63,20 +55,31 @@ pub(crate) fn entry<'a>(whole: &'a Value, list: &str, field: &str, name: &str) -
     found.with_context(|| format!("the kubeconfig has no {field} {name:?}"))
 }
 
+/// A cluster or a user whose files are named by absolute paths.
+///
+/// # Errors
+/// A path is no text.
+pub(crate) fn rebased(mut part: Value, base: &Path) -> Result<Value> {
+    for field in FILES {
+        if let Some(path) = part.get_mut(field) {
+            rebase(path, base)?;
+        }
+    }
+    // A command without a slash is looked for in the PATH.
+    if let Some(command) = part.pointer_mut("/exec/command")
+        && command.as_str().is_some_and(|command| command.contains('/'))
+    {
+        rebase(command, base)?;
+    }
+    Ok(part)
+}
+
 fn rebase(path: &mut Value, base: &Path) -> Result<()> {
     if let Some(text) = path.as_str().filter(|text| !text.is_empty()) {
         let whole = absolute(base.join(text))?;
         *path = whole.to_str().context("a path that is no text")?.into();
     }
     Ok(())
-}
-
-/// Looking for a field of a value that can be changed leaves a null there.
-fn without_nulls(mut value: Value) -> Value {
-    if let Some(map) = value.as_object_mut() {
-        map.retain(|_, value| !value.is_null());
-    }
-    value
 }
 
 /// The server's URL without the context that it leads to.

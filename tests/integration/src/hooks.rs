@@ -176,6 +176,12 @@ async fn serve(
     }
 }
 
+/// A body as JSON; as text where it is something else, such as a form.
+fn received(body: &Bytes) -> Value {
+    let text = || Value::String(String::from_utf8_lossy(body).into_owned());
+    if body.is_empty() { Value::Null } else { serde_json::from_slice(body).unwrap_or_else(|_| text()) }
+}
+
 async fn answer(
     request: Request<Incoming>,
     handler: &Arc<Handler>,
@@ -183,7 +189,7 @@ async fn answer(
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let body = received(&body);
     seen.lock().unwrap_or_else(PoisonError::into_inner).push(body.clone());
     let whole = |text: String| http_body_util::Full::new(Bytes::from(text)).boxed();
     let (code, body) = match handler(&path, &body) {

@@ -20,40 +20,19 @@ facts!(engine:
     bootstrap_tokens_count_in_their_plane,
 );
 
-/// An OpenID Connect issuer whose keys a test changes.
-pub(crate) struct Provider {
-    server: HookServer,
-    keys: Arc<Mutex<Vec<(String, PrivateKey)>>>,
+/// Keys of an issuer by their identifiers, the newest last.
+type Keys = Arc<Mutex<Vec<(String, PrivateKey)>>>;
+
+/// Signs an issuer's tokens.
+#[derive(Clone)]
+pub(crate) struct Signer {
+    keys: Keys,
+    url: Arc<Mutex<String>>,
 }
 
-impl Provider {
-    pub(crate) fn start() -> Self {
-        let keys = Arc::new(Mutex::new(vec![(
-            "one".to_owned(),
-            PrivateKey::generate().expect("a test fails by panicking"),
-        )]));
-        let (served, url) = (keys.clone(), Arc::new(Mutex::new(String::new())));
-        let of_server = url.clone();
-        let server = HookServer::start(move |path, _| {
-            let url = of_server.lock().expect("a test fails by panicking").clone();
-            match path {
-                "/.well-known/openid-configuration" => {
-                    Reply::Json(json!({"issuer": url, "jwks_uri": format!("{url}/keys")}))
-                }
-                "/keys" => {
-                    let keys: Vec<Value> = served
-                        .lock()
-                        .expect("a test fails by panicking")
-                        .iter()
-                        .map(|(id, key)| jwk(id, key))
-                        .collect();
-                    Reply::Json(json!({"keys": keys}))
-                }
-                _ => Reply::Text(404, "no".to_owned()),
-            }
-        });
-        *url.lock().expect("a test fails by panicking") = server.url("");
-        Self { server, keys }
+impl Signer {
+    pub(crate) fn url(&self) -> String {
+        self.url.lock().expect("a test fails by panicking").clone()
     }
 
     /// A token with further claims, signed by the newest key.
@@ -61,7 +40,7 @@ impl Provider {
         let keys = self.keys.lock().expect("a test fails by panicking");
         let (id, key) = keys.last().expect("a test fails by panicking");
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a test fails by panicking").as_secs();
-        let mut all = json!({"iss": self.server.url(""), "aud": "freehold", "iat": now, "exp": now + 3600});
+        let mut all = json!({"iss": self.url(), "aud": "freehold", "iat": now, "exp": now + 3600});
         all.as_object_mut()
             .expect("a test fails by panicking")
             .extend(claims.as_object().expect("a test fails by panicking").clone());
@@ -70,6 +49,63 @@ impl Provider {
         let signing =
             jsonwebtoken::EncodingKey::from_ec_pem(key.pem().as_bytes()).expect("a test fails by panicking");
         jsonwebtoken::encode(&header, &all, &signing).expect("a test fails by panicking")
+    }
+
+    /// What the issuer publishes at a path.
+    fn published(&self, path: &str) -> Option<Value> {
+        let url = self.url();
+        match path {
+            "/.well-known/openid-configuration" => Some(json!({
+                "issuer": url, "jwks_uri": format!("{url}/keys"),
+                "authorization_endpoint": format!("{url}/authorize"),
+                "token_endpoint": format!("{url}/token"),
+                "device_authorization_endpoint": format!("{url}/device"),
+            })),
+            "/keys" => {
+                let keys = self.keys.lock().expect("a test fails by panicking");
+                Some(json!({"keys": keys.iter().map(|(id, key)| jwk(id, key)).collect::<Vec<_>>()}))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An OpenID Connect issuer whose keys a test changes.
+pub(crate) struct Provider {
+    server: HookServer,
+    keys: Keys,
+    pub(crate) signer: Signer,
+}
+
+impl Provider {
+    pub(crate) fn start() -> Self {
+        Self::start_with(|_, _, _| Reply::Text(404, "no".to_owned()))
+    }
+
+    /// An issuer whose other endpoints answer as `handler` says of a path and a body.
+    pub(crate) fn start_with(
+        handler: impl Fn(&Signer, &str, &Value) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let first = PrivateKey::generate().expect("a test fails by panicking");
+        let keys: Keys = Arc::new(Mutex::new(vec![("one".to_owned(), first)]));
+        let signer = Signer { keys: keys.clone(), url: Arc::default() };
+        let own = signer.clone();
+        let server = HookServer::start(move |path, body| match own.published(path) {
+            Some(published) => Reply::Json(published),
+            None => handler(&own, path, body),
+        });
+        *signer.url.lock().expect("a test fails by panicking") = server.url("");
+        Self { server, keys, signer }
+    }
+
+    /// A token with further claims, signed by the newest key.
+    pub(crate) fn token(&self, claims: Value) -> String {
+        self.signer.token(claims)
+    }
+
+    /// The authority of its certificate, PEM.
+    pub(crate) fn ca_pem(&self) -> &str {
+        self.server.ca_pem()
     }
 
     /// What an AuthenticationConfiguration or an IdentityProvider says of it.
@@ -99,7 +135,7 @@ pub(crate) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn configuration(jwt: &[Value], anonymous: &Value) -> String {
+pub(crate) fn configuration(jwt: &[Value], anonymous: &Value) -> String {
     json!({
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
         "jwt": jwt, "anonymous": anonymous,

@@ -3,7 +3,7 @@
 
 use crate::text;
 use freehold_pki::Authority;
-use freehold_tests_integration::{Engine, Http, Options, Server, until};
+use freehold_tests_integration::{Engine, Http, Kubectl, Options, Server, freehold_binary, until};
 use http::Method;
 use serde_json::{Value, json};
 use std::{
@@ -47,6 +47,11 @@ fn realm() -> Value {
         "groups": [{"name": "devs"}],
         "clients": [{
             "clientId": "freehold", "publicClient": true, "directAccessGrantsEnabled": true, "protocolMappers": [groups],
+        }, {
+            "clientId": "cli", "publicClient": true, "protocolMappers": [groups],
+            "redirectUris": ["http://127.0.0.1/callback"],
+            // Tokens of so short a life are renewed each time.
+            "attributes": {"pkce.code.challenge.method": "S256", "access.token.lifespan": "25"},
         }],
         "users": [{
             "username": "jane", "enabled": true, "email": "jane@example.com", "emailVerified": true,
@@ -160,7 +165,7 @@ fn users_of_keycloak_are_believed_and_its_new_keys_found() {
     let config = folder.path().join("authentication.json");
     let jwt = json!({
         "issuer": {
-            "url": format!("{}/realms/freehold", keycloak.url), "audiences": ["freehold"],
+            "url": format!("{}/realms/freehold", keycloak.url), "audiences": ["freehold", "cli"], "audienceMatchPolicy": "MatchAny",
             "certificateAuthority": keycloak.ca.cert_pem(),
         },
         "claimMappings": {
@@ -198,4 +203,43 @@ fn users_of_keycloak_are_believed_and_its_new_keys_found() {
     assert_ne!(head(&first), head(&second), "another key signs");
     until("the new key is found", PATIENCE, || (who(&second).code == 201).then_some(()));
     assert_eq!(who(&first).code, 201, "the key before it is still there");
+    sign_in(&keycloak, &server);
 }
+
+/// `freehold login` with Keycloak's own pages, for which curl is the browser, and kubectl with the renewed token.
+fn sign_in(keycloak: &Keycloak, server: &Server) {
+    let home = TempDir::new().expect("a test fails by panicking");
+    let write = |name: &str, text: &str| {
+        let path = home.path().join(name);
+        fs::write(&path, text).expect("a test fails by panicking");
+        path
+    };
+    let ca = write("keycloak.crt", keycloak.ca.cert_pem());
+    let browser = write("browser", BROWSER);
+    let mut login = Command::new(freehold_binary());
+    login.args(["login", "--client-id=cli", "--server", server.url()]);
+    login.arg("--server-ca").arg(server.data_dir().join("pki/ca.crt")).arg("--issuer-ca").arg(&ca);
+    login.arg(format!("--issuer-url={}/realms/freehold", keycloak.url));
+    // Run by a shell, since a file that was just written may be busy for a moment.
+    let shell = write("sh", &format!("#!/bin/sh\nexec sh {} \"$1\"\n", browser.display()));
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&shell, executable).expect("a test fails by panicking");
+    login.env("HOME", home.path()).env("BROWSER", &shell).env("CA", &ca).env("PASSWORD", PASSWORD);
+    login.env_remove("KUBECONFIG").env_remove("XDG_CACHE_HOME").current_dir(home.path());
+    let output = login.output().expect("a test fails by panicking");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.starts_with("Signed in as jane@example.com."), "{told}");
+    let kubectl = Kubectl::new(home.path().join(".kube/config"), home.path())
+        .with_variable("HOME", &home.path().display().to_string());
+    let who = kubectl.json(&["auth", "whoami"]);
+    assert_eq!(who["status"]["userInfo"]["username"], "jane@example.com");
+    assert_eq!(who["status"]["userInfo"]["groups"], json!(["keycloak:devs", "system:authenticated"]));
+}
+
+/// A browser: the page of the sign-in, its form with the password, and the way back.
+const BROWSER: &str = r#"set -eu
+get() { curl -sS --cacert "$CA" -b "$HOME/jar" -c "$HOME/jar" "$@"; }
+action=$(get "$1" | sed -n 's/.*<form[^>]* action="\([^"]*\)".*/\1/p' | head -1 | sed 's/&amp;/\&/g')
+get -L -d username=jane --data-urlencode "password=$PASSWORD" "$action" >/dev/null
+"#;

@@ -54,6 +54,7 @@ mod keycloak;
 mod kubectl_more;
 mod kubectl_verbs;
 mod limits;
+mod login;
 mod model;
 mod organizations;
 mod project_hosts;

@@ -38,6 +38,20 @@ fn the_commands_of_the_readme_work_as_they_are_printed(engine: Engine) {
     );
 }
 
+#[test]
+fn get_started_walks_through_the_readme_and_cleans_up() {
+    let server = Server::start(Engine::Embedded);
+    let folder = server.folder().join("walk");
+    let folder = folder.to_str().expect("a path of text");
+    let walked = server.freehold(&["get-started", "--yes", "--dir", folder]).expect_ok();
+    contains_all(
+        &walked,
+        &["$ freehold kubeconfig web > web.kubeconfig", "Lisbon", "payments condition met", "apiserver-"],
+    );
+    server.freehold(&["get-started", "--clean", "--dir", folder]).expect_ok();
+    assert!(!server.kubectl().ok(&["get", "organizations"]).contains("acme"));
+}
+
 /// The commands between the quick start's title and the next one, without those that build. A command whose comment tells
 /// a failure has to fail, saying that.
 fn script(readme: &str) -> String {
