@@ -22,7 +22,7 @@ const SUFFIX: &str = ".crt";
 /// Where certificates are looked for.
 #[derive(clap::Args)]
 pub(crate) struct Sources {
-    /// An admin's kubeconfig. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// An admin's kubeconfig. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig or ~/.kube/config.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Authorities and keys of core servers: a folder, as `freehold pki` creates it.
@@ -37,6 +37,11 @@ impl Sources {
     /// The kubeconfig of the core servers, as the flag has it.
     pub(crate) fn kubeconfig(&self) -> Option<PathBuf> {
         self.kubeconfig.clone()
+    }
+
+    /// The kubeconfig of the cluster that pairs run on, where it is not the server's own infra plane.
+    pub(crate) fn infra_kubeconfig(&self) -> Option<&Path> {
+        self.infra_kubeconfig.as_deref()
     }
 }
 

@@ -1,14 +1,11 @@
 //! `freehold doctor`: checks what commonly fails in an installation, and says what to do about it.
 
 use crate::{certs, kubeconfig, terminal::say};
-use anyhow::{Context, Result, bail};
-use freehold_client::{Client, Config, ListOptions, RawRequest, Resource};
+use anyhow::{Result, bail};
+use freehold_client::{Client, ListOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::conditions;
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases");
 const PROJECT_CONTROL_PLANES: Resource =
@@ -141,31 +138,41 @@ async fn listed(
     }
 }
 
+async fn findings(sources: &certs::Sources, client: &Client) -> [Finding; 5] {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    [
+        readiness(client).await,
+        versions(client).await,
+        listed(client, &LEASES, "controllers", |list| leases(list, now)).await,
+        listed(&client.at("/planes/infra"), &PROJECT_CONTROL_PLANES, "pairs", pairs).await,
+        expiry(certs::collect(sources).await, now),
+    ]
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (mark, text) = match &self.outcome {
+            Ok(text) => ("ok", text),
+            Err(text) => ("WRONG", text),
+        };
+        write!(f, "{mark:5}  {:12}  {text}", self.check)
+    }
+}
+
+/// All findings, a line each.
+pub(crate) async fn report(sources: &certs::Sources, client: &Client) -> String {
+    findings(sources, client).await.iter().map(|finding| format!("{finding}\n")).collect()
+}
+
 /// Checks an installation.
 ///
 /// # Errors
 /// The kubeconfig can't be used, or a check finds something wrong.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let file: PathBuf = kubeconfig::chosen(args.certs.kubeconfig(), std::env::var_os("KUBECONFIG"));
-    let config = Config::from_kubeconfig(&file)
-        .with_context(|| format!("kubeconfig {} can't be used", file.display()))?;
-    let client = Client::new(&config)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    let findings = [
-        readiness(&client).await,
-        versions(&client).await,
-        listed(&client, &LEASES, "controllers", |list| leases(list, now)).await,
-        listed(&client.at("/planes/infra"), &PROJECT_CONTROL_PLANES, "pairs", pairs).await,
-        expiry(certs::collect(&args.certs).await, now),
-    ];
-    for finding in &findings {
-        let (mark, text) = match &finding.outcome {
-            Ok(text) => ("ok", text),
-            Err(text) => ("WRONG", text),
-        };
-        say(format_args!("{mark:5}  {:12}  {text}", finding.check));
-    }
+    let client = Client::new(&kubeconfig::admin(args.certs.kubeconfig())?)?;
+    let findings = findings(&args.certs, &client).await;
+    findings.iter().for_each(say);
     match findings.iter().filter(|finding| finding.outcome.is_err()).count() {
         0 => Ok(()),
         count => bail!("{count} of {} checks found something wrong", findings.len()),

@@ -33,6 +33,7 @@ mod provisioner;
 mod stop;
 mod store;
 mod subsystem;
+mod support;
 mod terminal;
 mod transport;
 mod up;
@@ -72,6 +73,8 @@ enum Command {
     Pki(pki::Args),
     /// Checks what commonly fails, and says what to do.
     Doctor(doctor::Args),
+    /// Writes an archive for those who help: versions, health, metrics, objects, events and logs, and no credentials.
+    SupportBundle(Box<support::Args>),
     /// Lists certificates of core servers and pairs, with their expiry.
     Certs(certs::Args),
     /// Prints a kubeconfig for a project.
@@ -175,6 +178,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Node(args) => node::run(args).await,
         Command::Pki(args) => pki::run(&args).await,
         Command::Doctor(args) => doctor::run(args).await,
+        Command::SupportBundle(args) => support::run(*args).await,
         Command::Certs(args) => certs::run(args).await,
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,

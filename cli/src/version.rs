@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// As an object, in place of lines.
     #[arg(long, short)]
     output: Option<Format>,
-    /// The server to ask. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+    /// The server to ask. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig or ~/.kube/config.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
@@ -27,16 +27,21 @@ enum Format {
     Yaml,
 }
 
+/// This program's version.
+pub(crate) fn client() -> Value {
+    json!({
+        "version": concat!("v", env!("CARGO_PKG_VERSION")),
+        "kubernetes": freehold_apiserver::KUBERNETES_VERSION,
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
 /// Prints the versions.
 ///
 /// # Errors
 /// The server can't be asked.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let mut versions = json!({"clientVersion": {
-        "version": concat!("v", env!("CARGO_PKG_VERSION")),
-        "kubernetes": freehold_apiserver::KUBERNETES_VERSION,
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-    }});
+    let mut versions = json!({"clientVersion": client()});
     if !args.client {
         let client = Client::new(&kubeconfig::admin(args.kubeconfig)?)?;
         let server = client.get_path("/version").await.context("the server does not tell its version")?;

@@ -67,6 +67,7 @@ mod semantics;
 mod servers;
 mod storm;
 mod streams;
+mod support;
 mod versions;
 mod watchers;
 mod webhooks;
