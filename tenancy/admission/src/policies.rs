@@ -9,7 +9,7 @@ use freehold_tenancy_api::{CORDONED_LABEL, GROUP, MANAGED_LABEL, TENANT_LABEL};
 use freehold_tenancy_decide::rules::PREFIX;
 use serde_json::json;
 
-const API_VERSION: &str = "admissionregistration.k8s.io/v1";
+pub(crate) const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
 /// A request of who acts for others: the cluster's controllers and service accounts. What they create for members'
 /// workloads is held to the rules, whatever rights they have themselves.
@@ -32,6 +32,11 @@ fn not_a_node() -> Value {
         "name": "not-a-node",
         "expression": "!has(request.userInfo.groups) || !request.userInfo.groups.exists(g, g == 'system:nodes')",
     })
+}
+
+/// The condition of requests that hold for everybody but administrators.
+pub(crate) fn only_administrators_pass() -> Value {
+    json!([{"name": "not-an-administrator", "expression": format!("!({MASTERS}) && !{}", bypasses())}])
 }
 
 /// Conditions of requests that rules of who may do what hold for: of neither administrators nor parts of the cluster.
@@ -358,12 +363,13 @@ pub fn validating() -> Vec<Value> {
     checks.extend(rights());
     let mut objects: Vec<Value> = checks.iter().flat_map(policy).collect();
     objects.extend(tenants());
+    objects.extend(crate::guards::validating());
     objects
 }
 
 /// Whether an update leaves the spec as it is. Rules that became stricter must not keep controllers from removing
 /// finalizers, nor members from changing labels.
-const SAME_SPEC: &str = "(request.operation == 'UPDATE' && has(object.spec) && has(oldObject.spec) \
+pub(crate) const SAME_SPEC: &str = "(request.operation == 'UPDATE' && has(object.spec) && has(oldObject.spec) \
     && object.spec == oldObject.spec)";
 
 fn policy(check: &Check) -> [Value; 2] {
@@ -384,6 +390,20 @@ fn policy(check: &Check) -> [Value; 2] {
         .map(|(name, expression)| json!({"name": name, "expression": expression}))
         .collect();
     let version = if group == "*" || group == "gateway.networking.k8s.io" { "*" } else { "v1" };
+    let rule = |group: &str, version: &str, resources: &[&str], scope: &str| {
+        json!({
+            "apiGroups": [group], "apiVersions": [version], "resources": resources, "operations": operations,
+            "scope": scope,
+        })
+    };
+    // A selector of namespaces matches each object that is in none: such objects are left out, but the namespaces themselves.
+    let rules = match check.namespaces {
+        Namespaces::Tenants => json!([rule(group, version, resources, "Namespaced")]),
+        Namespaces::Cordoned => {
+            json!([rule(group, version, resources, "Namespaced"), rule("", "v1", &["namespaces"], "Cluster")])
+        }
+        Namespaces::All => json!([rule(group, version, resources, "*")]),
+    };
     let policy = json!({
         "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {
@@ -391,9 +411,7 @@ fn policy(check: &Check) -> [Value; 2] {
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": selector,
-                "resourceRules": [{
-                    "apiGroups": [group], "apiVersions": [version], "resources": resources, "operations": operations,
-                }],
+                "resourceRules": rules,
             },
             "matchConditions": if check.everybody { not_admins() } else { only_members() },
             "variables": variables,
@@ -403,7 +421,7 @@ fn policy(check: &Check) -> [Value; 2] {
     [policy, binding(&name)]
 }
 
-fn binding(name: &str) -> Value {
+pub(crate) fn binding(name: &str) -> Value {
     json!({
         "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
         "spec": {"policyName": name, "validationActions": ["Deny"]},

@@ -4,6 +4,8 @@
 #[path = "../../controllers/tests/tenants/site.rs"]
 #[allow(dead_code, reason = "the controllers' tests ask for more of it")]
 mod site;
+#[path = "admission/guards.rs"]
+mod guards;
 #[path = "admission/workloads.rs"]
 mod workloads;
 
@@ -50,6 +52,7 @@ fn all(site: &Site) {
     defaults_are_given_by_policies(site);
     workloads::are_held_to_the_rules(site);
     members_keep_off_what_is_the_tenants(site);
+    guards::hold(site);
     let webhook = start_webhook(site);
     namespaces_join_tenants(site);
     limits_hold_under_parallel_creates(site, webhook);

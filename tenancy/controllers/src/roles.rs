@@ -49,8 +49,8 @@ pub fn roles() -> Vec<Value> {
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings", "clusterrolebindings", "clusterroles"], "verbs": ["*"]},
         {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["get", "create", "update", "patch"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-        // Instances of templates act with the rights of others.
-        {"apiGroups": [""], "resources": ["serviceaccounts", "users", "groups"], "verbs": ["impersonate"]},
+        // Instances of templates act with the rights of service accounts; the controllers act as none of the control plane's.
+        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]},
         // Workloads that sleep. Custom resources that are scaled need a rule of their own.
         {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets", "replicasets", "daemonsets"], "verbs": ["patch"]},
         {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": ["patch"]},

@@ -12,6 +12,7 @@ use freehold_runtime::{Error, Key, Outcome, Reconciled, conditions};
 use freehold_tenancy_api::template::{
     AppliedRevision, INSTANCE_FINALIZER, KeptObject, TemplateInstanceStatus,
 };
+use freehold_tenancy_decide::target::is_protected;
 use freehold_tenancy_decide::template::{RenderError, Rendered, digest};
 use jiff::Timestamp;
 use serde_json::json;
@@ -196,13 +197,12 @@ impl Instances {
         {
             return creator_of(creator);
         }
-        let account = if account.is_empty() { "default" } else { account };
-        Ok((format!("system:serviceaccount:{}:{account}", key.namespace), Vec::new()))
+        account_of(&key.namespace, if account.is_empty() { "default" } else { account })
     }
 
     fn identity_of_group(&self, group: &GroupView) -> Result<(String, Vec<String>), RenderError> {
         if let Some(account) = &group.spec.service_account {
-            return Ok((format!("system:serviceaccount:{}:{}", account.namespace, account.name), Vec::new()));
+            return account_of(&account.namespace, &account.name);
         }
         match &group.created_by {
             Some(creator) if self.0.options.trust_creators => creator_of(creator),
@@ -369,6 +369,15 @@ fn previous(instance: &InstanceView) -> TemplateInstanceStatus {
 }
 
 /// A user as admission noted it.
+/// The service account that an instance acts as. Those of the control plane are nobody's to act as, whoever names them.
+fn account_of(namespace: &str, name: &str) -> Result<(String, Vec<String>), RenderError> {
+    if namespace != "default" && is_protected(namespace) {
+        let message = format!("service account {namespace}/{name} belongs to the control plane");
+        return Err(RenderError::new("AccountProtected", message));
+    }
+    Ok((format!("system:serviceaccount:{namespace}:{name}"), Vec::new()))
+}
+
 fn creator_of(annotation: &str) -> Result<(String, Vec<String>), RenderError> {
     let read = || -> Option<(String, Vec<String>)> {
         let value: Value = serde_json::from_str(annotation).ok()?;
@@ -442,4 +451,19 @@ fn refused(instance: &InstanceView, error: &RenderError) -> Value {
     };
     conditions::set(&mut new["conditions"], ready, Timestamp::now());
     new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_of_the_control_plane_are_nobodys_to_act_as() {
+        for namespace in ["kube-system", "kube-public", "freehold-tenancy", "openshift-config"] {
+            let refused = account_of(namespace, "generic-garbage-collector").err();
+            assert_eq!(refused.map(|error| error.reason), Some("AccountProtected"), "{namespace}");
+        }
+        let (user, groups) = account_of("shared", "writer").unwrap();
+        assert_eq!((user.as_str(), groups.len()), ("system:serviceaccount:shared:writer", 0));
+    }
 }
