@@ -3,10 +3,14 @@
 use crate::backoff::Backoff;
 use crate::environment::{Downward, environment};
 use crate::expand::{expand, rewrite};
+use crate::logbook::Key;
 use crate::logs::RunLog;
+use crate::message;
 use crate::pod::PodRun;
+use crate::ports;
 use crate::probe::{Finding, Probes, Target};
-use crate::process::{Command, Exit, Process};
+use crate::process::{Attached, Command, Ends, Exit, Process};
+use crate::running::RunningContainer;
 use crate::sources::{list, text};
 use crate::status::{ContainerState, Now, Termination};
 use freehold_machinery::{Value, meta};
@@ -16,7 +20,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::process::{ChildStderr, ChildStdout};
 
 /// How long to wait before something that is missing is looked for again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -166,17 +169,20 @@ impl Container {
         };
         let started = Timestamp::now();
         match self.start(&command, &home) {
-            Ok((process, log, out, err)) => {
-                let pumps = futures_util::future::join(
-                    log.clone().keep("stdout", out),
-                    log.clone().keep("stderr", err),
-                );
+            Ok((process, log, ends)) => {
+                let target = Arc::new(Target { address: self.run.address.into(), command, home, mounts });
+                let once = self.spec["stdinOnce"] == true;
+                let (container, [out, err]) = RunningContainer::new(target.clone(), process.id(), ends, once);
+                let keep = |stream, from| log.clone().keep_all(stream, from);
+                let pumps = futures_util::future::join(keep("stdout", out), keep("stderr", err));
                 let pumps = tokio::spawn(pumps);
-                let target = Target { address: self.run.address.into(), command, home, mounts };
-                let (exit, message) = self.watch(process, started, &target).await;
+                let listed = self.run.node.containers.list(self.key(), container);
+                let (exit, decided) = self.watch(process, started, &target).await;
                 // Whoever else holds the pipes is not of the container's group, and not waited for.
                 let _ = tokio::time::timeout(DRAIN, pumps).await;
+                drop(listed);
                 log.close();
+                let message = self.message(exit, decided, &target, &log).await;
                 Outcome::Ended(termination(exit, message, started))
             }
             Err(_) if self.run.is_stopping() => Outcome::Stopped,
@@ -189,21 +195,42 @@ impl Container {
         }
     }
 
-    fn start(
-        &self,
-        command: &Command,
-        home: &Path,
-    ) -> std::io::Result<(Process, Arc<RunLog>, ChildStdout, ChildStderr)> {
+    /// What there is to say about an end: what the container says, or `decided` here, or that another has its port.
+    async fn message(&self, exit: Exit, decided: String, target: &Target, log: &Arc<RunLog>) -> String {
+        let conflict = (exit.code != 0 && decided.is_empty() && !self.run.is_stopping())
+            .then(|| ports::conflict(&self.spec, target.address, &self.run.node.containers))
+            .flatten();
+        if let Some(why) = &conflict {
+            self.run.record(EventType::Warning, "PortConflict", format!("Container {}: {why}", self.name()));
+        }
+        let left = message::left_by(&self.spec, &target.home, exit.code, log).await;
+        if left.is_empty() { conflict.unwrap_or(decided) } else { left }
+    }
+
+    fn start(&self, command: &Command, home: &Path) -> std::io::Result<(Process, Arc<RunLog>, Ends)> {
         if self.run.is_stopping() {
             return Err(std::io::Error::other("the Pod is being stopped"));
         }
         std::fs::create_dir_all(home)?;
-        let pod = &self.run.pod;
-        let key = (meta::namespace(pod).to_owned(), meta::name(pod).to_owned(), self.name().to_owned());
+        message::prepare(home)?;
         let number = self.run.state(self.index).restarts;
-        let log = self.run.node.logs.begin(key, meta::uid(pod), home, number)?;
-        let (process, out, err) = Process::start(command, home)?;
-        Ok((process, log, out, err))
+        let log = self.run.node.logs.begin(self.key(), meta::uid(&self.run.pod), home, number)?;
+        let (process, ends) = Process::start(command, home, self.attached())?;
+        Ok((process, log, ends))
+    }
+
+    /// Namespace, Pod and name.
+    fn key(&self) -> Key {
+        let pod = &self.run.pod;
+        (meta::namespace(pod).to_owned(), meta::name(pod).to_owned(), self.name().to_owned())
+    }
+
+    fn attached(&self) -> Attached {
+        match (self.spec["tty"] == true, self.spec["stdin"] == true) {
+            (true, _) => Attached::Terminal,
+            (false, true) => Attached::Pipes,
+            (false, false) => Attached::Output,
+        }
     }
 
     /// Sees a process to its end. Gives how it ended, and why where that was decided here.
@@ -264,7 +291,8 @@ impl Container {
             host_ip: &node.host_ip.to_string(),
         };
         let materials = run.materials();
-        let mounts = materials.placed.mounts(&self.spec)?;
+        let mut mounts = materials.placed.mounts(&self.spec)?;
+        mounts.push(message::mount(&self.spec, home));
         let mut variables = environment(&self.spec, &downward, &materials.sources)?;
         let defaults = [
             ("PATH", std::env::var("PATH").unwrap_or_default()),

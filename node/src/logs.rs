@@ -95,6 +95,17 @@ impl RunLog {
         }
     }
 
+    /// Keeps what a process prints, where it prints to that stream.
+    pub(crate) async fn keep_all(
+        self: Arc<Self>,
+        stream: &'static str,
+        from: Option<impl AsyncRead + Unpin>,
+    ) {
+        if let Some(from) = from {
+            self.keep(stream, from).await;
+        }
+    }
+
     fn write(&self, stream: &str, line: &[u8]) {
         let tag = if line.ends_with(b"\n") { 'F' } else { 'P' };
         let mut entry = format!("{:.9} {stream} {tag} ", Timestamp::now()).into_bytes();

@@ -6,6 +6,7 @@ use crate::logbook::LogBook;
 use crate::pod::{News, PODS, Worker};
 use crate::process;
 use crate::register;
+use crate::running::RunningContainers;
 use crate::serve::{Bound, LogServer};
 use anyhow::Context as _;
 use freehold_client::Client;
@@ -37,8 +38,8 @@ pub struct Config {
     pub images: Images,
     /// How containers' logs are served.
     pub logs: LogServer,
-    /// Host and port at whose root the API is, which Pods are told as on every cluster (`KUBERNETES_SERVICE_HOST`,
-    /// `KUBERNETES_SERVICE_PORT`); nothing where it is below a path, which clients in Pods can't say.
+    /// Host and port at whose root the API is for tokens of its service accounts, which Pods are told as on every cluster
+    /// (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`); nothing where it is nowhere at a root.
     pub service: Option<(String, u16)>,
 }
 
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) images: Images,
     pub(crate) service: Option<(String, u16)>,
     pub(crate) logs: Arc<LogBook>,
+    pub(crate) containers: Arc<RunningContainers>,
     pub(crate) recorder: Recorder,
     pub(crate) addresses: Mutex<Addresses>,
     pub(crate) stop: CancellationToken,
@@ -105,7 +107,8 @@ impl Config {
     /// A port that cannot be bound, or a directory that cannot be created.
     pub async fn build(self) -> anyhow::Result<Node> {
         let logs = Arc::new(LogBook::default());
-        let server = Bound::bind(&self.logs, logs.clone()).await.context("log server")?;
+        let containers = Arc::new(RunningContainers::default());
+        let server = Bound::bind(&self.logs, logs.clone(), containers.clone()).await.context("log server")?;
         let address = server.address()?;
         let planes = Planes::one(self.client, PlaneId::infra(), &self.base_path);
         let shared = Shared {
@@ -115,6 +118,7 @@ impl Config {
             images: self.images,
             service: self.service,
             logs,
+            containers,
             recorder: Recorder::new("freehold-node"),
             addresses: Mutex::default(),
             stop: CancellationToken::new(),

@@ -2,7 +2,7 @@
 //!
 //! A certificate is not verified, as kubelet does not either: what is asked is whether somebody answers.
 
-use crate::process::{Command, Process};
+use crate::process::{Attached, Command, Process};
 use crate::sources::{list, text};
 use crate::tls;
 use freehold_machinery::Value;
@@ -52,6 +52,15 @@ pub(crate) struct Target {
     pub(crate) home: PathBuf,
     /// Mount paths of the container, which commands can name.
     pub(crate) mounts: Vec<(String, PathBuf)>,
+}
+
+impl Target {
+    /// What runs a command in the container.
+    pub(crate) fn command(&self, words: &[String]) -> Command {
+        let mut parts = words.iter().map(|part| crate::expand::rewrite(part, &self.mounts));
+        let program = parts.next().unwrap_or_default();
+        Command { program: program.into(), args: parts.collect(), ..self.command.clone() }
+    }
 }
 
 /// The probes of a container.
@@ -335,12 +344,11 @@ async fn get(
 }
 
 async fn exec(command: &[String], target: &Target) -> Result<(), String> {
-    let mut parts = command.iter().map(|part| crate::expand::rewrite(part, &target.mounts));
-    let program = parts.next().unwrap_or_default();
-    let command = Command { program: program.into(), args: parts.collect(), ..target.command.clone() };
+    let command = target.command(command);
     let home = target.home.join("probe");
     std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
-    let (mut process, _out, _err) = Process::start(&command, &home).map_err(|e| e.to_string())?;
+    let (mut process, _ends) =
+        Process::start(&command, &home, Attached::Output).map_err(|e| e.to_string())?;
     let exit = process.wait().await;
     if exit.code == 0 { Ok(()) } else { Err(format!("command terminated with exit code {}", exit.code)) }
 }

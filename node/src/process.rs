@@ -11,7 +11,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::process::Child;
+
+use crate::terminal::{self, Terminal};
 
 /// The file in a container's directory that says which process it is.
 const PID_FILE: &str = "process";
@@ -40,6 +43,27 @@ pub(crate) struct Exit {
     pub(crate) signal: i32,
 }
 
+/// What a process reads from and writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attached {
+    /// It prints, and reads nothing.
+    Output,
+    /// It reads and prints.
+    Pipes,
+    /// It has a terminal of its own.
+    Terminal,
+}
+
+/// The node's ends of what a process reads from and writes to.
+#[derive(Default)]
+pub(crate) struct Ends {
+    pub(crate) input: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    pub(crate) output: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Nothing where a terminal mixes both.
+    pub(crate) errors: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    pub(crate) terminal: Option<Terminal>,
+}
+
 /// A running process and its group.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -50,25 +74,40 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a process, whose container's directory is `home`.
-    pub(crate) fn start(command: &Command, home: &Path) -> io::Result<(Self, ChildStdout, ChildStderr)> {
-        let mut child = tokio::process::Command::new(&command.program)
+    pub(crate) fn start(command: &Command, home: &Path, attached: Attached) -> io::Result<(Self, Ends)> {
+        let mut ends = Ends::default();
+        let mut starting = match attached {
+            Attached::Terminal => {
+                let (terminal, leader) = terminal::open(&command.program)?;
+                ends.input = Some(Box::new(terminal.writer()?));
+                ends.output = Some(Box::new(terminal.reader()?));
+                ends.terminal = Some(terminal);
+                tokio::process::Command::from(leader)
+            }
+            Attached::Output | Attached::Pipes => {
+                let input = if attached == Attached::Pipes { Stdio::piped() } else { Stdio::null() };
+                let mut piped = tokio::process::Command::new(&command.program);
+                piped.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+                piped
+            }
+        };
+        let mut child = starting
             .args(&command.args)
             .env_clear()
             .envs(&command.variables)
             .current_dir(&command.directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
         let raw = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = raw.ok_or_else(|| io::Error::other("the process has no id"))?;
         let file = home.join(PID_FILE);
         std::fs::write(&file, Identity::of(pid).map(|id| id.to_line()).unwrap_or_default())?;
-        let pipes = child.stdout.take().zip(child.stderr.take());
-        let (out, err) = pipes.ok_or_else(|| io::Error::other("the process has no output"))?;
-        Ok((Self { child, pid, file }, out, err))
+        if attached != Attached::Terminal {
+            ends.input = child.stdin.take().map(|end| Box::new(end) as _);
+            ends.output = child.stdout.take().map(|end| Box::new(end) as _);
+            ends.errors = child.stderr.take().map(|end| Box::new(end) as _);
+        }
+        Ok((Self { child, pid, file }, ends))
     }
 
     /// The process id.
@@ -206,7 +245,8 @@ mod tests {
     async fn a_process_ends_with_its_code_or_its_signal() {
         let home = tempfile::tempdir().unwrap();
         for (script, code, signal) in [("exit 0", 0, 0), ("exit 3", 3, 0), ("kill -9 $$", 137, 9)] {
-            let (mut process, _out, _err) = Process::start(&shell(script, home.path()), home.path()).unwrap();
+            let (mut process, _ends) =
+                Process::start(&shell(script, home.path()), home.path(), Attached::Output).unwrap();
             assert_eq!(process.wait().await, Exit { code, signal }, "{script}");
         }
         assert!(pid_files(home.path()).is_empty());
@@ -216,7 +256,9 @@ mod tests {
     async fn a_process_that_ignores_sigterm_is_killed_with_its_children() {
         let home = tempfile::tempdir().unwrap();
         let script = "trap '' TERM; sleep 1000 & echo $!; wait; wait";
-        let (mut process, mut out, _err) = Process::start(&shell(script, home.path()), home.path()).unwrap();
+        let (mut process, ends) =
+            Process::start(&shell(script, home.path()), home.path(), Attached::Output).unwrap();
+        let mut out = ends.output.unwrap();
         let mut bytes = [0; 16];
         let n = out.read(&mut bytes).await.unwrap();
         let child: i32 = std::str::from_utf8(&bytes[..n]).unwrap().trim().parse().unwrap();
@@ -230,10 +272,11 @@ mod tests {
     #[tokio::test]
     async fn a_leftover_is_ended_and_a_stranger_with_its_number_is_not() {
         let home = tempfile::tempdir().unwrap();
-        let (mut left, _o, _e) = Process::start(&shell("sleep 1000", home.path()), home.path()).unwrap();
+        let sleep = shell("sleep 1000", home.path());
+        let (mut left, _l) = Process::start(&sleep, home.path(), Attached::Output).unwrap();
         let other = home.path().join("other");
         std::fs::create_dir(&other).unwrap();
-        let (mut stranger, _o, _e) = Process::start(&shell("sleep 1000", home.path()), &other).unwrap();
+        let (mut stranger, _s) = Process::start(&sleep, &other, Attached::Output).unwrap();
         let mut identity = Identity::of(stranger.pid).unwrap();
         identity.start += 1;
         std::fs::write(other.join(PID_FILE), identity.to_line()).unwrap();

@@ -1,10 +1,13 @@
-//! Serves containers' logs to the apiserver, under kubelet's path: `/containerLogs/<namespace>/<pod>/<container>`.
+//! Serves containers' logs and streams into containers to the apiserver, under kubelet's paths:
+//! `/containerLogs/<namespace>/<pod>/<container>` and those of [`crate::streams`].
 //!
 //! Only a client with a certificate of the configured authority is let in, and only under a configured name: logs can
 //! hold secrets of any tenant.
 
 use crate::logbook::{Key, LogBook};
 use crate::logs::LogOptions;
+use crate::running::RunningContainers;
+use crate::streams::{self, Session};
 use crate::tls;
 use bytes::Bytes;
 use freehold_machinery::time;
@@ -31,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 const MAX_CONNECTIONS: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How many streams into containers there can be at once.
+const MAX_STREAMS: usize = 256;
 /// Pieces of a log that wait for a slow reader.
 const WAITING_PIECES: usize = 8;
 
@@ -65,10 +70,16 @@ pub(crate) struct Bound {
     /// The planes that the authority of clients vouches for; none of the platform's.
     planes: Vec<String>,
     logs: Arc<LogBook>,
+    containers: Arc<RunningContainers>,
+    streams: Arc<Semaphore>,
 }
 
 impl Bound {
-    pub(crate) async fn bind(config: &LogServer, logs: Arc<LogBook>) -> anyhow::Result<Self> {
+    pub(crate) async fn bind(
+        config: &LogServer,
+        logs: Arc<LogBook>,
+        containers: Arc<RunningContainers>,
+    ) -> anyhow::Result<Self> {
         let tls = tls::server(&config.cert_pem, &config.key_pem, &config.client_ca_pem)?;
         let planes = bound_planes(&config.client_ca_pem)?;
         let listener = TcpListener::bind(config.listen).await?;
@@ -78,6 +89,8 @@ impl Bound {
             names: config.client_names.clone().into(),
             planes,
             logs,
+            containers,
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         })
     }
 
@@ -103,7 +116,7 @@ impl Bound {
             let (this, token) = (this.clone(), token.clone());
             tokio::spawn(async move {
                 tokio::select! {
-                    () = this.connection(stream) => {}
+                    () = this.connection(stream, &token) => {}
                     () = token.cancelled() => {}
                 }
                 drop(permit);
@@ -111,18 +124,21 @@ impl Bound {
         }
     }
 
-    async fn connection(&self, stream: TcpStream) {
+    async fn connection(&self, stream: TcpStream, token: &CancellationToken) {
         let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await else {
             return;
         };
         let allowed = self.is_allowed(&stream);
         let service = service_fn(|request: Request<Incoming>| {
-            let answer =
-                if allowed { self.answer(request.uri()) } else { plain(StatusCode::FORBIDDEN, "Forbidden") };
+            let answer = match allowed {
+                false => plain(StatusCode::FORBIDDEN, "Forbidden"),
+                true if streams::is_stream(request.uri().path()) => self.stream(request, token),
+                true => self.answer(request.uri()),
+            };
             async move { Ok::<_, Infallible>(answer) }
         });
         let server = auto::Builder::new(TokioExecutor::new());
-        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+        if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
             tracing::debug!(error, "a connection to the log server failed");
         }
     }
@@ -131,6 +147,27 @@ impl Bound {
         let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let info = certificate.and_then(|der| CertificateInfo::parse(der).ok());
         info.is_some_and(|info| self.names.contains(&info.common_name) && info.planes() == self.planes)
+    }
+
+    /// Upgrades a connection to a stream into a container.
+    fn stream(&self, mut request: Request<Incoming>, token: &CancellationToken) -> Response<Body> {
+        let session = match Session::of(&request, &self.containers) {
+            Ok(session) => session,
+            Err((code, why)) => return plain(code, &why),
+        };
+        let Ok(permit) = self.streams.clone().try_acquire_owned() else {
+            return plain(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many streams into containers of this node are open",
+            );
+        };
+        let answer = session.answer::<Full<Bytes>>(request.headers()).map(|body| body.boxed_unsync());
+        let (upgrading, token) = (hyper::upgrade::on(&mut request), token.clone());
+        tokio::spawn(async move {
+            session.run(upgrading, token).await;
+            drop(permit);
+        });
+        answer
     }
 
     fn answer(&self, uri: &http::Uri) -> Response<Body> {
@@ -247,7 +284,7 @@ mod tests {
         let log = logs.begin(("n".into(), "p".into(), "c".into()), "u", dir.path(), 0).unwrap();
         log.clone().keep("stdout", &b"hello\n"[..]).await;
         log.close();
-        let bound = Bound::bind(&config, logs).await.unwrap();
+        let bound = Bound::bind(&config, logs, Arc::default()).await.unwrap();
         let url = format!("https://{}", bound.address().unwrap());
         let token = CancellationToken::new();
         let serving = tokio::spawn(bound.run(token.clone()));
