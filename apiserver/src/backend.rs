@@ -7,6 +7,7 @@ use crate::{
     host::Host,
     kubelets::Kubelets,
     lookup::Lookup,
+    nodes::Nodes,
     organization,
     organization::UserView,
     people,
@@ -57,6 +58,7 @@ pub struct LocalBackend {
     pub outbound: Arc<Outbound>,
     /// How the nodes of planes are reached; `None` where this server has no authority that they know it by.
     pub(crate) kubelets: Option<Kubelets>,
+    pub(crate) nodes: Arc<Nodes>,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) trail: Option<Arc<Trail>>,
@@ -279,7 +281,7 @@ impl Backend for LocalBackend {
         if people::check_active(&self.planes, attributes.user).await.is_err() {
             return Ok(Decision::refuse("the user is deactivated"));
         }
-        let own = rights::decide(&self.planes, target, attributes);
+        let own = self.nodes.authorize(&self.planes, target, attributes);
         let decision = self.authorization.decide(attributes, &self.place(target), own).await?;
         // Only those who could do it otherwise are told that an organization is suspended.
         if decision.allowed {

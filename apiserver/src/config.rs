@@ -11,6 +11,7 @@ use crate::{
     host::Host,
     kubelets::Kubelets,
     lookup::Lookup,
+    nodes::Nodes,
     policies::Policies,
     reload::{Follower, Material, Source},
     services::CachedServices,
@@ -257,8 +258,7 @@ impl Config {
         let following = CancellationToken::new();
         let authorization = Authorization::start(self.authorization.as_deref(), &following)?;
         let policies = Arc::new(Policies { planes: planes.clone(), authorization: authorization.clone() });
-        let services = Arc::new(CachedServices(cache.clone()));
-        let outbound = self.outbound(&services);
+        let (services, outbound) = self.outbound(&cache);
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let secrets = self.continue_secrets();
@@ -301,6 +301,7 @@ impl Config {
             registry,
             outbound,
             kubelets: self.kubelets(&cache),
+            nodes: Nodes::start(&cache),
             aggregator,
             tokens: tokens.clone(),
         };
@@ -333,9 +334,11 @@ impl Config {
         Ok(registry.with_exports(Arc::new(crate::exports::KnownExports(planes.clone()))))
     }
 
-    /// Makes requests to what objects of planes name.
-    fn outbound(&self, services: &Arc<CachedServices>) -> Arc<Outbound> {
-        Arc::new(Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default()))
+    /// Makes requests to what objects of planes name, their Services among them.
+    fn outbound(&self, cache: &Arc<Cache>) -> (Arc<CachedServices>, Arc<Outbound>) {
+        let services = Arc::new(CachedServices(cache.clone()));
+        let outbound = Outbound::new(self.networks.clone(), services.clone(), OutboundLimits::default());
+        (services, Arc::new(outbound))
     }
 
     /// Reaches the nodes of planes, where the authorities of planes follow from one that is known.

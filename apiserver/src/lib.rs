@@ -26,6 +26,7 @@ mod kubelets;
 mod lookup;
 mod measured;
 mod metrics;
+mod nodes;
 mod organization;
 mod people;
 mod policies;
