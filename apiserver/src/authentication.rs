@@ -101,6 +101,15 @@ impl Authentication {
         }
     }
 
+    /// The plane that a node's certificate or a service account's token names, unverified; `None` for other credentials.
+    pub(crate) fn plane_claimed(&self, peer: Option<&Peer>, headers: &RequestHeaders<'_>) -> Option<PlaneId> {
+        if let Some(peer) = peer.filter(|peer| peer.has_identity()) {
+            return peer.plane_of_node().cloned();
+        }
+        let issuer = untrusted_issuer(bearer(headers)?)?;
+        issuer.strip_prefix(self.tokens.base())?.strip_prefix('/')?.parse().ok()
+    }
+
     /// Tells when the configuration says something else.
     pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.settings.changes()

@@ -218,6 +218,12 @@ impl Backend for LocalBackend {
         self.planes.resolve(context).await
     }
 
+    async fn home(&self, peer: Option<&Peer>, headers: &RequestHeaders<'_>) -> Result<Option<Context>> {
+        let Some(plane) = self.authentication.plane_claimed(peer, headers) else { return Ok(None) };
+        let project = self.planes.directory().find_plane(&plane).await?;
+        Ok(project.map(|project| Context::Project(project.name.to_string())))
+    }
+
     async fn types(&self, target: &Target) -> Result<Arc<TypeSet>> {
         self.planes.types(target).await
     }

@@ -4,6 +4,7 @@ use crate::{
     admission::AdmissionArgs,
     components,
     host::HostArgs,
+    in_cluster,
     pki::{Pki, VALIDITY},
     store::SealArgs,
 };
@@ -148,6 +149,9 @@ impl Core<'_> {
             host(url).with_context(|| format!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
         }
         let own_store = matches!(self.store, StoreConfig::Embedded(..));
+        let mut project_objects = crate::subsystem::objects(self.enabled);
+        let address = in_cluster::address(self.external_url, self.listen, own_store);
+        project_objects.extend(address.into_iter().flat_map(in_cluster::endpoints));
         let sealed = self.seal.open(&self.store).await?;
         let mut names = names(self.listen.ip(), self.external_url, self.domain);
         names
@@ -188,7 +192,7 @@ impl Core<'_> {
             webhook_credentials: self.admission.credentials()?,
             history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
-            project_objects: crate::subsystem::objects(self.enabled),
+            project_objects,
             plugins: crate::subsystem::plugins(self.enabled),
         };
         config.build().await

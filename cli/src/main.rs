@@ -18,6 +18,7 @@ mod doctor;
 mod encryption;
 mod get_started;
 mod host;
+mod in_cluster;
 mod kubeconfig;
 mod logging;
 mod login;

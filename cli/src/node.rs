@@ -77,14 +77,16 @@ async fn log_server(client: &Client, name: &str) -> Result<LogServer> {
     }
 }
 
-/// Host and port of a server's URL, where nothing follows them.
+/// Host and port of a server's URL. What follows them no client in a Pod can say, nor need it: the token of its service
+/// account leads to its control plane.
 fn root(server: &str) -> Option<(String, u16)> {
-    let rest = server.strip_prefix("https://")?.trim_end_matches('/');
+    let rest = server.strip_prefix("https://")?;
+    let rest = rest.split('/').next().unwrap_or(rest);
     let (host, port) = match rest.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
         Some((host, port)) => (host, port.parse().ok()?),
         None => (rest, 443),
     };
-    (!rest.contains('/')).then(|| (host.trim_matches(['[', ']']).to_owned(), port))
+    Some((host.trim_matches(['[', ']']).to_owned(), port))
 }
 
 #[cfg(test)]
@@ -97,7 +99,8 @@ mod tests {
             ("https://web.projects.example:6443", Some(("web.projects.example", 6443))),
             ("https://web.projects.example/", Some(("web.projects.example", 443))),
             ("https://[::1]:6443", Some(("::1", 6443))),
-            ("https://127.0.0.1:6443/projects/web", None),
+            ("https://127.0.0.1:6443/projects/web", Some(("127.0.0.1", 6443))),
+            ("http://127.0.0.1:6443", None),
         ];
         for (server, expected) in rows {
             assert_eq!(root(server), expected.map(|(host, port)| (host.to_owned(), port)), "{server}");

@@ -15,6 +15,10 @@ use std::sync::Arc;
 
 /// How many intermediate certificates may stand between a client's and a trusted one.
 const MAX_DEPTH: usize = 4;
+/// What the names of nodes begin with, and their group
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/node/#overview>).
+const NODE_USER: &str = "system:node:";
+const NODES: &str = "system:nodes";
 /// How many certificates of what a client presents are looked at.
 const MAX_CHAIN: usize = 8;
 
@@ -132,6 +136,19 @@ impl Peer {
     /// The only plane in which the certificate means anything; `None` for one of the platform.
     pub fn plane(&self) -> Option<&PlaneId> {
         self.user.as_ref()?.plane.as_ref()
+    }
+
+    /// The plane whose node this is, by its certificate (`system:node:NAME` in the group `system:nodes`). Its time is
+    /// checked with each request.
+    pub fn plane_of_node(&self) -> Option<&PlaneId> {
+        let user = self.user.as_ref().filter(|_| self.front_proxy.is_none())?;
+        let is_node = user.name.starts_with(NODE_USER) && user.is_in(NODES);
+        user.plane.as_ref().filter(|_| is_node)
+    }
+
+    /// Whether a certificate or a front proxy says who this is: a token is not asked for then.
+    pub fn has_identity(&self) -> bool {
+        self.user.is_some() || self.front_proxy.is_some()
     }
 
     /// The identity that a front proxy vouches for; `None` where the peer is none, or names nobody.

@@ -36,6 +36,18 @@ pub trait Backend: Send + Sync + 'static {
     /// `Retry-After` for one that is not ready.
     async fn resolve(&self, context: &Context) -> Result<Resolved, Status>;
 
+    /// The context that the identity of a request without one leads to: a plane's node or service account to its project.
+    /// `None` for everybody else, whose requests are for the platform. Nothing is verified here: whoever is led to a plane is
+    /// authenticated there.
+    async fn home(
+        &self,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<Context>, Status> {
+        let _ = (peer, headers);
+        Ok(None)
+    }
+
     /// What is served there, for discovery, OpenAPI and finding the type of a request.
     async fn types(&self, target: &Target) -> Result<Arc<TypeSet>, Status>;
 

@@ -369,10 +369,11 @@ impl Ask<'_> {
         let origin = Origin { edge, info, connection };
         let is_proxy = matches!(&connection.peer, Ok(Some(peer)) if peer.is_front_proxy());
         sources::verify(&mut parts.headers, connection.remote, is_proxy, &edge.proxies);
+        websocket::take_token(&mut parts.headers)?;
+        let context = identity::context_of(edge, context, &connection.peer, &parts.headers).await?;
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
-        websocket::take_token(&mut parts.headers)?;
         let believed = resolved.as_ref().map_or(&Target::AllPlanes, |resolved| &resolved.target);
         let peer = &connection.peer;
         let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers, &info.path).await

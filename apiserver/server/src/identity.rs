@@ -82,6 +82,19 @@ pub(crate) async fn authenticate(
     }
 }
 
+/// The context of a request: the one that its path names, or at the root that of its author's own plane. Clients in Pods can say
+/// no path in front; of what they send, credentials alone have a say.
+pub(crate) async fn context_of(
+    edge: &Edge,
+    named: Context,
+    peer: &Identity,
+    headers: &HeaderMap,
+) -> Result<Context, Status> {
+    let (Context::Platform, Ok(peer)) = (&named, peer) else { return Ok(named) };
+    let home = edge.backend.home(peer.as_ref(), &RequestHeaders(headers)).await?;
+    Ok(home.unwrap_or(named))
+}
+
 /// A user of the cluster that this server extends, as a plane sees it: whoever may do this with `control-plane` (or `proxy`)
 /// of the project, organization or user that the request goes through is one of its masters. 403 for others.
 pub(crate) async fn admit_from_host(
