@@ -270,7 +270,8 @@ fn contexts(machine: &Machine) {
     let mut expected = contexts(&before);
     expected.extend(["web".to_owned(), "organization/acme".to_owned()]);
     let mut found = contexts(&after);
-    (expected.sort(), found.sort());
+    expected.sort();
+    found.sort();
     assert_eq!(found, expected);
     assert_eq!(after["current-context"], "organization/acme");
     assert_eq!(after["users"], before["users"]);
