@@ -18,13 +18,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const POLL: Duration = Duration::from_millis(100);
 
+/// The group whose kinds are not on each server.
+const ADMISSION: &str = "admissionregistration.k8s.io/";
+
+/// Objects of a subsystem beside those that every plane has.
+#[derive(Default)]
+pub(super) struct Extras {
+    /// Objects that are left out where the server has no such kind.
+    pub(super) optional: Vec<Value>,
+    /// What runs the subsystem in the cluster.
+    pub(super) workloads: Vec<Value>,
+}
+
 /// Prints the objects of a subsystem as YAML documents.
-pub(super) fn print(subsystem: &Subsystem) -> Result<()> {
-    terminal::documents((subsystem.crds)().iter().chain(&(subsystem.manifests)()))
+pub(super) fn print(subsystem: &Subsystem, extras: &Extras) -> Result<()> {
+    let (crds, manifests) = ((subsystem.crds)(), (subsystem.manifests)());
+    terminal::documents(crds.iter().chain(&manifests).chain(&extras.workloads))
 }
 
 /// Applies definitions, waits until they are served, and applies everything else. Returns how many objects it applied.
-pub(super) async fn apply(client: &Client, subsystem: &Subsystem) -> Result<usize> {
+pub(super) async fn apply(client: &Client, subsystem: &Subsystem, extras: &Extras) -> Result<usize> {
     let (crds, manifests) = ((subsystem.crds)(), (subsystem.manifests)());
     for crd in &crds {
         let applied = client.apply(&CRDS, MANAGER, crd).await;
@@ -34,7 +47,8 @@ pub(super) async fn apply(client: &Client, subsystem: &Subsystem) -> Result<usiz
         wait_established(client, meta::name(crd)).await?;
     }
     let mut types = Types::new(client);
-    for object in &manifests {
+    let mut applied = crds.len();
+    for object in manifests.iter().chain(&extras.optional).chain(&extras.workloads) {
         let named = || {
             format!(
                 "failed to apply {} {:?}",
@@ -42,14 +56,20 @@ pub(super) async fn apply(client: &Client, subsystem: &Subsystem) -> Result<usiz
                 meta::name(object)
             )
         };
-        let resource = types.find(object).await.with_context(named)?;
+        let Some(resource) = types.find_unless_absent(object).await.with_context(named)? else { continue };
         client.apply(&resource, MANAGER, object).await.with_context(named)?;
+        applied += 1;
     }
-    Ok(crds.len() + manifests.len())
+    Ok(applied)
 }
 
 /// Deletes what [`apply`] applied, in the opposite order; objects of the subsystem's kinds only with `objects`.
-pub(super) async fn remove(client: &Client, subsystem: &Subsystem, objects: bool) -> Result<()> {
+pub(super) async fn remove(
+    client: &Client,
+    subsystem: &Subsystem,
+    extras: &Extras,
+    objects: bool,
+) -> Result<()> {
     let (crds, manifests) = ((subsystem.crds)(), (subsystem.manifests)());
     if !objects {
         for crd in &crds {
@@ -59,8 +79,8 @@ pub(super) async fn remove(client: &Client, subsystem: &Subsystem, objects: bool
         }
     }
     let mut types = Types::new(client);
-    for object in manifests.iter().rev() {
-        let resource = types.find(object).await?;
+    for object in manifests.iter().chain(&extras.optional).rev() {
+        let Some(resource) = types.find_unless_absent(object).await? else { continue };
         delete(client, &resource, Some(meta::namespace(object)), meta::name(object)).await?;
     }
     for crd in crds.iter().rev() {
@@ -136,6 +156,20 @@ struct Types<'a> {
 impl<'a> Types<'a> {
     fn new(client: &'a Client) -> Self {
         Self { client, known: HashMap::new() }
+    }
+
+    /// The type of an object; `None` for a kind of admission that the server does not have. It never gets one later.
+    async fn find_unless_absent(&mut self, object: &Value) -> Result<Option<Resource>> {
+        let text = |key: &str| object[key].as_str().unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        if api_version.starts_with(ADMISSION) {
+            let list = self.client.get_path(&format!("/apis/{api_version}")).await?;
+            if pick(&list, api_version, kind).is_none() {
+                tracing::warn!(kind, name = meta::name(object), "left out: the server has no such kind");
+                return Ok(None);
+            }
+        }
+        self.find(object).await.map(Some)
     }
 
     /// The type of an object. One that was just defined may take a moment to be discovered.

@@ -8,12 +8,13 @@ mod install;
 
 pub(crate) use admission::plugins;
 
+use self::install::Extras;
 use crate::{
     kubeconfig,
     metrics::{Format, MetricsArgs},
     stop,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args as ClapArgs;
 use freehold_api::urls;
 use freehold_client::{Client, Config};
@@ -61,9 +62,42 @@ pub(crate) struct InstallArgs {
     /// Kubeconfig of the cluster or control plane. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Print the objects as YAML instead of applying them.
-    #[arg(long)]
+    /// Print the objects as YAML instead of applying them, as `-o yaml` does.
+    #[arg(long, visible_alias = "dry-run")]
     print: bool,
+    /// Format in which to print the objects instead of applying them.
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["yaml"])]
+    output: Option<String>,
+    /// Add what runs the subsystem in the cluster: Deployments, accounts, rights and Services.
+    #[arg(long, requires = "image")]
+    in_cluster: bool,
+    /// Image of this program, for --in-cluster.
+    #[arg(long)]
+    image: Option<String>,
+    /// Namespace of what runs in the cluster.
+    #[arg(long, default_value = "freehold-tenancy")]
+    namespace: String,
+}
+
+impl InstallArgs {
+    /// What there is beside the objects of every plane.
+    fn extras(&self) -> Result<Extras> {
+        let mut extras = extras(&self.subsystem);
+        let Some(image) = self.image.as_deref().filter(|_| self.in_cluster) else { return Ok(extras) };
+        if self.subsystem.name != freehold_tenancy_cli::SUBSYSTEM.name {
+            bail!("--in-cluster: {} has no Deployments yet", self.subsystem.name);
+        }
+        let at = freehold_tenancy_cli::InCluster { namespace: &self.namespace, image };
+        extras.workloads = freehold_tenancy_cli::in_cluster(&at);
+        Ok(extras)
+    }
+}
+
+/// Objects of a subsystem that not every server has a kind for.
+fn extras(subsystem: &Subsystem) -> Extras {
+    let tenancy = subsystem.name == freehold_tenancy_cli::SUBSYSTEM.name;
+    let optional = if tenancy { freehold_tenancy_cli::optional() } else { Vec::new() };
+    Extras { optional, workloads: Vec::new() }
 }
 
 /// Flags of `freehold enable`.
@@ -163,11 +197,12 @@ pub(crate) async fn run_all(
 
 /// `freehold install`: on any Kubernetes API.
 pub(crate) async fn install(args: InstallArgs) -> Result<()> {
-    if args.print {
-        return install::print(&args.subsystem);
+    let extras = args.extras()?;
+    if args.print || args.output.is_some() {
+        return install::print(&args.subsystem, &extras);
     }
     let client = Client::new(&kubeconfig::admin(args.kubeconfig)?)?;
-    let applied = install::apply(&client, &args.subsystem).await?;
+    let applied = install::apply(&client, &args.subsystem, &extras).await?;
     println!("{} is installed: {applied} objects applied", args.subsystem.name);
     Ok(())
 }
@@ -183,7 +218,7 @@ impl EnableIn {
 /// `freehold enable`: in one project.
 pub(crate) async fn enable(args: EnableIn) -> Result<()> {
     let (client, name) = (args.client()?, args.subsystem.name);
-    install::apply(&client, &args.subsystem)
+    install::apply(&client, &args.subsystem, &extras(&args.subsystem))
         .await
         .with_context(|| format!("failed to enable {name} in project {:?}", args.project))?;
     println!("project {:?} has {name}", args.project);
@@ -193,9 +228,11 @@ pub(crate) async fn enable(args: EnableIn) -> Result<()> {
 /// `freehold disable`: in one project.
 pub(crate) async fn disable(args: DisableIn) -> Result<()> {
     let (client, which) = (args.which.client()?, &args.which);
-    install::remove(&client, &which.subsystem, args.delete_objects).await.with_context(|| {
-        format!("failed to disable {} in project {:?}", which.subsystem.name, which.project)
-    })?;
+    install::remove(&client, &which.subsystem, &extras(&which.subsystem), args.delete_objects)
+        .await
+        .with_context(|| {
+            format!("failed to disable {} in project {:?}", which.subsystem.name, which.project)
+        })?;
     println!("project {:?} no longer has {}", which.project, which.subsystem.name);
     Ok(())
 }

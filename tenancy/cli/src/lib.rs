@@ -1,6 +1,6 @@
 //! `freehold tenancy`: the subsystem's commands.
 
-mod install;
+mod in_cluster;
 mod proxy;
 mod serve;
 mod sleep;
@@ -8,19 +8,29 @@ mod tenants;
 
 use anyhow::{Context as _, Result};
 use freehold_client::{Client, Config};
+use freehold_machinery::Value;
 use freehold_runtime::Subsystem;
 use freehold_tenancy_api::supervisor::SleepState;
 use std::path::PathBuf;
+
+pub use in_cluster::{InCluster, in_cluster, optional};
 
 /// Teams that share namespaces: tenants, quotas over several namespaces, sleep.
 pub const SUBSYSTEM: Subsystem = Subsystem {
     name: "tenancy",
     about: "Teams share a control plane: namespaces with roles, quotas across namespaces, sleep schedules.",
     crds: freehold_tenancy_api::crds,
-    manifests: install::manifests,
+    manifests,
     admission: None,
     start: freehold_tenancy_controllers::start,
 };
+
+/// Roles and validating policies, which each server of the subsystem has beside the kinds.
+fn manifests() -> Vec<Value> {
+    let mut objects = freehold_tenancy_controllers::roles::roles();
+    objects.extend(freehold_tenancy_admission::policies::validating());
+    objects
+}
 
 /// Arguments of `freehold tenancy`.
 #[derive(clap::Args, Debug)]
@@ -34,8 +44,6 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Installs the kinds, roles and policies.
-    Install(install::Install),
     /// Runs the controllers until Ctrl-C or SIGTERM.
     Controller(serve::Controllers),
     /// Runs the admission webhook until Ctrl-C or SIGTERM, and registers it.
@@ -67,7 +75,6 @@ pub async fn run(args: Args) -> Result<()> {
         .with_context(|| format!("kubeconfig {} can't be used", path.display()))?;
     let client = Client::new(&config)?;
     match args.command {
-        Command::Install(install) => install::run(&client, &install).await,
         Command::Controller(controllers) => serve::controllers(client, controllers).await,
         Command::Webhook(webhook) => serve::webhook(client, webhook).await,
         Command::Proxy(proxy) => proxy::run(config, client, proxy).await,
