@@ -1,11 +1,11 @@
 //! Policies and the webhook, asked by real servers: a project of a Freehold, and a kube-apiserver.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "admission/guards.rs"]
+mod guards;
 #[path = "../../controllers/tests/tenants/site.rs"]
 #[allow(dead_code, reason = "the controllers' tests ask for more of it")]
 mod site;
-#[path = "admission/guards.rs"]
-mod guards;
 #[path = "admission/workloads.rs"]
 mod workloads;
 
