@@ -262,9 +262,8 @@ impl Config {
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
         let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let secrets = self.continue_secrets();
-        let registry = registry
-            .with_admission(Chain::new(&self.admission).with(&self.plugins))
-            .with_token_secrets(&secrets);
+        let chain = Chain::new(&self.admission).with(&self.plugins);
+        let registry = registry.with_admission(chain).with_token_secrets(&secrets);
         let registry = registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone())));
         let registry = Arc::new(self.with_exports(registry, &planes)?);
         let aggregator = Aggregator::start(
@@ -274,8 +273,7 @@ impl Config {
             Arc::new(Conditions { registry: registry.clone(), directory: planes.directory().clone() }),
         );
         planes.aggregate(aggregator.clone());
-        let tokens = self.issuer()?;
-        let host = self.host.as_deref().map(Host::open).transpose()?;
+        let (tokens, host) = (self.issuer()?, self.host.as_deref().map(Host::open).transpose()?);
         let authentication = Authentication::start(
             &self.authentication,
             tokens.clone(),
