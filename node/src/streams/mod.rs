@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn the_newest_protocol_that_both_know_is_spoken() {
         let forward = Purpose::Forward([127, 64, 0, 1].into());
-        let rows: [(&[(&str, &str)], Option<Transport>); 5] = [
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<Transport>);
+        let rows: [Row<'_>; 5] = [
             (&[("upgrade", "SPDY/3.1"), (STREAM_PROTOCOL, PORT_FORWARD)], Some(Transport::Spdy)),
             (&[("upgrade", "SPDY/3.1"), (STREAM_PROTOCOL, "v9")], None),
             (
