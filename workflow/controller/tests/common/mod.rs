@@ -5,7 +5,7 @@
 use freehold_client::{Client, ListOptions, Patch, PatchOptions, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Informer, Interest, Metrics, Outcome, Planes, Queue, Scope};
-use freehold_tests_harness::{Engine, Kube, KubeOptions, Server, until};
+use freehold_tests_harness::{Engine, Kube, KubeOptions, Options as ServerOptions, Server, until};
 use freehold_workflow_api::names;
 use freehold_workflow_controller::{Options, start};
 use parking_lot::Mutex;
@@ -60,7 +60,10 @@ pub(crate) fn task(name: &str, after: &[&str]) -> Value {
 impl Home {
     /// A project plane of a real Freehold server.
     pub(crate) fn freehold() -> Self {
-        let server = Server::start(Engine::Embedded);
+        // Webhooks of these tests are on this machine.
+        let args = vec!["--outbound-networks=public,127.0.0.0/8".to_owned()];
+        let server =
+            Server::start(ServerOptions { engine: Engine::Embedded, args, ..ServerOptions::default() });
         let kubectl = server.kubectl();
         kubectl.apply(
             "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Organization\nmetadata: {name: acme}",
