@@ -218,13 +218,15 @@ impl ImpersonationRequest {
     /// The identity, once `requester` was allowed each part of it.
     ///
     /// It means nothing outside of the plane in which that was allowed. In the core plane, and of who may do everything on
-    /// the platform, it reaches as far as the requester's own.
+    /// the platform, it reaches as far as the requester's own; but a service account is one of the plane that is asked, where
+    /// alone there is one of that name.
     pub fn user(self, requester: &User, plane: &PlaneId, mode: Mode) -> User {
         let mut groups = self.groups;
         if mode.is_constrained() && node(&self.name).is_some() {
             groups = vec![NODES.to_owned()];
         }
-        if let Some((namespace, _)) = token::split_subject(&self.name).filter(|_| groups.is_empty()) {
+        let account = token::split_subject(&self.name);
+        if let Some((namespace, _)) = account.filter(|_| groups.is_empty()) {
             groups = token::groups(namespace);
         }
         let has = |wanted: &[&str]| groups.iter().any(|group| wanted.contains(&group.as_str()));
@@ -233,7 +235,7 @@ impl ImpersonationRequest {
             _ => (!has(&[AUTHENTICATED, UNAUTHENTICATED])).then_some(AUTHENTICATED),
         };
         groups.extend(missing.map(str::to_owned));
-        let runs = requester.plane.is_none() && requester.is_in(MASTERS);
+        let runs = requester.plane.is_none() && requester.is_in(MASTERS) && account.is_none();
         let plane = if plane.is_core() || runs { requester.plane.clone() } else { Some(plane.clone()) };
         User {
             name: self.name,

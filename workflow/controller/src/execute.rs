@@ -20,6 +20,10 @@ const MAX_DEPTH: u32 = 16;
 /// Bytes of a response that are kept.
 const MAX_RESPONSE: usize = 1 << 20;
 
+/// How namespaces of the control plane begin.
+const PROTECTED: [&str; 3] = ["kube-", "freehold-", "openshift-"];
+const SERVICE_ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts");
+
 /// What came of a task: its outputs or a failure; `None`: it goes on.
 pub(crate) type Came = Option<Result<BTreeMap<String, Value>, Failure>>;
 
@@ -99,13 +103,10 @@ impl Live {
         if let Err(error) = values::expand(&self.run, &self.plan, id, attempt, &mut manifest) {
             return Ok(failure("InvalidReference", error));
         }
-        // The rights of the run's own account, not those of the controller.
-        let account = match self.plan.spec().service_account_name.as_str() {
-            "" => "default",
-            name => name,
+        let client = match self.as_account(client).await? {
+            Ok(client) => client,
+            Err(failed) => return Ok(Some(Err(failed))),
         };
-        let client =
-            client.acting_as(&format!("system:serviceaccount:{}:{account}", self.run.info.namespace), &[])?;
         let resource = match resource_of(&client, &manifest).await? {
             Ok(resource) => resource,
             Err(error) => return Ok(failure("UnknownKind", error)),
@@ -126,6 +127,32 @@ impl Live {
             Err(error) if error.is_transient() => Err(error),
             Err(error) => Ok(failure("ResourceRefused", error)),
         }
+    }
+
+    /// A client with the rights of the run's own account, which are not those of the controller. Accounts of the control plane's
+    /// own namespaces may do more than those who may write runs there, so nobody acts as one.
+    async fn as_account(&self, client: &Client) -> Result<Result<Client, Failure>, Error> {
+        let namespace = self.run.info.namespace.as_str();
+        let account = match self.plan.spec().service_account_name.as_str() {
+            "" => "default",
+            name => name,
+        };
+        let failed = |reason: &str, why: &str| {
+            Ok(Err(Failure::new(reason, format!("service account {namespace}/{account} {why}"))))
+        };
+        if PROTECTED.iter().any(|prefix| namespace.starts_with(prefix)) {
+            return failed("AccountProtected", "belongs to the control plane");
+        }
+        if !freehold_machinery::names::dns1123_subdomain(account).is_empty() {
+            return failed("AccountNotFound", "can't be one of that name");
+        }
+        match client.get_opt(&SERVICE_ACCOUNTS, Some(namespace), account).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return failed("AccountNotFound", "is not there"),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => return failed("AccountNotFound", &format!("can't be read: {error}")),
+        }
+        client.acting_as(&format!("system:serviceaccount:{namespace}:{account}"), &[]).map(Ok)
     }
 
     /// What an object says of its task: conditions decide, where there are some.
@@ -222,6 +249,7 @@ async fn resource_of(client: &Client, manifest: &Value) -> Result<Result<Resourc
     let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let listed = match client.get_path(&path).await {
         Err(error) if error.is_not_found() => return Ok(Err(format!("there is no {api_version}"))),
+        Err(error) if !error.is_transient() => return Ok(Err(error.to_string())),
         listed => listed?,
     };
     let mut types = listed["resources"].as_array().into_iter().flatten();

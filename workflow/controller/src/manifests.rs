@@ -52,7 +52,7 @@ pub fn roles() -> Value {
             {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]},
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-            {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]},
+            {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get", "impersonate"]},
             {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["create", "get"]},
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
         ],

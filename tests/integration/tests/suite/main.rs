@@ -27,6 +27,7 @@ mod attacks_rights;
 mod attacks_roles;
 mod attacks_suspension;
 mod attacks_wire;
+mod attacks_workflow;
 mod audit;
 mod authentication;
 mod backup;
