@@ -300,8 +300,40 @@ impl Access {
         if user.is_in(MASTERS) || old.is_none_or(|old| read(old) == read(object)) {
             return Ok(());
         }
+        self.check_credentials_of(user, meta::name(object))
+    }
+
+    /// Checks that a user may bring back what a project had: roles, bindings and accounts that were taken away meanwhile count
+    /// again where it is restored, or forked from what it was.
+    ///
+    /// # Errors
+    /// 403 with the missing permission.
+    pub fn check_return(
+        &self,
+        user: &User,
+        resource: &str,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let part = |object: &Value| match resource {
+            "projects" => object["spec"]["controlPlane"]["from"].clone(),
+            _ => object["spec"].clone(),
+        };
+        let asked = part(new);
+        if user.is_in(MASTERS) || old.is_some_and(|old| part(old) == asked) {
+            return Ok(());
+        }
+        let is_past = !asked["snapshot"].is_null() || !asked["revision"].is_null();
+        let of_past = asked["project"].as_str().filter(|_| is_past);
+        match of_past.or(asked["projectRef"]["name"].as_str()) {
+            Some(project) => self.check_credentials_of(user, project),
+            None => Ok(()),
+        }
+    }
+
+    fn check_credentials_of(&self, user: &User, project: &str) -> Result<(), Status> {
         let asked = Attributes {
-            name: meta::name(object),
+            name: project,
             subresource: "credentials",
             ..Attributes::resource(user, "update", iam::RESOURCES_GROUP, "projects")
         };
@@ -309,11 +341,7 @@ impl Access {
             return Ok(());
         }
         let why = format!("user {:?} may not change which credentials count", user.name);
-        Err(Status::forbidden(
-            &GroupResource::new(iam::RESOURCES_GROUP, "projects"),
-            meta::name(object),
-            &why,
-        ))
+        Err(Status::forbidden(&GroupResource::new(iam::RESOURCES_GROUP, "projects"), project, &why))
     }
 
     /// Computes the `status` of a SelfSubjectRulesReview.

@@ -22,6 +22,7 @@ const ORGANIZATIONS: &str = "organizations";
 const PROJECTS: &str = "projects";
 const CLASSES: &str = "controlplaneclasses";
 const MEMBERSHIPS: &str = "organizationmemberships";
+const RESTORES: &str = "projectrestores";
 const INVITATIONS: &str = "userinvitations";
 /// The label by which a namespace belongs to an organization.
 const ORGANIZATION: &str = "resourcemanager.freehold.dev/organization";
@@ -354,12 +355,14 @@ impl Registry {
                 access.complete_suspension(&op.user, resource, new);
                 access.check_suspension(&op.user, resource, Some(new), old)?;
                 access.check_credentials(&op.user, new, old)?;
+                access.check_return(&op.user, resource, new, old)?;
                 // The commit says so too, of the class as it is then; a dry run has none.
                 if old.is_none_or(|old| class_access::is_chosen(new, old)) {
                     self.with_class(op, new).await?;
                 }
                 Ok(())
             }
+            (RESOURCES, RESTORES) => access.check_return(&op.user, resource, new, old),
             // An answer gives what the invitation offered, which was checked then.
             (IAM, INVITATIONS) if old.is_some() => Ok(()),
             (RESOURCES, MEMBERSHIPS) => access.check_grant(&op.user, resource, new, old),

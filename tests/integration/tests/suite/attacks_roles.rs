@@ -2,7 +2,7 @@
 //! the planes that all share, and questions about others.
 
 use crate::access::{becomes, member};
-use crate::attacks_rights::{IAM, ask, assert_refused, owned};
+use crate::attacks_rights::{IAM, RM, ask, assert_refused, owned};
 use crate::{PATIENCE, text};
 use freehold_tests_integration::{Http, World, facts, until};
 use http::Method;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 facts!(world:
     an_editor_becomes_no_controller_of_the_project,
+    an_editor_brings_nothing_back_that_was_taken_away,
     an_editor_changes_no_write_of_others,
     a_workload_in_the_core_plane_makes_nothing,
     a_review_about_others_names_no_binding_of_the_platform,
@@ -28,6 +29,42 @@ fn editor(world: &World, organization: &str, editor: &str) -> Http {
     let kubectl = world.person(editor, &format!("/projects/{project}"));
     becomes(&kubectl, &["create", "configmap", "a", "--dry-run=server"], true);
     ask(world, editor)
+}
+
+/// What a project was has the bindings, the accounts and so the tokens of then: who may bring it back decides about credentials.
+fn an_editor_brings_nothing_back_that_was_taken_away(world: &World) {
+    let ed = editor(world, "returning", "returning-ed");
+    let (snapshots, restores) = (
+        format!("/organizations/returning{RM}/namespaces/organization-returning/projectsnapshots"),
+        format!("/organizations/returning{RM}/namespaces/organization-returning/projectrestores"),
+    );
+    let api = "resourcemanager.freehold.dev/v1alpha1";
+    let of = |kind: &str, name: &str, spec: Value| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let project = json!({"projectRef": {"name": "returning-a"}});
+    assert_eq!(ed.json(Method::POST, &snapshots, &of("ProjectSnapshot", "s", project)).code, 201);
+    let spec = json!({"projectRef": {"name": "returning-a"}, "snapshotRef": {"name": "s"}});
+    let restore = of("ProjectRestore", "r", spec);
+    assert_refused(&ed.json(Method::POST, &restores, &restore), "a restore");
+    let apply = format!("{restores}/r?fieldManager=a");
+    assert_refused(
+        &ed.send(Method::PATCH, &apply, "application/apply-patch+yaml", restore.to_string()),
+        "a restore, applied",
+    );
+    let projects = format!("/organizations/returning{RM}/projects");
+    let fork = |name: &str, from: Value| {
+        let owner = json!({"kind": "Organization", "name": "returning"});
+        of("Project", name, json!({"ownerRef": owner, "controlPlane": {"from": from}}))
+    };
+    for from in
+        [json!({"project": "returning-a", "snapshot": "s"}), json!({"project": "returning-a", "revision": 5})]
+    {
+        assert_refused(&ed.json(Method::POST, &projects, &fork("returning-b", from)), "a fork of what was");
+    }
+    // What the project is now gives the editor nothing that they do not have.
+    let now = fork("returning-c", json!({"project": "returning-a"}));
+    assert_eq!(ed.json(Method::POST, &projects, &now).code, 201);
+    let owner = ask(world, "returning-owner");
+    assert_eq!(owner.json(Method::POST, &restores, &restore).code, 201);
 }
 
 fn account(name: &str) -> Value {
