@@ -9,6 +9,7 @@ use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor,
 use freehold_apiserver_planes::Target;
 use freehold_machinery::{Status, User, user::MASTERS};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::sync::Arc;
 
 /// Which flow schema and priority level a request was given, by their uids (KEP-1040).
 pub(crate) const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -21,12 +22,16 @@ const DOCUMENT: usize = 100_000;
 
 /// The uids of a request's flow schema and priority level.
 #[derive(Default)]
-pub(crate) struct Flow(Option<[HeaderValue; 2]>);
+pub(crate) struct Flow {
+    told: Option<[HeaderValue; 2]>,
+    /// The organization whose share it counts towards; empty for the platform.
+    pub(crate) owner: Arc<str>,
+}
 
 impl Flow {
     /// Tells the client.
     pub(crate) fn say(self, reply: &mut Reply) {
-        if let Some([schema, level]) = self.0 {
+        if let Some([schema, level]) = self.told {
             reply.headers_mut().insert(SCHEMA, schema);
             reply.headers_mut().insert(LEVEL, level);
         }
@@ -102,6 +107,7 @@ pub(crate) async fn enter(
     }
     let Some(footing) = edge.backend.footing(target).await? else { return Ok(Turn::default()) };
     let Footing { plane, organization, limits, flows } = &footing;
+    flow.owner = organization.clone();
     let named;
     let resource = match &info.resource {
         Some(path) => {
@@ -116,7 +122,7 @@ pub(crate) async fn enter(
     let matched = flows.classify(Asked { user, verb: &info.verb, resource, path: &info.path });
     let values = [matched.schema, matched.level].map(HeaderValue::from_str);
     if let [Ok(schema), Ok(level)] = values {
-        flow.0 = Some([schema, level]);
+        flow.told = Some([schema, level]);
     }
     // The platform's own programs work in many planes: one that floods must not hold them up.
     let exempt = user.plane.is_none()

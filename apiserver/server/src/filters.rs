@@ -179,6 +179,7 @@ pub(crate) async fn handle(
     let reply = outcome.unwrap_or_else(|status| respond::failure(&parts.headers, &query, &status));
     let reply = audit::finish(&mut trace, has_panicked, reply).await;
     let mut reply = browser::protect(&edge, &parts, finish(&parts, reply, audit));
+    let owner = trace.flow.owner.clone();
     std::mem::take(&mut trace.flow).say(&mut reply);
     if reply.body().is_large() {
         streams::hand_over();
@@ -191,7 +192,7 @@ pub(crate) async fn handle(
             "answered"
         )
     });
-    reply.map(|body| edge.untaken.follow(body))
+    reply.map(|body| edge.untaken.follow(&owner, body))
 }
 
 fn panicked(audit: &HeaderValue, path: &str) -> Status {

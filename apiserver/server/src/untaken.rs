@@ -1,13 +1,16 @@
 //! Answers that their clients do not take: what is held for them is given back after a time, whatever their streams are told.
 //! Who opens thousands of streams and lets nothing through them would otherwise fill the memory with answers; and who lets little
 //! through would keep them, and their places among the requests, for as long as it likes.
+//!
+//! Nor may answers hold more than so much memory at a time, however quick: of the organization that holds most, those that are
+//! taken most slowly are given back first.
 
 use crate::payload::{BoxError, Data, Payload};
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     pin::Pin,
     sync::{Arc, Weak},
     task::{Context, Poll},
@@ -18,6 +21,11 @@ use std::{
 const SMALL: usize = 4096;
 /// Bytes a second that the slowest line takes: an answer has its patience, and the time that its line needs for what was sent.
 const SLOW_LINE: u64 = 32 * 1024;
+
+/// Bytes that answers may hold at a time.
+const ROOM: usize = 1 << 30;
+/// For so long an answer counts as taken as slowly as one that has just begun.
+const BEGINNING: Duration = Duration::from_millis(500);
 
 /// An answer on its way.
 pub struct Answer(Arc<Mutex<Held>>);
@@ -32,37 +40,128 @@ struct Held {
     taken: Instant,
     /// How many bytes it was sent.
     sent: u64,
+    /// What it holds of the room of all.
+    share: Share,
+}
+
+/// Bytes that an answer of an organization holds, given back as they are sent.
+struct Share {
+    room: Arc<Room>,
+    owner: Arc<str>,
+    bytes: usize,
+}
+
+/// What answers hold, by organization.
+#[derive(Default)]
+struct Room(Mutex<Holdings>);
+
+#[derive(Default)]
+struct Holdings {
+    all: usize,
+    of: HashMap<Arc<str>, Holding>,
+}
+
+/// What the answers of an organization hold.
+#[derive(Default)]
+struct Holding {
+    answers: usize,
+    bytes: usize,
+}
+
+impl Share {
+    fn new(room: &Arc<Room>, owner: &Arc<str>, bytes: usize) -> Self {
+        let mut holdings = room.0.lock();
+        holdings.all += bytes;
+        let holding = holdings.of.entry(owner.clone()).or_default();
+        holding.bytes += bytes;
+        holding.answers += 1;
+        Self { room: room.clone(), owner: owner.clone(), bytes }
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let mut holdings = self.room.0.lock();
+        holdings.all -= bytes;
+        if let Some(holding) = holdings.of.get_mut(&self.owner) {
+            holding.bytes -= bytes;
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.sent(self.bytes);
+        let mut holdings = self.room.0.lock();
+        if let Some(holding) = holdings.of.get_mut(&self.owner) {
+            holding.answers -= 1;
+            if holding.answers == 0 {
+                holdings.of.remove(&self.owner);
+            }
+        }
+    }
+}
+
+impl Room {
+    /// Who holds most, where all hold more than `most` and somebody has several answers.
+    fn pressed(&self, most: usize) -> Option<Arc<str>> {
+        let holdings = self.0.lock();
+        let several = holdings.of.iter().filter(|(_, holding)| holdings.all > most && holding.answers > 1);
+        several.max_by_key(|(_, holding)| holding.bytes).map(|(owner, _)| owner.clone())
+    }
 }
 
 /// The answers that are on their way, about in the order in which they began.
 pub(crate) struct Untaken {
     patience: Duration,
+    most: usize,
+    room: Arc<Room>,
     answers: Mutex<VecDeque<(Instant, Weak<Mutex<Held>>)>>,
 }
 
 impl Untaken {
     /// For clients that take something at least this often, and all of it about as fast as a slow line does.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { patience, answers: Mutex::default() }
+        Self { patience, most: ROOM, room: Arc::default(), answers: Mutex::default() }
     }
 
-    /// Follows an answer, and gives up those of which nothing was taken for too long: each time another one comes, so that there
-    /// are never many.
-    pub(crate) fn follow(&self, body: Payload) -> Payload {
-        self.follow_from(Instant::now(), body)
+    /// Follows an answer to somebody of `owner`, and gives up those of which nothing was taken for too long, and those for which
+    /// there is no room: each time another one comes, so that there are never many.
+    pub(crate) fn follow(&self, owner: &Arc<str>, body: Payload) -> Payload {
+        self.follow_from(Instant::now(), owner, body)
     }
 
-    fn follow_from(&self, now: Instant, body: Payload) -> Payload {
+    fn follow_from(&self, now: Instant, owner: &Arc<str>, body: Payload) -> Payload {
         let small = body.len().is_some_and(|length| length <= SMALL);
         if small || body.is_stream() {
             return body;
         }
-        let held = Held { body: Some(body), patience: self.patience, begun: now, taken: now, sent: 0 };
+        let share = Share::new(&self.room, owner, body.len().unwrap_or(SMALL));
+        let held = Held { body: Some(body), patience: self.patience, begun: now, taken: now, sent: 0, share };
         let answer = Arc::new(Mutex::new(held));
         let late = self.begin(now, &answer);
         // Not while others wait for the list.
-        late.iter().for_each(|answer| drop(answer.lock().body.take()));
+        late.iter().for_each(|answer| answer.lock().give_back());
+        while let Some(owner) = self.room.pressed(self.most) {
+            if !self.press(now, &owner) {
+                break;
+            }
+        }
         Payload::Followed(Answer(answer))
+    }
+
+    /// Gives back the slowest answers of an organization until there is room; says whether there was any.
+    fn press(&self, now: Instant, owner: &Arc<str>) -> bool {
+        let answers: Vec<_> = self.answers.lock().iter().filter_map(|(_, held)| held.upgrade()).collect();
+        let rate = |answer: &Arc<Mutex<Held>>| {
+            let held = answer.lock();
+            (held.share.owner == *owner && held.body.is_some()).then(|| (held.rate(now), answer.clone()))
+        };
+        let mut own: Vec<_> = answers.iter().filter_map(rate).collect();
+        own.sort_by_key(|(rate, _)| *rate);
+        let is_pressed = || self.room.pressed(self.most).as_ref() == Some(owner);
+        let given = own.iter().take_while(|_| is_pressed());
+        given.map(|(_, answer)| answer.lock().give_back()).count() > 0
     }
 
     /// Adds an answer, and gives those that nobody takes.
@@ -99,6 +198,18 @@ impl Held {
         now.duration_since(self.taken) >= self.patience || self.is_slow(now)
     }
 
+    /// Gives back what it holds: its client is told that the answer is torn when it asks for more.
+    fn give_back(&mut self) {
+        self.body = None;
+        self.share.sent(self.share.bytes);
+    }
+
+    /// Bytes a second that its client takes.
+    fn rate(&self, now: Instant) -> u64 {
+        let since = now.duration_since(self.begun).max(BEGINNING);
+        self.sent.saturating_mul(1000) / u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn is_slow(&self, now: Instant) -> bool {
         let needed = Duration::from_secs(self.sent / SLOW_LINE);
         now.duration_since(self.begun) >= self.patience + needed
@@ -106,7 +217,7 @@ impl Held {
 
     fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
         if self.is_slow(now) {
-            self.body = None;
+            self.give_back();
         }
         let Some(body) = &mut self.body else {
             return Poll::Ready(Some(Err("the answer was not taken for too long".into())));
@@ -114,7 +225,9 @@ impl Held {
         self.taken = now;
         let frame = Pin::new(body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.sent += frame.data_ref().map_or(0, Buf::remaining) as u64;
+            let bytes = frame.data_ref().map_or(0, Buf::remaining);
+            self.sent += bytes as u64;
+            self.share.sent(bytes);
         }
         frame
     }
@@ -143,7 +256,47 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn answer(untaken: &Untaken, from: Instant, length: usize) -> Payload {
-        untaken.follow_from(from, Payload::Full(Bytes::from(vec![b'x'; length])))
+        answer_to("", untaken, from, length)
+    }
+
+    fn answer_to(owner: &str, untaken: &Untaken, from: Instant, length: usize) -> Payload {
+        untaken.follow_from(from, &owner.into(), Payload::Full(Bytes::from(vec![b'x'; length])))
+    }
+
+    async fn is_torn(mut payload: Payload) -> bool {
+        payload.frame().await.is_some_and(|frame| frame.is_err())
+    }
+
+    #[tokio::test]
+    async fn who_holds_most_gives_back_what_is_taken_most_slowly() {
+        const LENGTH: usize = 1 << 20;
+        let untaken = Untaken { most: 4 * LENGTH, ..Untaken::new(PATIENCE) };
+        let now = Instant::now();
+        let mut red: Vec<_> = (0..3).map(|_| answer_to("red", &untaken, now, LENGTH)).collect();
+        let mut taken = red.remove(1);
+        assert!(taken.frame().await.is_some_and(|frame| frame.is_ok()));
+        let blue = answer_to("blue", &untaken, now, 3 * LENGTH / 2);
+        assert!(!is_torn(blue).await && untaken.room.0.lock().of.contains_key("red"));
+        let blue = answer_to("blue", &untaken, now, 3 * LENGTH / 2);
+        let last = answer_to("red", &untaken, now + BEGINNING, LENGTH);
+        assert!(is_torn(red.remove(0)).await, "of red's, the first that nobody takes");
+        assert!(
+            !is_torn(taken).await
+                && !is_torn(blue).await
+                && !is_torn(last).await
+                && !is_torn(red.remove(0)).await
+        );
+    }
+
+    #[tokio::test]
+    async fn one_answer_of_an_organization_may_be_larger_than_the_room() {
+        let untaken = Untaken { most: SMALL, ..Untaken::new(PATIENCE) };
+        let now = Instant::now();
+        let (red, blue) =
+            (answer_to("red", &untaken, now, 9 * SMALL), answer_to("blue", &untaken, now, 2 * SMALL));
+        assert!(!is_torn(red).await && !is_torn(blue).await);
+        let holdings = untaken.room.0.lock();
+        assert!(holdings.all == 0 && holdings.of.is_empty(), "all is given back");
     }
 
     #[tokio::test]
@@ -156,7 +309,10 @@ mod tests {
             "it is torn, and not as if it were whole"
         );
         assert_eq!(second.collect().await.map(|body| body.to_bytes().len()).ok(), Some(2 * SMALL));
-        assert!(matches!(untaken.follow(Payload::Full(Bytes::from_static(b"x"))), Payload::Full(_)));
+        assert!(matches!(
+            untaken.follow(&"".into(), Payload::Full(Bytes::from_static(b"x"))),
+            Payload::Full(_)
+        ));
     }
 
     /// Takes a frame each so many seconds, and gives how many bytes came before it was torn, if it was.
@@ -196,7 +352,8 @@ mod tests {
             [(now, 59 * SLOW_LINE, true), (now, 61 * SLOW_LINE, false), (begun, 61 * SLOW_LINE, true)]
         {
             let body = Some(Payload::empty());
-            let held = Arc::new(Mutex::new(Held { body, patience: PATIENCE, begun, taken, sent }));
+            let share = Share::new(&untaken.room, &"".into(), 0);
+            let held = Arc::new(Mutex::new(Held { body, patience: PATIENCE, begun, taken, sent, share }));
             untaken.begin(begun, &held);
             let others = answer(&untaken, now, 2 * SMALL);
             assert_eq!(held.lock().body.is_none(), late, "{sent}");
