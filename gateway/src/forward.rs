@@ -13,7 +13,7 @@ use freehold_client::RawRequest;
 use futures_util::TryStreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 use http_body_util::{BodyExt, Full};
-use std::convert::Infallible;
+use std::{borrow::Cow, convert::Infallible};
 
 /// What a path may begin with: planes, and the API of the platform.
 const ROOTS: [&str; 10] =
@@ -39,40 +39,49 @@ const DATA: [&str; 4] =
 
 /// Checks a path with its query: it has to name something of the API, plainly, whose answer is no connection and no watch.
 pub(crate) fn path(text: &str) -> Result<&str, Failure> {
-    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    let query = text.split_once('?').map_or("", |(_, query)| query);
     let segments = plain(text)?;
     let of = ["pods", "services", "nodes"];
-    if segments.windows(3).any(|w| of.contains(&w[0]) && CONNECTS.contains(&w[2])) {
+    if segments.windows(3).any(|w| of.contains(&&*w[0]) && CONNECTS.contains(&&*w[2])) {
         return Err(Failure::forbidden("the gateway connects to Pods by /console/api/exec alone"));
     }
     let watches = query.split('&').any(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
-        name == "watch" && !matches!(value, "false" | "0" | "")
+        decoded(name).is_none_or(|name| name == "watch") && !matches!(value, "false" | "0" | "")
     });
-    if watches || path.split('/').any(|segment| segment == "watch") {
+    if watches || segments.iter().any(|segment| segment == "watch") {
         return Err(Failure::bad_request("watches go through the stream: see /console/api/watch"));
     }
     Ok(text)
 }
 
-/// The segments of a path that names something of the API, plainly.
-pub(crate) fn plain(text: &str) -> Result<Vec<&str>, Failure> {
+/// The segments of a path that names something of the API, plainly; as the server reads them, which is decoded.
+pub(crate) fn plain(text: &str) -> Result<Vec<Cow<'_, str>>, Failure> {
     let path = text.split('?').next().unwrap_or_default();
-    let segments: Vec<&str> = path.split('/').collect();
-    let plain =
+    let is_plain =
         text.len() <= LONGEST_PATH && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#');
-    let odd = segments.iter().skip(1).any(|s| s.is_empty() || is_dots(s)) || path.contains('\\');
-    if !plain || odd || segments.first() != Some(&"") {
-        return Err(Failure::bad_request("the path of the request is not plain"));
-    }
-    if !segments.get(1).is_some_and(|root| ROOTS.contains(root)) {
+    let segments: Option<Vec<Cow<'_, str>>> = path.split('/').map(decoded).collect();
+    let odd = |segment: &Cow<'_, str>| {
+        matches!(&**segment, "" | "." | "..")
+            || segment.contains(['/', '\\', '%'])
+            || segment.contains(char::is_control)
+    };
+    let segments = segments.filter(|all| is_plain && all[0].is_empty() && !all.iter().skip(1).any(odd));
+    let segments = segments.ok_or_else(|| Failure::bad_request("the path of the request is not plain"))?;
+    if !segments.get(1).is_some_and(|root| ROOTS.contains(&&**root)) {
         return Err(Failure::not_found());
     }
     Ok(segments)
 }
 
-fn is_dots(segment: &str) -> bool {
-    matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
+/// Text without percent-encoding; `None` where that is malformed or no UTF-8.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    let digits = |pair: &str| pair.bytes().all(|b| b.is_ascii_hexdigit());
+    let well = text.split('%').skip(1).all(|after| after.get(..2).is_some_and(digits));
+    if !well {
+        return None;
+    }
+    percent_encoding::percent_decode_str(text).decode_utf8().ok()
 }
 
 /// Sends a request as `caller` and returns the apiserver's answer.
@@ -139,6 +148,7 @@ mod tests {
             "/organizations/acme/apis/audit.k8s.io/v1/events?since=2026-01-01T00:00:00Z",
             "/projects/web/api/v1/namespaces/proxy/pods",
             "/api/v1/pods?watch=false",
+            "/projects/web/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
         ] {
             assert!(path(good).is_ok(), "{good}");
         }
@@ -157,6 +167,15 @@ mod tests {
             "/api/v1/watch/pods",
             "/etcdserverpb.KV/Range",
             "/planes/core/api",
+            "/api/v1/nodes/n/%70roxy",
+            "/projects/web/api/v1/namespaces/x/pods/y/%65xec?command=sh",
+            "/api/v1/%77atch/pods",
+            "/api/v1/pods?%77atch=true",
+            "/api/v1/pods?w%61tch",
+            "/api/v1/namespaces/a%2Fb",
+            "/api/v1/namespaces/a%252Fb",
+            "/api/v1/namespaces/a%zz",
+            "/api/v1/namespaces/a%ff",
             "/",
             "",
         ] {

@@ -3,9 +3,9 @@
 use crate::{
     api, assets,
     error::Failure,
+    guard,
     identity::Links,
     oidc::{Oidc, OidcConfig},
-    rate::{Bucket, Rate},
     reply::{self, Reply},
     sessions::Sessions,
     streams::Streams,
@@ -14,7 +14,6 @@ use bytes::Bytes;
 use freehold_client::{Client, Config as Upstream, Error, Identity};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use parking_lot::Mutex;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -27,8 +26,12 @@ const BODY: usize = 3 << 20;
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Requests of all sessions that are served at a time, streams aside.
 const IN_FLIGHT: usize = 500;
-/// Attempts to sign in, of all people together.
-const ATTEMPTS: Rate = Rate { per_second: 10.0, burst: 100.0 };
+/// Bytes of a body of somebody who is not signed in: a token.
+const STRANGERS_BODY: usize = 96 << 10;
+/// Longest time for such a body.
+const STRANGERS_TIME: Duration = Duration::from_secs(5);
+/// Requests that are served at a time of those who are not signed in. They take nothing from those who are.
+const STRANGERS: usize = 1000;
 
 /// What a gateway is made from.
 pub struct Config {
@@ -54,8 +57,8 @@ pub struct Gateway {
     pub(crate) oidc: Option<Oidc>,
     pub(crate) sessions: Sessions,
     pub(crate) streams: Arc<Streams>,
-    attempts: Mutex<Bucket>,
     in_flight: Semaphore,
+    strangers: Semaphore,
 }
 
 impl Gateway {
@@ -75,8 +78,8 @@ impl Gateway {
             oidc: config.oidc.map(Oidc::new),
             sessions: Sessions::default(),
             streams: Arc::default(),
-            attempts: Mutex::new(Bucket::new(ATTEMPTS, Instant::now())),
             in_flight: Semaphore::new(IN_FLIGHT),
+            strangers: Semaphore::new(STRANGERS),
         })
     }
 
@@ -106,9 +109,16 @@ impl Gateway {
         B::Error: Into<reply::BoxError>,
     {
         let busy = || Failure::too_many("the console is busy; try again in a moment");
-        let _permit = self.in_flight.try_acquire().map_err(|_| busy())?;
         let (parts, body) = request.into_parts();
-        let reading = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY).collect()).await;
+        let now = Instant::now();
+        let is_known = guard::cookie(&parts.headers, guard::SESSION)
+            .is_some_and(|c| self.sessions.get(c, now).is_some());
+        let (places, most, time) = match is_known {
+            true => (&self.in_flight, BODY, BODY_TIME),
+            false => (&self.strangers, STRANGERS_BODY, STRANGERS_TIME),
+        };
+        let _permit = places.try_acquire().map_err(|_| busy())?;
+        let reading = tokio::time::timeout(time, Limited::new(body, most).collect()).await;
         let body = match reading {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
@@ -120,15 +130,5 @@ impl Gateway {
             return Err(Failure::bad_request("the body has no Content-Type"));
         }
         api::route(self, &parts, body).await
-    }
-
-    /// Counts an attempt to sign in.
-    pub(crate) fn count_attempt(&self) -> Result<(), Failure> {
-        let now = Instant::now();
-        self.sessions.expire(now);
-        match self.attempts.lock().take(ATTEMPTS, now) {
-            true => Ok(()),
-            false => Err(Failure::too_many("too many attempts to sign in; try again in a moment")),
-        }
     }
 }

@@ -53,7 +53,6 @@ impl Gateway {
 
     /// Signs in with a one-time code.
     pub(crate) async fn sign_in_by_link(&self, parts: &Parts, body: &[u8]) -> Result<Reply, Failure> {
-        self.count_attempt()?;
         let Code { code } = read(body)?;
         let credentials = self.links.as_ref().and_then(|links| links.redeem(&code));
         let refused =
@@ -63,7 +62,6 @@ impl Gateway {
 
     /// Signs in with a bearer token.
     pub(crate) async fn sign_in_by_token(&self, parts: &Parts, body: &[u8]) -> Result<Reply, Failure> {
-        self.count_attempt()?;
         let Token { token } = read(body)?;
         let token = token.trim();
         if token.is_empty() || token.len() > LONGEST {
@@ -74,7 +72,6 @@ impl Gateway {
 
     /// Begins a sign-in at the issuer, and returns where the browser goes.
     pub(crate) async fn begin_oidc(&self, body: &[u8]) -> Result<Reply, Failure> {
-        self.count_attempt()?;
         let issuer = self.oidc.as_ref().ok_or_else(Failure::not_found)?;
         let Landing { landing } = read(body)?;
         let begun = issuer.begin(guard::landing(&landing), Instant::now()).await?;
@@ -99,7 +96,6 @@ impl Gateway {
     }
 
     async fn exchange(&self, parts: &Parts) -> Result<Reply, Failure> {
-        self.count_attempt()?;
         let issuer = self.oidc.as_ref().ok_or_else(Failure::not_found)?;
         let query = parts.uri.query().unwrap_or_default();
         let wanted = |name: &str| oidc::field(query, name);

@@ -8,14 +8,10 @@ use bytes::Bytes;
 use freehold_client::{Client, Config, Identity, RawRequest};
 use freehold_machinery::Value;
 use http::Method;
-use parking_lot::Mutex;
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::time::{Duration, Instant};
 
-/// Sign-ins under way at a time.
-const PENDING: usize = 1_000;
 /// How long a person has at the issuer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// How long before its end a token is renewed.
@@ -57,13 +53,15 @@ impl Tokens {
     }
 }
 
-/// A sign-in under way.
+/// A sign-in under way. The browser that began it keeps it, sealed, so that strangers who begin many take no room of others.
+#[derive(Serialize, Deserialize)]
 struct Pending {
+    state: String,
     verifier: String,
     nonce: String,
-    cookie: secret::Hash,
     landing: String,
-    began: Instant,
+    /// Seconds since this process began.
+    began: u64,
 }
 
 /// Where a browser goes to sign in, and what binds the answer to it.
@@ -84,7 +82,8 @@ struct Endpoints {
 pub(crate) struct Oidc {
     config: OidcConfig,
     ca_pem: String,
-    pending: Mutex<HashMap<String, Pending>>,
+    seal: secret::Seal,
+    started: Instant,
     endpoints: tokio::sync::Mutex<Option<Endpoints>>,
 }
 
@@ -92,7 +91,8 @@ impl Oidc {
     /// An issuer; nothing is asked of it before somebody signs in.
     pub(crate) fn new(config: OidcConfig) -> Self {
         let ca_pem = config.ca_pem.clone().unwrap_or_else(system_authorities);
-        Self { config, ca_pem, pending: Mutex::default(), endpoints: tokio::sync::Mutex::default() }
+        let (seal, started) = (secret::Seal::new(), Instant::now());
+        Self { config, ca_pem, seal, started, endpoints: tokio::sync::Mutex::default() }
     }
 
     fn redirect_uri(&self) -> String {
@@ -141,8 +141,7 @@ impl Oidc {
     /// Begins a sign-in, after which the person lands at a page of the console.
     pub(crate) async fn begin(&self, landing: &str, now: Instant) -> Result<Begun, Failure> {
         let endpoints = self.endpoints().await?;
-        let (state, verifier, nonce, cookie) =
-            (secret::fresh(), secret::fresh(), secret::fresh(), secret::fresh());
+        let (state, verifier, nonce) = (secret::fresh(), secret::fresh(), secret::fresh());
         let scope = ["openid"].into_iter().chain(self.config.scopes.iter().map(String::as_str));
         let query = form(&[
             ("response_type", "code"),
@@ -156,15 +155,13 @@ impl Oidc {
         ]);
         let separator = if endpoints.authorization.contains('?') { '&' } else { '?' };
         let location = format!("{}{separator}{query}", endpoints.authorization);
-        let hashed = secret::hash(&cookie);
-        let landing = landing.to_owned();
-        let mut pending = self.pending.lock();
-        pending.retain(|_, pending| now.saturating_duration_since(pending.began) < PATIENCE);
-        if pending.len() >= PENDING {
-            return Err(Failure::too_many("too many people are signing in; try again in some minutes"));
-        }
-        pending.insert(state, Pending { verifier, nonce, cookie: hashed, landing, began: now });
-        Ok(Begun { location, cookie })
+        let pending =
+            Pending { state, verifier, nonce, landing: landing.to_owned(), began: self.seconds(now) };
+        Ok(Begun { location, cookie: self.seal.seal(json!(pending).to_string().into_bytes()) })
+    }
+
+    fn seconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.started).as_secs()
     }
 
     /// Ends a sign-in: exchanges the code for tokens. Returns them and where the person lands.
@@ -177,9 +174,11 @@ impl Oidc {
         let stale = || {
             Failure::new(401, "Unauthorized", "this sign-in was not begun in this browser, or too long ago")
         };
-        let pending = self.pending.lock().remove(state).ok_or_else(stale)?;
-        let same_browser = cookie.map(secret::hash) == Some(pending.cookie);
-        if !same_browser || now.saturating_duration_since(pending.began) >= PATIENCE {
+        let opened = cookie.and_then(|text| self.seal.open(text));
+        let pending: Pending =
+            opened.and_then(|data| serde_json::from_slice(&data).ok()).ok_or_else(stale)?;
+        let is_late = self.seconds(now).saturating_sub(pending.began) >= PATIENCE.as_secs();
+        if secret::hash(state) != secret::hash(&pending.state) || is_late {
             return Err(stale());
         }
         let redirect = self.redirect_uri();

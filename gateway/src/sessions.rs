@@ -133,11 +133,6 @@ impl Sessions {
     pub(crate) fn end_all(&self, name: &str) {
         self.0.lock().retain(|_, session| session.person.name != name || end(session));
     }
-
-    /// Ends what has expired.
-    pub(crate) fn expire(&self, now: Instant) {
-        self.0.lock().retain(|_, session| session.is_valid(now) || end(session));
-    }
 }
 
 /// Ends a session; `false`, for those who retain others.

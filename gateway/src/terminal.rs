@@ -12,9 +12,9 @@ use freehold_client::{Error, RawRequest};
 use freehold_machinery::Status;
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::{HeaderValue, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
-use std::fmt::Write as _;
 use tokio::sync::mpsc;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -31,8 +31,13 @@ pub(crate) const QUEUE: usize = 64;
 const WORDS: usize = 64;
 /// Longest message of the apiserver.
 const LONGEST: usize = 1 << 20;
+/// What is escaped in a value of a query.
+const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// The protocols that are spoken: channels by the first byte of a message, and a `Status` at the end.
 const PROTOCOLS: HeaderValue = HeaderValue::from_static("v5.channel.k8s.io, v4.channel.k8s.io");
+
+/// The subresources that are terminals.
+const CONNECTS: [&str; 2] = ["exec", "attach"];
 
 const STDIN: u8 = 0;
 const OUTPUTS: [u8; 2] = [1, 2];
@@ -75,17 +80,15 @@ impl Wanted {
     /// The request that opens it.
     pub(crate) fn request(&self) -> Result<RawRequest, Failure> {
         let segments = forward::plain(&self.path)?;
-        let of_pod = matches!(segments.as_slice(), [.., "pods", _, "exec" | "attach"]);
+        let of_pod = matches!(segments.as_slice(), [.., pods, _, verb] if pods == "pods" && CONNECTS.contains(&&**verb));
         if !of_pod || self.path.contains('?') || self.command.len() > WORDS {
             return Err(Failure::bad_request("a terminal is the exec or attach of a Pod"));
         }
         let mut path = format!("{}?stdin=true&stdout=true&tty=true", self.path);
         let container = Some(("container", &self.container)).filter(|(_, name)| !name.is_empty());
         for (name, value) in container.into_iter().chain(self.command.iter().map(|word| ("command", word))) {
-            path.push('&');
-            path.push_str(name);
-            path.push('=');
-            encode(value, &mut path);
+            path.extend(["&", name, "="]);
+            path.extend(utf8_percent_encode(value, VALUE));
         }
         let mut request = RawRequest::get(path);
         let headers = &mut request.headers;
@@ -179,19 +182,6 @@ fn verdict(status: &[u8]) -> Result<(), Failure> {
 
 fn broken(reason: impl std::fmt::Display) -> Failure {
     Failure::Upstream(Error::Decode(format!("the terminal's connection: {reason}")))
-}
-
-/// Writes text as a value of a query.
-fn encode(text: &str, into: &mut String) {
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                into.push(char::from(byte))
-            }
-            // Writing to a String does not fail.
-            _ => drop(write!(into, "%{byte:02X}")),
-        }
-    }
 }
 
 #[cfg(test)]
