@@ -244,6 +244,32 @@ describe('pages', () => {
     await page.getByRole('row', { name: /from-console-/ }).getByText('Ready').waitFor();
   });
 
+  test('a binding says what it gives away, and takes it back', async () => {
+    const APIS = 'apis.freehold.dev/v1alpha1';
+    const make = async (project, resource, kind, name, spec) => {
+      const answer = await server.api('POST', `/projects/${project}/apis/${APIS}/${resource}`, { apiVersion: APIS, kind, metadata: { name }, spec });
+      assert.equal(answer.code, 201, JSON.stringify(answer.body));
+    };
+    const versions = [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object' } } }];
+    const names = { plural: 'lamps', singular: 'lamp', kind: 'Lamp', listKind: 'LampList' };
+    await make('analytics', 'apiresourceschemas', 'APIResourceSchema', 'v1.lamps.light.example.com', { group: 'light.example.com', names, scope: 'Namespaced', versions });
+    const claim = { resource: 'configmaps', verbs: ['get', 'list'], labels: { app: 'shop' } };
+    await make('analytics', 'apiexports', 'APIExport', 'lamps', { schemas: ['v1.lamps.light.example.com'], claims: [claim], consumers: { organizations: ['acme'] } });
+    await make('web', 'apibindings', 'APIBinding', 'lamps', { export: { project: 'analytics', name: 'lamps' }, acceptedClaims: [claim] });
+    errors.length = 0;
+    await page.goto(at('projects/web/apis'));
+    const card = page.getByRole('region', { name: 'lamps' });
+    await card.getByText('get, list · configmaps (app=shop)').waitFor();
+    await card.getByRole('link', { name: 'lamps.light.example.com' }).waitFor();
+    await shot(page, 'bindings');
+    assert.deepEqual(await axe(page), []);
+    await card.getByRole('button', { name: 'Withdraw' }).click();
+    await card.getByRole('button', { name: 'Grant' }).waitFor();
+    const { body } = await server.api('GET', `/projects/web/apis/${APIS}/apibindings/lamps`);
+    assert.deepEqual([body.spec.acceptedClaims ?? [], body.spec.rejectedClaims], [[], [claim]]);
+    assert.deepEqual(errors, []);
+  });
+
   test('German is the second language', async () => {
     await page.getByRole('button', { name: 'admin' }).click();
     await page.getByLabel('Language').selectOption('de');
