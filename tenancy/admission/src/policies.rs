@@ -16,8 +16,9 @@ pub(crate) const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 const ACTS_FOR_OTHERS: &str = "request.userInfo.username.startsWith('system:serviceaccount:') \
     || request.userInfo.username.startsWith('system:freehold:') \
     || request.userInfo.username == 'system:kube-controller-manager'";
-/// A Pod of a workload, whoever creates it: a kube-controller-manager may have an administrator's certificate.
-const OF_A_WORKLOAD: &str = "request.resource.resource == 'pods' && object != null && has(object.metadata.ownerReferences) \
+/// What a controller makes of a member's object, a Pod of a workload or the claim of a run, whoever creates it: a controller may
+/// have an administrator's certificate.
+const OF_A_WORKLOAD: &str = "object != null && has(object.metadata.ownerReferences) \
     && object.metadata.ownerReferences.exists(r, has(r.controller) && r.controller)";
 const MASTERS: &str =
     "has(request.userInfo.groups) && request.userInfo.groups.exists(g, g == 'system:masters')";
