@@ -143,15 +143,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "tenancy-proxy",
-        &[
-            "machinery",
-            "client",
-            "pki",
-            "runtime",
-            "tenancy-api",
-            "tenancy-decide",
-            "tenancy-controllers",
-        ],
+        &["machinery", "client", "pki", "runtime", "tenancy-api", "tenancy-decide", "tenancy-controllers"],
     ),
     (
         "tenancy-cli",

@@ -237,7 +237,7 @@ fn node_certificate(owner: &Kubectl) -> freehold_pki::Pair {
         BASE64_STANDARD.decode(request["status"]["certificate"].as_str()?).ok()
     });
     let cert_pem = String::from_utf8(certificate).expect("a certificate is text");
-    freehold_pki::Pair { cert_pem, key_pem: key.pem().to_owned().into() }
+    freehold_pki::Pair { cert_pem, key_pem: key.pem().to_owned() }
 }
 
 fn nodes_and_pods_are_led_from_the_root_to_their_own_project_alone(world: &World) {
