@@ -253,7 +253,7 @@ describe('pages', () => {
     const versions = [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object' } } }];
     const names = { plural: 'lamps', singular: 'lamp', kind: 'Lamp', listKind: 'LampList' };
     await make('analytics', 'apiresourceschemas', 'APIResourceSchema', 'v1.lamps.light.example.com', { group: 'light.example.com', names, scope: 'Namespaced', versions });
-    const claim = { resource: 'configmaps', verbs: ['get', 'list'], labels: { app: 'shop' } };
+    const claim = { group: '', resource: 'configmaps', verbs: ['get', 'list'], labels: { app: 'shop' } };
     await make('analytics', 'apiexports', 'APIExport', 'lamps', { schemas: ['v1.lamps.light.example.com'], claims: [claim], consumers: { organizations: ['acme'] } });
     await make('web', 'apibindings', 'APIBinding', 'lamps', { export: { project: 'analytics', name: 'lamps' }, acceptedClaims: [claim] });
     errors.length = 0;

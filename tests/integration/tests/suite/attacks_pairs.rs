@@ -213,9 +213,18 @@ fn its_key_signs_for_no_other_plane(world: &World, taken: &Taken, victim: &Kubec
             }
         }
     }
-    for path in ["", "/projects/attacked", "/projects/taken-too", "/planes/infra", "/organizations/taken"] {
+    for path in
+        ["/projects/attacked", "/projects/taken-too", "/planes/core", "/planes/infra", "/organizations/taken"]
+    {
         assert_eq!(name_of(world, path, &at_home), Err(401), "{path}");
     }
+    // The root leads an account to its own plane, where it is who it is.
+    assert!(name_of(world, "", &at_home).is_ok());
+    let read = |path: &str| {
+        let url = format!("{}{path}", world.server().url());
+        Http::with_token(&world.admin(), &url, &at_home).get("/api/v1/namespaces/kube-system").code
+    };
+    assert_eq!((read(""), read("/projects/taken")), (403, 403), "with the rights that it has there");
 }
 
 fn its_certificates_are_nothing_elsewhere(world: &World, taken: &Taken, other: &Taken) {
