@@ -16,7 +16,9 @@ fn cron_tabs() -> Arc<TypeSet> {
             "group": "stable.example.com", "scope": "Namespaced",
             "names": {"plural": "crontabs", "singular": "crontab", "kind": "CronTab", "listKind": "CronTabList"},
             "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+                "selectableFields": [{"jsonPath": ".spec.when"}],
                 "schema": {"openAPIV3Schema": {
                     "type": "object", "description": "A line of a crontab.",
                     "properties": {
@@ -26,6 +28,12 @@ fn cron_tabs() -> Arc<TypeSet> {
                             "port": {
                                 "x-kubernetes-int-or-string": true,
                                 "anyOf": [{"type": "integer"}, {"type": "string"}],
+                            },
+                            "number": {"x-kubernetes-int-or-string": true},
+                            "nothing": {"type": "object", "properties": {}},
+                            "whole": {
+                                "type": "object", "x-kubernetes-embedded-resource": true,
+                                "required": ["spec"], "properties": {"spec": {"type": "string"}},
                             },
                             "free": {
                                 "type": "object", "x-kubernetes-preserve-unknown-fields": true,
@@ -242,10 +250,42 @@ fn custom_types_are_published_with_their_descriptions() {
         "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
     );
     assert_eq!(schemas["com.example.stable.v1.CronTabList"]["required"], json!(["items"]));
+    let spec = &cron_tab["properties"]["spec"]["properties"];
+    assert_eq!(spec["number"]["anyOf"], json!([{"type": "integer"}, {"type": "string"}]));
+    assert_eq!(spec["nothing"], json!({"type": "object"}));
+    assert_eq!(spec["whole"]["required"], json!(["spec", "kind", "apiVersion"]));
+    for name in ["CronTab", "CronTabList"] {
+        let told = &schemas[format!("com.example.stable.v1.{name}")]["x-kubernetes-selectable-fields"];
+        assert_eq!(told, &json!([{"fieldPath": "spec.when"}]), "{name}");
+    }
+    let scale =
+        &document["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}/scale"];
+    assert_eq!(scale["get"][GVK]["kind"], "CronTab");
     let patch =
         &document["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}"]["patch"];
     let kinds = patch["requestBody"]["content"].as_object().unwrap();
     assert!(!kinds.contains_key("application/strategic-merge-patch+json"));
+}
+
+#[test]
+fn documents_say_what_kubernetes_says_of_built_in_kinds() {
+    let document = openapi::v2(&TypeSet::builtin(), "v1.36.0");
+    let definitions = &document["definitions"];
+    let status = |kind: &str| &definitions[format!("io.k8s.api.apps.v1.{kind}")]["required"];
+    assert_eq!(status("ReplicaSetStatus"), &json!(["replicas"]));
+    assert_eq!(definitions["io.k8s.api.core.v1.LocalObjectReference"]["required"], Value::Null);
+    let answer = |path: &str| {
+        let found = &document["paths"][path]["delete"]["responses"]["200"]["schema"]["$ref"];
+        found.as_str().and_then(|name| name.rsplit('.').next()).map(str::to_owned)
+    };
+    let namespaced = "/api/v1/namespaces/{namespace}";
+    for (path, kind) in [
+        (format!("{namespaced}/pods/{{name}}"), "Pod"),
+        (format!("{namespaced}/secrets/{{name}}"), "Status"),
+        ("/apis/storage.k8s.io/v1/storageclasses/{name}".to_owned(), "StorageClass"),
+    ] {
+        assert_eq!(answer(&path).as_deref(), Some(kind), "{path}");
+    }
 }
 
 #[test]
@@ -258,10 +298,7 @@ fn version_2_is_whole_and_leaves_out_what_it_can_not_say() {
     assert_eq!(spec["properties"]["when"]["pattern"], "^.+$");
     assert_eq!(spec["properties"]["maybe"], json!({}));
     assert_eq!(spec["properties"]["port"], json!({"x-kubernetes-int-or-string": true}));
-    assert_eq!(
-        spec["properties"]["free"],
-        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
-    );
+    assert_eq!(spec["properties"]["free"], json!({"x-kubernetes-preserve-unknown-fields": true}));
     assert_eq!(
         definitions["com.example.stable.v1.CronTab"]["properties"]["metadata"]["$ref"],
         "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"

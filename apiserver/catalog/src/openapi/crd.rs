@@ -11,6 +11,12 @@ pub(super) const API_VERSION: &str = "APIVersion defines the versioned schema of
 pub(super) const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers \
     may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this representation of an object. \
+    More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+/// The keyword that names the fields of field selectors.
+pub(super) const SELECTABLE: &str = "x-kubernetes-selectable-fields";
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
@@ -27,27 +33,50 @@ pub(super) fn published(ty: &ResourceType) -> Value {
         _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
     };
     embed(&mut schema);
-    complete(&mut schema);
+    complete(&mut schema, (API_VERSION, KIND));
+    if !ty.selectable_fields.is_empty() {
+        schema[SELECTABLE] = selectable(ty);
+    }
     schema
 }
 
-/// Completes the embedded resources of a schema.
+/// The fields of a custom type that selectors can name (KEP-4358), as its schema and that of its lists tell them.
+pub(super) fn selectable(ty: &ResourceType) -> Value {
+    ty.selectable_fields.iter().map(|path| json!({"fieldPath": path})).collect()
+}
+
+/// Completes what is below a schema: embedded resources, and what is a number or a string.
 fn embed(schema: &mut Value) {
     each_child(schema, &mut |child| {
         embed(child);
-        if child.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
-            complete(child);
+        let Some(map) = child.as_object_mut() else { return };
+        if map.get("properties").and_then(Value::as_object).is_some_and(Map::is_empty) {
+            map.remove("properties");
+        }
+        let is = |key: &str| map.get(key) == Some(&Value::Bool(true));
+        if is("x-kubernetes-int-or-string") && !map.contains_key("anyOf") && !map.contains_key("allOf") {
+            map.insert("anyOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]));
+        } else if is("x-kubernetes-embedded-resource") {
+            let required = map.entry("required").or_insert_with(|| json!([]));
+            for field in ["kind", "apiVersion"] {
+                required
+                    .as_array_mut()
+                    .filter(|all| !all.contains(&field.into()))
+                    .into_iter()
+                    .for_each(|all| all.push(field.into()));
+            }
+            complete(child, (EMBEDDED_API_VERSION, EMBEDDED_KIND));
         }
     });
 }
 
-/// Adds `apiVersion`, `kind` and `metadata`.
-fn complete(schema: &mut Value) {
+/// Adds `apiVersion`, `kind` and `metadata`, the first two with what is said of them.
+fn complete(schema: &mut Value, (api_version, kind): (&str, &str)) {
     let Some(map) = schema.as_object_mut() else { return };
     let properties = map.entry("properties").or_insert_with(|| json!({}));
     let Some(properties) = properties.as_object_mut() else { return };
-    properties.insert("apiVersion".to_owned(), json!({"type": "string", "description": API_VERSION}));
-    properties.insert("kind".to_owned(), json!({"type": "string", "description": KIND}));
+    properties.insert("apiVersion".to_owned(), json!({"type": "string", "description": api_version}));
+    properties.insert("kind".to_owned(), json!({"type": "string", "description": kind}));
     let metadata = format!("{REF_PREFIX}{META}ObjectMeta");
     properties.insert("metadata".to_owned(), json!({"description": METADATA, "allOf": [{"$ref": metadata}]}));
 }
@@ -88,8 +117,11 @@ pub(super) fn for_v2(schema: &mut Value) {
     if let Some(map) = schema.as_object_mut() {
         let is = |map: &Map, key: &str| map.get(key) == Some(&Value::Bool(true));
         let (nullable, keeps) = (is(map, "nullable"), is(map, "x-kubernetes-preserve-unknown-fields"));
-        if nullable || is(map, "x-kubernetes-int-or-string") {
+        if nullable || keeps || is(map, "x-kubernetes-int-or-string") {
             map.remove("type");
+        }
+        if keeps {
+            map.remove("required");
         }
         if nullable || keeps {
             map.retain(|key, _| !CHILDREN.contains(&key.as_str()));

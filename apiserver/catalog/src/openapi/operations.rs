@@ -264,6 +264,7 @@ fn operation(ty: &ResourceType, verb: &Verb, scope: Scope, sub: Option<&Subresou
     let answer = match verb.action {
         "list" => names::list_definition(ty),
         "watch" | "watchlist" => format!("{META}WatchEvent"),
+        "delete" if is_answered(ty) => own,
         "delete" | "deletecollection" => status(),
         _ => own,
     };
@@ -295,8 +296,35 @@ fn operation(ty: &ResourceType, verb: &Verb, scope: Scope, sub: Option<&Subresou
             "patch" if ty.custom => &[OK],
             _ => verb.codes,
         },
-        kind: Some(kind),
+        // What a custom type's scale speaks is told by its body alone.
+        kind: Some(if ty.custom { ty.gvk() } else { kind }),
     }
+}
+
+/// Kinds of which a deletion answers with the object.
+const ANSWERED: [(&str, &[&str]); 3] = [
+    (
+        "",
+        &[
+            "PersistentVolume",
+            "PersistentVolumeClaim",
+            "Pod",
+            "PodTemplate",
+            "ResourceQuota",
+            "Service",
+            "ServiceAccount",
+        ],
+    ),
+    ("resource.k8s.io", &["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"]),
+    (
+        "storage.k8s.io",
+        &["CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"],
+    ),
+];
+
+fn is_answered(ty: &ResourceType) -> bool {
+    !ty.custom
+        && ANSWERED.iter().any(|(group, kinds)| *group == ty.group && kinds.contains(&ty.kind.as_str()))
 }
 
 fn parameters_of(

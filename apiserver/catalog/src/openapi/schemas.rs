@@ -30,6 +30,8 @@ const GVK: &str = "x-kubernetes-group-version-kind";
 /// Where the build put what documents say of a type, and of lists of it.
 const DOCUMENTS: &str = "x-freehold-documents";
 const LIST: &str = "x-freehold-list";
+/// What documents say to be required, among what they say of a type, where that is not what the server wants.
+const REQUIRED: &str = "!required";
 
 /// Schemas by the names of their definitions, in the form of OpenAPI 3. References are whole.
 pub(super) struct Schemas {
@@ -79,7 +81,11 @@ impl Schemas {
         }
         if ty.verbs.contains(&"list") {
             let said = index.get(name.as_str()).and_then(|text| parse(text).get_mut(LIST).map(Value::take));
-            self.map.insert(names::list_definition(ty), list(ty, &name, said.as_ref()));
+            let mut list = list(ty, &name, said.as_ref());
+            if ty.custom && !ty.selectable_fields.is_empty() {
+                list[crd::SELECTABLE] = crd::selectable(ty);
+            }
+            self.map.insert(names::list_definition(ty), list);
             self.add(&format!("{}ListMeta", names::META), index);
         }
     }
@@ -133,7 +139,11 @@ fn published(name: &str, mut schema: Value) -> Value {
     for (field, property) in fields.into_iter().flatten() {
         say(property, said.as_ref().and_then(|said| said.get(field)));
     }
+    if let Some(required) = said.as_ref().and_then(|said| said.get(REQUIRED)) {
+        schema["required"] = required.clone();
+    }
     if let Some(map) = schema.as_object_mut() {
+        map.retain(|key, value| key != "required" || value != &json!([]));
         map.retain(|key, _| {
             ![DOCUMENTS, LIST, "x-kubernetes-preserve-unknown-fields"].contains(&key.as_str())
         });
