@@ -1,12 +1,14 @@
 //! `freehold tenancy proxy`: an address at which members list what is theirs.
 
-use crate::serve::{finish, on_signal, scope};
+use crate::serve::{MetricsArgs, finish, on_signal, scope};
 use anyhow::{Context as _, Result};
 use freehold_client::{Client, Config};
 use freehold_pki::{Authority, write_private};
+use freehold_runtime::Metrics;
 use freehold_tenancy_proxy::{Proxy, ProxyMetrics};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -30,6 +32,8 @@ pub(crate) struct ProxyArgs {
     /// tenancy.freehold.dev:proxy-certificates. Default: callers need a token.
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -62,14 +66,17 @@ pub(crate) async fn run(config: Config, client: Client, args: ProxyArgs) -> Resu
     let mut names = vec![local.ip().to_string(), "localhost".to_owned()];
     names.extend(args.names);
     ensure_certificate(&args.certificates, &names)?;
-    let scope = scope(client, token.clone());
+    let metrics = ProxyMetrics::default();
+    let counted = metrics.clone();
+    args.metrics.serve(Arc::new(move || counted.render()), &token).await?;
+    let scope = scope(client, &Metrics::default(), token.clone());
     let proxy = Proxy {
         listener,
         config,
         cert_pem: read(&args.certificates.join("tls.crt"))?,
         key_pem: read(&args.certificates.join("tls.key"))?,
         client_ca_pem: args.client_ca.as_deref().map(read).transpose()?.unwrap_or_default(),
-        metrics: ProxyMetrics::default(),
+        metrics,
     };
     proxy.start(&scope)?;
     println!(

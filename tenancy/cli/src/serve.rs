@@ -3,13 +3,14 @@
 use anyhow::{Context as _, Result};
 use freehold_client::Client;
 use freehold_machinery::PlaneId;
-use freehold_runtime::{Election, Metrics, Planes, Scope};
+use freehold_runtime::{Election, Format, Metrics, Planes, Render, Scope, serve_metrics};
 use freehold_tenancy_admission::Webhook;
 use freehold_tenancy_controllers::NAMES;
 use freehold_tenancy_decide::admission::Exempt;
 use freehold_webhook::Place;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,25 @@ pub(crate) struct Controllers {
     /// Work only while holding a Lease, so that several instances can run.
     #[arg(long)]
     leader_elect: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+}
+
+/// Where a process of tenancy serves its metrics.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct MetricsArgs {
+    /// Address for `/metrics` and `/healthz` without TLS. Not served by default.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+impl MetricsArgs {
+    /// Serves metrics until `stop`, where the flag asks for it.
+    pub(crate) async fn serve(self, render: Render, stop: &CancellationToken) -> Result<()> {
+        let Some(address) = self.metrics_listen else { return Ok(()) };
+        let serving = serve_metrics(address, Format::Text, render, stop.clone()).await;
+        serving.with_context(|| format!("can't listen at {address}"))
+    }
 }
 
 /// Arguments of `freehold tenancy webhook`.
@@ -49,12 +69,14 @@ pub(crate) struct WebhookArgs {
     /// Groups of administrators, whom nothing is refused, beside system:masters.
     #[arg(long = "exempt-group")]
     exempt_groups: Vec<String>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
-pub(crate) fn scope(client: Client, token: CancellationToken) -> Scope {
+pub(crate) fn scope(client: Client, metrics: &Metrics, token: CancellationToken) -> Scope {
     Scope {
         planes: Planes::one(client, PlaneId::core(), ""),
-        metrics: Metrics::default(),
+        metrics: metrics.clone(),
         tasks: TaskTracker::new(),
         token,
     }
@@ -89,8 +111,11 @@ pub(crate) async fn controllers(client: Client, args: Controllers) -> Result<()>
         .into_iter()
         .filter(|name| args.controllers.is_empty() || args.controllers.iter().any(|chosen| chosen == name))
         .collect();
+    let metrics = Metrics::default();
+    let counted = metrics.clone();
+    args.metrics.serve(Arc::new(move || counted.render()), &token).await?;
     let work = |token: CancellationToken| {
-        let (scope, names) = (scope(client.clone(), token.clone()), names.clone());
+        let (scope, names) = (scope(client.clone(), &metrics, token.clone()), names.clone());
         async move {
             freehold_tenancy_controllers::start_some(&scope, &names);
             println!("tenancy controllers run: {}", Vec::from_iter(names).join(", "));
@@ -100,7 +125,7 @@ pub(crate) async fn controllers(client: Client, args: Controllers) -> Result<()>
     };
     if args.leader_elect {
         let identity = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
-        Election::new(client.clone(), LEASE, identity).run(token, work).await;
+        Election::new(client.clone(), LEASE, identity).metrics(&metrics).run(token, work).await;
     } else {
         work(token).await;
     }
@@ -116,7 +141,10 @@ pub(crate) async fn webhook(client: Client, args: WebhookArgs) -> Result<()> {
     let place = Place::new(local, args.service.as_deref(), args.url).map_err(anyhow::Error::msg)?;
     let mut exempt = Exempt::default();
     exempt.groups.extend(args.exempt_groups);
-    let scope = scope(client, token.clone());
+    let metrics = Metrics::default();
+    let counted = metrics.clone();
+    args.metrics.serve(Arc::new(move || counted.render()), &token).await?;
+    let scope = scope(client, &metrics, token.clone());
     let webhook = Webhook { listener, place, namespace: args.namespace, exempt };
     webhook.start(&scope).await?;
     println!("tenancy webhook serves on https://{local}");

@@ -5,7 +5,7 @@ use crate::server::HistoryArgs;
 use anyhow::{Context as _, Result};
 use freehold_client::{Client, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
-use freehold_runtime::{Election, Metrics, Planes, Scope};
+use freehold_runtime::{Election, Format, Metrics, Planes, Scope, serve_metrics};
 use freehold_webhook::Place;
 use freehold_workflow_controller::{
     Observer, Options, admission::start_webhook, manifests, roles, start, webhook_roles,
@@ -44,6 +44,9 @@ pub(crate) struct Controllers {
     /// Keep logs of Pods in this folder before they go.
     #[arg(long, requires = "database")]
     logs: Option<std::path::PathBuf>,
+    /// Address for `/metrics` and `/healthz` without TLS. Not served by default.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     webhook: WebhookArgs,
 }
@@ -119,16 +122,18 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
     let token = until_stopped();
     let observer = observer(args).await?;
     let options = Options { instance: args.instance.clone(), http: args.http_tasks, observer };
+    let metrics = Metrics::default();
+    if let Some(address) = args.metrics_listen {
+        let counted = metrics.clone();
+        let serving =
+            serve_metrics(address, Format::Text, Arc::new(move || counted.render()), token.clone()).await;
+        serving.with_context(|| format!("can't listen at {address}"))?;
+    }
     let work = |token: CancellationToken| {
-        let (client, options) = (client.clone(), options.clone());
+        let (client, options, metrics) = (client.clone(), options.clone(), metrics.clone());
         async move {
             let planes = Planes::one(client, PlaneId::core(), "");
-            let scope = Scope {
-                planes,
-                metrics: Metrics::default(),
-                tasks: TaskTracker::new(),
-                token: token.clone(),
-            };
+            let scope = Scope { planes, metrics, tasks: TaskTracker::new(), token: token.clone() };
             start(&scope, options);
             token.cancelled().await;
             scope.tasks.close();
@@ -148,7 +153,7 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
     };
     let identity =
         format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "freehold".into()), std::process::id());
-    Election::new(client.clone(), lease, identity).run(token, work).await;
+    Election::new(client.clone(), lease, identity).metrics(&metrics).run(token, work).await;
     Ok(())
 }
 
