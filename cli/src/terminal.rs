@@ -26,7 +26,8 @@ pub(crate) fn plain(text: impl Display) -> String {
 
 /// Prints a line.
 pub(crate) fn say(text: impl Display) {
-    println!("{}", plain(text));
+    // What nobody reads any more is not written: a pipe into `head` is no failure.
+    let _ = writeln!(std::io::stdout(), "{}", plain(text));
 }
 
 /// Prints objects as YAML documents, as far as somebody reads them.
