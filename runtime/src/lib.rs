@@ -45,6 +45,7 @@
 //!
 //! This crate must not know any kind.
 
+mod accept;
 pub mod conditions;
 mod controller;
 mod division;
@@ -60,6 +61,7 @@ mod queue;
 mod store;
 mod subsystem;
 
+pub use accept::accept;
 pub use controller::{Controller, Outcome, Reconciled, resync};
 pub use division::Division;
 pub use events::{EventType, Recorder};

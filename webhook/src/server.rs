@@ -3,6 +3,7 @@
 use crate::Reviewer;
 use crate::certificates::Serving;
 use bytes::Bytes;
+use freehold_runtime::accept;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -13,7 +14,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -43,30 +43,9 @@ pub(crate) async fn serve(
         .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            () = token.cancelled() => return Ok(()),
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::debug!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
-        let (acceptor, reviewer, token) = (acceptor.clone(), reviewer.clone(), token.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = token.cancelled() => {}
-                () = connection(stream, acceptor, reviewer) => {}
-            }
-            drop(permit);
-        });
-    }
+    let serve = |stream| connection(stream, acceptor.clone(), reviewer.clone());
+    accept(listener, MAX_CONNECTIONS, token, serve).await;
+    Ok(())
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, reviewer: Arc<dyn Reviewer>) {

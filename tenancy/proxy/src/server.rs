@@ -9,7 +9,7 @@ use crate::views::{Refused, Views};
 use bytes::Bytes;
 use freehold_client::{Client, Config, Error, Identity, RawRequest};
 use freehold_machinery::Status;
-use freehold_runtime::Scope;
+use freehold_runtime::{Scope, accept};
 use freehold_tenancy_decide::admission::User;
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts};
@@ -25,7 +25,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -119,30 +118,8 @@ fn tls(cert: &str, key: &str, client_ca: &str) -> Result<ServerConfig, String> {
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, inner: Arc<Inner>, token: CancellationToken) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            () = token.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::debug!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
-        let (acceptor, inner, token) = (acceptor.clone(), inner.clone(), token.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = token.cancelled() => {}
-                () = connection(stream, acceptor, inner) => {}
-            }
-            drop(permit);
-        });
-    }
+    let serve = |stream| connection(stream, acceptor.clone(), inner.clone());
+    accept(listener, MAX_CONNECTIONS, token, serve).await;
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) {

@@ -113,7 +113,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Clients of the apiserver: through its API alone.
     ("runtime", &["machinery", "client"]),
-    ("webhook", &["machinery", "client", "pki"]),
+    ("webhook", &["machinery", "client", "pki", "runtime"]),
     (
         "controller-manager",
         &["machinery", "machinery-cron", "machinery-quota", "api", "client", "pki", "runtime"],
