@@ -100,28 +100,12 @@ impl Bound {
 
     /// Serves until the token is cancelled.
     pub(crate) async fn run(self, token: CancellationToken) {
-        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let this = Arc::new(self);
-        loop {
-            let accepted = tokio::select! {
-                accepted = this.listener.accept() => accepted,
-                () = token.cancelled() => return,
-            };
-            let Ok((stream, _)) = accepted else {
-                // No file descriptors, mostly: some will be free soon.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
-            let Ok(permit) = room.clone().try_acquire_owned() else { continue };
+        let (this, stop) = (Arc::new(self), token.clone());
+        let serve = |stream| {
             let (this, token) = (this.clone(), token.clone());
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = this.connection(stream, &token) => {}
-                    () = token.cancelled() => {}
-                }
-                drop(permit);
-            });
-        }
+            async move { this.connection(stream, &token).await }
+        };
+        freehold_runtime::accept(&this.listener, MAX_CONNECTIONS, stop, serve).await;
     }
 
     async fn connection(&self, stream: TcpStream, token: &CancellationToken) {

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Serves each connection to `listener` in a task of its own until `stop`, which ends those tasks too. At most `most` are
 /// served at once; one more is closed.
 pub async fn accept<F>(
-    listener: TcpListener,
+    listener: &TcpListener,
     most: usize,
     stop: CancellationToken,
     serve: impl Fn(TcpStream) -> F,

@@ -44,7 +44,7 @@ pub(crate) async fn serve(
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let serve = |stream| connection(stream, acceptor.clone(), reviewer.clone());
-    accept(listener, MAX_CONNECTIONS, token, serve).await;
+    accept(&listener, MAX_CONNECTIONS, token, serve).await;
     Ok(())
 }
 

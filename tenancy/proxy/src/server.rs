@@ -119,7 +119,7 @@ fn tls(cert: &str, key: &str, client_ca: &str) -> Result<ServerConfig, String> {
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, inner: Arc<Inner>, token: CancellationToken) {
     let serve = |stream| connection(stream, acceptor.clone(), inner.clone());
-    accept(listener, MAX_CONNECTIONS, token, serve).await;
+    accept(&listener, MAX_CONNECTIONS, token, serve).await;
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) {
