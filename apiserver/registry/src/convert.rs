@@ -1,9 +1,8 @@
 //! Between the stored version of an object and the version that was asked for.
 
-mod autoscalers;
-
 use crate::Object;
 use freehold_apiserver_cache::Entry;
+use freehold_apiserver_kinds::autoscalers;
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     resource::Conversion,

@@ -1,8 +1,10 @@
 //! What the schema says of an object, and what every object must satisfy.
 
-use crate::{Operation, class, definitions, scale, strategy};
+use crate::{Operation, class, definitions, scale};
 use freehold_apiserver_authn::oidc::JwtAuthenticator;
 use freehold_apiserver_catalog::schema_of_kind;
+use freehold_apiserver_kinds as kinds;
+pub(crate) use freehold_apiserver_kinds::default;
 use freehold_machinery::{
     GroupVersionKind, ResourceType, Result, Status, Value,
     apply::FieldSet,
@@ -29,26 +31,6 @@ pub(crate) fn prune(ty: &ResourceType, object: &mut Value) {
     if let Some(schema) = ty.schema.get() {
         schema::prune(object, schema, true);
     }
-}
-
-/// Fills in the schema's defaults, then those that the kind makes of its other fields. Gives the empty lists and maps of a
-/// built-in kind, which are left out of what is stored and yet seen by its rules.
-pub(crate) fn default(ty: &ResourceType, object: &mut Value) -> Vec<Empty> {
-    // What says that it is of another kind is not made to look like this one; it is refused when it is validated.
-    if ty.custom && object["kind"] != ty.kind.as_str() {
-        return Vec::new();
-    }
-    let mut empties = Vec::new();
-    if let Some(schema) = ty.schema.get() {
-        if !ty.custom {
-            empties = schema::default::empties(object, schema);
-            schema::default::normalize(object, schema);
-            schema::zeros::complete_structs(object, schema);
-        }
-        schema::default(object, schema);
-    }
-    strategy::defaults::apply(ty, object, &empties);
-    empties
 }
 
 /// The kind that a subresource speaks which is posted to or connected to; `None` where that is the resource's own.
@@ -264,7 +246,7 @@ fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> (Vec<FieldEr
 
 /// What the rules of a built-in kind find, and what of it can't be read: its schema says no more than that.
 fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let special = strategy::check::run(&op.ty, op.subresource.as_deref(), object, old);
+    let special = kinds::check::run(&op.ty, op.subresource.as_deref(), object, old);
     // Its own checks say everything, and in paths of their own.
     if definitions::is_definition(&op.ty) {
         return special;

@@ -6,6 +6,7 @@ use crate::{
     strategy, validate,
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
+use freehold_apiserver_kinds as kinds;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::{
     GroupVersionKind, Result, Status, Value,
@@ -522,7 +523,9 @@ impl Registry {
             }
             Ok::<_, Status>(told)
         })?);
-        warnings.extend(strategy::check::warnings::about(op, &draft, old));
+        if !op.ty.custom && op.subresource.is_none() {
+            warnings.extend(kinds::check::warnings::of(&op.ty, &draft, old));
+        }
         if !options.admitted {
             warnings.extend(self.validate_admission(op, &mut draft, old, options).await?);
         }

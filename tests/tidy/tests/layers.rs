@@ -26,14 +26,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("apiserver-cache", &["machinery", "apiserver-storage"]),
     ("apiserver-catalog", &["machinery", "machinery-cel"]),
     (
+        "apiserver-kinds",
+        &["machinery", "machinery-cel", "machinery-cron", "apiserver-catalog", "apiserver-admission"],
+    ),
+    (
         "apiserver-registry",
         &[
             "machinery",
             "machinery-cel",
-            "machinery-cron",
             "apiserver-storage",
             "apiserver-cache",
             "apiserver-catalog",
+            "apiserver-kinds",
             "apiserver-admission",
             "apiserver-quota",
             "apiserver-authn",
@@ -335,6 +339,7 @@ const PURE: &[&str] = &[
     "apiserver-authz",
     "apiserver-admission",
     "apiserver-catalog",
+    "apiserver-kinds",
 ];
 
 /// What lies below the edge and does wait. The etcd engine is not among them: its protocol is HTTP.

@@ -1,7 +1,10 @@
 //! Workloads: the labels that tie a Job to its pods, and what a Deployment counts as a change.
 
-use super::access::{at, list_mut};
 use crate::Operation;
+use freehold_apiserver_kinds::{
+    access::at,
+    workloads::{TEMPLATE_GENERATION, set_template_generation},
+};
 use freehold_machinery::{Value, meta};
 use serde_json::json;
 
@@ -34,24 +37,6 @@ pub(super) fn create_job(_: &Operation, object: &mut Value) {
     }
 }
 
-/// How often the template of a DaemonSet was changed, as `apps/v1` still tells it.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-
-/// Sets the template's generation of a DaemonSet.
-pub(super) fn set_template_generation(object: &mut Value, generation: i64) {
-    let annotations = meta::metadata_mut(object).entry("annotations").or_insert_with(|| json!({}));
-    if let Some(annotations) = annotations.as_object_mut() {
-        annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
-    }
-}
-
-/// Whoever writes a DaemonSet writes the template's generation too, though only the server counts it.
-pub(super) fn default_template_generation(object: &mut Value) {
-    if at(object, "metadata.annotations").get(TEMPLATE_GENERATION).is_none() {
-        set_template_generation(object, 0);
-    }
-}
-
 /// A change of the template counts.
 pub(super) fn update_daemon_set(op: &Operation, object: &mut Value, old: &Value) {
     let annotations = at(old, "metadata.annotations").get(TEMPLATE_GENERATION);
@@ -69,27 +54,10 @@ pub(super) fn update_deployment(op: &Operation, object: &mut Value, old: &Value)
     }
 }
 
-/// What of a StatefulSet's strategy is stored: not what a feature has that is off.
-pub(super) fn without_disabled(set: &mut Value) {
-    if let Some(rolling) =
-        set.pointer_mut("/spec/updateStrategy/rollingUpdate").and_then(Value::as_object_mut)
-    {
-        rolling.remove("maxUnavailable");
-    }
-}
-
 /// What was left out of a StatefulSet is no change.
 pub(super) fn update_stateful_set(op: &Operation, set: &mut Value, old: &Value) {
     if op.subresource.is_none() && at(set, "spec") == at(old, "spec") {
         let before = at(old, "metadata.generation").clone();
         meta::set(set, "generation", before);
-    }
-}
-
-/// The templates of a StatefulSet's claims say what they are.
-pub(super) fn name_claims(set: &mut Value) {
-    for claim in list_mut(set, "spec.volumeClaimTemplates").filter_map(Value::as_object_mut) {
-        claim.insert("apiVersion".into(), "v1".into());
-        claim.insert("kind".into(), "PersistentVolumeClaim".into());
     }
 }

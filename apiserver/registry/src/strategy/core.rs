@@ -1,22 +1,12 @@
 //! Namespaces, pods, secrets, config maps, volumes.
 
-use super::{pod, profiles};
 use crate::{Operation, prepare};
-use base64::{Engine, prelude::BASE64_STANDARD};
-use freehold_machinery::{Map, Value, meta};
+use freehold_apiserver_kinds::{access, defaults, pod, profiles};
+use freehold_machinery::{Value, meta};
 use serde_json::json;
 
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
-/// A namespace is labelled with its name.
-pub(super) fn label_with_name(object: &mut Value) {
-    let name = meta::name(object).to_owned();
-    let labels = meta::metadata_mut(object).entry("labels").or_insert_with(|| Value::Object(Map::new()));
-    labels[NAME_LABEL] = name.into();
-}
-
 pub(super) fn create_namespace(_: &Operation, object: &mut Value) {
-    label_with_name(object);
+    defaults::label_with_name(object);
     let given = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
     let own = (!given.iter().any(|finalizer| finalizer == "kubernetes")).then(|| "kubernetes".into());
     object["spec"]["finalizers"] = given.into_iter().chain(own).collect();
@@ -24,7 +14,7 @@ pub(super) fn create_namespace(_: &Operation, object: &mut Value) {
 }
 
 pub(super) fn update_namespace(op: &Operation, object: &mut Value, old: &Value) {
-    label_with_name(object);
+    defaults::label_with_name(object);
     if op.subresource.as_deref() != Some("finalize") {
         object["spec"]["finalizers"] = old["spec"].get("finalizers").cloned().unwrap_or_else(|| json!([]));
     }
@@ -34,39 +24,14 @@ pub(super) fn terminate_namespace(object: &mut Value) {
     object["status"]["phase"] = "Terminating".into();
 }
 
-/// Quality of service class (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
-pub(crate) fn qos(pod: &Value) -> &'static str {
-    let spec = &pod["spec"];
-    let lists = ["containers", "initContainers"];
-    let holders: Vec<&Value> = if spec["resources"].is_object() {
-        vec![spec]
-    } else {
-        lists.into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten()).collect()
-    };
-    let amount = |holder: &Value, part: &str, what: &str| {
-        holder["resources"][part].get(what).filter(|v| **v != "0").map(Value::to_string)
-    };
-    let all: Vec<_> = holders
-        .iter()
-        .flat_map(|h| ["cpu", "memory"].map(|what| (amount(h, "requests", what), amount(h, "limits", what))))
-        .collect();
-    if all.iter().all(|(request, limit)| request.is_none() && limit.is_none()) {
-        "BestEffort"
-    } else if all.iter().all(|(request, limit)| limit.is_some() && (request.is_none() || request == limit)) {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
-}
-
 pub(super) fn create_pod(op: &Operation, object: &mut Value) {
     // What was negative once is as short as can be.
     const GRACE: &str = "terminationGracePeriodSeconds";
     if object["spec"].get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
         object["spec"][GRACE] = 1.into();
     }
-    object["status"] = json!({"phase": "Pending", "qosClass": qos(object)});
-    let gated = !super::access::is_empty(&object["spec"]["schedulingGates"]);
+    object["status"] = json!({"phase": "Pending", "qosClass": pod::qos(object)});
+    let gated = !access::is_empty(&object["spec"]["schedulingGates"]);
     if gated {
         object["status"]["conditions"] = json!([{
             "type": "PodScheduled",
@@ -77,13 +42,13 @@ pub(super) fn create_pod(op: &Operation, object: &mut Value) {
         }]);
     }
     pod::merge_label_keys(object);
-    profiles::copy(op, object);
+    profiles::copy(object).into_iter().for_each(|warning| op.annotations.warn(warning));
 }
 
 /// The class of a pod follows from what can't change: it stays where a status leaves it out.
 pub(super) fn update_pod(op: &Operation, object: &mut Value, old: &Value) {
     let is_status = op.subresource.as_deref() == Some("status");
-    if is_status && super::access::is_empty(&object["status"]["qosClass"]) {
+    if is_status && access::is_empty(&object["status"]["qosClass"]) {
         object["status"]["qosClass"] = old["status"]["qosClass"].clone();
     }
 }
@@ -96,17 +61,6 @@ pub(super) fn pod_grace(pod: &Value) -> i64 {
         return 0;
     }
     pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30)
-}
-
-/// `stringData` is written into `data`.
-pub(super) fn merge_string_data(object: &mut Value) {
-    let Some(map) = object.as_object_mut() else { return };
-    let text = map.remove("stringData");
-    let Some(Value::Object(text)) = text else { return };
-    let data = map.entry("data").or_insert_with(|| Value::Object(Map::new()));
-    for (key, value) in text {
-        data[key] = BASE64_STANDARD.encode(value.as_str().unwrap_or_default()).into();
-    }
 }
 
 pub(super) fn create_claim(_: &Operation, object: &mut Value) {
@@ -126,7 +80,7 @@ pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
     if op.subresource.as_deref() != Some("status") {
         return;
     }
-    if super::access::is_empty(&object["status"]["phase"]) {
+    if access::is_empty(&object["status"]["phase"]) {
         object["status"]["phase"] = "Pending".into();
     }
     if object["status"]["phase"] != old["status"]["phase"] {
@@ -171,7 +125,7 @@ pub(super) fn update_node(op: &Operation, object: &mut Value, old: &Value) {
 
 /// New slices say where their endpoints are in fields of their own.
 pub(super) fn create_slice(_: &Operation, object: &mut Value) {
-    for endpoint in super::access::list_mut(object, "endpoints").filter_map(Value::as_object_mut) {
+    for endpoint in access::list_mut(object, "endpoints").filter_map(Value::as_object_mut) {
         endpoint.remove("deprecatedTopology");
     }
 }
@@ -232,27 +186,5 @@ pub(super) fn count_spec(_: &Operation, object: &mut Value, old: &Value) {
     if object["spec"] != old["spec"] {
         let before = old["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(object, "generation", before + 1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quality_of_service_follows_requests_and_limits() {
-        let rows = [
-            (json!({}), "BestEffort"),
-            (json!({"requests": {"cpu": "1"}}), "Burstable"),
-            (json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed"),
-            (
-                json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "2Gi"}}),
-                "Burstable",
-            ),
-        ];
-        for (resources, class) in rows {
-            let pod = json!({"spec": {"containers": [{"resources": resources}]}});
-            assert_eq!(qos(&pod), class, "{pod}");
-        }
     }
 }

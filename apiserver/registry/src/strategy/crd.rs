@@ -7,7 +7,6 @@ use freehold_machinery::{
     apply::{self, Options},
     crd, meta,
     schema::Schema,
-    status::FieldError,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -91,14 +90,4 @@ fn named(op: &Operation, group: &str, name: &str) -> Option<Value> {
         "status": {"acceptedNames": {"plural": ty.plural, "singular": ty.singular, "kind": ty.kind,
             "listKind": ty.list_kind, "shortNames": ty.short_names}},
     }))
-}
-
-pub(super) fn check(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = match old {
-        Some(old) => crd::validate_update(object, old),
-        None => crd::validate(object),
-    };
-    let of_rules = freehold_machinery_cel::check_crd(object, old, &errors);
-    errors.extend(of_rules);
-    errors
 }

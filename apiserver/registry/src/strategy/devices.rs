@@ -1,7 +1,7 @@
 //! Claims of devices.
 
-use super::access::{at, list};
 use crate::{Operation, Registry};
+use freehold_apiserver_kinds::access::{at, list};
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
     Result, Status, Value, meta,

@@ -1,24 +1,17 @@
 //! What is special about a kind beyond its schema, as one table. A kind without a row is served all the same.
 
-mod access;
 mod batch;
-pub(crate) mod check;
 mod core;
 mod crd;
-pub(crate) mod defaults;
 mod devices;
-mod pod;
-mod pod_defaults;
 mod policy;
-mod profiles;
 mod project;
 mod service;
-mod status;
 
 use crate::{Operation, ledger::allocations::Held};
+use freehold_apiserver_kinds::{defaults, initial_status, workloads};
 use freehold_machinery::{ResourceType, Value, api_service};
 
-pub(crate) use core::qos;
 pub(crate) use project::DELETE_PROJECTS;
 pub use service::ServiceRanges;
 
@@ -160,7 +153,7 @@ static TABLE: &[Strategy] = &[
         ..row("apps", "deployments")
     },
     Strategy {
-        create: |_, draft| batch::set_template_generation(draft, 1),
+        create: |_, draft| workloads::set_template_generation(draft, 1),
         update: batch::update_daemon_set,
         ..row("apps", "daemonsets")
     },
@@ -243,7 +236,7 @@ impl crate::Registry {
             None => {
                 (strategy.create)(op, draft);
                 if op.ty.has_status() && !op.ty.custom && draft.get("status").is_none() {
-                    draft["status"] = status::initial(&op.ty);
+                    draft["status"] = initial_status::initial(&op.ty);
                 }
             }
             Some(old) => (strategy.update)(op, draft, old),

@@ -189,7 +189,7 @@ fn initial_families(op: &Operation, object: &mut Value, old: Option<&Value>) -> 
         },
     };
     object["spec"]["ipFamilyPolicy"] = policy.clone();
-    let mut errors = super::check::service_families(&op.ty, object, old);
+    let mut errors = freehold_apiserver_kinds::check::service_families(&op.ty, object, old);
     if !errors.is_empty() {
         return Err(refused(op, &errors));
     }

@@ -1,6 +1,6 @@
 //! Defaults of pods and of the templates of pods, for every kind that has one.
 
-use super::access::{at, fill, is_empty, list, list_mut, text};
+use crate::access::{at, fill, is_empty, list, list_mut, text};
 use freehold_machinery::{Map, Value, quantity::Quantity};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContain
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
 /// Fills in a pod spec, in a pod or in a template.
-pub(super) fn pod_spec(spec: &mut Value) {
+pub fn pod_spec(spec: &mut Value) {
     for list in CONTAINERS {
         list_mut(spec, list).filter(|container| container.is_object()).for_each(container);
     }
@@ -102,7 +102,7 @@ fn volume(volume: &mut Value) {
 }
 
 /// Fills in what pods have and their templates don't.
-pub(super) fn pod(object: &mut Value) {
+pub fn pod(object: &mut Value) {
     first_address(object);
     let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     let shares_network = spec.get("hostNetwork") == Some(&Value::Bool(true));

@@ -12,9 +12,9 @@ fn type_of(group: &str, resource: &str) -> Arc<ResourceType> {
 fn defaulted(group: &str, resource: &str, object: &Value) -> Value {
     let ty = type_of(group, resource);
     let mut object = object.clone();
-    crate::validate::default(&ty, &mut object);
+    crate::default(&ty, &mut object);
     let once = object.clone();
-    crate::validate::default(&ty, &mut object);
+    crate::default(&ty, &mut object);
     assert_eq!(once, object, "defaults of {resource} are idempotent");
     object
 }

@@ -73,13 +73,8 @@ const OLD_LABELS: [(&str, &str); 6] = [
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// The warnings about what a request makes of an object.
-pub(crate) fn about(op: &crate::Operation, object: &Value, old: Option<&Value>) -> Warnings {
-    if op.ty.custom || op.subresource.is_some() { Warnings::new() } else { of(&op.ty, object, old) }
-}
-
-/// The warnings about an object that is valid.
-fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
+/// Returns the warnings about a valid object of a built-in kind, and about what it was before an update.
+pub fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
     let mut warnings = Warnings::new();
     let root = Field::root(object);
     let is = |(group, plural): &(&str, &str)| *group == ty.group && *plural == ty.plural;
@@ -104,11 +99,11 @@ fn of(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Warnings {
     }
     let template = TEMPLATES.iter().find(|(group, plural, _)| is(&(*group, *plural)));
     if let Some((.., path)) = template {
-        let before = old.map(|old| super::super::access::at(old, path));
+        let before = old.map(|old| crate::access::at(old, path));
         let template = root.get(path);
         if before.is_none_or(|before| before != template.value) {
             pod(&template, &mut warnings);
-            let noted = super::super::profiles::of_template(template.value);
+            let noted = crate::profiles::of_template(template.value);
             warnings.extend(noted.iter().map(|warning| format!("{}.metadata.{warning}", template.path())));
         }
     }

@@ -33,11 +33,11 @@ mod services;
 mod status;
 mod storage;
 mod volumes;
-pub(crate) mod warnings;
+pub mod warnings;
 mod workloads;
 
 use field::{Errors, Field};
-use freehold_machinery::{ResourceType, Value, status::FieldError};
+use freehold_machinery::{ResourceType, Value, crd, status::FieldError};
 
 type Check = fn(&Field<'_>, Option<&Value>, &mut Errors);
 
@@ -107,21 +107,32 @@ static TABLE: &[(&str, &str, Check)] = &[
 ];
 
 /// What is wrong with the families of a Service's addresses and with the addresses, before it gets any.
-pub(crate) fn service_families(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub fn service_families(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Errors::new();
     services::families(&Field::of(ty, object).get("spec"), old, &mut errors);
     errors
 }
 
 fn custom_resource(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors) {
-    errors.extend(super::crd::check(object.value, old));
+    errors.extend(definition(object.value, old));
+}
+
+/// What is wrong with a CustomResourceDefinition, its rules in CEL among it.
+fn definition(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = match old {
+        Some(old) => crd::validate_update(object, old),
+        None => crd::validate(object),
+    };
+    let of_rules = freehold_machinery_cel::check_crd(object, old, &errors);
+    errors.extend(of_rules);
+    errors
 }
 
 /// Subresources that write the whole object, whose updates follow rules of their own: it is held against itself.
 const ACTIONS: [&str; 2] = ["binding", "approval"];
 
 /// Checks an object of a built-in kind, as it is about to be stored.
-pub(crate) fn run(
+pub fn run(
     ty: &ResourceType,
     subresource: Option<&str>,
     object: &Value,

@@ -14,14 +14,14 @@ pub(super) fn name(field: &Field<'_>, check: NameCheck, errors: &mut Errors) {
     errors.extend(check(field.text()).into_iter().map(|why| field.invalid_as(field.text(), why)));
 }
 
-/// The same, of a string that may be left out.
+/// Each message that `check` has for a string that may be left out becomes an error.
 pub(super) fn optional_name(field: &Field<'_>, check: NameCheck, errors: &mut Errors) {
     if !field.text().is_empty() {
         name(field, check, errors);
     }
 }
 
-/// The same, of a string that must be there.
+/// Each message that `check` has for a string that must be there becomes an error.
 pub(super) fn required_name(field: &Field<'_>, check: NameCheck, errors: &mut Errors) {
     if field.text().is_empty() {
         errors.push(field.required(""));

@@ -4,7 +4,7 @@ use super::{
     field::{Errors, Field, same},
     job_status, pods, rules, workloads,
 };
-use crate::strategy::access;
+use crate::access;
 use freehold_machinery::{Value, meta, names};
 use freehold_machinery_cron::{Schedule, Zone};
 
@@ -25,7 +25,7 @@ const SCHEDULING: [&str; 5] =
     ["nodeSelector", "affinity", "tolerations", "schedulingGates", "schedulingGroup"];
 /// The most pods at a time of a Job that numbers them.
 const MOST_INDEXED: i64 = 100_000;
-/// The same, and the most failures, where there are more indexes than that.
+/// The most pods at a time, and the most failures, of a Job with more indexes than that.
 const MOST_OF_MANY: i64 = 10_000;
 
 /// A Job.

@@ -42,8 +42,8 @@ pub(super) fn ephemeral(object: &Field<'_>, old: &Value, errors: &mut Errors) {
 pub(super) fn resize(object: &Field<'_>, old: &Value, errors: &mut Errors) {
     let spec = object.get("spec");
     pods::pod_spec(&spec, &whose(object, old), errors);
-    let class = crate::strategy::qos(object.value);
-    if class != crate::strategy::qos(old) {
+    let class = crate::pod::qos(object.value);
+    if class != crate::pod::qos(old) {
         let shown = object.get("status.qosClass").text();
         errors.push(spec.invalid_as(shown, "Pod QOS Class may not change as a result of resizing"));
     }

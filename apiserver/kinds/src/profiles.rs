@@ -1,7 +1,6 @@
 //! AppArmor profiles that annotations name, from before there were fields for them (KEP-24).
 
-use super::access::{at, list, list_mut, text};
-use crate::Operation;
+use crate::access::{at, list, list_mut, text};
 use freehold_machinery::Value;
 use serde_json::json;
 
@@ -33,8 +32,8 @@ fn deprecated(key: &str) -> String {
     format!("annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead")
 }
 
-/// Copies what a new pod's annotations say into the fields of those containers that have none, and tells of it.
-pub(super) fn copy(op: &Operation, pod: &mut Value) {
+/// Copies what a new pod's annotations say into the fields of those containers that have none, and returns a warning for each.
+pub fn copy(pod: &mut Value) -> Vec<String> {
     let annotations = pod["metadata"]["annotations"].as_object();
     let noted: Vec<(String, Option<Value>)> = annotations
         .into_iter()
@@ -45,8 +44,9 @@ pub(super) fn copy(op: &Operation, pod: &mut Value) {
         })
         .collect();
     if noted.is_empty() || text(pod, "spec.os.name") == "windows" {
-        return;
+        return Vec::new();
     }
+    let mut warnings = Vec::new();
     let of_pod = at(pod, "spec.securityContext.appArmorProfile").clone();
     for container in CONTAINERS {
         for container in list_mut(&mut pod["spec"], container) {
@@ -55,16 +55,17 @@ pub(super) fn copy(op: &Operation, pod: &mut Value) {
             if !at(container, FIELD).is_null() || profile.as_ref() == Some(&of_pod) {
                 continue;
             }
-            op.annotations.warn(format!("metadata.{}", deprecated(&format!("{ANNOTATION}{name}"))));
+            warnings.push(format!("metadata.{}", deprecated(&format!("{ANNOTATION}{name}"))));
             if let Some(profile) = profile {
                 container["securityContext"]["appArmorProfile"] = profile.clone();
             }
         }
     }
+    warnings
 }
 
 /// What is to be said of a template, of which nothing is copied.
-pub(super) fn of_template(template: &Value) -> Vec<String> {
+pub fn of_template(template: &Value) -> Vec<String> {
     let of_pod = at(template, "spec.securityContext.appArmorProfile");
     let containers = CONTAINERS.iter().flat_map(|kind| list(&template["spec"], kind));
     let noted = containers.filter_map(|container| {

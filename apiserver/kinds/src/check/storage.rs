@@ -6,7 +6,7 @@ use super::{
     rows::{Row, Rule, check},
     rules, volumes,
 };
-use crate::strategy::access;
+use crate::access;
 use freehold_machinery::{Value, names, status::FieldError};
 use serde_json::json;
 
@@ -145,7 +145,7 @@ pub(super) fn claim(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors
     let before = &old["spec"];
     let fixed = |spec: &Value| {
         let mut spec = spec.clone();
-        if super::super::access::is_empty(&before["volumeName"]) {
+        if crate::access::is_empty(&before["volumeName"]) {
             spec["volumeName"] = Value::Null;
         }
         if before["storageClassName"].is_null() {

@@ -12,9 +12,9 @@ pub(super) enum Rule {
     Required(&'static str),
     /// It is a name of this form.
     Name(NameCheck),
-    /// The same, and it is there.
+    /// It is a name of this form, and it is there.
     RequiredName(NameCheck),
-    /// The same, and a name that is not there is told with the words for an empty one.
+    /// It is a name of this form, and one that is not there is told with the words for an empty one.
     AlwaysName(NameCheck),
     /// It is one of these.
     OneOf(&'static [&'static str]),
@@ -30,16 +30,16 @@ pub(super) enum Rule {
     Positive,
     /// It is a map of labels.
     Labels,
-    /// Of each of its items holds this.
+    /// Each of its items satisfies this.
     Each(&'static [Row]),
     /// It has at most so many items. Of each holds this, and none has the same in this field (the empty one: is the same)
     /// as one before.
     Set(usize, &'static str, &'static [Row]),
     /// Something stands there, be it without content; the words are for when nothing does.
     There(&'static str),
-    /// Of its fields holds this, where it is there.
+    /// Its fields satisfy this, where it is there.
     Fields(&'static [Row]),
-    /// The same, also where it is not there.
+    /// Its fields satisfy this, also where it is not there.
     Always(&'static [Row]),
     /// Whatever else this says.
     Also(fn(&Field<'_>, &mut Errors)),

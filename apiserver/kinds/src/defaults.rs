@@ -3,11 +3,13 @@
 //! Pure functions, idempotent: what they wrote once they leave as it is. They run wherever a client's object is read,
 //! before managed fields are computed. Facts: `SetDefaults_*` of Kubernetes' API packages.
 
-use super::{
+use crate::{
     access::{at, at_mut, fill, is_empty, list, list_mut, object_mut, text},
     pod_defaults::{pod, pod_spec},
+    workloads,
 };
-use freehold_machinery::{ResourceType, Value, meta, schema::default::Empty};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use freehold_machinery::{Map, ResourceType, Value, meta, schema::default::Empty};
 use serde_json::json;
 
 type Default = fn(&mut Value);
@@ -31,6 +33,7 @@ const fn workload(group: &'static str, resource: &'static str, pods: &'static st
 }
 
 const TEMPLATE: &str = "spec.template.spec";
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 static TABLE: &[Row] = &[
@@ -46,8 +49,8 @@ static TABLE: &[Row] = &[
     row("", "services", service),
     row("", "limitranges", limit_range),
     row("", "nodes", node),
-    row("", "namespaces", super::core::label_with_name),
-    row("", "secrets", super::core::merge_string_data),
+    row("", "namespaces", label_with_name),
+    row("", "secrets", merge_string_data),
     row("autoscaling", "horizontalpodautoscalers", autoscaler),
     row("networking.k8s.io", "networkpolicies", network_policy),
     row(RBAC, "rolebindings", binding),
@@ -60,7 +63,7 @@ static TABLE: &[Row] = &[
 ];
 
 /// Fills in the defaults of a built-in kind.
-pub(crate) fn apply(ty: &ResourceType, object: &mut Value, empties: &[Empty]) {
+pub fn apply(ty: &ResourceType, object: &mut Value, empties: &[Empty]) {
     if ty.custom {
         return;
     }
@@ -81,13 +84,13 @@ const EMPTY_STAYS: [(&str, &str); 2] = [
 ];
 
 /// Leaves out of a kind's pods what Kubernetes does not store.
-pub(crate) fn drop_disabled(ty: &ResourceType, object: &mut Value) {
+pub fn drop_disabled(ty: &ResourceType, object: &mut Value) {
     let row = TABLE.iter().find(|row| !ty.custom && row.group == ty.group && row.resource == ty.plural);
     if let Some(spec) = row.and_then(|row| row.pods).and_then(|path| at_mut(object, path)) {
-        super::pod::drop_disabled(spec);
+        crate::pod::drop_disabled(spec);
     }
     if row.is_some_and(|row| row.resource == "statefulsets") {
-        super::batch::without_disabled(object);
+        workloads::without_disabled(object);
     }
 }
 
@@ -123,7 +126,7 @@ fn deployment(object: &mut Value) {
 }
 
 fn daemon_set(object: &mut Value) {
-    super::batch::default_template_generation(object);
+    workloads::default_template_generation(object);
     rolling(object, "spec.updateStrategy", 1.into(), 0.into());
     // Inside of Kubernetes these are plain numbers, which are never absent.
     const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
@@ -141,7 +144,7 @@ fn rolling(object: &mut Value, path: &str, unavailable: Value, surge: Value) {
 }
 
 fn stateful_set(object: &mut Value) {
-    super::batch::name_claims(object);
+    workloads::name_claims(object);
     const STRATEGY: &str = "spec.updateStrategy";
     if at(object, STRATEGY).is_object() && is_empty(at(object, "spec.updateStrategy.type")) {
         fill(object, STRATEGY, "rollingUpdate", json!({}));
@@ -307,6 +310,24 @@ fn device_requests(object: &mut Value, path: &str) {
     for request in list_mut(object, path) {
         at_mut(request, "exactly").into_iter().for_each(exact_count);
         list_mut(request, "firstAvailable").for_each(exact_count);
+    }
+}
+
+/// A namespace is labelled with its name.
+pub fn label_with_name(object: &mut Value) {
+    let name = meta::name(object).to_owned();
+    let labels = meta::metadata_mut(object).entry("labels").or_insert_with(|| Value::Object(Map::new()));
+    labels[NAME_LABEL] = name.into();
+}
+
+/// `stringData` is written into `data`.
+pub fn merge_string_data(object: &mut Value) {
+    let Some(map) = object.as_object_mut() else { return };
+    let text = map.remove("stringData");
+    let Some(Value::Object(text)) = text else { return };
+    let data = map.entry("data").or_insert_with(|| Value::Object(Map::new()));
+    for (key, value) in text {
+        data[key] = BASE64_STANDARD.encode(value.as_str().unwrap_or_default()).into();
     }
 }
 

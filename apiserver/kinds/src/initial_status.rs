@@ -4,7 +4,7 @@ use freehold_machinery::{ResourceType, Value};
 use serde_json::json;
 
 /// The status of a new object of a built-in kind that has one.
-pub(super) fn initial(ty: &ResourceType) -> Value {
+pub fn initial(ty: &ResourceType) -> Value {
     match (ty.group.as_str(), ty.plural.as_str(), ty.version.as_str()) {
         ("", "services", _) | ("networking.k8s.io", "ingresses", _) => json!({"loadBalancer": {}}),
         ("", "replicationcontrollers", _) | ("apps", "replicasets", _) => json!({"replicas": 0}),

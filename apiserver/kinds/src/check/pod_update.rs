@@ -33,7 +33,7 @@ pub(super) fn update(object: &Field<'_>, old: &Value, errors: &mut Errors) {
     gates(&spec.get("schedulingGates"), &before["schedulingGates"], errors);
     let mut kept = spec.value.clone();
     restore(&mut kept, before);
-    if !super::super::access::is_empty(&before["schedulingGates"]) {
+    if !crate::access::is_empty(&before["schedulingGates"]) {
         directives(&spec, before, &mut kept, errors);
     }
     if !same(&kept, before) {
@@ -186,7 +186,7 @@ pub(super) fn status(object: &Field<'_>, old: &Value, errors: &mut Errors) {
     let nominated = status.get("nominatedNodeName");
     if !nominated.is_empty() && nominated.value != &old["status"]["nominatedNodeName"] {
         rules::name(&nominated, names::dns1123_subdomain, errors);
-        if !super::super::access::is_empty(&old["spec"]["nodeName"]) {
+        if !crate::access::is_empty(&old["spec"]["nodeName"]) {
             errors.push(nominated.forbidden("may not be set on pods that are already bound to a node"));
         }
     }

@@ -1,6 +1,6 @@
 //! A value with the path under which errors name it.
 
-use crate::strategy::access;
+use crate::access;
 use freehold_machinery::{
     ResourceType, Value,
     status::{FieldError, FieldErrorKind},
@@ -35,18 +35,18 @@ impl<'a> Field<'a> {
         Self { value, path: String::new(), at: None, ty: None }
     }
 
-    /// The same type's, with another value in the place of the whole.
+    /// This field's type and path with another value in the place of the whole.
     pub(super) fn with(&self, value: &'a Value) -> Self {
         Self { value, ..self.clone() }
     }
 
-    /// The same value under another path.
+    /// This value under another path.
     pub(super) fn named(&self, path: &str) -> Self {
         let at = self.at.clone().unwrap_or_else(|| self.path.clone());
         Self { path: path.to_owned(), at: Some(at), ..self.clone() }
     }
 
-    /// The same value, shown as what stands at another path.
+    /// This value, shown as what stands at another path.
     pub(super) fn shown_as(&self, at: &str) -> Self {
         Self { at: Some(at.to_owned()), ..self.clone() }
     }
@@ -181,7 +181,7 @@ impl<'a> Field<'a> {
         FieldError::not_supported(self.path.clone(), value, supported)
     }
 
-    /// The same, of something that stands in it.
+    /// A value that stands in it is not one of a fixed set.
     pub(super) fn not_supported_as(&self, value: &str, supported: &[&str]) -> FieldError {
         FieldError::not_supported(self.path.clone(), value.into(), supported)
     }

@@ -106,7 +106,7 @@ const STATUSES: [(&str, &[Row]); 5] = [
 ];
 
 /// Makes an object of v1 of one of v2, or the other way round.
-pub(super) fn convert(object: &mut Value, to: &str) {
+pub fn convert(object: &mut Value, to: &str) {
     if to == "autoscaling/v2" { to_v2(object) } else { to_v1(object) }
 }
 
@@ -248,7 +248,7 @@ fn ordered(value: &Value) -> String {
     }
 }
 
-/// The same, back.
+/// A metric of v1's annotation as v2 has it.
 fn nested(metric: &Value, rows: &[(&str, &[Row])]) -> Value {
     let mut out = json!({"type": metric["type"]});
     for (kind, rows) in rows.iter().filter(|(kind, _)| metric[*kind].is_object()) {

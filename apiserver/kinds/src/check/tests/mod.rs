@@ -18,7 +18,7 @@ fn problems(group: &str, resource: &str, object: &Value, old: Option<&Value>) ->
     let ty = type_of(group, resource);
     let filled = |object: &Value| {
         let mut object = object.clone();
-        crate::validate::default(ty, &mut object);
+        crate::default(ty, &mut object);
         object
     };
     let (object, old) = (filled(object), old.map(filled));
@@ -34,7 +34,7 @@ fn check_all(group: &str, resource: &str, good: &Value, rows: &[(Value, &[&str])
     }
 }
 
-/// The same for updates of the good object.
+/// Checks updates of the good object to it with each patch laid over.
 fn check_updates(group: &str, resource: &str, good: &Value, rows: &[(Value, &[&str])]) {
     assert_eq!(problems(group, resource, good, Some(good)), [""; 0], "the good {resource}");
     for (change, want) in rows {

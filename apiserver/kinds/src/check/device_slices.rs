@@ -10,7 +10,7 @@ use super::{
 use freehold_machinery::{Value, names};
 
 const MOST_DEVICES: usize = 128;
-/// The same, where a device has taints, counters or lists as attributes.
+/// The most devices of a slice in which a device has taints, counters or lists as attributes.
 const MOST_ADVANCED_DEVICES: usize = 64;
 const MOST_COUNTER_SETS: usize = 8;
 const MOST_COUNTERS: usize = 32;
@@ -54,7 +54,7 @@ pub(super) fn slice(object: &Field<'_>, old: Option<&Value>, errors: &mut Errors
     if let Some(old) = old {
         for (field, is_pointer) in [("pool.name", false), ("driver", false), ("nodeName", true)] {
             let now = spec.get(field);
-            let before = crate::strategy::access::at(&old["spec"], field);
+            let before = crate::access::at(&old["spec"], field);
             if is_pointer {
                 rules::immutable(&now, before, errors);
             } else if !same(now.value, before) {
@@ -151,7 +151,7 @@ fn true_or_absent(
     }
 }
 
-/// The same of a device, where the slice leaves it to each.
+/// Checks on which nodes a device is, where its slice leaves that to each device.
 fn nodes_of_device(device: &Field<'_>, chosen_by_device: bool, errors: &mut Errors) {
     let [name, selector, all] = ["nodeName", "nodeSelector", "allNodes"].map(|field| device.get(field));
     if !chosen_by_device {
