@@ -152,7 +152,7 @@ pub(crate) async fn collect(args: &Sources) -> Result<Vec<Found>> {
     if let Some(dir) = &args.pki_dir {
         found.extend(of_folder(dir)?);
     }
-    let client = Client::new(&Config::from_kubeconfig(&file)?)?;
+    let client = Client::new(&kubeconfig::platform(Some(file))?)?;
     let projects = of_secrets(&client, "", keys::KUBECONFIG_SUFFIX).await;
     found.extend(projects.context("Secrets of the core servers can't be listed")?);
     let infra = match &args.infra_kubeconfig {

@@ -1,8 +1,8 @@
 //! `freehold encryption`: how objects are encrypted in the store, and the rotation of keys.
 
 use crate::kubeconfig;
-use anyhow::{Result, bail};
-use freehold_client::{Client, Config, RawRequest};
+use anyhow::Result;
+use freehold_client::{Client, RawRequest};
 use freehold_machinery::Value;
 use http::Method;
 use std::{io::Write, path::PathBuf, time::Duration};
@@ -34,11 +34,7 @@ enum Command {
 
 /// Shows or rotates.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let kubeconfig = kubeconfig::chosen(args.kubeconfig, std::env::var_os("KUBECONFIG"));
-    if !kubeconfig.exists() {
-        bail!("there is no kubeconfig {}: name the admin's with --kubeconfig", kubeconfig.display());
-    }
-    let client = Client::new(&Config::from_kubeconfig(&kubeconfig)?)?;
+    let client = Client::new(&kubeconfig::platform(args.kubeconfig)?)?;
     let status = match args.command {
         Command::Status => client.get_path("/encryption").await?,
         Command::Rotate { wait } => {

@@ -8,7 +8,7 @@ pub(crate) mod own;
 
 pub(crate) use exec::VERSION as EXEC_VERSION;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use freehold_api::keys;
 use freehold_client::{Client, Config, Identity, Resource};
 use freehold_machinery::user::MASTERS;
@@ -83,6 +83,16 @@ pub(crate) fn admin(flag: Option<PathBuf>) -> Result<Config> {
     Ok(config)
 }
 
+/// The config of an admin or owner, at the platform, though their current context may be that of a project or an organization.
+///
+/// # Errors
+/// There is no kubeconfig, or it can't be read.
+pub(crate) fn platform(flag: Option<PathBuf>) -> Result<Config> {
+    let mut config = admin(flag)?;
+    config.server = own::root(&config.server).to_owned();
+    Ok(config)
+}
+
 /// What the admin of a project signs in with.
 pub(crate) async fn of_project(client: &Client, caller: &Config, name: &str) -> Result<Masters> {
     let projects = Resource::cluster("resourcemanager.freehold.dev", "v1alpha1", "projects");
@@ -93,10 +103,12 @@ pub(crate) async fn of_project(client: &Client, caller: &Config, name: &str) -> 
     let namespace = keys::organization_namespace(organization);
     let secrets = Resource::namespaced("", "v1", "secrets");
     let secret = keys::kubeconfig_secret(name);
-    let found = client
-        .get(&secrets, Some(&namespace), &secret)
-        .await
-        .with_context(|| format!("project {name:?} has no kubeconfig yet; wait for its condition Ready"))?;
+    let found = client.get(&secrets, Some(&namespace), &secret).await.map_err(|error| match error {
+        error if error.is_not_found() => {
+            anyhow!("project {name:?} has no kubeconfig yet; wait for its condition Ready")
+        }
+        error => anyhow!(error).context(format!("the kubeconfig of project {name:?} can't be read")),
+    })?;
     Masters::read(&project, &found, caller)
         .with_context(|| format!("Secret {secret:?} was changed; wait until the controller recreates it"))
 }
@@ -118,7 +130,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     // What a plugin says is not asked for: only a certificate tells that somebody is a master.
     let caller = Config::from_kubeconfig(&path);
     let text = if args.admin || caller.as_ref().is_ok_and(|caller| is_master(&caller.identity)) {
-        let caller = caller?;
+        let mut caller = caller?;
+        caller.server = own::root(&caller.server).to_owned();
         let client = Client::new(&caller)?;
         of_project(&client, &caller, &args.project).await?.kubeconfig(host)?
     } else {

@@ -1,6 +1,6 @@
 //! `freehold node`: runs the Pods of one control plane as processes of this machine.
 
-use crate::{node_serving, pki::VALIDITY, stop, up::parse_image};
+use crate::{node_serving, pki::VALIDITY, stop, terminal::plain, up::parse_image};
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config as ClientConfig};
 use freehold_node::{Config, Images, LogServer};
@@ -34,7 +34,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .with_context(|| format!("kubeconfig {} can't be used", args.kubeconfig.display()))?;
     let images = args.images.iter().map(|image| parse_image(image)).collect::<Result<Vec<_>>>()?;
     let service = root(&client.server);
+    let (name, server) = (args.name.clone(), plain(&client.server));
     let client = Client::new(&client.user_agent(format!("freehold-node/{}", env!("CARGO_PKG_VERSION"))))?;
+    eprintln!(
+        "Asking {server} for a serving certificate, for {} s at most.",
+        node_serving::PATIENCE.as_secs()
+    );
     let logs = log_server(&client, &args.name).await?;
     let node = Config {
         service,
@@ -45,7 +50,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         images: Images::new(images),
         logs,
     };
-    node.build().await?.run(stop).await;
+    let node = node.build().await?;
+    eprintln!("Node {name:?} runs Pods of {server}; Ctrl-C ends it.");
+    node.run(stop).await;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
 /// Where a control plane says whose client certificates it believes.
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
 /// How long the certificate is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a node serves with, PEM.
 pub(crate) struct Certificate {

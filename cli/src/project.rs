@@ -10,7 +10,7 @@ use freehold_api::{
     resourcemanager::{GROUP, VERSION},
 };
 use freehold_apiserver::archive;
-use freehold_client::{Client, Config, Patch, PatchOptions, RawRequest, Resource};
+use freehold_client::{Client, Config, DeleteOptions, Patch, PatchOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use http::Method;
 use serde_json::json;
@@ -131,7 +131,7 @@ struct Session {
 
 /// Runs a subcommand.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let config = kubeconfig::admin(args.kubeconfig)?;
+    let config = kubeconfig::platform(args.kubeconfig)?;
     let client = Client::new(&config)?;
     let session = Session { client, config, timeout: Duration::from_secs(args.timeout) };
     match args.command {
@@ -352,7 +352,8 @@ impl Session {
         let what = || format!("{} can't be imported", file.display());
         let opened = File::open(file).with_context(what)?;
         archive::verify(BufReader::new(opened), archive::Kind::Plane).with_context(what)?;
-        if self.client.get_opt(&PROJECTS, None, to).await?.is_none() {
+        let is_new = self.client.get_opt(&PROJECTS, None, to).await?.is_none();
+        if is_new {
             let Some(organization) = organization else {
                 bail!("there is no project {to:?}; create it with --organization");
             };
@@ -361,7 +362,12 @@ impl Session {
         let mut request = RawRequest::new(Method::POST, "/archive");
         request.content_type = "application/vnd.freehold.archive";
         request.body = std::fs::read(file)?.into();
-        let answer = self.inside(to).await?.json(request).await.with_context(what)?;
+        let imported = self.inside(to).await?.json(request).await;
+        // A server that refuses the archive has written nothing: the project would be left empty.
+        if is_new && imported.as_ref().is_err_and(|error| error.code() >= 400) {
+            self.client.delete(&PROJECTS, None, to, &DeleteOptions::default()).await?;
+        }
+        let answer = imported.with_context(what)?;
         terminal::say(format_args!("{to} has {} objects of {}", answer["objects"], file.display()));
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// Flags of `freehold use`.
 #[derive(clap::Args)]
-#[group(id = "target", required = true, args = ["project", "organization", "platform"])]
+#[command(group(clap::ArgGroup::new("target").required(true).args(["project", "organization", "platform"])))]
 pub(crate) struct Args {
     /// The project.
     project: Option<String>,

@@ -54,7 +54,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let output = args.output.clone().unwrap_or_else(|| format!("freehold-support-{now}.tar.gz").into());
-    let core = Client::new(&kubeconfig::admin(args.sources.kubeconfig())?)?;
+    let core = Client::new(&kubeconfig::platform(args.sources.kubeconfig())?)?;
     let mut bundle = Bundle::default();
     bundle.versions(&core).await;
     bundle.add("doctor.txt", &doctor::report(&args.sources, &core).await);

@@ -1,7 +1,8 @@
 //! Certificate signing requests, and admission policies.
 
-use crate::Operation;
+use crate::{Operation, prepare};
 use freehold_apiserver_admission::policy::checked_status;
+use freehold_apiserver_kinds::access::list_mut;
 use freehold_machinery::Value;
 
 /// A request is made in the name of who makes it.
@@ -31,6 +32,25 @@ pub(super) fn update_csr(op: &Operation, object: &mut Value, old: &Value) {
             status.extend((!conditions.is_null()).then(|| ("conditions".to_owned(), conditions)));
         }
     }
+    if op.subresource.is_some() {
+        date_conditions(object, old, &prepare::now());
+    }
+}
+
+/// Dates conditions that say no time; one that says what was said before keeps the time at which it began
+/// (`populateConditionTimestamps` of Kubernetes).
+fn date_conditions(object: &mut Value, old: &Value, now: &str) {
+    let before = old["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for condition in list_mut(object, "status.conditions").filter(|condition| condition.is_object()) {
+        let same = |other: &&Value| ["type", "status"].iter().all(|field| other[field] == condition[field]);
+        let since = before.iter().find(same).map(|other| other["lastTransitionTime"].clone());
+        let since = since.filter(|time| !time.is_null()).unwrap_or_else(|| now.into());
+        for (field, time) in [("lastUpdateTime", now.into()), ("lastTransitionTime", since)] {
+            if condition[field].is_null() {
+                condition[field] = time;
+            }
+        }
+    }
 }
 
 /// A validating policy's expressions are checked against the types that it is about when its spec changes; what is found
@@ -49,5 +69,36 @@ pub(super) fn type_check(op: &Operation, object: &mut Value, old: Option<&Value>
     }
     for (field, value) in status.as_object().into_iter().flatten() {
         object["status"][field] = value.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn conditions_that_say_no_time_are_dated_and_keep_when_they_began() {
+        let approved = |times: Value| {
+            let mut condition = json!({"type": "Approved", "status": "True"});
+            condition.as_object_mut().unwrap().extend(times.as_object().cloned().unwrap());
+            json!({"status": {"conditions": [condition]}})
+        };
+        let rows = [
+            (json!({}), json!({}), ("now", "now")),
+            (json!({}), json!({"lastTransitionTime": "t0"}), ("now", "t0")),
+            (json!({"lastUpdateTime": "t1", "lastTransitionTime": null}), json!({}), ("t1", "now")),
+        ];
+        for (new, old, (updated, since)) in rows {
+            let mut object = approved(new);
+            date_conditions(&mut object, &approved(old), "now");
+            let condition = &object["status"]["conditions"][0];
+            assert_eq!(
+                (&condition["lastUpdateTime"], &condition["lastTransitionTime"]),
+                (&updated.into(), &since.into())
+            );
+        }
+        let mut odd = json!({"status": {"conditions": [1, null, "x"]}});
+        date_conditions(&mut odd, &json!(null), "now");
     }
 }
