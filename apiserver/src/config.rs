@@ -8,6 +8,7 @@ use crate::{
     backend::LocalBackend,
     clients::ClientAuthority,
     credentials::WebhookCredentials,
+    debugging::{KnownCertificates, Process},
     host::Host,
     kubelets::Kubelets,
     lookup::Lookup,
@@ -226,6 +227,11 @@ fn client_tls(ca: &str, pair: &Pair) -> Result<ClientTls> {
     Ok(ClientTls::from_pem(material)?)
 }
 
+/// What the server calls its version.
+fn version() -> String {
+    format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION"))
+}
+
 impl Config {
     /// Who issues the tokens of service accounts.
     fn issuer(&self) -> Result<Arc<TokenIssuer>> {
@@ -295,7 +301,7 @@ impl Config {
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
             sealed: self.sealed.clone(),
-            planes,
+            planes: planes.clone(),
             registry,
             outbound,
             kubelets: self.kubelets(&cache),
@@ -303,7 +309,9 @@ impl Config {
             aggregator,
             tokens: tokens.clone(),
         };
-        let edge = self.edge(metrics, auditor.clone(), etcd)?;
+        let certificates = self.known_certificates();
+        let process = self.process(&cache, planes, certificates.clone());
+        let edge = self.edge((metrics, process), auditor.clone(), etcd)?;
         let authorities = edge.authorities.clone();
         let server = Server::bind(edge, Arc::new(backend)).await?;
         if let Some(source) = &self.source {
@@ -314,6 +322,7 @@ impl Config {
                 authorities: host.is_none().then(|| authorities.clone()),
                 tokens,
                 continue_secrets: secrets,
+                certificates,
             };
             tokio::spawn(follower.run(following.clone()));
         }
@@ -321,6 +330,31 @@ impl Config {
             tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
         }
         Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
+    }
+
+    /// The certificates that the server works with, as it starts.
+    fn known_certificates(&self) -> KnownCertificates {
+        let known = KnownCertificates::default();
+        let pairs = [("to dedicated pairs", &self.front_proxy), ("to nodes", &self.node_client)];
+        pairs.into_iter().for_each(|(what, pair)| {
+            if let Some(pair) = pair {
+                known.set(what, &pair.cert_pem);
+            }
+        });
+        known.set("authority of serving", &self.serving_ca);
+        self.material().list_in(&known);
+        known
+    }
+
+    /// What administrators are told of the process.
+    fn process(&self, cache: &Arc<Cache>, planes: Arc<Planes>, certificates: KnownCertificates) -> Process {
+        let store = match (self.plane.is_core(), &self.history) {
+            (false, _) => "core servers",
+            (true, Some(_)) => "etcd",
+            (true, None) => "embedded",
+        };
+        let version = version();
+        Process { cache: cache.clone(), planes, certificates, version, store, started: jiff::Timestamp::now() }
     }
 
     /// A core server's registry knows which APIs projects export; a pair's does not.
@@ -399,7 +433,7 @@ impl Config {
 
     fn edge(
         &self,
-        registry: MetricsRegistry,
+        (registry, process): (MetricsRegistry, Process),
         audit: Option<Arc<Auditor>>,
         etcd: Option<EtcdHandler>,
     ) -> Result<freehold_apiserver_server::Config> {
@@ -423,7 +457,8 @@ impl Config {
             },
             front_proxy: tls(&self.front_proxy)?,
             nodes: tls(&self.node_client)?,
-            version: format!("{KUBERNETES_VERSION}+freehold-{}", env!("CARGO_PKG_VERSION")),
+            version: version(),
+            debug: Some(process.documents()),
             limits: self.limits.clone(),
             registry,
             more_metrics: self.more_metrics.clone(),

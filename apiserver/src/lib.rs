@@ -18,6 +18,7 @@ mod clients;
 mod compaction;
 mod config;
 mod credentials;
+mod debugging;
 mod etcd;
 mod exports;
 mod fairness;

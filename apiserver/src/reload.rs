@@ -1,6 +1,6 @@
 //! Certificates and keys that are replaced while the server serves: what is read anew counts for new connections and tokens.
 
-use crate::config::token_secrets;
+use crate::{config::token_secrets, debugging::KnownCertificates};
 use freehold_apiserver_authn::{KeySet, TokenIssuer};
 use freehold_apiserver_registry::TokenSecrets;
 use freehold_apiserver_server::{Authorities, Reload};
@@ -10,6 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 /// How often files are looked at.
 const PERIOD: Duration = Duration::from_secs(10);
+
+/// What certificates are for, as administrators are told.
+const SERVING: &str = "serving";
+const CLIENTS: &str = "authority of clients";
+const PROXIES: &str = "authority of front proxies";
 
 /// What a server is secured with.
 #[derive(Clone, PartialEq)]
@@ -22,6 +27,15 @@ pub struct Material {
     pub front_proxy_ca: Option<String>,
     /// The keys of service account tokens, PEM: the first signs.
     pub service_account_key: String,
+}
+
+impl Material {
+    /// Lists its certificates among those that the server works with.
+    pub(crate) fn list_in(&self, known: &KnownCertificates) {
+        known.set(SERVING, &self.serving.cert_pem);
+        known.set(CLIENTS, &self.client_ca);
+        known.set(PROXIES, self.front_proxy_ca.as_deref().unwrap_or_default());
+    }
 }
 
 /// Reads [`Material`] anew; what it was before where nothing has changed.
@@ -37,6 +51,8 @@ pub(crate) struct Follower {
     pub(crate) tokens: Arc<TokenIssuer>,
     /// What continue tokens are sealed with.
     pub(crate) continue_secrets: Arc<TokenSecrets>,
+    /// What administrators are told of its certificates.
+    pub(crate) certificates: KnownCertificates,
 }
 
 impl Follower {
@@ -67,6 +83,9 @@ impl Follower {
         if fresh.serving != self.now.serving {
             let Pair { cert_pem, key_pem } = &fresh.serving;
             let replaced = self.reload.certificate(cert_pem.as_bytes(), key_pem.as_bytes());
+            if replaced.is_ok() {
+                self.certificates.set(SERVING, cert_pem);
+            }
             told("the serving certificate", replaced.map_err(|error| error.to_string()));
         }
         let changed =
@@ -80,6 +99,8 @@ impl Follower {
             let replaced = self.reload.authorities(&authorities);
             if replaced.is_ok() {
                 *own = authorities;
+                self.certificates.set(CLIENTS, &fresh.client_ca);
+                self.certificates.set(PROXIES, fresh.front_proxy_ca.as_deref().unwrap_or_default());
             }
             told("the authorities of clients", replaced.map_err(|error| error.to_string()));
         }

@@ -107,6 +107,19 @@ pub struct CacheState {
     pub census: usize,
 }
 
+/// A plane in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Which plane it is.
+    pub plane: PlaneId,
+    /// Bytes that it takes, about.
+    pub bytes: usize,
+    /// How long nobody has asked for it.
+    pub idle: Duration,
+    /// Whether watches or requests keep it in memory.
+    pub is_pinned: bool,
+}
+
 /// Revisions that a reader saw for an object's key, for the commit that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -407,6 +420,25 @@ impl Cache {
             evictions: self.counts.evictions.load(Ordering::Relaxed),
             census: self.census.lock().bytes(),
         }
+    }
+
+    /// How many planes are in memory, and the `most` of them that take most of it, the largest first.
+    pub fn residents(&self, most: usize) -> (usize, Vec<Resident>) {
+        let slots: Vec<Slot> = self.planes.read().values().cloned().collect();
+        let now = self.now();
+        let mut all: Vec<Resident> = slots
+            .iter()
+            .map(|slot| Resident {
+                plane: slot.0.id.clone(),
+                bytes: slot.0.bytes(),
+                idle: Duration::from_secs(now.saturating_sub(slot.0.used.load(Ordering::Relaxed))),
+                is_pinned: slot.0.is_pinned(),
+            })
+            .collect();
+        all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.plane.cmp(&b.plane)));
+        let count = all.len();
+        all.truncate(most);
+        (count, all)
     }
 
     /// Calls `observer` with each event of a collection of a plane, before any reader can see it, and with `None` when

@@ -26,7 +26,7 @@ mod watch;
 
 pub use entry::Entry;
 pub use event::{CacheEvent, Change, EventKind, check};
-pub use feed::{Cache, CacheOptions, CacheState, Seen};
+pub use feed::{Cache, CacheOptions, CacheState, Resident, Seen};
 pub use index::By;
 pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch, Texts,

@@ -7,7 +7,7 @@ use crate::{
 };
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
-use freehold_machinery::User;
+use freehold_machinery::{User, Value};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -37,6 +37,8 @@ pub struct Config {
     pub registry: Registry,
     /// What others in the process count, at the end of `/metrics`: lines in the OpenMetrics format.
     pub more_metrics: Option<MoreMetrics>,
+    /// Documents about the process, below `/debug/`.
+    pub debug: Option<DebugDocuments>,
     /// Who answers gRPC requests for etcd's services.
     pub etcd: Option<EtcdHandler>,
     /// What is served beside the API.
@@ -64,6 +66,9 @@ pub struct Authorities {
 
 /// Gives lines in the OpenMetrics format, without an end mark.
 pub type MoreMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Gives the document of a name below `/debug/`, for administrators; `None` where there is none of that name.
+pub type DebugDocuments = Arc<dyn Fn(&str) -> Option<Value> + Send + Sync>;
 
 /// Answers a request for `/etcdserverpb.*` on behalf of a user.
 pub type EtcdHandler =

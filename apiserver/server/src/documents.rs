@@ -68,6 +68,7 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
             only_got(call)?;
             document(call, &call.edge.backend.encryption(false).await?)
         }
+        ["debug", what] if call.context == Context::Platform => debug(call, what),
         ["backup"] if call.context == Context::Platform => backup(call).await,
         ["api"] => {
             only_got(call)?;
@@ -94,6 +95,20 @@ fn untrailed(path: &str) -> &str {
     match ROUTED.iter().any(|route| path.starts_with(route)) {
         true => path.trim_end_matches('/'),
         false => path,
+    }
+}
+
+/// What administrators see of this process beside its metrics. As with those, a project's own context has none of it.
+fn debug(call: &Call<'_>, what: &str) -> Result<Reply, Status> {
+    only_got(call)?;
+    let edge = call.edge;
+    let found = match what {
+        "slow-requests" => Some(edge.slow.document(|plane| edge.backend.project_of(plane))),
+        _ => edge.debug.as_ref().and_then(|documents| documents(what)),
+    };
+    match found {
+        Some(found) => document(call, &found),
+        None => Ok(respond::no_page()),
     }
 }
 

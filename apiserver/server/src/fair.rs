@@ -3,7 +3,7 @@
 
 use crate::{
     backend::Footing, filters::Edge, flow::Executing, health, info::RequestInfo, negotiate, payload::Place,
-    query::Query, respond::Reply,
+    query::Query, respond::Reply, slow::Sender,
 };
 use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
 use freehold_apiserver_planes::Target;
@@ -20,18 +20,20 @@ const LONG: u64 = 1_000;
 /// Bytes of an OpenAPI document, about.
 const DOCUMENT: usize = 100_000;
 
-/// The uids of a request's flow schema and priority level.
+/// The uids of a request's flow schema and priority level, and whom it counts towards.
 #[derive(Default)]
 pub(crate) struct Flow {
     told: Option<[HeaderValue; 2]>,
+    /// Who sent it, and for which plane.
+    pub(crate) sender: Sender,
     /// The organization whose share it counts towards; empty for the platform.
     pub(crate) owner: Arc<str>,
 }
 
 impl Flow {
     /// Tells the client.
-    pub(crate) fn say(self, reply: &mut Reply) {
-        if let Some([schema, level]) = self.told {
+    pub(crate) fn say(&mut self, reply: &mut Reply) {
+        if let Some([schema, level]) = self.told.take() {
             reply.headers_mut().insert(SCHEMA, schema);
             reply.headers_mut().insert(LEVEL, level);
         }

@@ -8,7 +8,7 @@ use crate::{
     backend::Backend,
     browser::{self, Origins},
     call::Call,
-    config::{Config, EtcdHandler, Limits, Pages},
+    config::{Config, DebugDocuments, EtcdHandler, Limits, Pages},
     dispatch,
     fair::{self, Flow},
     flow::FlowMetrics,
@@ -24,7 +24,9 @@ use crate::{
     proxy,
     query::Query,
     respond::{self, Reply},
-    reviews, sources, streams,
+    reviews,
+    slow::{Answered, Sender, SlowRequests},
+    sources, streams,
     untaken::Untaken,
     upstream::Upstream,
     websocket,
@@ -37,7 +39,7 @@ use freehold_apiserver_planes::{
     context::{self, Context},
 };
 use freehold_machinery::{
-    Status, User,
+    PlaneId, Status, User,
     reserved::CONTROLLERS,
     time,
     user::{ANONYMOUS, MASTERS},
@@ -91,6 +93,9 @@ pub(crate) struct Edge {
     pub(crate) origins: Origins,
     untaken: Untaken,
     pub(crate) strict_transport: Option<HeaderValue>,
+    pub(crate) slow: SlowRequests,
+    /// Documents about the process, beside the edge's own.
+    pub(crate) debug: Option<DebugDocuments>,
     present: AtomicUsize,
     mutating: AtomicUsize,
     read_only: AtomicUsize,
@@ -124,6 +129,8 @@ impl Edge {
             origins: config.origins,
             untaken: Untaken::new(UNTAKEN),
             strict_transport: HeaderValue::from_str(&config.strict_transport).ok().filter(|v| !v.is_empty()),
+            slow: SlowRequests::default(),
+            debug: config.debug,
             present: AtomicUsize::new(0),
             mutating: AtomicUsize::new(0),
             read_only: AtomicUsize::new(0),
@@ -180,7 +187,7 @@ pub(crate) async fn handle(
     let reply = audit::finish(&mut trace, has_panicked, reply).await;
     let mut reply = browser::protect(&edge, &parts, finish(&parts, reply, audit));
     let owner = trace.flow.owner.clone();
-    std::mem::take(&mut trace.flow).say(&mut reply);
+    trace.flow.say(&mut reply);
     if reply.body().is_large() {
         streams::hand_over();
     }
@@ -233,6 +240,11 @@ fn record(edge: &Edge, parts: &Parts, query: &Query, trace: Trace, reply: &Reply
     let seconds = started.elapsed().as_secs_f64();
     let (code, bytes) = (reply.status().as_u16(), reply.body().len());
     edge.metrics.answered(labels, code, seconds, bytes, info.is_long_running());
+    if !info.is_long_running() {
+        let audit_id = parts.headers.get(respond::AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let sender = trace.flow.sender;
+        edge.slow.note(Answered { parts, sender, verb: &info.verb, code, started, audit_id });
+    }
 }
 
 /// The filters, in order.
@@ -386,6 +398,7 @@ impl Ask<'_> {
             }
         };
         recording.begin(&origin.asked(believed, parts, Some(&user))).await?;
+        flow.sender = Sender { user: Some(user.clone()), plane: plane_of(believed) };
         let Resolved { target, seen } = resolved.map_err(|status| to_the_known_alone(&user, status))?;
         confine(&user, &context, &target)?;
         // What is suspended answers nobody, whatever they may do there.
@@ -466,6 +479,15 @@ async fn serve(
     }
     let reply = dispatch::dispatch(&mut call, taken(unread)?, upgrade).await?;
     Ok(call.turn.into_inner().hold(reply))
+}
+
+/// The one plane that a request is for, where it is for one.
+fn plane_of(target: &Target) -> Option<PlaneId> {
+    match target {
+        Target::Local(plane) => Some(plane.clone()),
+        Target::Dedicated(pair) => Some(pair.plane.clone()),
+        _ => None,
+    }
 }
 
 /// What ends that which comes of an upgrade, where one is asked for: it outlives the serving of its connection.

@@ -47,6 +47,7 @@ mod query;
 mod read;
 mod respond;
 mod reviews;
+mod slow;
 mod sources;
 mod streams;
 mod tls;
@@ -64,7 +65,9 @@ mod fuzz;
 pub use aggregated::Aggregated;
 pub use backend::{ArchiveStream, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction};
 pub use browser::{Origins, OriginsError};
-pub use config::{Authorities, BindError, Config, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler};
+pub use config::{
+    Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,
+};
 pub use connect::CONNECT;
 pub use identity::RequestHeaders;
 pub use kubelet::Kubelet;

@@ -77,6 +77,7 @@ impl Running {
             limits: Limits { drain: Duration::from_secs(30), ..Limits::default() },
             registry: Default::default(),
             more_metrics: None,
+            debug: None,
             pages: None,
             etcd: None,
             audit: None,
