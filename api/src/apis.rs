@@ -216,6 +216,10 @@ pub struct ApiBindingStatus {
     /// The kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<BoundSchema>,
+    /// Claims of the provider that are neither accepted nor rejected, at the time of the last write of the binding.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub pending_claims: Vec<PermissionClaim>,
     /// `Bound`: the kinds are served here. `Ready`: claims of the export are all answered too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

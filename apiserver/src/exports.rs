@@ -37,11 +37,7 @@ impl Exports for KnownExports {
             plane: info.plane.clone(),
             identity: export.identity.to_string(),
             types: apis.types_of(&export),
-            claims: export
-                .claims
-                .iter()
-                .map(|claim| (claim.0.group.clone(), claim.0.resource.clone()))
-                .collect(),
+            claims: export.claims.iter().filter_map(|claim| serde_json::to_value(&claim.0).ok()).collect(),
             is_open: organization.is_some_and(|organization| export.is_for(organization)),
             missing: apis.missing(&export).into_iter().map(Into::into).collect(),
         }))

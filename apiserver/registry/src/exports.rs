@@ -31,8 +31,8 @@ pub struct FoundExport {
     pub identity: String,
     /// Its types.
     pub types: Arc<[Arc<ResourceType>]>,
-    /// `group/resource` of each claim.
-    pub claims: Vec<(String, String)>,
+    /// What the provider claims, as it stands in the export.
+    pub claims: Vec<Value>,
     /// Whether projects of an organization may bind it.
     pub is_open: bool,
     /// Schemas that it names and that there are not.
@@ -196,6 +196,10 @@ impl Registry {
         status["proof"] = proof.into();
         let identity = plane.parse().map(|plane: PlaneId| exports.identity(&plane, name)).unwrap_or_default();
         status["identity"] = identity.into();
+        let pending = found.as_ref().map(|found| pending(draft, found)).unwrap_or_default();
+        if !pending.is_empty() {
+            status["pendingClaims"] = pending.into();
+        }
         status["schemas"] = match &found {
             Some(found) => schemas(found),
             None => old
@@ -340,19 +344,23 @@ fn outcome(op: &Operation, found: &FoundExport) -> (bool, &'static str, String) 
     }
 }
 
+/// The claims of an export that a binding neither accepts nor rejects.
+fn pending(draft: &Value, found: &FoundExport) -> Vec<Value> {
+    let answers = ["/spec/acceptedClaims", "/spec/rejectedClaims"].map(|path| list(draft, path));
+    let is_answered = |claim: &Value| {
+        let same = |one: &Value, path| text(one, path) == text(claim, path);
+        answers.iter().flat_map(|claims| claims.iter()).any(|one| same(one, "/group") && same(one, "/resource"))
+    };
+    found.claims.iter().filter(|claim| !is_answered(claim)).cloned().collect()
+}
+
 /// Whether every claim of an export was accepted or rejected.
 fn answered(draft: &Value, found: &FoundExport) -> (bool, &'static str, String) {
-    let answers = ["/spec/acceptedClaims", "/spec/rejectedClaims"].map(|path| list(draft, path));
-    let is_answered = |group: &str, resource: &str| {
-        answers
-            .iter()
-            .flat_map(|claims| claims.iter())
-            .any(|one| text(one, "/group") == group && text(one, "/resource") == resource)
-    };
-    match found.claims.iter().find(|(group, resource)| !is_answered(group, resource)) {
+    match pending(draft, found).first() {
         None => (true, "Ready", String::new()),
-        Some((group, resource)) => {
-            let of = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+        Some(claim) => {
+            let (group, resource) = (text(claim, "/group"), text(claim, "/resource"));
+            let of = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
             (
                 false,
                 "ClaimsPending",
