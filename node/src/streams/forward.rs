@@ -20,7 +20,7 @@ const READ_AT_ONCE: usize = 32 << 10;
 const MAX_STREAMS: usize = 1024;
 
 /// What is sent on a stream, and whether it is the last.
-type Piece = (u32, Bytes, bool);
+pub(super) type Piece = (u32, Bytes, bool);
 
 /// The streams of one forwarded connection, as far as they are open.
 #[derive(Default)]
@@ -135,7 +135,7 @@ impl Forwarder {
 }
 
 /// Forwards one connection to its end.
-async fn forward(
+pub(super) async fn forward(
     to: (IpAddr, u16),
     (data, error): (u32, u32),
     input: mpsc::Receiver<Bytes>,

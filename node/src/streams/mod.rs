@@ -1,8 +1,9 @@
 //! Streams into Pods under kubelet's paths: `/exec` and `/attach` by WebSocket (`v5.channel.k8s.io`, `v4.channel.k8s.io`) or
-//! SPDY, `/portForward` by SPDY, in a WebSocket too (`SPDY/3.1+portforward.k8s.io`).
+//! SPDY, `/portForward` by SPDY, in a WebSocket too (`SPDY/3.1+portforward.k8s.io`), or by channels of a WebSocket.
 
 mod channels;
 mod forward;
+mod port_channels;
 mod remote;
 mod spdy;
 mod websocket;
@@ -17,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The header with which a client of SPDY names what it speaks above it.
 const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
-/// What is spoken above SPDY: to a process, and to ports.
-const REMOTE_COMMAND: &str = "v4.channel.k8s.io";
+/// What is spoken with a process above SPDY, and with processes and ports above a WebSocket.
+const CHANNELS: &str = "v4.channel.k8s.io";
+/// What is spoken with ports above SPDY.
 const PORT_FORWARD: &str = "portforward.k8s.io";
 /// Bytes between a WebSocket and the SPDY that it carries.
 const TUNNEL: usize = 256 << 10;
@@ -41,7 +43,8 @@ enum Transport {
 
 enum Purpose {
     Remote(Box<Remote>),
-    Forward(std::net::IpAddr),
+    /// To an address; the ports are those of the query, which clients of SPDY name later.
+    Forward(std::net::IpAddr, Vec<u16>),
 }
 
 /// Whether a path is that of a stream.
@@ -63,9 +66,8 @@ impl Session {
         let purpose = match parts[..] {
             ["portForward", namespace, pod] => {
                 let address = containers.address(namespace, pod);
-                Purpose::Forward(
-                    address.ok_or_else(|| not_found(format!("no container of pod {pod:?} runs")))?,
-                )
+                let address = address.ok_or_else(|| not_found(format!("no container of pod {pod:?} runs")))?;
+                Purpose::Forward(address, ports(&query)?)
             }
             [kind @ ("exec" | "attach"), namespace, pod, name] => {
                 let key = (namespace.to_owned(), pod.to_owned(), name.to_owned());
@@ -113,8 +115,11 @@ impl Session {
                     channels::serve_websocket(connection, *remote).await
                 }
                 (Purpose::Remote(remote), Transport::Spdy) => channels::serve_spdy(connection, *remote).await,
-                (Purpose::Forward(address), Transport::Spdy) => forward::serve(connection, address).await,
-                (Purpose::Forward(address), Transport::WebSocket) => {
+                (Purpose::Forward(address, _), Transport::Spdy) => forward::serve(connection, address).await,
+                (Purpose::Forward(address, ports), Transport::WebSocket) if self.protocol == CHANNELS => {
+                    port_channels::serve(connection, address, &ports).await
+                }
+                (Purpose::Forward(address, _), Transport::WebSocket) => {
                     let (outer, inner) = tokio::io::duplex(TUNNEL);
                     tokio::select! {
                         ended = websocket::tunnel(connection, outer) => ended,
@@ -130,6 +135,18 @@ impl Session {
             },
             () = token.cancelled() => {}
         }
+    }
+}
+
+/// The ports that a query names.
+fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+    let named = query.all("port").into_iter().chain(query.all("ports"));
+    let ports = named.map(|text| text.parse().map_err(|_| bad(format!("invalid port {text:?}"))));
+    let ports: Vec<u16> = ports.collect::<Result<_, _>>()?;
+    match ports.len() > port_channels::MAX_PORTS {
+        true => Err(bad(format!("at most {} ports are forwarded", port_channels::MAX_PORTS))),
+        false => Ok(ports),
     }
 }
 
@@ -154,10 +171,10 @@ fn negotiate(headers: &HeaderMap, purpose: &Purpose) -> Result<(Transport, &'sta
         }
     };
     let known: &[&'static str] = match (purpose, transport) {
-        (Purpose::Remote(_), Transport::WebSocket) => &["v5.channel.k8s.io", REMOTE_COMMAND],
-        (Purpose::Remote(_), Transport::Spdy) => &[REMOTE_COMMAND],
-        (Purpose::Forward(_), Transport::WebSocket) => &["SPDY/3.1+portforward.k8s.io"],
-        (Purpose::Forward(_), Transport::Spdy) => &[PORT_FORWARD],
+        (Purpose::Remote(_), Transport::WebSocket) => &["v5.channel.k8s.io", CHANNELS],
+        (Purpose::Remote(_), Transport::Spdy) => &[CHANNELS],
+        (Purpose::Forward(..), Transport::WebSocket) => &["SPDY/3.1+portforward.k8s.io", CHANNELS],
+        (Purpose::Forward(..), Transport::Spdy) => &[PORT_FORWARD],
     };
     let values = headers.get_all(named).into_iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
@@ -218,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_newest_protocol_that_both_know_is_spoken() {
-        let forward = Purpose::Forward([127, 64, 0, 1].into());
+        let forward = Purpose::Forward([127, 64, 0, 1].into(), Vec::new());
         type Row<'a> = (&'a [(&'a str, &'a str)], Option<Transport>);
         let rows: [Row<'_>; 5] = [
             (&[("upgrade", "SPDY/3.1"), (STREAM_PROTOCOL, PORT_FORWARD)], Some(Transport::Spdy)),
