@@ -6,18 +6,21 @@
 use crate::{
     error::Failure,
     identity::Caller,
+    pieces,
     reply::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_client::RawRequest;
 use futures_util::TryStreamExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
-use http_body_util::{BodyExt, Full};
-use std::{borrow::Cow, convert::Infallible};
+use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
+use std::{borrow::Cow, sync::Arc};
+use tokio::sync::Semaphore;
 
 /// What a path may begin with: planes, and the API of the platform.
-const ROOTS: [&str; 10] =
-    ["api", "apis", "openapi", "version", "livez", "readyz", "metrics", "organizations", "projects", "users"];
+const ROOTS: [&str; 11] = [
+    "api", "apis", "openapi", "version", "livez", "readyz", "metrics", "debug", "organizations", "projects",
+    "users",
+];
 /// Subresources that are connections.
 const CONNECTS: [&str; 4] = ["proxy", "exec", "attach", "portforward"];
 /// Longest path with its query.
@@ -34,8 +37,13 @@ const ANSWER: [HeaderName; 5] = [
     HeaderName::from_static("x-kubernetes-pf-flowschema-uid"),
 ];
 /// Media types that a browser shows as data.
-const DATA: [&str; 4] =
-    ["application/json", "application/yaml", "text/plain", "application/openmetrics-text"];
+const DATA: [&str; 5] = [
+    "application/json",
+    "application/yaml",
+    "text/plain",
+    "application/openmetrics-text",
+    "application/vnd.freehold.archive",
+];
 
 /// Checks a path with its query: it has to name something of the API, plainly, whose answer is no connection and no watch.
 pub(crate) fn path(text: &str) -> Result<&str, Failure> {
@@ -84,16 +92,14 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
     percent_encoding::percent_decode_str(text).decode_utf8().ok()
 }
 
-/// Sends a request as `caller` and returns the apiserver's answer.
+/// Sends a request as `caller` and returns the apiserver's answer. `places` are the session's for large answers.
 pub(crate) async fn forward(
     caller: &Caller,
     parts: &Parts,
     target: &str,
     body: Bytes,
+    places: &Arc<Semaphore>,
 ) -> Result<Reply, Failure> {
-    if !matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
-        return Err(Failure::new(405, "MethodNotAllowed", "the gateway forwards no such method"));
-    }
     let mut request = RawRequest::new(parts.method.clone(), path(target)?);
     request.body = body;
     copy(&REQUEST, &parts.headers, &mut request.headers);
@@ -101,12 +107,10 @@ pub(crate) async fn forward(
         let lines = caller.open(request).await?.into_stream().map_err(Into::into);
         return Ok(reply::stream(HeaderValue::from_static("text/plain; charset=utf-8"), lines));
     }
-    let answer = caller.send(request).await?;
-    let body = Full::new(answer.body).map_err(|never: Infallible| match never {}).boxed_unsync();
-    let mut reply = Reply::new(body);
-    *reply.status_mut() = answer.status;
-    copy(&ANSWER, &answer.headers, reply.headers_mut());
-    reply.headers_mut().insert(header::CONTENT_TYPE, data_type(&answer.headers));
+    let (status, headers, download) = caller.forward(request).await?;
+    let mut reply = pieces::reply(download.into_stream(), data_type(&headers), places).await?;
+    *reply.status_mut() = status;
+    copy(&ANSWER, &headers, reply.headers_mut());
     Ok(reply)
 }
 

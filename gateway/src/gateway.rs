@@ -7,12 +7,13 @@ use crate::{
     identity::Links,
     oidc::{Oidc, OidcConfig},
     reply::{self, Reply},
+    secret,
     sessions::Sessions,
     streams::Streams,
 };
 use bytes::Bytes;
 use freehold_client::{Client, Config as Upstream, Error, Identity};
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use std::{
     sync::Arc,
@@ -32,6 +33,23 @@ const STRANGERS_BODY: usize = 96 << 10;
 const STRANGERS_TIME: Duration = Duration::from_secs(5);
 /// Requests that are served at a time of those who are not signed in. They take nothing from those who are.
 const STRANGERS: usize = 1000;
+
+/// The header with a request's identifier, as Kubernetes names it.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// Longest identifier that is taken from a client, and the length of others.
+const LONGEST_ID: usize = 64;
+const ID: usize = 22;
+
+/// The client's identifier of a request, or a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let plain = |id: &&HeaderValue| {
+        (1..=LONGEST_ID).contains(&id.len())
+            && id.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+    };
+    let fresh = || HeaderValue::from_str(&secret::fresh()[..ID]);
+    let given = headers.get(AUDIT_ID).filter(plain).cloned();
+    given.or_else(|| fresh().ok()).unwrap_or(HeaderValue::from_static("unknown"))
+}
 
 /// What a gateway is made from.
 pub struct Config {
@@ -92,15 +110,28 @@ impl Gateway {
         let path = request.uri().path();
         let reply = match path.strip_prefix(crate::PREFIX) {
             None => reply::redirect(crate::PREFIX),
-            Some(rest) if rest.starts_with("api/") => {
-                self.serve(request).await.unwrap_or_else(|failure| failure.reply())
-            }
+            Some(rest) if rest.starts_with("api/") => self.identified(request).await,
             Some(rest) if matches!(*request.method(), Method::GET | Method::HEAD) => {
                 assets::serve(rest, request.headers())
             }
             Some(_) => reply::empty(StatusCode::METHOD_NOT_ALLOWED),
         };
         reply::protect(reply)
+    }
+
+    /// Serves a request under an identifier, which its answer, the log and the apiserver's audit events have in common.
+    async fn identified<B>(&self, mut request: Request<B>) -> Reply
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<reply::BoxError>,
+    {
+        let id = request_id(request.headers());
+        request.headers_mut().insert(AUDIT_ID, id.clone());
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let mut reply = self.serve(request).await.unwrap_or_else(|failure| failure.reply());
+        tracing::debug!(id = ?id, %method, path, code = reply.status().as_u16(), "answered");
+        reply.headers_mut().entry(AUDIT_ID).or_insert(id);
+        reply
     }
 
     async fn serve<B>(&self, request: Request<B>) -> Result<Reply, Failure>

@@ -1,8 +1,8 @@
 //! Identities that sessions act as.
 
-use freehold_client::{Client, Config, Error, Identity, RawRequest, RawResponse};
+use freehold_client::{Client, Config, Download, Error, Identity, RawRequest};
 use freehold_machinery::Value;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -65,13 +65,16 @@ impl Caller {
         Ok(Self { client: anonymous.clone(), authorization: Some(value) })
     }
 
-    /// Sends a request once and returns the answer, whatever its status.
-    pub(crate) async fn send(&self, request: RawRequest) -> Result<RawResponse, Error> {
-        self.client.once(&self.signed(request)).await
+    /// Sends a request once and returns the answer, whatever its status, with a body that is read as it comes.
+    pub(crate) async fn forward(
+        &self,
+        request: RawRequest,
+    ) -> Result<(StatusCode, HeaderMap, Download), Error> {
+        self.client.forward(&self.signed(request)).await
     }
 
     /// Opens an answer that is read as it comes.
-    pub(crate) async fn open(&self, request: RawRequest) -> Result<freehold_client::Download, Error> {
+    pub(crate) async fn open(&self, request: RawRequest) -> Result<Download, Error> {
         self.client.download(&self.signed(request)).await
     }
 

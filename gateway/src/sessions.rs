@@ -3,6 +3,7 @@
 use crate::{
     identity::{Caller, Person},
     oidc::Tokens,
+    pieces,
     rate::{Bucket, Rate},
     secret::{self, Hash},
 };
@@ -12,6 +13,7 @@ use std::{
     sync::{Arc, atomic::AtomicUsize},
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Sessions at a time; the one that was used least recently makes room.
@@ -59,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) ended: CancellationToken,
     /// Open streams.
     pub(crate) streams: AtomicUsize,
+    /// Places for large answers.
+    pub(crate) large: Arc<Semaphore>,
     used: Mutex<Instant>,
     bucket: Mutex<Bucket>,
 }
@@ -100,6 +104,7 @@ impl Sessions {
             began: now,
             ended: CancellationToken::new(),
             streams: AtomicUsize::new(0),
+            large: Arc::new(Semaphore::new(pieces::LARGE)),
             used: Mutex::new(now),
             bucket: Mutex::new(Bucket::new(RATE, now)),
         });

@@ -179,11 +179,11 @@ impl Streams {
         session: &Session,
         wanted: &terminal::Wanted,
     ) -> Result<(), Failure> {
-        let request = wanted.request()?;
+        let (request, channels) = (wanted.request()?, wanted.channels());
         let (sender, input) = mpsc::channel(terminal::QUEUE);
         let place = self.place(at, session, Some(sender))?;
         tokio::spawn(place.run(move |caller, name, events| async move {
-            terminal::run(&caller, &request, &name, &events, input).await
+            terminal::run(&caller, (&request, channels), &name, &events, input).await
         }));
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Terminals: what runs in a container of a Pod, or is begun there, by `exec` and `attach`.
+//! Terminals, which are what runs in a container of a Pod or is begun there, by `exec` and `attach`; and ports of Pods,
+//! by `portforward`.
 //!
 //! The gateway speaks Kubernetes' WebSocket protocol
 //! (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4006-transition-spdy-to-websockets>) with the
@@ -35,13 +36,14 @@ const LONGEST: usize = 1 << 20;
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// The protocols that are spoken: channels by the first byte of a message, and a `Status` at the end.
 const PROTOCOLS: HeaderValue = HeaderValue::from_static("v5.channel.k8s.io, v4.channel.k8s.io");
+/// What is spoken with a port: a channel of bytes and one of errors, each of which begins with the port's number.
+const PORT_PROTOCOL: HeaderValue = HeaderValue::from_static("v4.channel.k8s.io");
 
-/// The subresources that are terminals.
-const CONNECTS: [&str; 2] = ["exec", "attach"];
+/// The subresources that are terminals or ports.
+const CONNECTS: [&str; 3] = ["exec", "attach", PORT_FORWARD];
+const PORT_FORWARD: &str = "portforward";
 
 const STDIN: u8 = 0;
-const OUTPUTS: [u8; 2] = [1, 2];
-const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
 /// A terminal that a client wants.
@@ -56,6 +58,9 @@ pub(crate) struct Wanted {
     /// What is run; `attach` has none.
     #[serde(default)]
     command: Vec<String>,
+    /// The port that is forwarded.
+    #[serde(default)]
+    port: u16,
 }
 
 /// What a person types, or how large their terminal is.
@@ -77,12 +82,26 @@ pub(crate) enum Input {
 }
 
 impl Wanted {
+    /// What is spoken on the connection.
+    pub(crate) fn channels(&self) -> Channels {
+        match self.path.ends_with(PORT_FORWARD) {
+            true => Channels::of_port(),
+            false => Channels::of_terminal(),
+        }
+    }
+
     /// The request that opens it.
     pub(crate) fn request(&self) -> Result<RawRequest, Failure> {
         let segments = forward::plain(&self.path)?;
         let of_pod = matches!(segments.as_slice(), [.., pods, _, verb] if pods == "pods" && CONNECTS.contains(&&**verb));
         if !of_pod || self.path.contains('?') || self.command.len() > WORDS {
-            return Err(Failure::bad_request("a terminal is the exec or attach of a Pod"));
+            return Err(Failure::bad_request("a terminal is the exec, attach or portforward of a Pod"));
+        }
+        if self.path.ends_with(PORT_FORWARD) {
+            return match self.port {
+                0 => Err(Failure::bad_request("a port is wanted")),
+                port => Ok(upgrade(format!("{}?ports={port}", self.path), PORT_PROTOCOL)),
+            };
         }
         let mut path = format!("{}?stdin=true&stdout=true&tty=true", self.path);
         let container = Some(("container", &self.container)).filter(|(_, name)| !name.is_empty());
@@ -90,13 +109,65 @@ impl Wanted {
             path.extend(["&", name, "="]);
             path.extend(utf8_percent_encode(value, VALUE));
         }
-        let mut request = RawRequest::get(path);
-        let headers = &mut request.headers;
-        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, PROTOCOLS);
-        Ok(request)
+        Ok(upgrade(path, PROTOCOLS))
+    }
+}
+
+/// A request that makes its connection a WebSocket.
+fn upgrade(path: String, protocols: HeaderValue) -> RawRequest {
+    let mut request = RawRequest::get(path);
+    let headers = &mut request.headers;
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols);
+    request
+}
+
+/// Which channels of a connection mean what, by the first byte of a message.
+pub(crate) struct Channels {
+    outputs: &'static [u8],
+    error: u8,
+    /// Bytes with which each channel begins, and which are no data.
+    prefix: usize,
+    begun: [bool; 4],
+}
+
+/// What a message of the apiserver says.
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Output(Bytes),
+    /// Why a port can't be reached.
+    Refused(String),
+    /// How a command ended.
+    Ended(Bytes),
+    Nothing,
+}
+
+impl Channels {
+    fn of_terminal() -> Self {
+        Self { outputs: &[1, 2], error: 3, prefix: 0, begun: [true; 4] }
+    }
+
+    fn of_port() -> Self {
+        Self { outputs: &[0], error: 1, prefix: 2, begun: [false; 4] }
+    }
+
+    fn read(&mut self, message: &Bytes) -> Event {
+        let Some(channel) = message.first().copied() else { return Event::Nothing };
+        let Some(begun) = self.begun.get_mut(usize::from(channel)) else { return Event::Nothing };
+        let skipped = if *begun { 0 } else { self.prefix };
+        *begun = true;
+        let data = message.slice((1 + skipped).min(message.len())..);
+        match channel {
+            _ if data.is_empty() => Event::Nothing,
+            _ if channel == self.error && self.prefix > 0 => {
+                Event::Refused(String::from_utf8_lossy(&data).into_owned())
+            }
+            _ if channel == self.error => Event::Ended(data),
+            _ if self.outputs.contains(&channel) => Event::Output(data),
+            _ => Event::Nothing,
+        }
     }
 }
 
@@ -114,13 +185,13 @@ impl Input {
     }
 }
 
-/// Runs a terminal until what runs in it has ended.
+/// Runs a terminal until what runs in it has ended, or forwards a port until its connection ends.
 ///
 /// # Errors
 /// The apiserver refuses it, what ran in it failed, or the connection broke.
 pub(crate) async fn run(
     caller: &Caller,
-    request: &RawRequest,
+    (request, mut channels): (&RawRequest, Channels),
     name: &str,
     events: &mpsc::Sender<Bytes>,
     mut input: mpsc::Receiver<Input>,
@@ -129,15 +200,16 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             message = socket.next() => match message {
-                Some(Ok(Message::Binary(data))) => match data.split_first() {
-                    Some((&ERROR, status)) => return verdict(status),
-                    Some((channel, output)) if OUTPUTS.contains(channel) && !output.is_empty() => {
-                        let data = json!({"watch": name, "data": STANDARD.encode(output)}).to_string();
+                Some(Ok(Message::Binary(data))) => match channels.read(&data) {
+                    Event::Ended(status) => return verdict(&status),
+                    Event::Refused(why) => return Err(Failure::new(502, "BadGateway", why)),
+                    Event::Output(output) => {
+                        let data = json!({"watch": name, "data": STANDARD.encode(&output)}).to_string();
                         if events.send(event("output", &data)).await.is_err() {
                             return Ok(());
                         }
                     }
-                    _ => {}
+                    Event::Nothing => {}
                 },
                 Some(Ok(Message::Close(_))) | None => return Ok(()),
                 Some(Ok(_)) => {}
@@ -190,7 +262,7 @@ mod tests {
 
     fn path(path: &str, command: &[&str]) -> Option<String> {
         let command = command.iter().map(|&word| word.to_owned()).collect();
-        let wanted = Wanted { path: path.to_owned(), container: "c".to_owned(), command };
+        let wanted = Wanted { path: path.to_owned(), container: "c".to_owned(), command, port: 0 };
         wanted.request().ok().map(|request| request.path)
     }
 
@@ -214,6 +286,21 @@ mod tests {
         ] {
             assert_eq!(path(bad, &[]), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_port_is_forwarded_by_two_channels_that_begin_with_its_number() {
+        let path = "/projects/web/api/v1/namespaces/x/pods/y/portforward".to_owned();
+        let wanted = Wanted { path, container: String::new(), command: Vec::new(), port: 8080 };
+        let request = wanted.request().ok().unwrap();
+        assert_eq!(request.path, "/projects/web/api/v1/namespaces/x/pods/y/portforward?ports=8080");
+        let mut channels = wanted.channels();
+        let mut read = |bytes: &'static [u8]| channels.read(&Bytes::from_static(bytes));
+        assert_eq!(read(b"\0\x90\x1f"), Event::Nothing);
+        assert_eq!(read(b"\x01\x90\x1f"), Event::Nothing);
+        assert_eq!(read(b"\0HTTP/1.0 200"), Event::Output(Bytes::from_static(b"HTTP/1.0 200")));
+        assert_eq!(read(b"\x01refused"), Event::Refused("refused".to_owned()));
+        assert_eq!((read(b""), read(b"\x09x")), (Event::Nothing, Event::Nothing));
     }
 
     #[test]
