@@ -6,8 +6,10 @@ export interface Ask {
   /** The path of the plane or context that the action is in. */
   base: string;
   verb: string;
-  group: string;
-  resource: string;
+  /** A path that is no resource's, in place of what follows. */
+  path?: string;
+  group?: string;
+  resource?: string;
   subresource?: string;
   namespace?: string;
   name?: string;
@@ -22,11 +24,11 @@ const LIFE = 30_000;
 const MOST = 500;
 const answers = new Map<string, { at: number; verdict: Promise<Verdict> }>();
 
-async function review({ base, ...attributes }: Ask): Promise<Verdict> {
+async function review({ base, path, ...attributes }: Ask): Promise<Verdict> {
   const body = {
     apiVersion: 'authorization.k8s.io/v1',
     kind: 'SelfSubjectAccessReview',
-    spec: { resourceAttributes: attributes },
+    spec: path ? { nonResourceAttributes: { path, verb: attributes.verb } } : { resourceAttributes: attributes },
   };
   const answer = await post<{ status: { allowed: boolean; reason?: string } }>(
     `${base}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`,

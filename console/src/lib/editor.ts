@@ -7,10 +7,13 @@ import { yaml } from '@codemirror/lang-yaml';
 import { HighlightStyle, bracketMatching, foldGutter, foldKeymap, indentOnInput, syntaxHighlighting } from '@codemirror/language';
 import { unifiedMergeView } from '@codemirror/merge';
 import { highlightSelectionMatches, searchKeymap } from '@codemirror/search';
+import { lintGutter, lintKeymap, linter } from '@codemirror/lint';
 import { EditorState, type Extension } from '@codemirror/state';
 import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
+import { t } from '../i18n/index.svelte';
 import { suggest, type Schema } from './schema';
+import { problemsOf } from './validate';
 
 const theme = EditorView.theme({
   '&': { fontSize: '12.5px', color: 'var(--text)', backgroundColor: 'var(--panel)', maxHeight: 'max(340px, calc(100vh - 330px))' },
@@ -23,6 +26,8 @@ const theme = EditorView.theme({
   '.cm-selectionBackground, &.cm-focused .cm-selectionBackground': { backgroundColor: 'color-mix(in srgb, var(--accent) 26%, transparent) !important' },
   '.cm-tooltip, .cm-panels': { backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)' },
   '.cm-tooltip-autocomplete ul li[aria-selected]': { backgroundColor: 'var(--accent)', color: 'var(--accent-text)' },
+  '.cm-diagnostic': { color: 'var(--text)', whiteSpace: 'pre-wrap' },
+  '.cm-lint-marker': { width: '.8em', height: '.8em' },
   '.cm-collapsedLines': { background: 'var(--bg)', color: 'var(--muted)' },
   '.cm-collapsedLines::before, .cm-collapsedLines::after': { content: '"⋯"' },
   '.cm-changedLine': { backgroundColor: 'var(--good-soft) !important' },
@@ -72,6 +77,13 @@ export function edit(host: HTMLElement, { text, label, change, schema }: Options
     const found = await schema?.();
     return found ? suggest(found, context) : null;
   };
+  const check = async ({ state }: EditorView) =>
+    problemsOf(state.doc.toString(), await schema?.()).map(({ from, to, severity, key, parameters }) => ({
+      from: Math.min(from, state.doc.length),
+      to: Math.min(to, state.doc.length),
+      severity,
+      message: t(key, parameters),
+    }));
   const extensions: Extension[] = [
     ...basics,
     EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
@@ -80,9 +92,11 @@ export function edit(host: HTMLElement, { text, label, change, schema }: Options
           history(),
           highlightActiveLine(),
           autocompletion({ override: [complete], icons: false }),
+          lintGutter(),
+          linter(check, { delay: 400 }),
           EditorView.updateListener.of((update) => update.docChanged && change(update.state.doc.toString())),
           // Escape and then Tab leaves the editor.
-          keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap, ...searchKeymap, ...foldKeymap, indentWithTab]),
+          keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap, ...searchKeymap, ...foldKeymap, ...lintKeymap, indentWithTab]),
         ]
       : [EditorState.readOnly.of(true), keymap.of([...defaultKeymap, ...searchKeymap, ...foldKeymap])],
   ];

@@ -50,3 +50,12 @@ export function cell(value: unknown): string {
   if (value === null || value === undefined) return '';
   return plain(typeof value === 'object' ? JSON.stringify(value) : String(value));
 }
+
+const SUFFIXES: Record<string, number> = { n: 1e-9, u: 1e-6, m: 1e-3, '': 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+
+/** A quantity of Kubernetes as a number; nothing where it is none. */
+export function quantity(text: string): number | undefined {
+  const match = /^([+-]?[\d.]+)([numkMGTPE]|[KMGTPE]i)?$/.exec(text);
+  const factor = SUFFIXES[match?.[2] ?? ''];
+  return match && factor !== undefined ? Number(match[1]) * factor : undefined;
+}

@@ -5,6 +5,8 @@ import { Failure, TABLE, get, type Column, type KubeObject, type TableRow } from
 import { stream } from './stream.svelte';
 
 const PAGE = 500;
+/** Objects of the first page: what a screen shows, so that it is there soon. */
+const FIRST_PAGE = 100;
 
 export interface Row {
   key: string;
@@ -97,6 +99,7 @@ export class Live {
         expired: () => this.#reread(),
         failed: (failure) => this.#fail(failure),
       });
+      if (this.#all.size < PAGE) void this.more();
     } catch (error) {
       if (!abort.signal.aborted) this.#fail(error);
     }
@@ -132,7 +135,7 @@ export class Live {
 
   async #page(): Promise<string> {
     const token = this.#next ? `&continue=${encodeURIComponent(this.#next)}` : '';
-    const path = `${this.#path}${separator(this.#path)}limit=${PAGE}${token}`;
+    const path = `${this.#path}${separator(this.#path)}limit=${token ? PAGE : FIRST_PAGE}${token}`;
     const abort = this.#abort;
     const page = await get<Page>(path, abort.signal, this.#table ? TABLE : undefined);
     if (abort.signal.aborted) return '';

@@ -3,15 +3,22 @@
 import type { CompletionContext, CompletionResult } from '@codemirror/autocomplete';
 import { get, type Type } from './api';
 
-interface Node {
+export interface Node {
   $ref?: string;
   allOf?: Node[];
+  oneOf?: Node[];
+  anyOf?: Node[];
   type?: string;
+  format?: string;
+  required?: string[];
   description?: string;
   properties?: Record<string, Node>;
   items?: Node;
   additionalProperties?: Node | boolean;
   enum?: unknown[];
+  'x-kubernetes-int-or-string'?: boolean;
+  'x-kubernetes-preserve-unknown-fields'?: boolean;
+  'x-kubernetes-embedded-resource'?: boolean;
   'x-kubernetes-group-version-kind'?: { group: string; version: string; kind: string }[];
 }
 
@@ -20,8 +27,22 @@ export interface Schema {
   all: Record<string, Node>;
 }
 
-/** The schema of a type, as the plane publishes it. */
-export async function schemaOf(base: string, type: Type): Promise<Schema | undefined> {
+const LIFE = 30_000;
+const known = new Map<string, { at: number; schema: Promise<Schema | undefined> }>();
+
+/** The schema of a type, as the plane publishes it; read anew after half a minute. */
+export function schemaOf(base: string, type: Type): Promise<Schema | undefined> {
+  const key = JSON.stringify([base, type.group, type.version, type.kind]);
+  const found = known.get(key);
+  if (found && Date.now() - found.at < LIFE) return found.schema;
+  const schema = readSchema(base, type);
+  schema.catch(() => known.delete(key));
+  if (known.size > 20) known.clear();
+  known.set(key, { at: Date.now(), schema });
+  return schema;
+}
+
+async function readSchema(base: string, type: Type): Promise<Schema | undefined> {
   const path = type.group ? `apis/${type.group}/${type.version}` : `api/${type.version}`;
   const document = await get<{ components?: { schemas?: Record<string, Node> } }>(`${base}/openapi/v3/${path}`);
   const all = document.components?.schemas ?? {};
@@ -31,7 +52,7 @@ export async function schemaOf(base: string, type: Type): Promise<Schema | undef
   return root && { root, all };
 }
 
-function resolve(node: Node | undefined, all: Record<string, Node>): Node | undefined {
+export function resolve(node: Node | undefined, all: Record<string, Node>): Node | undefined {
   const ref = node?.$ref ?? node?.allOf?.find((part) => part.$ref)?.$ref;
   return ref ? all[ref.replace('#/components/schemas/', '')] : node;
 }

@@ -64,8 +64,8 @@ class Stream {
     };
   }
 
-  /** Opens a terminal in this stream, with which it ends. */
-  terminal(wanted: { path: string; container: string; command: string[] }, handlers: TerminalHandlers): Terminal {
+  /** Opens a terminal, or a port of a Pod, in this stream, with which it ends. */
+  terminal(wanted: { path: string; container?: string; command?: string[]; port?: number }, handlers: TerminalHandlers): Terminal {
     const [at, name] = [this.#name, `t${this.#next++}`];
     const path = `/exec/${at}/${name}`;
     const failed = (error: unknown) => this.#terminalEnded(name, error as Failure);
