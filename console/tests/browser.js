@@ -1,6 +1,6 @@
 // Chromium, as the machine has it, and what tests do with its pages.
 
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium } from 'playwright-core';
 
@@ -11,9 +11,27 @@ export async function launch() {
   return chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', headless: true, args: ARGS });
 }
 
+/** FREEHOLD_CONSOLE_FILES names a folder (`npm run build` writes ../gateway/assets/console) whose files replace those of the
+ * program, with the program's own headers: the console is tested without compiling it in. */
+const FILES = process.env.FREEHOLD_CONSOLE_FILES;
+const TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
+
+async function serveFiles(context) {
+  await context.route(/\/console\/(?!api\/)/, async (route) => {
+    const url = new URL(route.request().url());
+    const name = url.pathname.slice('/console/'.length);
+    const file = existsSync(`${FILES}/${name}`) && /\.\w+$/.test(name) ? name : 'index.html';
+    const { headers } = await route.fetch({ url: `${url.origin}/console/` }).then((answer) => ({ headers: answer.headers() }));
+    delete headers['content-encoding'];
+    delete headers['content-length'];
+    await route.fulfill({ headers: { ...headers, 'content-type': TYPES[file.split('.').pop()] }, body: readFileSync(`${FILES}/${file}`) });
+  });
+}
+
 /** A browser that trusts the server's certificate, and notes what goes wrong in its pages. */
 export async function open(browser, options = {}) {
   const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: { width: 1280, height: 800 }, locale: 'en-GB', ...options });
+  if (FILES) await serveFiles(context);
   const page = await context.newPage();
   const errors = [];
   const requests = [];
