@@ -132,8 +132,8 @@ fmt:
 
 # Measures beside a kube-apiserver, and writes docs/benchmarks.md; ARGS="--only verbs,lists" measures some parts and only
 # prints. docs/benchmarks.md says how the part with 100,000 planes is asked for.
-bench: tools
-	@tools/get kube-apiserver
+bench: tools console
+	@tools/get kube-apiserver chromium
 	$(RELEASE) -p freehold-cli -p freehold-tests-bench
 	FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench $(ARGS)
 	$(if $(ARGS),,FREEHOLD_BIN=$(CURDIR)/target/release/freehold ./target/release/freehold-tests-bench-size --write)

@@ -76,6 +76,17 @@ pub(crate) static RESTART: Goal =
 pub(crate) static CRD_INSTALL: Goal = at_most("a CRD installed beside up to 1,000, p99", micros(50_000));
 pub(crate) static CRD_MEMORY: Goal = at_most("memory of each further CRD of 1,000", Value::Bytes(300_000));
 
+pub(crate) static FIRST_VIEW: Goal =
+    at_most("the console's first view beside 100,000 projects, p99", micros(1_000_000));
+pub(crate) static SWITCH: Goal =
+    at_most("a switch to the list of 100,000 projects in the console, p99", micros(200_000));
+pub(crate) static ON_SCREEN: Goal =
+    at_most("an event on the console's screen, from its request, p99", micros(200_000));
+pub(crate) static VIEWERS_MEMORY: Goal =
+    at_most("memory that 100 viewers of a busy project add", Value::Bytes(10_000_000));
+pub(crate) static VIEWERS_PROCESSOR: Goal =
+    at_most("CPU that 100 viewers of a busy project add", Value::Percent(5.0));
+
 pub(crate) static WEBHOOK: Goal =
     at_most("a webhook's call beyond the webhook's own time, added to the p99 of a create", micros(1_000));
 
@@ -100,7 +111,7 @@ pub(crate) static MANAGER_REST: Goal =
     at_most("CPU of that controller manager at rest, of a core", Value::Percent(2.0));
 
 /// All goals, in the order of the table.
-pub(crate) static ALL: [&Goal; 23] = [
+pub(crate) static ALL: [&Goal; 28] = [
     &PLANES,
     &PLANES_MEMORY,
     &PLANES_CREATED,
@@ -124,6 +135,11 @@ pub(crate) static ALL: [&Goal; 23] = [
     &MANAGER_MEMORY,
     &MANAGER_REST,
     &FAIRNESS,
+    &FIRST_VIEW,
+    &SWITCH,
+    &ON_SCREEN,
+    &VIEWERS_MEMORY,
+    &VIEWERS_PROCESSOR,
 ];
 
 impl Bound {

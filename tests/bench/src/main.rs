@@ -7,6 +7,7 @@
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
+mod console;
 mod controllers;
 mod crds;
 mod dedicated;
@@ -166,13 +167,15 @@ pub(crate) enum Part {
     Planes,
     /// Dedicated pairs.
     Dedicated,
+    /// The console in a browser.
+    Console,
 }
 
 impl Part {
     /// The servers that a part makes sense for.
     fn kinds(self) -> &'static [Kind] {
         match self {
-            Self::Sync => &[Kind::Embedded],
+            Self::Sync | Self::Console => &[Kind::Embedded],
             Self::Large | Self::Controllers | Self::Planes | Self::Dedicated | Self::Fairness => {
                 &Kind::FREEHOLD
             }
@@ -185,7 +188,7 @@ impl Part {
         let value = self.to_possible_value();
         let name = value.as_ref().map(|value| value.get_name()).unwrap_or_default();
         match self {
-            Self::Planes if options.planes > PLANES => format!("{name}-{}", options.planes),
+            Self::Planes | Self::Console if options.planes > PLANES => format!("{name}-{}", options.planes),
             _ => name.to_owned(),
         }
     }
@@ -205,6 +208,7 @@ impl Part {
             Self::Sync => sync::measure(kind, options, report).await,
             Self::Planes => planes::measure(kind, options, report).await,
             Self::Dedicated => dedicated::measure(kind, options, report).await,
+            Self::Console => console::measure(kind, options, report).await,
         }
     }
 }
