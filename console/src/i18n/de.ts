@@ -297,4 +297,5 @@ export const de: Catalogue = {
   pause: 'Anhalten',
   paused: 'Angehalten',
   runningCount: '{count} laufen',
+  attempt: 'Versuch {number}',
 };

@@ -297,4 +297,5 @@ export const en = {
   pause: 'Pause',
   paused: 'Paused',
   runningCount: '{count} are running',
+  attempt: 'attempt {number}',
 } as const;
