@@ -354,7 +354,14 @@ impl Config {
             (true, None) => "embedded",
         };
         let version = version();
-        Process { cache: cache.clone(), planes, certificates, version, store, started: jiff::Timestamp::now() }
+        Process {
+            cache: cache.clone(),
+            planes,
+            certificates,
+            version,
+            store,
+            started: jiff::Timestamp::now(),
+        }
     }
 
     /// A core server's registry knows which APIs projects export; a pair's does not.

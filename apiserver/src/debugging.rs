@@ -92,7 +92,7 @@ impl Process {
         let shown = |Resident { plane, bytes, idle, is_pinned }: Resident| {
             json!({
                 "plane": plane.as_str(),
-                "project": self.planes.directory().by_plane(&plane).map(|project| project.name.clone()),
+                "project": self.planes.directory().by_plane(&plane).map(|project| project.name.to_string()),
                 "bytes": bytes,
                 "idleSeconds": idle.as_secs(),
                 "inUse": is_pinned,

@@ -184,7 +184,8 @@ mod tests {
                 methods.map(|method| (method.to_uppercase(), path[1..].to_owned())).collect::<Vec<_>>()
             })
             .collect();
-        let served = ROUTES.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
+        let served =
+            ROUTES.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
         assert_eq!(described, served);
     }
 

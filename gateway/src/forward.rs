@@ -18,7 +18,16 @@ use tokio::sync::Semaphore;
 
 /// What a path may begin with: planes, and the API of the platform.
 const ROOTS: [&str; 11] = [
-    "api", "apis", "openapi", "version", "livez", "readyz", "metrics", "debug", "organizations", "projects",
+    "api",
+    "apis",
+    "openapi",
+    "version",
+    "livez",
+    "readyz",
+    "metrics",
+    "debug",
+    "organizations",
+    "projects",
     "users",
 ];
 /// Subresources that are connections.

@@ -74,7 +74,7 @@ async fn pass_on(
     to: mpsc::Sender<Result<Bytes, BoxError>>,
     _place: OwnedSemaphorePermit,
 ) {
-    let mut pieces = stream::once(async { Ok(first) }).chain(pieces);
+    let mut pieces = stream::iter([Ok(first)]).chain(pieces);
     loop {
         let piece: Result<Bytes, BoxError> = match timeout(UPSTREAM_TIME, pieces.next()).await {
             Ok(None) => return,

@@ -349,7 +349,10 @@ fn pending(draft: &Value, found: &FoundExport) -> Vec<Value> {
     let answers = ["/spec/acceptedClaims", "/spec/rejectedClaims"].map(|path| list(draft, path));
     let is_answered = |claim: &Value| {
         let same = |one: &Value, path| text(one, path) == text(claim, path);
-        answers.iter().flat_map(|claims| claims.iter()).any(|one| same(one, "/group") && same(one, "/resource"))
+        answers
+            .iter()
+            .flat_map(|claims| claims.iter())
+            .any(|one| same(one, "/group") && same(one, "/resource"))
     };
     found.claims.iter().filter(|claim| !is_answered(claim)).cloned().collect()
 }

@@ -241,7 +241,8 @@ fn record(edge: &Edge, parts: &Parts, query: &Query, trace: Trace, reply: &Reply
     let (code, bytes) = (reply.status().as_u16(), reply.body().len());
     edge.metrics.answered(labels, code, seconds, bytes, info.is_long_running());
     if !info.is_long_running() {
-        let audit_id = parts.headers.get(respond::AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let audit_id =
+            parts.headers.get(respond::AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
         let sender = trace.flow.sender;
         edge.slow.note(Answered { parts, sender, verb: &info.verb, code, started, audit_id });
     }

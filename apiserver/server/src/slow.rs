@@ -112,7 +112,7 @@ impl SlowRequests {
                     "userAgent": slow.agent,
                     "auditID": slow.audit_id,
                     "plane": slow.plane.as_ref().map(ToString::to_string),
-                    "project": slow.plane.as_ref().and_then(&project),
+                    "project": slow.plane.as_ref().and_then(&project).map(|name| name.to_string()),
                 })
             })
             .collect();
@@ -146,7 +146,10 @@ mod tests {
         let document = requests.document(|_| None);
         let of = |plane: &str| {
             let items = document["items"].as_array().unwrap().iter();
-            items.filter(|item| item["plane"] == plane).map(|item| item["milliseconds"].as_u64().unwrap()).collect::<Vec<_>>()
+            items
+                .filter(|item| item["plane"] == plane)
+                .map(|item| item["milliseconds"].as_u64().unwrap())
+                .collect::<Vec<_>>()
         };
         assert_eq!(of("quiet"), [1]);
         assert_eq!(of("noisy"), (9_968..10_000).rev().collect::<Vec<_>>());

@@ -66,7 +66,8 @@ impl Session {
         let purpose = match parts[..] {
             ["portForward", namespace, pod] => {
                 let address = containers.address(namespace, pod);
-                let address = address.ok_or_else(|| not_found(format!("no container of pod {pod:?} runs")))?;
+                let address =
+                    address.ok_or_else(|| not_found(format!("no container of pod {pod:?} runs")))?;
                 Purpose::Forward(address, ports(&query)?)
             }
             [kind @ ("exec" | "attach"), namespace, pod, name] => {
