@@ -10,6 +10,7 @@ mod approval;
 mod compile;
 mod export;
 mod openapi;
+pub mod references;
 mod status;
 mod validate;
 mod webhook;
