@@ -19,12 +19,16 @@ pub const EXPORTS: &str = "apiexports";
 pub const BINDINGS: &str = "apibindings";
 /// The subresource of an export that the provider's view is authorized as.
 pub const CONTENT: &str = "content";
+/// The subresource of objects that others name, with who names them.
+pub const REFERRERS: &str = "referrers";
 /// The verb on an export that lets somebody bind it.
 pub const BIND: &str = "bind";
 /// The annotation that lets an export be deleted while projects consume it; their objects are kept.
 pub const KEEP_OBJECTS: &str = "apis.freehold.dev/keep-objects";
 /// The condition of a binding that the consumer's plane serves the export's types.
 pub const BOUND: &str = "Bound";
+/// The label, with the name of a ControlPlaneClass, of a binding that comes from it.
+pub const CLASS_LABEL: &str = "apis.freehold.dev/class";
 
 /// One kind as a provider publishes it. It never changes: a new state of the kind is a new object.
 pub type ApiResourceSchema = Object<ApiResourceSchemaSpec>;
@@ -119,12 +123,88 @@ pub struct ApiExportSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub claims: Vec<PermissionClaim>,
+    /// Claims that count as accepted by who binds the export and does not reject them. Those may be about reading
+    /// Namespaces and labelled ConfigMaps, and about writing Events.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub default_claims: Vec<PermissionClaim>,
     /// Who may bind it, beside those who have the verb `bind` on it in this project.
     pub consumers: Consumers,
-    /// Terms that are shown to who binds it.
+    /// Terms that who binds it has to accept.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub terms: String,
+    /// What the ClusterRoles `view`, `edit` and `admin` of consumers allow to do with the exported kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub roles: Vec<ExportedRole>,
+    /// How many objects of exported kinds each consumer may have. The least counts of several for one resource.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub limits: Vec<ExportLimit>,
+}
+
+/// Whose objects a limit is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum LimitedConsumer {
+    /// Each project that binds the export.
+    #[default]
+    Project,
+    /// Each organization, over all of its projects that bind the export.
+    Organization,
+}
+
+/// How many objects of an exported kind each consumer may have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportLimit {
+    /// The resource, such as `databases`.
+    #[schemars(length(min = 1, max = 63))]
+    pub resource: String,
+    /// Whose objects are counted together.
+    #[serde(default)]
+    pub per: LimitedConsumer,
+    /// How many there may be.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
+    pub count: i64,
+    /// How many there may be of single projects or organizations, by name.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    #[schemars(schema_with = "counts")]
+    pub overrides: std::collections::BTreeMap<String, i64>,
+}
+
+fn counts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object", "maxProperties": 1000,
+        "additionalProperties": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 1_000_000_000},
+    })
+}
+
+/// A ClusterRole of consumers that an export adds to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleName {
+    /// `view`, which `edit` and `admin` contain.
+    #[default]
+    View,
+    /// `edit`, which `admin` contains.
+    Edit,
+    /// `admin`.
+    Admin,
+}
+
+/// What a ClusterRole of consumers allows to do with exported kinds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedRole {
+    /// The ClusterRole.
+    pub role: RoleName,
+    /// Resources of the export, such as `databases` and `databases/status`. Others count for nothing.
+    #[schemars(length(min = 1, max = 50))]
+    pub resources: Vec<String>,
+    /// The verbs.
+    #[schemars(length(min = 1, max = 16))]
+    pub verbs: Vec<String>,
 }
 
 /// The observed state of an APIExport.
@@ -137,6 +217,9 @@ pub struct ApiExportStatus {
     /// The path of the provider's view on this server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub view: String,
+    /// The digest of the terms, which bindings name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub terms: String,
     /// `Ready`: each schema is there and can be served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -166,6 +249,59 @@ pub enum BoundObjects {
     Keep,
 }
 
+/// A binding that every control plane of a class has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassBinding {
+    /// The name of the APIBinding that projects see.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The export.
+    pub export: ExportRef,
+    /// Claims of the provider that are granted in each of these control planes, at most as far as the export has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub accepted_claims: Vec<PermissionClaim>,
+    /// Claims of the provider that were looked at and are not granted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub rejected_claims: Vec<PermissionClaim>,
+    /// The digest of the provider's terms, which the platform accepts for these control planes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 100))]
+    pub accepted_terms: String,
+    /// What the removal of the binding from the class does about objects.
+    #[serde(default)]
+    pub objects: ClassObjects,
+}
+
+/// What becomes of objects when a class stops binding their export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ClassObjects {
+    /// The binding can't be removed while a control plane of the class has objects.
+    #[default]
+    Refuse,
+    /// Objects are kept out of sight, until the export is bound again.
+    Keep,
+}
+
+/// The server's record of an export that a class binds: the one that its author was allowed to bind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BoundExport {
+    /// The name of the binding.
+    pub name: String,
+    /// The plane of the export.
+    pub plane: String,
+    /// The name of the export.
+    pub export: String,
+    /// The identity of the export.
+    pub identity: String,
+    /// Default claims that the export had then, and that are not rejected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub default_claims: Vec<PermissionClaim>,
+}
+
 /// What is consumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -183,6 +319,10 @@ pub struct ApiBindingSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub rejected_claims: Vec<PermissionClaim>,
+    /// The digest of the provider's terms, as the export's status has it: who writes it accepts them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 100))]
+    pub accepted_terms: String,
     /// What a deletion of the binding does about objects.
     #[serde(default)]
     pub objects: BoundObjects,
@@ -216,9 +356,12 @@ pub struct ApiBindingStatus {
     /// The kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<BoundSchema>,
+    /// Default claims that the export had when it was bound, and that are not rejected: they count as accepted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub default_claims: Vec<PermissionClaim>,
     /// Claims of the provider that are neither accepted nor rejected, at the time of the last write of the binding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 50))]
+    #[schemars(length(max = 100))]
     pub pending_claims: Vec<PermissionClaim>,
     /// `Bound`: the kinds are served here. `Ready`: claims of the export are all answered too.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,6 @@
 //! `resourcemanager.freehold.dev/v1alpha1`: organizations, projects and memberships. Served by the core plane.
 
+use crate::apis::{BoundExport, ClassBinding};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
 use freehold_machinery::Value;
 use schemars::JsonSchema;
@@ -441,6 +442,12 @@ pub struct ControlPlaneClassSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "manifests")]
     pub objects: Vec<Value>,
+    /// APIs of other projects that each plane of this class serves, without a key in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), extend(
+        "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]
+    ))]
+    pub bindings: Vec<ClassBinding>,
     /// Whether a project may delete what the class and the server start it with.
     pub object_deletion: ObjectDeletion,
     /// Which organizations may use it for their projects, by the labels of the organization's namespace in the core plane,
@@ -525,6 +532,9 @@ pub struct ControlPlaneClassStatus {
     /// The layer of its objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub layer: String,
+    /// The exports that it binds. The server alone writes it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bindings: Vec<BoundExport>,
     /// The generation of the spec that this is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -3,6 +3,7 @@
 use crate::{
     authentication::{Authentication, Place},
     authorization::{self, Authorization, Refused},
+    exports,
     fairness::KnownFlows,
     host::Host,
     kubelets::Kubelets,
@@ -27,7 +28,7 @@ use freehold_apiserver_planes::{
 };
 use freehold_apiserver_registry::{
     Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, Shown, WatchEvent,
-    WatchOptions, WriteOptions, Written, class_objects,
+    WatchOptions, WriteOptions, Written, class_bindings, class_objects,
 };
 use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, Kubelet, OpenIdDocument, Owner,
@@ -608,10 +609,15 @@ impl Backend for LocalBackend {
             }
             PlaneAction::Class(class) => {
                 let found = self.planes.class(&class).await?;
-                let (objects, keeps) = match &found {
+                let (mut objects, keeps) = match &found {
                     Some(class) => (class_objects(class)?, class["spec"]["objectDeletion"] == "Refused"),
                     None => (Vec::new(), false),
                 };
+                if let Some(class) = &found {
+                    self.planes.apis().ready().await;
+                    let schemas = |plane: &str, export: &str| exports::schemas(&self.planes, plane, export);
+                    objects.extend(class_bindings(class, schemas));
+                }
                 json!({"layer": self.planes.install_class(&class, objects, keeps).await?})
             }
         })

@@ -1,9 +1,19 @@
 //! The exports of all planes, for the registry.
 
 use async_trait::async_trait;
-use freehold_apiserver_planes::{Planes, apis};
-use freehold_apiserver_registry::{Exports, FoundExport};
-use freehold_machinery::{PlaneId, Result};
+use freehold_api::apis::LimitedConsumer;
+use freehold_apiserver_planes::{
+    Planes,
+    apis::{self, Referrer},
+};
+use freehold_apiserver_registry::{
+    ConsumerKind, Exports, FoundExport, Operation, Owner, ProviderLimit, ReferredBy, Terms, bound_schemas,
+};
+use freehold_apiserver_storage::ObjectPath;
+use freehold_machinery::{
+    PlaneId, ResourceType, Result, Value,
+    crd::references::{Named, Reference},
+};
 use std::sync::Arc;
 
 /// Consumers that a message names.
@@ -38,6 +48,14 @@ impl Exports for KnownExports {
             identity: export.identity.to_string(),
             types: apis.types_of(&export),
             claims: export.claims.iter().filter_map(|claim| serde_json::to_value(&claim.0).ok()).collect(),
+            defaults: export
+                .defaults
+                .iter()
+                .filter_map(|claim| serde_json::to_value(&claim.0).ok())
+                .collect(),
+            terms: Some(apis::terms_digest(&export.terms))
+                .filter(|digest| !digest.is_empty())
+                .map(|digest| Terms { digest, text: export.terms.clone() }),
             is_open: organization.is_some_and(|organization| export.is_for(organization)),
             missing: apis.missing(&export).into_iter().map(Into::into).collect(),
         }))
@@ -53,6 +71,108 @@ impl Exports for KnownExports {
 
     fn identity(&self, provider: &PlaneId, export: &str) -> String {
         apis::identity(provider, export)
+    }
+
+    fn terms_digest(&self, terms: &str) -> String {
+        apis::terms_digest(terms)
+    }
+
+    fn limits(&self, ty: &ResourceType, consumer: &Owner) -> Vec<ProviderLimit> {
+        let Some(export) = self.0.apis().export_of(ty).filter(|export| !export.limits.is_empty()) else {
+            return Vec::new();
+        };
+        let Some(provider) = self.0.directory().by_plane(&export.plane) else { return Vec::new() };
+        let limit = |kind: LimitedConsumer| {
+            let (of, name) = match kind {
+                LimitedConsumer::Project => (ConsumerKind::Project, &consumer.project),
+                LimitedConsumer::Organization => (ConsumerKind::Organization, &consumer.organization),
+            };
+            let own = export.limits.iter().filter(|limit| limit.per == kind && limit.resource == ty.plural);
+            let count =
+                own.map(|limit| limit.overrides.get(&**name).copied().unwrap_or(limit.count)).min()?;
+            Some(ProviderLimit {
+                kind: of,
+                count,
+                organization: provider.organization.clone(),
+                project: provider.name.clone(),
+                export: export.name.clone(),
+                revision: export.modified,
+            })
+        };
+        [LimitedConsumer::Project, LimitedConsumer::Organization].into_iter().filter_map(limit).collect()
+    }
+
+    fn references(&self, ty: &ResourceType) -> Arc<[Reference]> {
+        self.0.apis().references_of(ty)
+    }
+
+    async fn has_referent(&self, op: &Operation, field: &Reference, named: &Named) -> Result<bool> {
+        self.current().await?;
+        let (directory, apis) = (self.0.directory(), self.0.apis());
+        let Some(home) = directory.by_plane(&op.plane) else { return Ok(false) };
+        let info =
+            if named.project.is_empty() { Some(home.clone()) } else { directory.named(&named.project) };
+        let Some(info) = info.filter(|info| info.organization == home.organization && !info.dedicated) else {
+            return Ok(false);
+        };
+        let Some(export) =
+            apis.export_of(&op.ty).filter(|export| apis.binding(&info.plane, export).is_some())
+        else {
+            return Ok(false);
+        };
+        let group = if field.group.is_empty() { &op.ty.group } else { &field.group };
+        let types = apis.types_of(&export);
+        let Some(ty) = types.iter().find(|ty| ty.group == *group && ty.plural == field.resource) else {
+            return Ok(false);
+        };
+        let own = op.namespace.clone().unwrap_or_default();
+        let namespace = if named.namespace.is_empty() { own } else { named.namespace.clone() };
+        if !ty.namespaced && !named.namespace.is_empty() || ty.namespaced && namespace.is_empty() {
+            return Ok(false);
+        }
+        let path = ObjectPath {
+            group: ty.storage.group.clone(),
+            resource: ty.storage.resource.clone(),
+            namespace: Some(namespace).filter(|_| ty.namespaced),
+            name: named.name.clone(),
+        };
+        Ok(self.0.stored(&info.plane, &path).await?.is_some_and(|entry| !entry.is_deleting()))
+    }
+
+    async fn referrers(&self, op: &Operation) -> Result<Vec<ReferredBy>> {
+        self.current().await?;
+        let at = (op.namespace.as_deref().unwrap_or_default(), op.name.as_deref().unwrap_or_default());
+        let found = self.0.apis().referrers(&op.ty, &op.plane, at).await?;
+        let referrer = |one: Referrer| ReferredBy {
+            project: one.project.into(),
+            group: one.resource.0.into(),
+            resource: one.resource.1.into(),
+            namespace: one.namespace.into(),
+            name: one.name.into(),
+            field: one.field.into(),
+            blocks: one.blocks,
+        };
+        Ok(found.into_iter().map(referrer).collect())
+    }
+
+    fn class_with(&self, plane: &PlaneId, binding: &str) -> Option<String> {
+        let class = self.0.apis().class_of(plane)?;
+        class.bindings.iter().any(|one| *one.name == *binding).then(|| class.class.to_string())
+    }
+
+    async fn object_in_class(
+        &self,
+        class: &str,
+        provider: &str,
+        export: &str,
+    ) -> Result<Option<(String, String)>> {
+        self.current().await?;
+        let Ok(provider) = provider.parse::<PlaneId>() else { return Ok(None) };
+        let apis = self.0.apis();
+        match apis.export(&provider, export) {
+            Some(export) => apis.object_in_class(class, &export).await,
+            None => Ok(None),
+        }
     }
 
     async fn consumers(&self, provider: &PlaneId, export: &str) -> Result<(usize, Vec<String>)> {
@@ -74,4 +194,11 @@ impl Exports for KnownExports {
         let apis = self.0.apis();
         Ok(schemas.into_iter().filter(|name| !apis.has_schema(plane, name)).collect())
     }
+}
+
+/// The kinds of an export, as statuses of bindings have them.
+pub(crate) fn schemas(planes: &Planes, provider: &str, export: &str) -> Value {
+    let provider = provider.parse::<PlaneId>().ok();
+    let export = provider.and_then(|plane| planes.apis().export(&plane, export));
+    export.map_or_else(|| Value::Array(Vec::new()), |export| bound_schemas(&planes.apis().types_of(&export)))
 }

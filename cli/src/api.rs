@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use freehold_api::{
     apis::{
-        ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, GROUP, PermissionClaim, SCHEMAS, VERSION,
+        ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, CLASS_LABEL, GROUP, PermissionClaim,
+        SCHEMAS, VERSION,
     },
     urls,
 };
@@ -121,15 +122,28 @@ fn shown(binding: &ApiBinding) -> Vec<String> {
     )];
     lines.push("The provider may do anything with objects of:".to_owned());
     lines.extend(status.schemas.iter().map(|one| format!("  {}.{}", one.resource, one.group)));
-    if spec.accepted_claims.is_empty() {
+    if spec.accepted_claims.is_empty() && status.default_claims.is_empty() {
         lines.push("It has no access to anything else.".to_owned());
     } else {
         lines.push("Beside that it may:".to_owned());
         lines.extend(spec.accepted_claims.iter().map(|claim| format!("  {}", words(claim))));
+        lines.extend(status.default_claims.iter().map(|claim| format!("  {} (by default)", words(claim))));
     }
     if !spec.rejected_claims.is_empty() {
         lines.push("It asked in vain to:".to_owned());
         lines.extend(spec.rejected_claims.iter().map(|claim| format!("  {}", words(claim))));
+    }
+    let class = binding.metadata.labels.get(CLASS_LABEL);
+    if let Some(class) = class {
+        lines.push(format!("It comes from ControlPlaneClass {class:?}: the platform changes it."));
+    }
+    if let Some(bound) = bound.filter(|bound| bound.status != "True" && !bound.message.is_empty()) {
+        lines.push(format!("It is not bound: {}", bound.message));
+    } else if !spec.accepted_terms.is_empty() {
+        lines.push(format!("The terms {} are accepted.", spec.accepted_terms));
+    }
+    if class.is_some() {
+        return lines;
     }
     lines.push(match spec.objects {
         BoundObjects::Refuse => "The binding can't be deleted while there are objects.".to_owned(),

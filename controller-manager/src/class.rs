@@ -39,7 +39,8 @@ impl Reconcile for Classes {
         if deleting && !holds {
             return Ok(Outcome::Done);
         }
-        let has = !items(&class, "/spec/objects").is_empty() || class["spec"]["objectDeletion"] == "Refused";
+        let has = ["/spec/objects", "/spec/bindings"].iter().any(|path| !items(&class, path).is_empty())
+            || class["spec"]["objectDeletion"] == "Refused";
         let options = PatchOptions::default();
         if has
             && !deleting

@@ -239,6 +239,13 @@ impl Stack {
         self.has_collection(&collection(group, resource))
     }
 
+    /// Whether the snapshot has something of a resource.
+    pub fn has_in_snapshot(&self, group: &str, resource: &str) -> bool {
+        let collection = &*collection(group, resource);
+        let snapshots = self.layers.iter().filter(|(kind, _)| *kind == LayerKind::Snapshot);
+        snapshots.into_iter().any(|(_, layer)| layer.collections.contains_key(collection))
+    }
+
     pub(crate) fn has_collection(&self, collection: &str) -> bool {
         self.layers.iter().any(|(_, layer)| layer.collections.contains_key(collection))
     }

@@ -4,18 +4,26 @@
 //! of an export are compiled once, for all its consumers. A binding counts with the server's proof in its status: whoever
 //! writes a plane's keys past the API (an archive, a pair, a fork) binds nothing that nobody was allowed to bind there.
 
+mod classes;
 mod index;
 mod proof;
+mod references;
+mod roles;
 
-pub use index::{Binding, Claim, Export, identity};
+pub use classes::ClassBindings;
+pub use index::{Binding, Claim, Export, identity, terms_digest};
 pub use proof::ProofKey;
+pub use references::Referrer;
+pub(crate) use roles::BundledRules;
 
-use crate::Directory;
+use crate::{Directory, changes::Changes};
+use classes::Classes;
 use freehold_api::apis::{BINDINGS, EXPORTS, GROUP, SCHEMAS};
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind};
 use freehold_machinery::{PlaneId, ResourceType, Result};
 use index::{Index, Slot, Types};
 use parking_lot::RwLock;
+use references::References;
 use std::{
     sync::{
         Arc, OnceLock, Weak,
@@ -39,25 +47,37 @@ pub struct Apis {
     directory: Arc<Directory>,
     proofs: OnceLock<ProofKey>,
     index: RwLock<Index>,
+    classes: Classes,
+    references: References,
     /// Whether everything has been read.
     filled: watch::Sender<bool>,
     /// Counts changes of exports and schemas.
     generation: AtomicU64,
     /// Counts those and changes of bindings.
     changes: watch::Sender<u64>,
+    /// Tells of planes whose roles an export changes.
+    rbac_changes: Arc<Changes>,
 }
 
 impl Apis {
     /// Begins to follow all planes, where this server has them.
-    pub(crate) fn start(cache: &Arc<Cache>, directory: &Arc<Directory>, has_core: bool) -> Arc<Self> {
+    pub(crate) fn start(
+        cache: &Arc<Cache>,
+        directory: &Arc<Directory>,
+        rbac_changes: &Arc<Changes>,
+        has_core: bool,
+    ) -> Arc<Self> {
         let apis = Arc::new(Self {
             cache: cache.clone(),
             directory: directory.clone(),
             proofs: OnceLock::new(),
             index: RwLock::default(),
+            classes: Classes::new(!has_core),
+            references: References::default(),
             filled: watch::Sender::new(!has_core),
             generation: AtomicU64::new(1),
             changes: watch::Sender::new(1),
+            rbac_changes: rbac_changes.clone(),
         });
         if has_core {
             for resource in RESOURCES {
@@ -65,6 +85,9 @@ impl Apis {
                 cache.observe_everywhere(GROUP, resource, move |event| observe(&weak, resource, event));
                 cache.observe_switches(GROUP, resource, move |event| observe(&on_switch, resource, event));
             }
+            let weak = Arc::downgrade(&apis);
+            let of_class = move |event: Option<&CacheEvent>| classes::observe(&weak, event);
+            cache.observe(PlaneId::core(), classes::GROUP, classes::RESOURCE, of_class);
             tokio::spawn(fill(Arc::downgrade(&apis)));
         }
         apis
@@ -107,6 +130,13 @@ impl Apis {
         self.index.read().export(plane, name)
     }
 
+    /// The export that a type is of, as long as its project is served here.
+    pub fn export_of(&self, ty: &ResourceType) -> Option<Arc<Export>> {
+        let (_, identity) = ty.storage.resource.rsplit_once(':').filter(|_| ty.since > 0)?;
+        let export = self.index.read().export_of(identity)?;
+        self.export(&export.plane, &export.name)
+    }
+
     /// The types that an export serves now, shared by all of its consumers.
     pub fn types_of(&self, export: &Export) -> Arc<[Arc<ResourceType>]> {
         self.compiled(export).served
@@ -132,12 +162,20 @@ impl Apis {
         self.index.read().export_with(plane, schema)
     }
 
-    /// The binding of a plane that counts for an export, where it has one and its project is served here.
+    /// The binding of a plane that counts for an export, where it has one and its project is served here. Of several, that
+    /// of the class among them, each grants what it grants.
     pub fn binding(&self, consumer: &PlaneId, export: &Export) -> Option<Arc<Binding>> {
-        self.directory.by_plane(consumer).filter(|info| !info.dedicated)?;
+        let info = self.directory.by_plane(consumer).filter(|info| !info.dedicated)?;
         let bindings = self.index.read().bindings_of(consumer);
         let counts = |binding: &Arc<Binding>| binding.is_for(export) && self.is_proved(consumer, binding);
-        bindings.into_iter().find(counts)
+        let class = self.classes.of(&info.class);
+        let of_class = class.iter().flat_map(|class| class.bindings.iter().filter(|one| one.is_for(export)));
+        let all = bindings.into_iter().filter(counts).chain(of_class.cloned());
+        all.reduce(|one, other| {
+            let mut both = Binding::clone(&one);
+            both.accepted.extend(other.accepted.iter().cloned());
+            Arc::new(both)
+        })
     }
 
     /// The revision at which a consumer of an export went last, or took back what it had granted: what was seen before may
@@ -148,7 +186,13 @@ impl Apis {
 
     /// The planes that consume an export.
     pub fn consumers(&self, export: &Export) -> Vec<PlaneId> {
-        let candidates = self.index.read().consumers(&export.plane, &export.name);
+        let mut candidates = self.index.read().consumers(&export.plane, &export.name);
+        let by_class = self.class_consumers(export);
+        if !by_class.is_empty() {
+            candidates.extend(by_class);
+            candidates.sort_unstable();
+            candidates.dedup();
+        }
         candidates.into_iter().filter(|plane| self.binding(plane, export).is_some()).collect()
     }
 
@@ -162,8 +206,13 @@ impl Apis {
     pub(crate) fn bound(&self, plane: &PlaneId, bindings: &[Arc<Entry>]) -> Vec<Arc<ResourceType>> {
         let mut own: Vec<Binding> = bindings.iter().filter_map(|entry| Binding::read(entry)).collect();
         own.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        self.types_of_bindings(own.iter().filter(|binding| self.is_proved(plane, binding)))
+    }
+
+    /// The types of what is bound. Of two with the same group and resource the first wins.
+    fn types_of_bindings<'a>(&self, bindings: impl Iterator<Item = &'a Binding>) -> Vec<Arc<ResourceType>> {
         let mut types: Vec<Arc<ResourceType>> = Vec::new();
-        for binding in own.iter().filter(|binding| self.is_proved(plane, binding)) {
+        for binding in bindings {
             let Ok(provider) = binding.provider.parse::<PlaneId>() else { continue };
             let Some(export) = self.export(&provider, &binding.export) else { continue };
             let others = types.clone();
@@ -198,6 +247,7 @@ impl Apis {
     }
 
     async fn read_all(&self) -> Result<()> {
+        self.read_classes().await?;
         for resource in RESOURCES {
             self.cache.list_planes(GROUP, resource, |plane, entry| self.put(plane, resource, &entry)).await?;
         }
@@ -212,18 +262,23 @@ impl Apis {
 fn observe(apis: &Weak<Apis>, resource: &str, event: Option<&CacheEvent>) {
     let Some(apis) = apis.upgrade() else { return };
     let Some(event) = event else {
-        // Each of the three kinds tells it: one read is enough.
-        if apis.filled.send_replace(false) {
-            *apis.index.write() = Index::default();
-            tokio::spawn(fill(Arc::downgrade(&apis)));
-        }
-        return;
+        return read_again(&apis);
     };
     let Some(change) = event.change() else { return };
     let present = change.kind != EventKind::Deleted;
     let slot = Slot { revision: event.revision, present };
     apis.index.write().put(&event.plane, resource, &change.entry, slot);
     apis.changed(resource);
+    apis.tell_of_roles(&event.plane, resource, change.entry.name());
+}
+
+/// Forgets everything, and reads it anew. Each kind tells that it has to be: one read is enough.
+fn read_again(apis: &Arc<Apis>) {
+    if apis.filled.send_replace(false) {
+        apis.classes.filled.send_replace(false);
+        *apis.index.write() = Index::default();
+        tokio::spawn(fill(Arc::downgrade(apis)));
+    }
 }
 
 /// Reads everything once, and again until that succeeds.

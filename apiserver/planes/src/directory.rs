@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, de::IgnoredAny};
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, LazyLock, Weak},
     time::Duration,
 };
@@ -334,6 +334,13 @@ impl Directory {
     pub(crate) async fn dedicated(&self) -> Result<Vec<Arc<ProjectInfo>>> {
         self.current().await?;
         Ok(self.index.read().by_plane.values().filter(|info| info.dedicated).cloned().collect())
+    }
+
+    /// The planes of some classes that no pair serves.
+    pub(crate) fn of_classes(&self, classes: &HashSet<Box<str>>) -> Vec<PlaneId> {
+        let index = self.index.read();
+        let planes = index.by_plane.values().filter(|info| !info.dedicated && classes.contains(&*info.class));
+        planes.map(|info| info.plane.clone()).collect()
     }
 
     /// How many projects there are.

@@ -44,6 +44,7 @@ use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{GroupResource, PlaneId, PlaneMap, Result, Status, User, user::Footing};
 use parking_lot::Mutex;
+use policies::Bundle;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -189,8 +190,8 @@ impl Planes {
         layers.attach(&directory);
         changes::of_servers(&cache, &directory);
         let people = People::start(cache.clone(), root.is_core());
-        let apis = Apis::start(&cache, &directory, root.is_core());
         let rbac_changes = changes::of_policies(&cache);
+        let apis = Apis::start(&cache, &directory, &rbac_changes, root.is_core());
         let footing_changes = changes::of_footings(&cache);
         let (types, policies, endpoints, snapshots) = Default::default();
         let stores = stores.into();
@@ -438,7 +439,19 @@ impl Planes {
     /// # Errors
     /// 503 where the plane has to be loaded and the store does not answer.
     pub async fn policy(&self, plane: &PlaneId) -> Result<Arc<Policy>> {
-        self.policies.of(&self.cache, plane).await
+        let bundle = match self.root.is_core() && self.apis.binds(plane) {
+            true => Some(Bundle { apis: &self.apis, types: self.types_of(plane).await? }),
+            false => None,
+        };
+        self.policies.of(&self.cache, plane, bundle).await
+    }
+
+    /// Reads an object of a plane as of now, by where it is stored.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
+    pub async fn stored(&self, plane: &PlaneId, path: &ObjectPath) -> Result<Option<Arc<Entry>>> {
+        self.cache.get(plane, path).await
     }
 
     /// Exports and bindings of all planes.

@@ -1,6 +1,6 @@
 //! What each plane serves: the built-in kinds, and what its CRDs add.
 
-use crate::{Apis, Planes};
+use crate::{Apis, Planes, apis::ClassBindings};
 use async_trait::async_trait;
 use freehold_api::apis;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
@@ -55,8 +55,9 @@ pub(crate) struct Types {
     known: Mutex<PlaneMap<PlaneTypes>>,
     /// What each CRD of any plane gave when all of them were asked for last, and at which revision.
     all: Mutex<HashMap<(PlaneId, Box<str>), InternedTypes>>,
-    /// What planes serve that have no definitions and bindings of their own, by the content of their stack.
-    stacks: Mutex<HashMap<u64, Arc<TypeSet>>>,
+    /// What planes serve that have no definitions and bindings of their own, by the content of their stack and what their
+    /// class binds.
+    stacks: Mutex<HashMap<(u64, u64), Arc<TypeSet>>>,
     source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
@@ -77,11 +78,21 @@ impl Types {
         let has_own = |group, resource| cache.count(plane, group, resource, None) != Some(0);
         // Most planes have neither, and need not list them for each request.
         let is_bound = apis_of.is_some()
-            && (has_own(apis::GROUP, apis::BINDINGS) || stack.has(apis::GROUP, apis::BINDINGS));
+            && (has_own(apis::GROUP, apis::BINDINGS) || stack.has_in_snapshot(apis::GROUP, apis::BINDINGS));
+        let class = match apis_of {
+            Some(apis) => {
+                apis.classes_ready().await;
+                apis.class_of(plane).map(|class| (apis, class))
+            }
+            None => None,
+        };
+        if let Some((apis, _)) = &class {
+            apis.ready().await;
+        }
         let is_as_below = changed.is_none() || !stack.has(GROUP, RESOURCE);
         if !has_own(GROUP, RESOURCE) && is_as_below && !is_bound && remotes.is_empty() {
             self.known.lock().remove(plane);
-            return Ok(self.of_stack(plane, &stack, apis_of.is_some()));
+            return Ok(self.of_stack(plane, &stack, apis_of.is_some(), class));
         }
         let revision = |changed: Option<[u64; 1]>| changed.map_or(stack.revision(), |[changed]| changed);
         let changed = revision(changed);
@@ -90,6 +101,7 @@ impl Types {
                 apis.ready().await;
                 (revision(bindings), apis.generation())
             }
+            Some(apis) if class.is_some() => (0, apis.generation()),
             _ => (0, 0),
         };
         if let Some(known) = self.known.lock().get(plane)
@@ -107,23 +119,48 @@ impl Types {
                 ListRequest { plane, group: apis::GROUP, resource: apis::BINDINGS, namespace: None };
             more.extend(apis.bound(plane, &Box::pin(cache.list(request)).await?.objects));
         }
+        if let Some((apis, class)) = class {
+            let is_taken = |ty: &Arc<ResourceType>| {
+                more.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
+            };
+            let by_class = apis.class_types(&class).into_iter().filter(|ty| !is_taken(ty));
+            let by_class: Vec<_> = by_class.collect();
+            more.extend(by_class);
+        }
         Ok(self.compile(plane, (changed, bound), remotes, listed.objects.iter(), more))
     }
 
-    /// What a plane serves that has nothing of its own: what its layers define, once for all planes above them.
-    fn of_stack(&self, plane: &PlaneId, stack: &Stack, has_apis: bool) -> Arc<TypeSet> {
-        if let Some(known) = self.stacks.lock().get(&stack.content()) {
+    /// What a plane serves that has nothing of its own: what its layers define and its class binds, once for all such
+    /// planes.
+    fn of_stack(
+        &self,
+        plane: &PlaneId,
+        stack: &Stack,
+        has_apis: bool,
+        class: Option<(&Apis, Arc<ClassBindings>)>,
+    ) -> Arc<TypeSet> {
+        let bound = class.as_ref().map_or(0, |(apis, class)| class.key(apis.generation()));
+        let key = (stack.content(), bound);
+        if let Some(known) = self.stacks.lock().get(&key) {
             return known.clone();
         }
         let crds = stack.objects(plane, GROUP, RESOURCE);
         let mut types: Vec<_> = crds.iter().flat_map(|entry| compile(&entry.value())).collect();
         types.extend(base_types(plane, has_apis));
+        if let Some((apis, class)) = class {
+            // What the layers define comes before what is bound.
+            let is_own = |ty: &Arc<ResourceType>| {
+                types.iter().any(|own| own.group == ty.group && own.plural == ty.plural)
+            };
+            let more: Vec<_> = apis.class_types(&class).into_iter().filter(|ty| !is_own(ty)).collect();
+            types.extend(more);
+        }
         let set = share(types, Vec::new());
         let mut stacks = self.stacks.lock();
         if stacks.len() >= MAX_STACKS {
             stacks.clear();
         }
-        stacks.insert(stack.content(), set.clone());
+        stacks.insert(key, set.clone());
         set
     }
 
@@ -251,6 +288,9 @@ impl Planes {
         let registered = self.cache.planes_with_own(api_service::GROUP, api_service::RESOURCE).await?;
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         for project in self.directory().of_organization(organization) {
+            if let Some(class) = self.apis.class_of(&project.plane) {
+                merge(&mut customs, &self.apis.class_types(&class));
+            }
             let [own, registered] =
                 [&own, &registered].map(|list| list.binary_search(&project.plane).is_ok());
             if !own && !registered {

@@ -1,6 +1,6 @@
 //! Buckets: what a consumer was granted of a resource, and what it uses.
 
-use crate::{CONSUMERS, Consumer, ConsumerKind, GROUP, objects};
+use crate::{CONSUMERS, Consumer, ConsumerKind, objects};
 use freehold_machinery::{Value, meta};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -103,6 +103,16 @@ impl Balance {
     }
 }
 
+/// A new bucket in a namespace, of the consumer and resource of a demand, with nothing in it.
+pub fn made(demand: &Demand, (namespace, now): (&str, &str)) -> Value {
+    let consumer = &demand.consumer;
+    let spec = json!({
+        "consumerRef": {"apiGroup": CONSUMERS, "kind": consumer.kind.as_str(), "name": consumer.name},
+        "resourceType": demand.resource,
+    });
+    objects::new("AllowanceBucket", (namespace, &name(consumer, &demand.resource)), spec, now)
+}
+
 /// A bucket after a demand; `None` where nothing is left of it.
 ///
 /// # Errors
@@ -127,21 +137,7 @@ pub fn settle(
     if after == Balance::default() {
         return Ok(None);
     }
-    let mut object = bucket.cloned().unwrap_or_else(|| {
-        let mut made = objects::new(
-            "AllowanceBucket",
-            (namespace, &name(&demand.consumer, &demand.resource)),
-            json!({
-                "consumerRef": {
-                    "apiGroup": CONSUMERS, "kind": demand.consumer.kind.as_str(), "name": demand.consumer.name,
-                },
-                "resourceType": demand.resource,
-            }),
-            now,
-        );
-        made["apiVersion"] = format!("{GROUP}/v1alpha1").into();
-        made
-    });
+    let mut object = bucket.cloned().unwrap_or_else(|| made(demand, (namespace, now)));
     meta::remove(&mut object, "resourceVersion");
     object["status"] = after.status();
     Ok(Some(object))

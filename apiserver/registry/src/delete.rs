@@ -53,7 +53,8 @@ impl Registry {
                     "it comes from the class of this control plane, which doesn't allow it to be deleted";
                 return Err(Status::forbidden(&op.ty.group_resource(), op.name(), why));
             }
-            self.check_api_deletion(op, &live, options).await?;
+            self.check_api_deletion(op, (&live, own), options).await?;
+            self.check_referrers(op).await?;
             let warnings = if asks { self.admit_delete(op, &live, options).await? } else { Vec::new() };
             if definitions::is_definition(&op.ty) {
                 match self.delete_definition(op, &path, own, &live, options).await? {

@@ -5,13 +5,24 @@
 
 mod breaking;
 mod change;
+mod class;
+mod consent;
+mod references;
 
-use crate::{DeleteOptions, Operation, Registry, prepare};
+pub use class::class_bindings;
+pub(crate) use references::REFERRERS;
+pub use references::ReferredBy;
+
+use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry, prepare};
 use async_trait::async_trait;
 use freehold_apiserver_authz::Attributes;
-use freehold_apiserver_cache::ListRequest;
+use freehold_apiserver_cache::{ListRequest, Seen};
 use freehold_machinery::{
-    GroupResource, PlaneId, ResourceType, Result, Status, Value, crd, meta, user::MASTERS,
+    GroupResource, PlaneId, ResourceType, Result, Status, Value, crd,
+    crd::references::{Named, Reference},
+    meta,
+    status::FieldError,
+    user::MASTERS,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -23,6 +34,15 @@ const KEEP_OBJECTS: &str = "apis.freehold.dev/keep-objects";
 /// The conditions of a binding.
 const CONDITIONS: [&str; 2] = ["Bound", "Ready"];
 
+/// Terms of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What a binding names to accept them.
+    pub digest: String,
+    /// The text.
+    pub text: String,
+}
+
 /// An export, as a binding needs it.
 pub struct FoundExport {
     /// The provider's plane.
@@ -33,6 +53,10 @@ pub struct FoundExport {
     pub types: Arc<[Arc<ResourceType>]>,
     /// What the provider claims, as it stands in the export.
     pub claims: Vec<Value>,
+    /// Claims that count as accepted by who does not reject them.
+    pub defaults: Vec<Value>,
+    /// Terms that who binds it has to accept, with their digest.
+    pub terms: Option<Terms>,
     /// Whether projects of an organization may bind it.
     pub is_open: bool,
     /// Schemas that it names and that there are not.
@@ -55,6 +79,25 @@ pub trait Exports: Send + Sync + 'static {
     fn is_proved(&self, consumer: &PlaneId, provider: &str, export: &str, proof: &str) -> bool;
     /// What objects of an export are stored under.
     fn identity(&self, provider: &PlaneId, export: &str) -> String;
+    /// The digest of terms, empty for none.
+    fn terms_digest(&self, terms: &str) -> String;
+    /// How many objects of an exported type its provider lets a consumer have, one limit for each kind of consumer.
+    fn limits(&self, ty: &ResourceType, consumer: &Owner) -> Vec<ProviderLimit>;
+    /// The fields of an exported type that name objects.
+    fn references(&self, ty: &ResourceType) -> Arc<[Reference]>;
+    /// Whether an object that is named in an operation is there, in a project of its organization.
+    async fn has_referent(&self, op: &Operation, field: &Reference, named: &Named) -> Result<bool>;
+    /// Who names the object of an operation, in projects of its organization.
+    async fn referrers(&self, op: &Operation) -> Result<Vec<ReferredBy>>;
+    /// The class of a plane, where it brings a binding of that name.
+    fn class_with(&self, plane: &PlaneId, binding: &str) -> Option<String>;
+    /// An object of an export, `(resource, project/namespace/name)`, in a plane of a class that has it from the class alone.
+    async fn object_in_class(
+        &self,
+        class: &str,
+        provider: &str,
+        export: &str,
+    ) -> Result<Option<(String, String)>>;
     /// The names of projects that consume an export, a few of them, and how many they are.
     async fn consumers(&self, provider: &PlaneId, export: &str) -> Result<(usize, Vec<String>)>;
     /// An export of a plane that names a schema.
@@ -125,6 +168,7 @@ impl Registry {
         let names =
             list(draft, "/spec/schemas").iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let missing = exports.missing(&op.plane, names).await?;
+        consent::check_defaults(op, draft)?;
         if let Some(old) = old {
             self.check_change(op, draft, old).await?;
         }
@@ -141,11 +185,16 @@ impl Registry {
         if let Some(view) = view {
             draft["status"]["view"] = view.into();
         }
+        let terms = exports.terms_digest(text(draft, "/spec/terms"));
+        if !terms.is_empty() {
+            draft["status"]["terms"] = terms.into();
+        }
         Ok(())
     }
 
     async fn settle_binding(&self, op: &Operation, draft: &mut Value, old: Option<&Value>) -> Result<()> {
         let exports = self.exports()?;
+        self.check_own_binding(op, old)?;
         let Some(owner) = self.tenancy.owner(&op.plane) else {
             return Err(Status::forbidden(
                 &op.ty.group_resource(),
@@ -164,6 +213,11 @@ impl Registry {
         let proved = match (&kept, &found) {
             (Some(kept), _) => Some(kept.clone()),
             (None, Some(found)) if self.may_bind(op, found, name).await? => {
+                if let Some(why) = consent::unaccepted(draft, found) {
+                    let unaccepted = (false, "TermsNotAccepted", why.as_str());
+                    draft["status"] = statuses(draft, old, &[unaccepted, unaccepted]);
+                    return Ok(());
+                }
                 let proof =
                     exports.prove(&op.plane, &found.plane, name).ok_or_else(Status::no_such_resource)?;
                 Some((found.plane.to_string(), proof))
@@ -183,12 +237,18 @@ impl Registry {
             draft["status"] = statuses(draft, old, &[refused, refused]);
             return Ok(());
         };
+        let defaults = match (&kept, &found) {
+            (None, Some(found)) => consent::defaults(draft, &found.defaults),
+            _ => old
+                .map(|old| consent::defaults(draft, list(old, "/status/defaultClaims")))
+                .unwrap_or_default(),
+        };
         let bound = match &found {
             None => (false, "ExportNotFound", "the export is gone".to_owned()),
             Some(found) => outcome(op, found),
         };
         let ready = match &found {
-            Some(found) if bound.0 => answered(draft, found),
+            Some(found) if bound.0 => answered(draft, found, &defaults),
             _ => (false, bound.1, bound.2.clone()),
         };
         let mut status = statuses(draft, old, &[(bound.0, bound.1, &bound.2), (ready.0, ready.1, &ready.2)]);
@@ -196,17 +256,20 @@ impl Registry {
         status["proof"] = proof.into();
         let identity = plane.parse().map(|plane: PlaneId| exports.identity(&plane, name)).unwrap_or_default();
         status["identity"] = identity.into();
-        let pending = found.as_ref().map(|found| pending(draft, found)).unwrap_or_default();
+        let pending = found.as_ref().map(|found| pending(draft, found, &defaults)).unwrap_or_default();
         if !pending.is_empty() {
             status["pendingClaims"] = pending.into();
         }
         status["schemas"] = match &found {
-            Some(found) => schemas(found),
+            Some(found) => bound_schemas(&found.types),
             None => old
                 .map(|old| old["status"]["schemas"].clone())
                 .filter(Value::is_array)
                 .unwrap_or_else(|| json!([])),
         };
+        if !defaults.is_empty() {
+            status["defaultClaims"] = defaults.into();
+        }
         draft["status"] = status;
         Ok(())
     }
@@ -232,9 +295,12 @@ impl Registry {
     pub(crate) async fn check_api_deletion(
         &self,
         op: &Operation,
-        live: &Value,
+        (live, own): (&Value, Seen),
         options: &DeleteOptions,
     ) -> Result<()> {
+        if crate::class::is_class(&op.ty) {
+            return self.check_class_deletion(op, live).await;
+        }
         if op.ty.group != GROUP || !op.ty.custom || self.exports.is_none() {
             return Ok(());
         }
@@ -253,7 +319,10 @@ impl Registry {
                     )),
                 }
             }
-            "apibindings" => self.check_binding_deletion(op, live, options).await,
+            "apibindings" => {
+                class::check_below(op, live, own)?;
+                self.check_binding_deletion(op, live, options).await
+            }
             _ => Ok(()),
         }
     }
@@ -345,21 +414,25 @@ fn outcome(op: &Operation, found: &FoundExport) -> (bool, &'static str, String) 
 }
 
 /// The claims of an export that a binding neither accepts nor rejects.
-fn pending(draft: &Value, found: &FoundExport) -> Vec<Value> {
+fn pending(draft: &Value, found: &FoundExport, defaults: &[Value]) -> Vec<Value> {
     let answers = ["/spec/acceptedClaims", "/spec/rejectedClaims"].map(|path| list(draft, path));
     let is_answered = |claim: &Value| {
         let same = |one: &Value, path| text(one, path) == text(claim, path);
         answers
             .iter()
             .flat_map(|claims| claims.iter())
+            .chain(defaults)
             .any(|one| same(one, "/group") && same(one, "/resource"))
     };
     found.claims.iter().filter(|claim| !is_answered(claim)).cloned().collect()
 }
 
 /// Whether every claim of an export was accepted or rejected.
-fn answered(draft: &Value, found: &FoundExport) -> (bool, &'static str, String) {
-    match pending(draft, found).first() {
+fn answered(draft: &Value, found: &FoundExport, defaults: &[Value]) -> (bool, &'static str, String) {
+    if let Some(why) = consent::unaccepted(draft, found) {
+        return (false, "TermsChanged", why);
+    }
+    match pending(draft, found, defaults).first() {
         None => (true, "Ready", String::new()),
         Some(claim) => {
             let (group, resource) = (text(claim, "/group"), text(claim, "/resource"));
@@ -373,10 +446,10 @@ fn answered(draft: &Value, found: &FoundExport) -> (bool, &'static str, String) 
     }
 }
 
-/// The schemas that a binding brings, one entry for each resource.
-fn schemas(found: &FoundExport) -> Value {
+/// The kinds that a binding brings, one entry for each resource, as its status has them.
+pub fn bound_schemas(types: &[Arc<ResourceType>]) -> Value {
     let mut all: Vec<Value> = Vec::new();
-    for ty in found.types.iter() {
+    for ty in types {
         let one = json!({"group": ty.group, "resource": ty.plural, "schema": ty.hash.split(':').next().unwrap_or_default()});
         if !all.iter().any(|known| known["group"] == one["group"] && known["resource"] == one["resource"]) {
             all.push(one);
@@ -393,10 +466,16 @@ fn check_schema(op: &Operation, draft: &Value, old: Option<&Value>) -> Result<()
             return Ok(());
         }
         let why = "a schema never changes: create another one, and name it in the export";
-        return invalid(&[freehold_machinery::status::FieldError::forbidden("spec", why)]);
+        return invalid(&[FieldError::forbidden("spec", why)]);
     }
     let definition = crd::definition_of(&draft["spec"]);
     let mut errors = crd::validate(&definition);
     errors.extend(freehold_machinery_cel::check_crd(&definition, None, &errors));
+    for (nth, version) in list(draft, "/spec/versions").iter().enumerate() {
+        if let Err((field, why)) = crd::references::references(&version["schema"]["openAPIV3Schema"]) {
+            let at = format!("spec.versions[{nth}].schema.openAPIV3Schema");
+            errors.push(FieldError::invalid(at, field.into(), format!("x-freehold-reference: {why}")));
+        }
+    }
     if errors.is_empty() { Ok(()) } else { invalid(&errors) }
 }

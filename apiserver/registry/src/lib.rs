@@ -45,13 +45,14 @@ mod fuzz;
 
 pub use across::{Across, OwnTypes, View};
 pub use class::class_objects;
-pub use exports::{Exports, FoundExport};
+pub use exports::{Exports, FoundExport, ReferredBy, Terms, bound_schemas, class_bindings};
 pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
+pub use freehold_apiserver_quota::ConsumerKind;
 pub use heavy::heavy;
-pub use ledger::{Ahead, Owner, PlaneLimits, Tenancy};
+pub use ledger::{Ahead, Owner, PlaneLimits, ProviderLimit, Tenancy};
 pub use measure::AdmissionMetrics;
 pub use op::*;
 pub use registry::{PolicySource, Registry};

@@ -133,6 +133,9 @@ impl Registry {
         let object = self.converter.out(&op.plane, &op.ty, entry, since).await?;
         match op.subresource.as_deref() {
             Some("scale") => crate::scale::get(op, &object.value()).map(|v| Object::Value(Arc::new(v))),
+            Some(crate::exports::REFERRERS) if op.ty.since > 0 => {
+                self.referrers(op).await.map(|found| Object::Value(Arc::new(found)))
+            }
             _ => Ok(object),
         }
     }

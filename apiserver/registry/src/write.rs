@@ -523,6 +523,7 @@ impl Registry {
             }
             Ok::<_, Status>(told)
         })?);
+        self.check_references(op, &draft, old).await?;
         if !op.ty.custom && op.subresource.is_none() {
             warnings.extend(kinds::check::warnings::of(&op.ty, &draft, old));
         }

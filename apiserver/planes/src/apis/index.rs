@@ -1,8 +1,13 @@
 //! What the server knows of exports, schemas and bindings, by plane.
 
-use freehold_api::apis::{self, ApiBindingSpec, ApiBindingStatus, ApiExportSpec, PermissionClaim};
+use freehold_api::apis::{
+    self, ApiBindingSpec, ApiBindingStatus, ApiExportSpec, ExportLimit, ExportedRole, PermissionClaim,
+};
 use freehold_apiserver_cache::Entry;
-use freehold_machinery::{PlaneId, PlaneMap, ResourceType, Value, crd};
+use freehold_machinery::{
+    GroupVersionKind, PlaneId, PlaneMap, ResourceType, Value, crd, crd::references::Reference,
+    resource::Subresource,
+};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -24,6 +29,8 @@ const UNCLAIMED: [&str; 9] = [
     apis::GROUP,
 ];
 
+/// Fields that name objects, by group, resource and version.
+pub(super) type ReferenceFields = HashMap<(Box<str>, Box<str>, Box<str>), Arc<[Reference]>>;
 /// Types of an export, and the generation that they were compiled in.
 type Compiled = Option<(u64, Types)>;
 
@@ -35,6 +42,8 @@ pub(super) struct Types {
     /// As readers of all planes find them, beside types of other exports with the same group and resource: under the
     /// resource that objects are stored as, `<resource>:<identity>`.
     pub(super) everywhere: Arc<[Arc<ResourceType>]>,
+    /// Fields that name objects.
+    pub(super) references: Arc<ReferenceFields>,
 }
 
 /// An export.
@@ -47,8 +56,16 @@ pub struct Export {
     pub identity: Box<str>,
     /// The names of its schemas.
     pub schemas: Vec<Box<str>>,
-    /// What it claims of consumers.
+    /// What it claims of consumers, default claims among it.
     pub claims: Vec<Claim>,
+    /// Claims that count as accepted by who binds it and does not reject them.
+    pub defaults: Vec<Claim>,
+    /// Terms that who binds it has to accept.
+    pub terms: String,
+    /// What it adds to ClusterRoles of consumers.
+    pub roles: Vec<ExportedRole>,
+    /// How many objects consumers may have.
+    pub limits: Vec<ExportLimit>,
     /// Organizations whose projects may bind it; `*` for all.
     pub organizations: Vec<String>,
     /// The revision that it was made at.
@@ -101,6 +118,8 @@ pub(super) struct Index {
     exports: Named<Export>,
     schemas: Named<Schema>,
     bindings: PlaneMap<Bindings>,
+    /// Exports by what their objects are stored under.
+    identities: HashMap<Box<str>, (PlaneId, Box<str>)>,
     /// Planes with a binding to an export, proved or not.
     consumers: HashMap<(Box<str>, Box<str>), BTreeSet<PlaneId>>,
     /// When a consumer of an export went last, or took something back that it had granted.
@@ -117,7 +136,11 @@ impl Export {
             name: entry.name().into(),
             identity: identity(plane, entry.name()).into(),
             schemas: spec.schemas.into_iter().map(Into::into).collect(),
-            claims: spec.claims.into_iter().map(Claim).collect(),
+            claims: spec.claims.into_iter().chain(spec.default_claims.clone()).map(Claim).collect(),
+            defaults: spec.default_claims.into_iter().map(Claim).collect(),
+            terms: spec.terms,
+            roles: spec.roles,
+            limits: spec.limits,
             organizations: spec.consumers.organizations,
             created: entry.created,
             modified: entry.modified,
@@ -138,22 +161,24 @@ impl Export {
             return types.clone();
         }
         let schemas: Vec<Arc<Schema>> = self.schemas.iter().filter_map(|name| schema(name)).collect();
-        let served = self.compile(&schemas);
+        let references = references_of(&schemas);
+        let served = self.compile(&schemas, &references);
         // Equal types stay the same values, so that planes' sets do.
         let is_equal =
             |before: &Types| before.served.iter().map(|ty| &ty.hash).eq(served.iter().map(|ty| &ty.hash));
         let types = match &*known {
             Some((_, before)) if is_equal(before) => before.clone(),
             _ => {
-                let everywhere = self.compile(&schemas).into_iter().filter_map(everywhere).collect();
-                Types { served: served.into(), everywhere }
+                let everywhere =
+                    self.compile(&schemas, &references).into_iter().filter_map(everywhere).collect();
+                Types { served: served.into(), everywhere, references: references.into() }
             }
         };
         *known = Some((generation, types.clone()));
         types
     }
 
-    fn compile(&self, schemas: &[Arc<Schema>]) -> Vec<Arc<ResourceType>> {
+    fn compile(&self, schemas: &[Arc<Schema>], references: &ReferenceFields) -> Vec<Arc<ResourceType>> {
         let mut types: Vec<Arc<ResourceType>> = Vec::new();
         for schema in schemas {
             let since = self.modified.max(schema.modified);
@@ -163,11 +188,60 @@ impl Export {
                 types.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
             };
             if !compiled.iter().any(is_taken) {
-                types.extend(compiled);
+                types.extend(compiled.into_iter().map(|ty| with_referrers(ty, references)));
             }
         }
         types
     }
+}
+
+/// The fields of an export's schemas that name objects. A schema with wrong ones was refused when it was written.
+fn references_of(schemas: &[Arc<Schema>]) -> ReferenceFields {
+    let mut found = ReferenceFields::new();
+    for Schema { spec, .. } in schemas.iter().map(|schema| &**schema) {
+        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        for version in spec["versions"].as_array().into_iter().flatten() {
+            let fields =
+                crd::references::references(&version["schema"]["openAPIV3Schema"]).unwrap_or_default();
+            if !fields.is_empty() {
+                let key = (group.into(), plural.into(), text(&version["name"]).into());
+                found.insert(key, fields.into());
+            }
+        }
+    }
+    found
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Whether a reference of a kind of some group names objects of a type.
+pub(super) fn is_about(reference: &Reference, group: &str, ty: &ResourceType) -> bool {
+    let of = if reference.group.is_empty() { group } else { &reference.group };
+    *of == *ty.group && reference.resource == ty.plural
+}
+
+/// A type that objects of the export name has a subresource that tells which.
+fn with_referrers(mut ty: Arc<ResourceType>, references: &ReferenceFields) -> Arc<ResourceType> {
+    let mut all =
+        references.iter().flat_map(|((group, ..), fields)| fields.iter().map(move |one| (group, one)));
+    let is_named = all.any(|(group, one)| is_about(one, group, &ty));
+    // It was just compiled, so nobody else has it.
+    if let Some(ty) = Arc::get_mut(&mut ty).filter(|_| is_named) {
+        ty.subresources.push(Subresource {
+            name: apis::REFERRERS.into(),
+            kind: GroupVersionKind {
+                group: apis::GROUP.into(),
+                version: apis::VERSION.into(),
+                kind: "ObjectReferrers".into(),
+            },
+            verbs: vec!["get"],
+            scale: None,
+        });
+        ty.hash.push_str(":referrers");
+    }
+    ty
 }
 
 /// A type under the resource that its objects are stored as.
@@ -215,7 +289,7 @@ impl Binding {
             provider: status.plane.into(),
             export: spec.export.name.into(),
             proof: status.proof.into(),
-            accepted: spec.accepted_claims.into_iter().map(Claim).collect(),
+            accepted: spec.accepted_claims.into_iter().chain(status.default_claims).map(Claim).collect(),
             created: entry.created,
         })
     }
@@ -226,7 +300,7 @@ impl Binding {
     }
 
     /// Whether everything that this binding grants is granted by another one too.
-    fn is_within(&self, other: &Self) -> bool {
+    pub(super) fn is_within(&self, other: &Self) -> bool {
         self.provider == other.provider && self.accepted.iter().all(|claim| other.accepted.contains(claim))
     }
 
@@ -250,6 +324,12 @@ impl Index {
         self.exports.values().filter_map(|(_, export)| export.clone()).collect()
     }
 
+    /// The export that objects are stored under.
+    pub(super) fn export_of(&self, identity: &str) -> Option<Arc<Export>> {
+        let (plane, name) = self.identities.get(identity)?;
+        self.export(plane, name)
+    }
+
     pub(super) fn schema(&self, plane: &PlaneId, name: &str) -> Option<Arc<Schema>> {
         self.schemas.get(&(plane.clone(), name.into()))?.1.clone()
     }
@@ -267,6 +347,10 @@ impl Index {
         own.filter_map(|(_, binding)| binding.clone()).collect()
     }
 
+    pub(super) fn has_bindings(&self, plane: &PlaneId) -> bool {
+        self.bindings.contains_key(plane)
+    }
+
     pub(super) fn consumers(&self, provider: &PlaneId, export: &str) -> Vec<PlaneId> {
         let key = (Box::from(provider.as_str()), Box::from(export));
         self.consumers.get(&key).into_iter().flatten().cloned().collect()
@@ -282,7 +366,12 @@ impl Index {
     pub(super) fn put(&mut self, plane: &PlaneId, resource: &str, entry: &Entry, slot: Slot) {
         let key = (plane.clone(), Box::from(entry.name()));
         match resource {
-            apis::EXPORTS => replace(&mut self.exports, key, slot, || Export::read(plane, entry)),
+            apis::EXPORTS => {
+                if slot.present {
+                    self.identities.insert(identity(plane, entry.name()).into(), key.clone());
+                }
+                replace(&mut self.exports, key, slot, || Export::read(plane, entry));
+            }
             apis::SCHEMAS => replace(&mut self.schemas, key, slot, || {
                 Some(Schema { spec: entry.value()["spec"].clone(), modified: entry.modified })
             }),
@@ -310,6 +399,11 @@ impl Index {
         }
     }
 
+    /// A binding went at a revision, or took something back.
+    pub(super) fn restrict(&mut self, binding: &Binding, revision: u64) {
+        self.restricted.insert((binding.provider.clone(), binding.export.clone()), revision);
+    }
+
     /// Everything has been read: what went before is forgotten.
     pub(super) fn settle(&mut self) {
         self.settled = true;
@@ -321,6 +415,7 @@ impl Index {
         let key = (plane.clone(), Box::from(name));
         if self.exports.get(&key).is_some_and(|(_, export)| export.is_none()) {
             self.exports.remove(&key);
+            self.identities.remove(&*identity(plane, name));
         }
         if self.schemas.get(&key).is_some_and(|(_, schema)| schema.is_none()) {
             self.schemas.remove(&key);
@@ -360,6 +455,14 @@ fn spec_of<T: serde::de::DeserializeOwned>(object: &Value) -> Option<T> {
 pub fn identity(plane: &PlaneId, name: &str) -> String {
     let digest = Sha256::digest(format!("freehold export\n{plane}\n{name}"));
     hex::encode(&digest[..16])
+}
+
+/// The digest of terms, which bindings name; empty for no terms.
+pub fn terms_digest(terms: &str) -> String {
+    if terms.is_empty() {
+        return String::new();
+    }
+    format!("sha256:{}", &hex::encode(Sha256::digest(terms))[..32])
 }
 
 #[cfg(test)]

@@ -10,12 +10,14 @@ pub(crate) mod allocations;
 mod allowances;
 mod kinds;
 mod limits;
+mod providers;
 mod turns;
 
 pub use ahead::Ahead;
 pub(crate) use ahead::server;
 pub(crate) use kinds::settle as settle_kind;
 pub use limits::PlaneLimits;
+pub use providers::ProviderLimit;
 pub(crate) use turns::Turns;
 
 use crate::{Also, Operation, Registry, delete};
@@ -132,6 +134,8 @@ struct Plan {
     usage: Option<(limits::Usage, PlaneLimits)>,
     /// What the object comes to hold that no other may.
     held: Held,
+    /// Counts of providers that the write changes.
+    counted: Vec<providers::Counted>,
 }
 
 impl Plan {
@@ -143,7 +147,8 @@ impl Plan {
         });
         let usage = self.usage.iter().map(|_| format!("usage/{plane}"));
         let held = (!self.held.is_empty()).then(|| format!("allocations/{plane}"));
-        quotas.chain(buckets).chain(usage).chain(held).collect()
+        let counted = self.counted.iter().map(providers::Counted::account);
+        quotas.chain(buckets).chain(usage).chain(held).chain(counted).collect()
     }
 }
 
@@ -250,6 +255,7 @@ impl Registry {
         self.plan_usage(op, own, posting, &mut plan)?;
         if self.tenancy.has_core() {
             self.plan_allowances(op, own, posting, &mut plan).await?;
+            self.plan_provider(op, posting, &mut plan);
         }
         Ok(plan)
     }
@@ -263,6 +269,7 @@ impl Registry {
         if let Some((delta, limits)) = &plan.usage {
             accounts.push(self.book_usage(op, *delta, limits).await?);
         }
+        accounts.extend(self.book_counted(op, plan).await?);
         let mut with = plan.also.clone();
         match self.book_buckets((&op.ty.group_resource(), op.name()), plan).await {
             Ok(buckets) => accounts.extend(buckets),

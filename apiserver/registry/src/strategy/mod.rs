@@ -252,6 +252,7 @@ impl crate::Registry {
             (crate::exports::GROUP, _) if op.ty.custom && self.exports.is_some() => {
                 self.settle_api(op, draft, old).await
             }
+            _ if crate::class::is_class(&op.ty) => self.settle_class(op, draft, old).await,
             ("resource.k8s.io", _) if old.is_none() => self.check_admin_access(op, draft),
             (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
                 api_service::settle(draft, &crate::prepare::now());
