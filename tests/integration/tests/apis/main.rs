@@ -3,11 +3,15 @@
 
 mod attacks;
 mod changing;
+mod classes;
+mod consent;
 mod consuming;
+mod limits;
 mod page;
 mod providing;
+mod references;
 
-use freehold_tests_integration::{Http, Kubectl, World};
+use freehold_tests_integration::{Answer, Http, Kubectl, World};
 use serde_json::{Value, json};
 
 /// How long a condition may take to come true, on a machine that does other things too.
@@ -123,6 +127,11 @@ fn condition(object: &Value, kind: &str) -> (String, String) {
         object["status"]["conditions"].as_array().into_iter().flatten().find(|one| one["type"] == kind);
     let text = |key: &str| found.and_then(|found| found[key].as_str()).unwrap_or_default().to_owned();
     (text("status"), text("reason"))
+}
+
+/// Whether a provider is refused: what no consumer has accepted is not even served in its view.
+fn is_refused(answer: &Answer) -> bool {
+    matches!(answer.code, 403 | 404)
 }
 
 /// A quota of one count in the namespace `default` that counts from here on.
