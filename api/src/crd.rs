@@ -16,6 +16,7 @@ use crate::resourcemanager::{
     ControlPlaneClassSpec, OrganizationMembershipSpec, OrganizationSpec, ProjectRestoreSpec,
     ProjectSnapshotSpec, ProjectSpec,
 };
+use crate::workloads::WorkloadClusterSpec;
 use freehold_machinery::{Map, Value};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::json;
@@ -29,6 +30,7 @@ pub fn core_crds() -> Vec<Value> {
         crd::<ControlPlaneClassSpec>(),
         crd::<ProjectSnapshotSpec>(),
         crd::<ProjectRestoreSpec>(),
+        crd::<WorkloadClusterSpec>(),
         crd::<IdentityProviderSpec>(),
         crd::<ResourceRegistrationSpec>(),
         crd::<ResourceGrantSpec>(),

@@ -19,6 +19,7 @@ pub mod quota;
 mod reference;
 pub mod resourcemanager;
 pub mod urls;
+pub mod workloads;
 
 pub use crd::{api_crds, core_crds, crd, infra_crds};
 pub use identity::{IdentityProvider, IdentityProviderSpec};
@@ -34,4 +35,8 @@ pub use resourcemanager::{
     OrganizationType, OwnerKind, OwnerRef, PlaneLimits, Project, ProjectRestore, ProjectRestoreSpec,
     ProjectRestoreStatus, ProjectSnapshot, ProjectSnapshotSpec, ProjectSnapshotStatus, ProjectSpec,
     ProjectStatus, Role, Suspension, SuspensionLift,
+};
+pub use workloads::{
+    ClassWorkloads, PodSecurityLevel, ProjectWorkloads, WorkloadCluster, WorkloadClusterSpec,
+    WorkloadClusterStatus,
 };

@@ -2,6 +2,7 @@
 
 use crate::apis::{BoundExport, ClassBinding};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
+use crate::workloads::{ClassWorkloads, ProjectWorkloads};
 use freehold_machinery::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -277,6 +278,9 @@ pub struct ProjectStatus {
     /// Where its control plane is, once it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ControlPlaneStatus>,
+    /// Where its Pods run, where they share a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<ProjectWorkloads>,
     /// The generation of the spec that this is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -458,6 +462,9 @@ pub struct ControlPlaneClassSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub allowed_modes: Vec<ControlPlaneMode>,
+    /// Where Pods of its projects run that share clusters. Without it, projects have nodes of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<ClassWorkloads>,
 }
 
 /// A `LabelSelector` of namespaces. All of its requirements have to hold.

@@ -27,7 +27,7 @@ const CONTROLLERS_OWN: [(&str, &[&str]); 4] = [
 ];
 
 /// Resources that are written by those whom the platform allows it.
-const PLATFORMS_OWN: [(&str, &[&str]); 5] = [
+const PLATFORMS_OWN: [(&str, &[&str]); 6] = [
     // What an organization is allowed.
     (QUOTA, &["*"]),
     ("", &["resourcequotas", "resourcequotas/status"]),
@@ -35,6 +35,7 @@ const PLATFORMS_OWN: [(&str, &[&str]); 5] = [
     ("", &["namespaces", "namespaces/status", "namespaces/finalize"]),
     // These are of all organizations.
     (RESOURCES, &["controlplaneclasses"]),
+    (INFRASTRUCTURE, &["workloadclusters"]),
     (IAM, &["users", "userdeactivations"]),
 ];
 
