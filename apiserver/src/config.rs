@@ -10,7 +10,7 @@ use crate::{
     credentials::WebhookCredentials,
     debugging::{KnownCertificates, Process},
     host::Host,
-    kubelets::Kubelets,
+    kubelets::{Kubelets, Syncers},
     lookup::Lookup,
     nodes::Nodes,
     policies::Policies,
@@ -107,6 +107,8 @@ pub struct Config {
     pub networks: Networks,
     /// Where the kubelets of planes may be.
     pub node_networks: Networks,
+    /// Where syncers are, which stand for the kubelets of clusters that projects share.
+    pub syncers: Vec<SocketAddr>,
     /// Which admission plugins run.
     pub admission: Switches,
     /// Who this server is to webhooks.
@@ -384,7 +386,19 @@ impl Config {
     fn kubelets(&self, cache: &Arc<Cache>) -> Option<Kubelets> {
         let ClientAuthority::Platform(authority) = &self.client_authority else { return None };
         let services = Arc::new(CachedServices(cache.clone()));
-        Some(Kubelets::new(authority.clone(), self.node_networks.clone(), services))
+        let kubelets = Kubelets::new(authority.clone(), self.node_networks.clone(), services);
+        Some(kubelets.with_syncers(self.known_syncers()))
+    }
+
+    /// Syncers prove themselves by the platform's authority, and know this server by the certificate that it shows nodes.
+    fn known_syncers(&self) -> Option<Syncers> {
+        let pair = self.node_client.as_ref().filter(|_| !self.syncers.is_empty())?;
+        let identity = freehold_apiserver_outbound::Identity {
+            chain: pair.cert_pem.clone().into_bytes(),
+            key: pair.key_pem.as_bytes().to_vec(),
+        };
+        let trust = freehold_apiserver_outbound::Trust::Bundle(self.serving_ca.clone().into_bytes().into());
+        Some(Syncers { addresses: self.syncers.clone(), identity: Arc::new(identity), trust })
     }
 
     /// Proves bindings with a key that follows from the platform's authority: all servers of a store have that.

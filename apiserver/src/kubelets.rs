@@ -29,9 +29,20 @@ const STREAMS: usize = 256;
 /// Reaches kubelets.
 pub(crate) struct Kubelets {
     authority: Arc<Authority>,
+    syncers: Option<Syncers>,
     networks: Networks,
     outbound: Arc<Outbound>,
     known: Mutex<HashMap<PlaneId, Known>>,
+}
+
+/// The platform's own kubelets of projects' nodes: they stand for clusters that projects share.
+pub(crate) struct Syncers {
+    /// Where they are. Nodes with such an address are reached as the platform, for their plane.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Who this server is to them.
+    pub(crate) identity: Arc<Identity>,
+    /// The authority of their certificates.
+    pub(crate) trust: Trust,
 }
 
 /// How the server and the nodes of one plane know each other.
@@ -47,7 +58,12 @@ impl Kubelets {
     /// Dials kubelets in `networks`, for planes whose authorities follow from `authority`.
     pub(crate) fn new(authority: Arc<Authority>, networks: Networks, services: Arc<dyn Services>) -> Self {
         let outbound = Arc::new(Outbound::new(networks.clone(), services, Limits::default()));
-        Self { authority, networks, outbound, known: Mutex::default() }
+        Self { authority, syncers: None, networks, outbound, known: Mutex::default() }
+    }
+
+    /// Reaches syncers too, in whatever network they are: the operator names them.
+    pub(crate) fn with_syncers(self, syncers: Option<Syncers>) -> Self {
+        Self { syncers, ..self }
     }
 
     /// The kubelet at an address that a Node of a plane names.
@@ -55,7 +71,8 @@ impl Kubelets {
     /// # Errors
     /// 500 for an address outside of the networks, 429 where the plane has too many streams.
     pub(crate) fn reach(&self, plane: &PlaneId, address: SocketAddr) -> Result<Kubelet> {
-        if !self.networks.allows(address.ip()) {
+        let syncer = self.syncers.as_ref().filter(|syncers| syncers.addresses.contains(&address));
+        if syncer.is_none() && !self.networks.allows(address.ip()) {
             let why =
                 "the address is in none of the networks of nodes that this server may dial (--node-networks)";
             return Err(Status::new(500, "", format!("error dialing backend: dial tcp {address}: {why}")));
@@ -65,9 +82,13 @@ impl Kubelets {
             Status::too_many_requests("Too many streams to the nodes of this control plane are open.", 1)
         })?;
         let host = Host::Url { host: address.ip().to_string(), port: address.port() };
-        let destination =
-            Destination { plane: plane.clone(), host, trust: known.trust, identity: Some(known.identity) };
-        Ok(Kubelet { outbound: self.outbound.clone(), destination, permit })
+        // Which plane it is about a syncer learns from the path, which users do not write.
+        let (identity, trust, prefix) = match syncer {
+            Some(syncer) => (syncer.identity.clone(), syncer.trust.clone(), format!("/planes/{plane}")),
+            None => (known.identity, known.trust, String::new()),
+        };
+        let destination = Destination { plane: plane.clone(), host, trust, identity: Some(identity) };
+        Ok(Kubelet { outbound: self.outbound.clone(), destination, prefix, permit })
     }
 
     fn known(&self, plane: &PlaneId) -> Result<Known> {

@@ -27,6 +27,8 @@ pub struct Kubelet {
     pub outbound: Arc<Outbound>,
     /// Where it is, who the server is to it, and which authority its certificate has to be of.
     pub destination: Destination,
+    /// What its paths begin with.
+    pub prefix: String,
     /// The plane's permit for one more stream.
     pub permit: OwnedSemaphorePermit,
 }
@@ -57,10 +59,11 @@ pub(crate) async fn send(
     let (host, port) = logs::address(node)?;
     let ip = host.parse().map_err(Status::internal)?;
     let address = SocketAddr::new(ip, u16::try_from(port).map_err(Status::internal)?);
-    let Kubelet { outbound, destination, permit } = call.edge.backend.kubelet(&call.target, address)?;
+    let Kubelet { outbound, destination, prefix, permit } =
+        call.edge.backend.kubelet(&call.target, address)?;
     let mut request = Request::new(question.payload.boxed_bytes());
     *request.method_mut() = call.parts.method.clone();
-    *request.uri_mut() = question.path.parse().map_err(Status::internal)?;
+    *request.uri_mut() = format!("{prefix}{}", question.path).parse().map_err(Status::internal)?;
     *request.headers_mut() = headers(&call.parts.headers, question.is_upgrade);
     let host = HeaderValue::from_str(&destination.host.authority()).map_err(Status::internal)?;
     request.headers_mut().insert(header::HOST, host);
