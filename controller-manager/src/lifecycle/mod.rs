@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// The namespace of nodes' Leases.
 const NAMESPACE: &str = "kube-node-lease";
+/// Label of a node that stands for a cluster of many projects. It has no heartbeat: the syncer says what has become of it.
+const SHARED: &str = "workloads.freehold.dev/cluster";
 /// How soon a node is tried again whose zone is disrupted.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -90,6 +92,9 @@ impl Reconcile for Lifecycle {
 
     async fn reconcile(&self, key: Key) -> Reconciled {
         let Some(node) = self.nodes.get(&key) else { return Ok(Outcome::Done) };
+        if node.labels.as_ref().is_some_and(|labels| labels.contains_key(SHARED)) {
+            return Ok(Outcome::Done);
+        }
         let client = self.planes.client(&key.plane);
         let since = {
             let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
