@@ -60,6 +60,8 @@ pub(crate) struct Core<'a> {
     pub(crate) networks: freehold_apiserver::Networks,
     /// Where nodes of projects may be.
     pub(crate) node_networks: freehold_apiserver::Networks,
+    /// Where syncers are.
+    pub(crate) syncers: Vec<SocketAddr>,
     /// Who is believed.
     pub(crate) authentication: freehold_apiserver::AuthenticationConfig,
     /// Who is asked what they may do.
@@ -182,6 +184,7 @@ impl Core<'_> {
             limits: Limits::default(),
             networks: self.networks,
             node_networks: self.node_networks,
+            syncers: self.syncers,
             authentication: self.authentication,
             authorization: self.authorization,
             audit: self.audit,

@@ -35,6 +35,7 @@ mod stop;
 mod store;
 mod subsystem;
 mod support;
+mod syncer;
 mod terminal;
 mod transport;
 mod up;
@@ -70,6 +71,8 @@ enum Command {
     Provisioner(Box<provisioner::Args>),
     /// Runs the Pods of one control plane as processes of this machine.
     Node(node::Args),
+    /// Runs Pods of projects on Kubernetes clusters that they share.
+    Syncer(syncer::Args),
     /// Creates the authorities and keys that several core servers share.
     Pki(pki::Args),
     /// Checks what commonly fails, and says what to do.
@@ -177,6 +180,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::ControllerManager(args) => controllers::run(args).await,
         Command::Provisioner(args) => provisioner::run(*args).await,
         Command::Node(args) => node::run(args).await,
+        Command::Syncer(args) => syncer::run(args).await,
         Command::Pki(args) => pki::run(&args).await,
         Command::Doctor(args) => doctor::run(args).await,
         Command::SupportBundle(args) => support::run(*args).await,

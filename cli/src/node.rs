@@ -86,7 +86,7 @@ async fn log_server(client: &Client, name: &str) -> Result<LogServer> {
 
 /// Host and port of a server's URL. What follows them no client in a Pod can say, nor need it: the token of its service
 /// account leads to its control plane.
-fn root(server: &str) -> Option<(String, u16)> {
+pub(crate) fn root(server: &str) -> Option<(String, u16)> {
     let rest = server.strip_prefix("https://")?;
     let rest = rest.split('/').next().unwrap_or(rest);
     let (host, port) = match rest.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {

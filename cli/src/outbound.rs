@@ -1,6 +1,7 @@
 //! What a server may reach on behalf of its users.
 
 use freehold_apiserver::Networks;
+use std::net::SocketAddr;
 
 /// Where the nodes of control planes may be.
 #[derive(Clone, clap::Args)]
@@ -10,6 +11,10 @@ pub(crate) struct NodeArgs {
     /// `freehold up`, the loopback addresses of this machine.
     #[arg(long, value_name = "NETWORKS")]
     node_networks: Option<Networks>,
+    /// Addresses of syncers (`freehold syncer`), through which Pods on shared clusters are reached: `ADDRESS:PORT`, separated by
+    /// commas.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    pub(crate) syncers: Vec<SocketAddr>,
 }
 
 impl NodeArgs {

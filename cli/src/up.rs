@@ -123,6 +123,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         cache: args.cache.options(),
         networks: args.outbound.networks.clone(),
         node_networks: args.nodes.or_loopback(),
+        syncers: args.nodes.syncers.clone(),
         admission: &args.admission,
         history: args.history.retention(),
         authentication: args.authentication.config(),
