@@ -202,6 +202,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "workflow-convert",
         ],
     ),
+    ("workloads-decide", &["machinery", "api"]),
+    ("workloads-syncer", &["machinery", "api", "client", "pki", "runtime", "workloads-decide"]),
     ("gateway", &["machinery", "api", "client", "pki"]),
     // The program: the one crate that knows both sides.
     (
@@ -219,6 +221,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "gateway",
             "tenancy-cli",
             "workflow-cli",
+            "workloads-syncer",
         ],
     ),
     ("tests-harness", &["client", "pki"]),
