@@ -262,10 +262,7 @@ impl Registry {
         }
         status["schemas"] = match &found {
             Some(found) => bound_schemas(&found.types),
-            None => old
-                .map(|old| old["status"]["schemas"].clone())
-                .filter(Value::is_array)
-                .unwrap_or_else(|| json!([])),
+            None => old.map(|old| list(old, "/status/schemas").to_vec()).unwrap_or_default().into(),
         };
         if !defaults.is_empty() {
             status["defaultClaims"] = defaults.into();
