@@ -12,11 +12,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("pki", &[]),
     ("api", &["machinery"]),
     ("client", &["machinery"]),
+    ("s3", &[]),
+    ("telemetry", &[]),
     // The apiserver, inside of which nothing knows its clients.
     ("apiserver-storage", &["machinery"]),
     ("apiserver-storage-embedded", &["machinery", "apiserver-storage"]),
     ("apiserver-storage-etcd", &["machinery", "apiserver-storage"]),
-    ("apiserver-storage-sealed", &["machinery", "apiserver-storage"]),
+    ("apiserver-storage-sealed", &["machinery", "telemetry", "apiserver-storage"]),
     ("apiserver-audit", &["machinery", "apiserver-storage"]),
     ("apiserver-authn", &["machinery", "machinery-cel", "pki"]),
     ("apiserver-authz", &["machinery", "machinery-cel"]),
@@ -58,7 +60,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-fairness",
         ],
     ),
-    ("apiserver-outbound", &["machinery"]),
+    ("apiserver-outbound", &["machinery", "telemetry"]),
     (
         "apiserver-aggregation",
         &[
@@ -75,6 +77,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "machinery",
             "machinery-protobuf",
+            "telemetry",
             "api",
             "apiserver-cache",
             "apiserver-catalog",
@@ -213,6 +216,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "api",
             "pki",
             "client",
+            "s3",
+            "telemetry",
             "apiserver",
             "runtime",
             "controller-manager",
@@ -252,7 +257,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-storage-etcd",
         ],
     ),
-    ("tests-deploy", &["tests-harness"]),
+    ("tests-deploy", &["tests-harness", "provisioner"]),
     ("tests-tidy", &[]),
 ];
 
