@@ -14,9 +14,8 @@ use freehold_machinery::{PlaneId, Status};
 use futures_util::{Stream, StreamExt, TryStreamExt, future::try_join_all, stream::BoxStream};
 use std::{
     fs::File,
-    io::{BufReader, Read, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    io::{BufReader, Read},
+    path::Path,
     pin::pin,
     sync::Arc,
 };
@@ -64,48 +63,29 @@ fn pieces(
     archive::export(Export { store, keys: KeyRange::everything(), hold }, header)
 }
 
-/// Writes a backup of a store that no server has open, or of an etcd, into a file.
-pub async fn of_store(config: &StoreConfig, file: &Path) -> Result<Summary> {
+/// A backup, piece by piece, of a store that no server has open, or of an etcd.
+///
+/// # Errors
+/// The store can't be opened.
+pub async fn pieces_of_store(
+    config: &StoreConfig,
+) -> Result<impl Stream<Item = Result<Bytes, ArchiveError>> + Send + 'static + use<>> {
     if let StoreConfig::Embedded(dir, _) = config {
         ensure!(dir.join("db").exists(), "there is no store in {}", dir.display());
     }
     let store = open_store(config).await?;
     let hold = store.hold().await?;
-    save(pieces(store, hold)?, file).await
+    Ok(pieces(store, hold)?)
 }
 
-/// Writes a backup that comes in pieces into a file. The file appears when the backup is complete, checked and on disk;
-/// until then its name has `.part` at its end. Only its owner can read it.
-pub async fn save<E>(pieces: impl Stream<Item = Result<Bytes, E>>, file: &Path) -> Result<Summary>
-where
-    E: std::error::Error + Send + Sync + 'static,
-{
-    let mut part = file.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let mut open = File::options();
-    let mut out = open
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&part)
-        .with_context(|| format!("{} can't be written", part.display()))?;
-    let saved = save_to(pieces, &mut out).await.and_then(|summary| {
-        out.sync_all()?;
-        std::fs::rename(&part, file)?;
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        Ok(summary)
-    });
-    if saved.is_err() {
-        // What went wrong before is what matters.
-        let _ = std::fs::remove_file(&part);
-    }
-    saved.with_context(|| format!("no backup was written to {}", file.display()))
-}
-
-async fn save_to<E>(pieces: impl Stream<Item = Result<Bytes, E>>, out: &mut File) -> Result<Summary>
+/// Passes a backup on that comes in pieces, and checks it meanwhile.
+///
+/// # Errors
+/// It is cut off, damaged or no backup, or `write` fails. What was passed on is of no use then.
+pub async fn relay<E>(
+    pieces: impl Stream<Item = Result<Bytes, E>>,
+    mut write: impl AsyncFnMut(&[u8]) -> Result<()>,
+) -> Result<Summary>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
@@ -113,7 +93,7 @@ where
     let mut pieces = pin!(pieces);
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
-        out.write_all(&piece)?;
+        write(&piece).await?;
         decoder.feed(&piece);
         while let Some(item) = decoder.next_item()? {
             if let Item::Header(found) = item {

@@ -1,6 +1,6 @@
 //! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
 
-use crate::{pki::VALIDITY, subsystem, up::Serving};
+use crate::{pki::VALIDITY, subsystem, telemetry, up::Serving};
 use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
@@ -94,6 +94,7 @@ impl Serving {
             drain_seconds: 0,
             outbound_networks: self.networks.to_string(),
             admission_plugins: self.plugins.clone(),
+            telemetry: telemetry::of_pairs(|name| std::env::var(name).ok()),
             validity: freehold_provisioner::VALIDITY,
             workers: PROVISIONER_WORKERS,
             metrics: self.metrics.clone(),

@@ -36,6 +36,7 @@ mod store;
 mod subsystem;
 mod support;
 mod syncer;
+mod telemetry;
 mod terminal;
 mod transport;
 mod up;
@@ -55,6 +56,10 @@ struct Cli {
     /// Log in JSON, one object a line.
     #[arg(long, global = true)]
     log_json: bool,
+    /// A `TracingConfiguration` of kube-apiserver: where spans of requests go, by OTLP over HTTP. Default: what
+    /// OpenTelemetry's variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`), and nowhere without them.
+    #[arg(long, global = true, value_name = "FILE")]
+    tracing_config_file: Option<std::path::PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -83,10 +88,10 @@ enum Command {
     Certs(certs::Args),
     /// Prints a kubeconfig for a project.
     Kubeconfig(kubeconfig::Args),
-    /// Writes a backup of everything that a server stores into a file.
-    Backup(backup::BackupArgs),
+    /// Writes a backup of everything that a server stores; lists, verifies and prunes backups.
+    Backup(Box<backup::BackupArgs>),
     /// Restores a backup into an empty data directory or an empty etcd.
-    Restore(backup::RestoreArgs),
+    Restore(Box<backup::RestoreArgs>),
     /// Shows how objects are encrypted in the store, or rotates the keys.
     Encryption(encryption::Args),
     /// Snapshots, forks, restores, exports and imports projects, and revokes their credentials.
@@ -142,7 +147,12 @@ fn main() -> ExitCode {
     let installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     debug_assert!(installed.is_ok());
     let outcome = runtime().map_err(Into::into).and_then(|runtime| {
-        let outcome = runtime.block_on(run(cli.command));
+        let outcome = runtime.block_on(async {
+            let telemetry = telemetry::start(cli.tracing_config_file.as_deref())?;
+            let outcome = run(cli.command).await;
+            telemetry.finish().await;
+            outcome
+        });
         runtime.shutdown_timeout(std::time::Duration::from_millis(200));
         outcome
     });
@@ -185,8 +195,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(args).await,
         Command::SupportBundle(args) => support::run(*args).await,
         Command::Certs(args) => certs::run(args).await,
-        Command::Backup(args) => backup::backup(args).await,
-        Command::Restore(args) => backup::restore(args).await,
+        Command::Backup(args) => backup::backup(*args).await,
+        Command::Restore(args) => backup::restore(*args).await,
         Command::Kubeconfig(args) => kubeconfig::run(args).await,
         Command::Encryption(args) => encryption::run(args).await,
         Command::Project(args) => project::run(args).await,

@@ -7,15 +7,15 @@ use crate::{
     metrics::{Format, MetricsArgs},
     outbound::OutboundArgs,
     pki::{FILES, Pki},
-    stop,
+    stop, telemetry,
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity, kubeconfig_as};
 use freehold_machinery::PlaneId;
 use freehold_provisioner::{
     Config,
-    plan::{Etcd, Reach, Size},
+    plan::{Etcd, Reach, Size, delivery::Delivery},
 };
 use freehold_runtime::{Election, Metrics, Times};
 use serde::Deserialize;
@@ -55,8 +55,8 @@ pub(crate) struct Args {
     /// When nodes pull the image. Default: what Kubernetes makes of its tag.
     #[arg(long, value_parser = ["Always", "IfNotPresent", "Never"])]
     image_pull_policy: Option<String>,
-    /// YAML file with the sizes of pairs by ControlPlaneClass: `classes: {NAME: {replicas, image, apiserver,
-    /// controllerManager}}`. It is read again when it changes.
+    /// YAML file with the sizes of pairs by ControlPlaneClass: `classes: {NAME: {delivery, replicas, image,
+    /// apiserver, controllerManager}}`, where `delivery: GitOps` leaves all but Secrets to deploy/gitops. It is read again when it changes.
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
     /// URLs at which pairs reach the core servers, which are their store. Default: the server in --kubeconfig.
@@ -161,6 +161,11 @@ impl Args {
             true => vec![core.server.clone()],
             false => self.store_endpoints.clone(),
         };
+        let sizes = self.classes.as_deref().map(classes).transpose()?.unwrap_or_default();
+        let delivered = sizes.iter().find(|(_, size)| size.delivery == Delivery::GitOps);
+        if let (Some((class, _)), ReachArg::Pod) = (delivered, self.reach) {
+            bail!("class {class:?} has `delivery: GitOps`, which needs --reach service");
+        }
         let etcd = Etcd { endpoints, prefix: "/freehold/".to_owned(), ca_pem: Some(pki.client_ca.clone()) };
         Ok(Config {
             client: Client::new(&core)?,
@@ -176,7 +181,7 @@ impl Args {
             front_proxy_authority: pki.front_proxy_ca.clone(),
             front_proxy_names: vec![FRONT_PROXY.to_owned()],
             token_keys: pki.service_account_key.clone(),
-            sizes: self.classes.as_deref().map(classes).transpose()?.unwrap_or_default(),
+            sizes,
             core_namespace_labels: self.core_namespace_labels.iter().cloned().collect(),
             core_networks: self.core_networks.iter().map(ToString::to_string).collect(),
             reach: match self.reach {
@@ -186,6 +191,7 @@ impl Args {
             drain_seconds: DRAIN_SECONDS,
             outbound_networks: self.outbound.networks.to_string(),
             admission_plugins: self.admission.plugins()?,
+            telemetry: telemetry::of_pairs(|name| std::env::var(name).ok()),
             validity: Duration::from_secs(self.certificate_duration),
             workers: WORKERS,
             metrics: metrics.clone(),

@@ -1,6 +1,7 @@
 //! Applying a plan: what changed in it or in the cluster, by stages, and removing what it no longer has.
 
 use crate::FIELD_MANAGER;
+use crate::plan::delivery::Delivery;
 use crate::watch::{KINDS, Kind, LAST_STAGE, Stores, fingerprint};
 use freehold_api::keys;
 use freehold_client::{Client, DeleteOptions};
@@ -50,12 +51,20 @@ impl Applier {
         self.applied.lock().clear();
     }
 
-    /// Applies what is not as it was applied last, stage by stage, and then removes what the plan does not have.
+    /// Applies what the provisioner makes itself and is not as it was applied last, stage by stage, and then removes what the
+    /// plan does not have.
     ///
     /// # Errors
     /// The cluster refuses an object, or does not answer; the message names the object.
-    pub(crate) async fn apply(&self, key: &Key, plan: Vec<Value>, stores: &Stores) -> Result<(), Error> {
+    pub(crate) async fn apply(
+        &self,
+        key: &Key,
+        mut plan: Vec<Value>,
+        delivery: Delivery,
+        stores: &Stores,
+    ) -> Result<(), Error> {
         let wanted: HashSet<String> = plan.iter().map(identity).collect();
+        plan.retain(|object| delivery.makes(object));
         let mut due = self.due(key, plan, stores)?;
         for stage in 0..=LAST_STAGE {
             let (now, later): (Vec<_>, Vec<_>) = due.into_iter().partition(|due| due.kind.stage == stage);
@@ -64,7 +73,8 @@ impl Applier {
             let mut applied = self.applied.lock();
             applied.entry(key.clone()).or_default().extend(now.into_iter().map(|due| due.id).zip(done));
         }
-        self.prune(key, &wanted, stores).await
+        let kinds = KINDS.iter().filter(|kind| kind.resource.namespaced && delivery.prunes(kind.name));
+        self.prune(key, &wanted, kinds, stores).await
     }
 
     fn due(&self, key: &Key, plan: Vec<Value>, stores: &Stores) -> Result<Vec<Due>, Error> {
@@ -91,9 +101,15 @@ impl Applier {
         })
     }
 
-    async fn prune(&self, key: &Key, wanted: &HashSet<String>, stores: &Stores) -> Result<(), Error> {
+    async fn prune(
+        &self,
+        key: &Key,
+        wanted: &HashSet<String>,
+        kinds: impl Iterator<Item = &'static Kind>,
+        stores: &Stores,
+    ) -> Result<(), Error> {
         let namespace = keys::pair_namespace(&key.name);
-        for kind in KINDS.iter().filter(|kind| kind.resource.namespaced) {
+        for kind in kinds {
             for name in stores.removable(&key.name, kind.name) {
                 if wanted.contains(&format!("{}/{name}", kind.name)) {
                     continue;

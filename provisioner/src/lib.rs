@@ -89,6 +89,8 @@ pub struct Config {
     pub outbound_networks: String,
     /// Admission plugins of pairs that are switched on and off.
     pub admission_plugins: plan::AdmissionPlugins,
+    /// OpenTelemetry's variables of apiservers; none: they export no spans.
+    pub telemetry: BTreeMap<String, String>,
     /// How long certificates are valid: [`VALIDITY`].
     pub validity: Duration,
     /// How many pairs are worked on at once.
@@ -141,6 +143,7 @@ impl Config {
             apart: self.cluster.is_some(),
             outbound_networks: self.outbound_networks,
             admission_plugins: self.admission_plugins,
+            telemetry: self.telemetry,
         };
         let planes = Planes::one(self.client, infra.clone(), &self.base_path);
         let cluster = match self.cluster {

@@ -4,6 +4,7 @@ use crate::apply::Applier;
 use crate::certificates::{self, Authorities, Issued};
 use crate::plan::{
     self, AdmissionPlugins, CONTROLLER_MANAGER, Etcd, Inputs, KeyPair, Reach, Size, Spec, Trust,
+    delivery::{self, Delivery},
 };
 use crate::rollout::{Rollouts, Turn};
 use crate::status::{Observed, status};
@@ -41,6 +42,7 @@ pub(crate) struct Terms {
     pub(crate) apart: bool,
     pub(crate) outbound_networks: String,
     pub(crate) admission_plugins: AdmissionPlugins,
+    pub(crate) telemetry: BTreeMap<String, String>,
 }
 
 /// What came of a pair's plan.
@@ -101,8 +103,33 @@ impl Reconciler {
             controller_manager_image,
             ..self.inputs(&spec, &issued, self.endpoint(key, object))
         };
-        self.applier.apply(key, plan::plan(&spec, &inputs), &self.stores).await?;
+        let delivery = inputs.size.delivery;
+        if delivery == Delivery::GitOps {
+            self.announce(&spec, &inputs).await?;
+        }
+        self.applier.apply(key, plan::plan(&spec, &inputs), delivery, &self.stores).await?;
         Ok(Brought { due: issued.due, behind })
+    }
+
+    /// Tells the policies of the pair's cluster about it, and checks that they have made its namespace.
+    async fn announce(&self, spec: &Spec, inputs: &Inputs) -> Result<(), Error> {
+        let object = delivery::announcement(spec, inputs);
+        let result = self.cluster.apply(&PROJECT_CONTROL_PLANES, crate::FIELD_MANAGER, &object).await;
+        result.map_err(|error| format!("ProjectControlPlane on the cluster of pairs: {error}"))?;
+        match self.stores.object(&spec.plane, "Namespace", "") {
+            Some(_) => Ok(()),
+            None => Err(delivery::missing_namespace(spec).into()),
+        }
+    }
+
+    /// Takes back what was announced, so that nobody makes the namespace anew while it goes.
+    async fn withdraw(&self, plane: &str) -> Result<(), Error> {
+        let options = DeleteOptions::default();
+        match self.cluster.delete(&PROJECT_CONTROL_PLANES, None, plane, &options).await {
+            // A cluster without the kind has no copy, and one that refuses gave no right to make one.
+            Err(error) if !error.is_not_found() && error.code() != 403 => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// The image that a pair gets now, and the pairs that it waits for where that is not the one to be.
@@ -177,6 +204,7 @@ impl Reconciler {
             drain_seconds: terms.drain_seconds,
             outbound_networks: terms.outbound_networks.clone(),
             admission_plugins: terms.admission_plugins.clone(),
+            telemetry: terms.telemetry.clone(),
             endpoint,
         }
     }
@@ -255,6 +283,9 @@ impl Reconciler {
         let finalizers = meta::finalizers(object);
         if !finalizers.contains(&keys::PROVISIONER_FINALIZER) {
             return Ok(Outcome::Done);
+        }
+        if self.terms.apart {
+            self.withdraw(&key.name).await?;
         }
         let name = keys::pair_namespace(&key.name);
         match self.cluster.get_opt(&NAMESPACES, None, &name).await? {

@@ -6,6 +6,7 @@ use crate::{
     tls,
 };
 use bytes::Bytes;
+use freehold_telemetry::{Kind, TRACEPARENT, child};
 use http::{Request, Response, Uri, uri::PathAndQuery};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
@@ -163,7 +164,17 @@ pub(crate) async fn send(
     let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let uri = Uri::builder().scheme("https").authority(destination.host.authority()).path_and_query(path);
     *request.uri_mut() = uri.build().map_err(|error| SendError(error.to_string()))?;
-    client.request(request).await.map_err(|error| SendError(root(&error)))
+    let Some(mut span) = child("outbound", Kind::Client) else {
+        return client.request(request).await.map_err(|error| SendError(root(&error)));
+    };
+    span.attribute("server.address", destination.host.authority());
+    request.headers_mut().insert(TRACEPARENT, span.context().header());
+    let answer = client.request(request).await.map_err(|error| SendError(root(&error)));
+    match &answer {
+        Ok(answer) => span.attribute("http.response.status_code", answer.status().as_str()),
+        Err(error) => span.fail(error.to_string()),
+    }
+    answer
 }
 
 /// What is at the bottom of an error.

@@ -26,7 +26,7 @@ use crate::{
     respond::{self, Reply},
     reviews,
     slow::{Answered, Sender, SlowRequests},
-    sources, streams,
+    sources, streams, traces,
     untaken::Untaken,
     upstream::Upstream,
     websocket,
@@ -167,6 +167,7 @@ pub(crate) async fn handle(
     let span =
         tracing::debug_span!("request", audit_id = ?audit, method = %parts.method, path = parts.uri.path());
     let mut has_panicked = false;
+    let mut traced = traces::begin(&connection, &parts);
     let outcome = match query_error {
         _ if browser::is_preflight(&edge.origins, &parts) => Ok(browser::preflight()),
         Some(status) => Err(status),
@@ -175,7 +176,11 @@ pub(crate) async fn handle(
             let rescued = {
                 // Pinned where it is made, here and below: each adapter would copy the whole of it otherwise.
                 let chain = pin!(chain(&edge, &connection, &mut parts, body, &query, &mut trace));
-                AssertUnwindSafe(chain).catch_unwind().instrument(span.clone()).await
+                let chain = AssertUnwindSafe(chain).catch_unwind().instrument(span.clone());
+                match &traced {
+                    None => chain.await,
+                    Some(traced) => traced.scope(chain).await,
+                }
             };
             rescued.unwrap_or_else(|_| {
                 has_panicked = true;
@@ -190,6 +195,9 @@ pub(crate) async fn handle(
     trace.flow.say(&mut reply);
     if reply.body().is_large() {
         streams::hand_over();
+    }
+    if let Some(traced) = &mut traced {
+        traces::describe(traced, &parts, trace.info.as_ref(), reply.status());
     }
     record(&edge, &parts, &query, trace, &reply, started);
     span.in_scope(|| {

@@ -52,6 +52,7 @@ mod sources;
 mod streams;
 mod tls;
 mod together;
+mod traces;
 mod trail;
 mod untaken;
 mod upstream;

@@ -11,6 +11,7 @@ use crate::{
 use freehold_apiserver_authn::forwarded_headers;
 use freehold_apiserver_planes::DedicatedTarget;
 use freehold_machinery::{Status, User};
+use freehold_telemetry::{Kind, TRACEPARENT, child};
 use futures_util::{
     StreamExt, TryStreamExt,
     future::{BoxFuture, select},
@@ -53,8 +54,18 @@ pub(crate) async fn forward(
     let upstream =
         edge.front_proxy.as_ref().ok_or_else(|| unreachable_pair(target, "no front proxy identity"))?;
     let upgrade = parts.extensions.remove::<OnUpgrade>().filter(|_| wants_upgrade(&parts.headers));
-    let outgoing = outgoing(target, user, path, parts, body, upgrade.is_some())?;
-    let mut response = upstream.send(outgoing).await.map_err(|e| unreachable_pair(target, &e.to_string()))?;
+    let mut outgoing = outgoing(target, user, path, parts, body, upgrade.is_some())?;
+    // The pair believes what the front proxy says of a trace, so a client's own words go no further.
+    outgoing.headers_mut().remove(TRACEPARENT);
+    outgoing.headers_mut().remove("tracestate");
+    let mut span = child("pair", Kind::Client);
+    if let Some(span) = &mut span {
+        span.attribute("server.address", target.server_name.to_string());
+        outgoing.headers_mut().insert(TRACEPARENT, span.context().header());
+    }
+    let sent = upstream.send(outgoing).await;
+    drop(span);
+    let mut response = sent.map_err(|e| unreachable_pair(target, &e.to_string()))?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if let Some(client) = upgrade {
             join(edge, client, hyper::upgrade::on(&mut response), revoked, held);

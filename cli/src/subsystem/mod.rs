@@ -10,6 +10,7 @@ pub(crate) use admission::plugins;
 
 use self::install::Extras;
 use crate::{
+    controllers::instance,
     kubeconfig,
     metrics::{Format, MetricsArgs},
     stop,
@@ -19,7 +20,7 @@ use clap::Args as ClapArgs;
 use freehold_api::urls;
 use freehold_client::{Client, Config};
 use freehold_machinery::{PlaneId, Value};
-use freehold_runtime::{Metrics, Planes, Scope, Subsystem};
+use freehold_runtime::{Election, Metrics, Planes, Scope, Subsystem, Times};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -143,8 +144,30 @@ pub(crate) struct RunArgs {
     /// Run over the projects that consume an export, PROJECT/EXPORT.
     #[arg(long, value_name = "PROJECT/EXPORT", value_parser = export)]
     export: Option<(String, String)>,
+    /// Work only while holding a Lease where --kubeconfig leads to, so that several instances can run.
+    #[arg(long)]
+    leader_elect: bool,
+    /// Seconds after which another instance takes over from a dead leader.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
+    leader_elect_lease_duration: u16,
     #[command(flatten)]
     metrics: MetricsArgs,
+}
+
+impl RunArgs {
+    /// The election among instances that run the same controllers.
+    fn election(&self, client: Client, metrics: &Metrics) -> Election {
+        let project = self.project.as_ref().or(self.export.as_ref().map(|(project, _)| project));
+        let client =
+            project.map_or_else(|| client.clone(), |project| client.at(&urls::project_path(project)));
+        let mut names: Vec<&str> = self.subsystems.iter().map(|one| one.name).collect();
+        names.extend(self.export.as_ref().map(|(_, export)| export.as_str()));
+        names.sort_unstable();
+        let times = Times::of_lease(Duration::from_secs(self.leader_elect_lease_duration.into()));
+        Election::new(client, format!("freehold-run-{}", names.join("-")), instance())
+            .times(times)
+            .metrics(metrics)
+    }
 }
 
 /// Finds a subsystem by its name.
@@ -255,11 +278,16 @@ fn planes(args: &RunArgs, config: &Config) -> Result<Planes> {
 /// `freehold run`: controllers of subsystems until Ctrl-C or SIGTERM.
 pub(crate) async fn run(args: RunArgs) -> Result<()> {
     let stop = stop::on_signal()?;
-    let planes = planes(&args, &kubeconfig::admin(args.kubeconfig.clone())?)?;
+    let config = kubeconfig::admin(args.kubeconfig.clone())?;
+    let planes = planes(&args, &config)?;
     let metrics = Metrics::default();
     let rendered = metrics.clone();
     args.metrics.serve(Format::Text, Arc::new(move || rendered.render()), stop.clone()).await?;
-    run_all(args.subsystems, planes, metrics, stop).await;
+    let work = |term| run_all(args.subsystems.clone(), planes.clone(), metrics.clone(), term);
+    match args.leader_elect {
+        true => args.election(Client::new(&config)?, &metrics).run(stop, work).await,
+        false => work(stop).await,
+    }
     Ok(())
 }
 

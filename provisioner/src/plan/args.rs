@@ -54,6 +54,11 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
     if !inputs.outbound_networks.is_empty() {
         flags.push(("outbound-networks", inputs.outbound_networks.clone()));
     }
+    if inputs.credentials.proxy.is_some() {
+        flags.push(("proxy-client-cert", format!("{PROXY_DIR}/tls.crt")));
+        flags.push(("proxy-client-key", format!("{PROXY_DIR}/tls.key")));
+    }
+    // Optional ones come last, so that manifests in git can append them.
     let plugins = &inputs.admission_plugins;
     for (flag, names) in
         [("enable-admission-plugins", &plugins.enable), ("disable-admission-plugins", &plugins.disable)]
@@ -64,10 +69,6 @@ pub fn apiserver(spec: &Spec, inputs: &Inputs) -> Vec<String> {
     }
     if plugins.configuration.is_some() {
         flags.push(("admission-control-config-file", format!("{ADMISSION_DIR}/{ADMISSION_FILE}")));
-    }
-    if inputs.credentials.proxy.is_some() {
-        flags.push(("proxy-client-cert", format!("{PROXY_DIR}/tls.crt")));
-        flags.push(("proxy-client-key", format!("{PROXY_DIR}/tls.key")));
     }
     command_line("apiserver", &flags)
 }

@@ -15,12 +15,7 @@ const DNS: [&str; 2] = ["UDP", "TCP"];
 /// apiserver to etcd and to webhooks, which can be anywhere but at the cloud's metadata service.
 pub(super) fn network_policies(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     let port = json!([{"protocol": "TCP", "port": PORT}]);
-    let mut clients = vec![json!({"podSelector": component(CONTROLLER_MANAGER)})];
-    // A core server on another cluster comes from a network, and from no namespace of this one.
-    if inputs.core_networks.is_empty() || !inputs.core_namespace_labels.is_empty() {
-        clients.push(json!({"namespaceSelector": {"matchLabels": inputs.core_namespace_labels}}));
-    }
-    clients.extend(inputs.core_networks.iter().map(|cidr| json!({"ipBlock": {"cidr": cidr}})));
+    let clients = clients(inputs);
     let to_apiserver = json!({"to": [{"podSelector": component(APISERVER)}], "ports": port});
     let rows = [
         ("deny-all", json!({}), json!([]), json!([])),
@@ -48,6 +43,17 @@ pub(super) fn network_policies(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     rows.into_iter()
         .map(|(name, pods, ingress, egress)| policy(spec, name, &pods, &ingress, &egress))
         .collect()
+}
+
+/// Who reaches the apiserver, as peers of a NetworkPolicy.
+pub(super) fn clients(inputs: &Inputs) -> Vec<Json> {
+    let mut clients = vec![json!({"podSelector": component(CONTROLLER_MANAGER)})];
+    // A core server on another cluster comes from a network, and from no namespace of this one.
+    if inputs.core_networks.is_empty() || !inputs.core_namespace_labels.is_empty() {
+        clients.push(json!({"namespaceSelector": {"matchLabels": inputs.core_namespace_labels}}));
+    }
+    clients.extend(inputs.core_networks.iter().map(|cidr| json!({"ipBlock": {"cidr": cidr}})));
+    clients
 }
 
 fn policy(spec: &Spec, name: &str, pods: &Json, ingress: &Json, egress: &Json) -> Value {

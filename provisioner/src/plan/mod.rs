@@ -10,10 +10,12 @@
 //! This module must not know: clients, clocks, how certificates are made.
 
 pub mod args;
+pub mod delivery;
 mod guards;
 mod secrets;
 mod workloads;
 
+use delivery::Delivery;
 use freehold_api::keys;
 use freehold_machinery::{Value, meta};
 use serde::Deserialize;
@@ -108,6 +110,9 @@ pub struct Inputs {
     /// the program does by itself.
     #[serde(default)]
     pub admission_plugins: AdmissionPlugins,
+    /// OpenTelemetry's variables, by which the apiserver exports spans; none: it exports nothing.
+    #[serde(default)]
+    pub telemetry: BTreeMap<String, String>,
     /// `https://ADDRESS:PORT` of a ready apiserver, once there was one.
     #[serde(default)]
     pub endpoint: Option<String>,
@@ -199,6 +204,8 @@ pub struct Credentials {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Size {
+    /// Who makes the objects of pairs: `Apply` or `GitOps`.
+    pub delivery: Delivery,
     /// Number of apiservers.
     pub replicas: u32,
     /// The image with the `freehold` program, where it is another than that of all classes.
@@ -212,6 +219,7 @@ pub struct Size {
 impl Default for Size {
     fn default() -> Self {
         Self {
+            delivery: Delivery::Apply,
             replicas: 1,
             image: None,
             apiserver: json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}),
@@ -247,6 +255,9 @@ pub fn plan(spec: &Spec, inputs: &Inputs) -> Vec<Value> {
     objects.push(guards::disruption_budget(spec));
     objects.push(workloads::apiserver(spec, inputs));
     objects.extend(workloads::controller_manager(spec, inputs));
+    if inputs.size.delivery == Delivery::GitOps {
+        objects.push(delivery::values(spec, inputs));
+    }
     objects
 }
 

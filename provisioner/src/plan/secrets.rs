@@ -57,7 +57,7 @@ fn certificate(spec: &Spec, name: &str, pair: &KeyPair, ca_pem: &str) -> Value {
     secret(spec, name, "kubernetes.io/tls", &files)
 }
 
-fn opaque(spec: &Spec, name: &str, files: &[(&str, &str)]) -> Value {
+pub(super) fn opaque(spec: &Spec, name: &str, files: &[(&str, &str)]) -> Value {
     secret(spec, name, "Opaque", files)
 }
 

@@ -34,7 +34,7 @@ struct Program<'a> {
 }
 
 /// Seconds that a program has to stop once it was told to.
-const GRACE: u32 = 10;
+pub(super) const GRACE: u32 = 10;
 
 /// The Service of the apiserver: headless where Pods are reached by their addresses.
 pub(super) fn service(spec: &Spec, inputs: &Inputs) -> Value {
@@ -56,26 +56,21 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
         (TRUST_SECRET, args::TRUST_DIR),
         (SERVICE_ACCOUNT_SECRET, args::SERVICE_ACCOUNT_DIR),
     ];
-    let mut files = vec![credentials.serving.cert_pem.as_str(), &credentials.service_account_keys_pem];
-    files.extend(secrets::trust(inputs).map(|(_, pem)| pem));
-    if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
+    if credentials.etcd.is_some() && inputs.etcd.ca_pem.is_some() {
         mounts.push((ETCD_SECRET, args::ETCD_DIR));
-        files.extend([pair.cert_pem.as_str(), ca]);
     }
-    if let Some(pair) = &credentials.proxy {
+    if credentials.proxy.is_some() {
         mounts.push((PROXY_SECRET, args::PROXY_DIR));
-        files.push(&pair.cert_pem);
     }
-    if let Some(text) = &inputs.admission_plugins.configuration {
+    if inputs.admission_plugins.configuration.is_some() {
         mounts.push((ADMISSION_SECRET, args::ADMISSION_DIR));
-        files.push(text);
     }
     let probe = |path: &str, period: u32| {
         let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});
         json!({"httpGet": get, "periodSeconds": period, "timeoutSeconds": 3, "failureThreshold": 3})
     };
     let mut container = json!({
-        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "env": environment(inputs),
         "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": probe("/readyz", 2),
         "livenessProbe": probe("/livez", 10),
@@ -88,7 +83,7 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
         image: &inputs.image,
         command: args::apiserver(spec, inputs),
         mounts,
-        checksum: checksum(&files),
+        checksum: apiserver_checksum(inputs),
         resources: &inputs.size.apiserver,
         container,
         replicas: inputs.size.replicas,
@@ -98,17 +93,23 @@ pub(super) fn apiserver(spec: &Spec, inputs: &Inputs) -> Value {
     deployment(spec, inputs, program)
 }
 
+/// Variables of the apiserver.
+fn environment(inputs: &Inputs) -> Vec<Json> {
+    let mut variables =
+        vec![json!({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})];
+    variables.extend(inputs.telemetry.iter().map(|(name, value)| json!({"name": name, "value": value})));
+    variables
+}
+
 /// The controller manager, once there is an apiserver to connect to. Never two of them at once.
 pub(super) fn controller_manager(spec: &Spec, inputs: &Inputs) -> Option<Value> {
-    let endpoint = endpoint(spec, inputs)?;
-    let pair = &inputs.credentials.controller_manager;
-    let kubeconfig = secrets::kubeconfig(spec, &inputs.trust.serving_ca_pem, pair, &endpoint);
+    let checksum = controller_manager_checksum(spec, inputs)?;
     let program = Program {
         name: CONTROLLER_MANAGER,
         image: inputs.controller_manager_image.as_ref().unwrap_or(&inputs.image),
         command: args::controller_manager(spec),
         mounts: vec![(CONTROLLER_MANAGER_KUBECONFIG, args::KUBECONFIG_DIR)],
-        checksum: checksum(&[&kubeconfig]),
+        checksum,
         resources: &inputs.size.controller_manager,
         container: json!({}),
         replicas: 1,
@@ -124,6 +125,26 @@ pub(super) fn endpoint(spec: &Spec, inputs: &Inputs) -> Option<String> {
         Reach::Pod => inputs.endpoint.clone(),
         Reach::Service => Some(service_endpoint(&spec.plane)),
     }
+}
+
+/// Names the content of the files that the apiserver reads.
+pub(super) fn apiserver_checksum(inputs: &Inputs) -> String {
+    let credentials = &inputs.credentials;
+    let mut files = vec![credentials.serving.cert_pem.as_str(), &credentials.service_account_keys_pem];
+    files.extend(secrets::trust(inputs).map(|(_, pem)| pem));
+    if let (Some(pair), Some(ca)) = (&credentials.etcd, &inputs.etcd.ca_pem) {
+        files.extend([pair.cert_pem.as_str(), ca]);
+    }
+    files.extend(credentials.proxy.as_ref().map(|pair| pair.cert_pem.as_str()));
+    files.extend(inputs.admission_plugins.configuration.as_deref());
+    checksum(&files)
+}
+
+/// Names the content of the controller manager's kubeconfig, once there is one.
+pub(super) fn controller_manager_checksum(spec: &Spec, inputs: &Inputs) -> Option<String> {
+    let pair = &inputs.credentials.controller_manager;
+    let endpoint = endpoint(spec, inputs)?;
+    Some(checksum(&[&secrets::kubeconfig(spec, &inputs.trust.serving_ca_pem, pair, &endpoint)]))
 }
 
 fn checksum(files: &[&str]) -> String {

@@ -16,6 +16,7 @@ use freehold_apiserver_storage::{
     Change, Commit, Committed, Event, Hold, Key, KeyRange, KeyValue, Range, RangeResult, Revision, Store,
     StoreError, Usage, WatchItem, Watched, stepwise,
 };
+use freehold_telemetry::{Kind, within};
 use futures_util::StreamExt;
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -337,7 +338,7 @@ fn damaged(key: &Key, why: &str) -> StoreError {
 impl Store for Sealed {
     async fn range(&self, range: Range) -> Result<RangeResult, StoreError> {
         let keys_only = range.keys_only;
-        let mut found = self.core.inner.range(range).await?;
+        let mut found = within("store.range", Kind::Client, self.core.inner.range(range)).await?;
         if keys_only {
             return Ok(found);
         }
@@ -357,7 +358,7 @@ impl Store for Sealed {
             }
         }
         let written: Vec<Key> = commit.changes.iter().filter_map(put_key).collect();
-        match self.core.inner.commit(commit).await? {
+        match within("store.commit", Kind::Client, self.core.inner.commit(commit)).await? {
             Committed::Done(revision) => {
                 self.core.observe(&written);
                 Ok(Committed::Done(revision))

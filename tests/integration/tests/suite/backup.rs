@@ -134,7 +134,7 @@ pub(crate) fn stopped_restore_of(lost: &Server, engine: Engine, file: &Path) -> 
     server
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder can be made");
     for entry in std::fs::read_dir(from).expect("a folder can be read").flatten() {
         std::fs::copy(entry.path(), to.join(entry.file_name())).expect("a file can be copied");
