@@ -175,7 +175,7 @@ tools: build-tools
 # What the tests of aggregation need, a kube-apiserver in front and somebody else's extension server behind, and those of a
 # cluster that is not ours: its controllers. Building them takes some minutes, once. Helm is for the chart, PostgreSQL for history.
 test-tools: tools
-	@tools/get kube-apiserver kube-controller-manager sample-apiserver helm postgresql
+	@tools/get kube-apiserver kube-controller-manager sample-apiserver helm flux moto postgresql
 
 clean:
 	rm -rf target .tools

@@ -11,7 +11,7 @@ use std::process::Command;
 type Fault = (&'static str, &'static [(&'static str, &'static str, &'static str, &'static str)], u32);
 
 /// What each alert names.
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     ("FreeholdDown", &[("up", "apiserver", "pod=\"a\"", "0x20")], 5),
     (
         "FreeholdServerDown",
@@ -89,6 +89,11 @@ const FAULTS: [Fault; 13] = [
         25,
     ),
     ("FreeholdNoLeader", &[("leader_election_master_status", "controller-manager", "pod=\"a\"", "0x20")], 10),
+    (
+        "FreeholdSubsystemsNoLeader",
+        &[("leader_election_master_status", "subsystems", "pod=\"a\",name=\"freehold-run-tenancy\"", "0x20")],
+        10,
+    ),
     (
         "FreeholdReconcileErrors",
         &[(

@@ -3,6 +3,7 @@
 mod alerts;
 mod chart;
 mod cluster;
+mod gitops;
 mod image;
 mod kustomize;
 mod node;

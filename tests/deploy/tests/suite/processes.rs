@@ -164,8 +164,11 @@ fn what_the_chart_renders_runs() {
 
     let job = &find(&all.objects, "CronJob", "freehold-backup")["spec"]["jobTemplate"]["spec"];
     let backup = all.machine.pod("backup-1", &job["template"]["spec"]);
-    assert!(backup.run().contains("keys as of revision"));
-    assert!(backup.volume("backups").join("backup-1.backup").is_file());
+    let verified = backup.run();
+    assert!(verified.contains("into an empty store"), "{verified}");
+    let written = std::fs::read_dir(backup.volume("backups")).expect("the volume is there").flatten();
+    let written: Vec<_> = written.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    assert!(written.len() == 1 && written[0].ends_with(".backup"), "{written:?}");
 
     let told: BTreeSet<String> =
         [all.ports.server_metrics, all.ports.manager_metrics, all.ports.etcd_metrics]
