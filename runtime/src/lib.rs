@@ -1,4 +1,4 @@
-//! Building blocks of controllers over many planes: informers, queues, workers, leader election.
+//! Building blocks of controllers over many planes: informers, queues, workers, leader election, shares of work.
 //!
 //! ```text
 //!            Planes (client + scope)
@@ -58,6 +58,7 @@ mod metrics;
 mod parts;
 mod planes;
 mod queue;
+mod shares;
 mod store;
 mod subsystem;
 
@@ -72,8 +73,9 @@ pub use leader::{Election, Times};
 pub use metrics::Metrics;
 pub use planes::{Planes, Presence};
 pub use queue::{Counts, Queue};
+pub use shares::{Shared, Shares, Sharing};
 pub use store::Store;
-pub use subsystem::{Admission, Find, Scope, Subsystem};
+pub use subsystem::{Admission, Find, ReadHandler, ReadRequest, Reads, Scope, Subsystem};
 
 /// Why a reconcile failed: anything that can be displayed. The key is retried after its backoff.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -1,9 +1,8 @@
-//! Planes in parts, each of which one of several instances works on at a time.
+//! Work in parts, each of which one of several instances works on at a time.
 //!
-//! To which part a plane belongs follows from its name alone, so that all instances agree. A part that is taken is worked on
-//! once every informer has its objects; one that is given back is drained first, and what does not end then is cut off.
+//! To which part a plane or namespace belongs follows from its name alone, so that all instances agree. A part that is taken is
+//! worked on once every informer has its objects; one that is given back is drained first, and what does not end then is cut off.
 
-use freehold_machinery::PlaneId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,20 +70,25 @@ impl Parts {
         Self { count: count.max(1), own: Mutex::default() }
     }
 
-    /// The part that a plane belongs to.
-    pub(crate) fn of(&self, plane: &PlaneId) -> u32 {
-        u32::try_from(spread(&[plane.as_str()]) % u64::from(self.count)).unwrap_or(0)
+    /// How many parts there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
-    /// Whether this instance has a plane's part; `Some(true)` while it arrives.
-    pub(crate) fn arriving(&self, plane: &PlaneId) -> Option<bool> {
-        self.own.lock().get(&self.of(plane)).map(|own| own.arriving)
+    /// The part that the work with a name of some words belongs to.
+    pub(crate) fn of(&self, words: &[&str]) -> u32 {
+        u32::try_from(spread(words) % u64::from(self.count)).unwrap_or(0)
     }
 
-    /// Begins work in a plane; `None` if another instance has its part.
-    pub(crate) fn begin(&self, plane: &PlaneId) -> Option<PartGuard> {
+    /// Whether this instance has a part; `Some(true)` while it arrives.
+    pub(crate) fn arriving(&self, part: u32) -> Option<bool> {
+        self.own.lock().get(&part).map(|own| own.arriving)
+    }
+
+    /// Begins work in a part; `None` if another instance has it.
+    pub(crate) fn begin(&self, part: u32) -> Option<PartGuard> {
         let own = self.own.lock();
-        let own = own.get(&self.of(plane))?;
+        let own = own.get(&part)?;
         own.running.send_modify(|running| *running += 1);
         Some(PartGuard { running: own.running.clone(), cut: own.cut.clone() })
     }
@@ -102,11 +106,22 @@ impl Parts {
 
     /// Stops new work in a part and waits for the work in flight, which is cancelled after [`DRAIN`].
     pub(crate) async fn give_back(&self, part: u32) {
+        self.end(part, DRAIN).await;
+    }
+
+    /// Cancels the work in flight in a part and returns when it has ended.
+    pub(crate) async fn cut(&self, part: u32) {
+        self.end(part, Duration::ZERO).await;
+    }
+
+    async fn end(&self, part: u32, patience: Duration) {
         let Some(own) = self.own.lock().remove(&part) else { return };
         let mut running = own.running.subscribe();
-        if tokio::time::timeout(DRAIN, running.wait_for(|running| *running == 0)).await.is_err() {
+        if tokio::time::timeout(patience, running.wait_for(|running| *running == 0)).await.is_err() {
             tracing::warn!(part, "reconciles did not end in time");
             own.cut.cancel();
+            // What was cut off is dropped when its task runs next.
+            let _ = running.wait_for(|running| *running == 0).await;
         }
     }
 }
@@ -115,15 +130,11 @@ impl Parts {
 mod tests {
     use super::*;
 
-    fn plane(n: usize) -> PlaneId {
-        format!("p{n}").parse().unwrap()
-    }
-
     #[test]
     fn planes_are_spread_over_parts_the_same_way_everywhere() {
         let parts = Parts::new(8);
         let mut counts = [0; 8];
-        (0..8000).for_each(|n| counts[parts.of(&plane(n)) as usize] += 1);
+        (0..8000).for_each(|n| counts[parts.of(&[&format!("p{n}")]) as usize] += 1);
         assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
         assert_ne!(spread(&["a", "b"]), spread(&["ab"]));
     }
@@ -131,17 +142,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_part_is_given_back_when_nothing_runs_in_it() {
         let parts = std::sync::Arc::new(Parts::new(1));
-        assert!(parts.begin(&plane(1)).is_none() && parts.arriving(&plane(1)).is_none());
+        assert!(parts.begin(0).is_none() && parts.arriving(0).is_none());
         parts.take(0);
-        assert_eq!(parts.arriving(&plane(1)), Some(true));
+        assert_eq!(parts.arriving(0), Some(true));
         parts.arrived(0);
-        let turn = parts.begin(&plane(1)).unwrap();
+        let turn = parts.begin(0).unwrap();
         let giving = tokio::spawn({
             let parts = parts.clone();
             async move { parts.give_back(0).await }
         });
         tokio::task::yield_now().await;
-        assert!(parts.begin(&plane(1)).is_none() && !giving.is_finished());
+        assert!(parts.begin(0).is_none() && !giving.is_finished());
         assert_eq!(turn.during(async { 7 }).await, Some(7));
         giving.await.unwrap();
     }
@@ -150,7 +161,7 @@ mod tests {
     async fn what_does_not_end_is_cut_off() {
         let parts = Parts::new(1);
         parts.take(0);
-        let turn = parts.begin(&plane(1)).unwrap();
+        let turn = parts.begin(0).unwrap();
         let (done, ()) = tokio::join!(turn.during(std::future::pending::<()>()), parts.give_back(0));
         assert_eq!(done, None);
     }

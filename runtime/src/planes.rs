@@ -224,7 +224,7 @@ impl Planes {
 
     /// Whether a plane is this instance's, as far as planes are divided.
     pub fn is_ours(&self, plane: &PlaneId) -> bool {
-        self.parts().is_none_or(|parts| parts.arriving(plane).is_some())
+        self.parts().is_none_or(|parts| parts.arriving(parts.of(&[plane.as_str()])).is_some())
     }
 
     /// Whether a plane belongs to a part.
@@ -234,14 +234,17 @@ impl Planes {
             Scope::One { moves, .. } => moves.as_ref(),
             Scope::View { .. } => None,
         };
-        moves.and_then(|moves| moves.parts.as_ref()).is_some_and(|parts| parts.of(plane) == part)
+        moves.and_then(|moves| moves.parts.as_ref()).is_some_and(|parts| parts.of(&[plane.as_str()]) == part)
     }
 
     /// Works in a plane, if and as long as it is this instance's; `None` otherwise.
     pub async fn work<T>(&self, plane: &PlaneId, work: impl Future<Output = T>) -> Option<T> {
         match self.parts() {
             None => Some(work.await),
-            Some(parts) => parts.begin(plane).map(|turn: PartGuard| turn.during(work))?.await,
+            Some(parts) => {
+                let turn: PartGuard = parts.begin(parts.of(&[plane.as_str()]))?;
+                turn.during(work).await
+            }
         }
     }
 
@@ -265,7 +268,7 @@ impl Planes {
     /// Whether controllers are to work in a plane.
     pub fn presence(&self, plane: &PlaneId) -> Presence {
         let Scope::All(moves) = &self.scope else { return Presence::Here };
-        match self.parts().map(|parts| parts.arriving(plane)) {
+        match self.parts().map(|parts| parts.arriving(parts.of(&[plane.as_str()]))) {
             Some(None) => return Presence::Away,
             Some(Some(true)) => return Presence::Arriving,
             _ => {}

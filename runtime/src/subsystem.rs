@@ -1,7 +1,9 @@
 //! What a subsystem brings to a plane or cluster, and what its controllers get to run in.
 
 use crate::{Metrics, Planes};
-use freehold_machinery::{Result, Value};
+use freehold_machinery::{PlaneId, Result, Value};
+use futures_util::future::BoxFuture;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,9 +22,40 @@ pub struct Subsystem {
     pub manifests: fn() -> Vec<Value>,
     /// What is refused when objects of its kinds are written, beyond what their schemas say.
     pub admission: Option<Admission>,
+    /// What it gives to readers of a plane beside objects, where the server has a folder for it.
+    pub reads: Option<Reads>,
     /// Spawns its controllers on the scope's tasks and returns.
     pub start: fn(&Scope),
 }
+
+/// A group of what a subsystem keeps beside objects. The server authorizes reads of it as those of any resource.
+#[derive(Clone, Copy)]
+pub struct Reads {
+    /// The group.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Answers reads of what the subsystem keeps in a folder.
+    pub open: fn(&Path) -> ReadHandler,
+}
+
+/// A read within a plane that its user may make.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// The plural resource.
+    pub resource: String,
+    /// The name; `None` for a list.
+    pub name: Option<String>,
+    /// The subresource.
+    pub subresource: Option<String>,
+    /// The query as it was sent, percent-encoded.
+    pub query: String,
+}
+
+/// Answers a read in a plane, with JSON.
+pub type ReadHandler = Arc<dyn Fn(PlaneId, ReadRequest) -> BoxFuture<'static, Result<Vec<u8>>> + Send + Sync>;
 
 /// Refuses bad objects of a subsystem's kinds when they are written. It is pure, so that a server can ask in its own process
 /// and a webhook elsewhere.
@@ -44,6 +77,8 @@ pub struct Scope {
     pub planes: Planes,
     /// Where controllers count.
     pub metrics: Metrics,
+    /// The folder for what subsystems keep beside objects; without one they keep nothing.
+    pub folder: Option<PathBuf>,
     /// Holds the running tasks; whoever stops the scope waits for them.
     pub tasks: TaskTracker,
     /// Cancelled when the controllers have to stop.

@@ -206,7 +206,7 @@ pub(crate) async fn run_all(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let scope = Scope { planes, metrics, tasks: TaskTracker::new(), token: stop.clone() };
+    let scope = Scope { planes, metrics, folder: None, tasks: TaskTracker::new(), token: stop.clone() };
     for subsystem in &subsystems {
         (subsystem.start)(&scope);
         tracing::info!(subsystem = subsystem.name, "controllers started");
@@ -301,6 +301,7 @@ mod tests {
         about: "Keeps notes",
         crds: || vec![json!({"kind": "CustomResourceDefinition", "metadata": {"name": "notes.example.com"}})],
         admission: None,
+        reads: None,
         manifests: || vec![json!({"kind": "ClusterRole", "metadata": {"name": "notes-edit"}})],
         start: |scope| {
             let token = scope.token.clone();

@@ -22,6 +22,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     crds: freehold_tenancy_api::crds,
     manifests,
     admission: None,
+    reads: None,
     start: freehold_tenancy_controllers::start,
 };
 

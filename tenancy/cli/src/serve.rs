@@ -77,6 +77,7 @@ pub(crate) fn scope(client: Client, metrics: &Metrics, token: CancellationToken)
     Scope {
         planes: Planes::one(client, PlaneId::core(), ""),
         metrics: metrics.clone(),
+        folder: None,
         tasks: TaskTracker::new(),
         token,
     }

@@ -80,6 +80,7 @@ impl Running {
         let scope = Scope {
             planes: Planes::one(fresh_client(api), plane(), ""),
             metrics: Metrics::default(),
+            folder: None,
             tasks: TaskTracker::new(),
             token: CancellationToken::new(),
         };

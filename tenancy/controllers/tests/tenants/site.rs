@@ -170,6 +170,7 @@ impl Site {
         Scope {
             planes: Planes::one(self.client.clone(), PlaneId::core(), ""),
             metrics: Metrics::default(),
+            folder: None,
             tasks: TaskTracker::new(),
             token: self.token.child_token(),
         }
