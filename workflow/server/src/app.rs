@@ -3,14 +3,11 @@
 use crate::access::Decisions;
 use crate::accounts::Attempts;
 use crate::oidc::{Oidc, OidcOptions};
+use crate::streams::Streams;
 use freehold_client::{Client, Config};
 use freehold_workflow_store::{Database, LogFiles};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-
-/// Streams (watches, followed logs) at once.
-const STREAMS: usize = 2048;
 
 /// How callers are known.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +46,7 @@ pub struct App {
     pub(crate) oidc: Option<Oidc>,
     pub(crate) decisions: Decisions,
     pub(crate) attempts: Attempts,
-    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) streams: Streams,
     pub(crate) secure_cookies: bool,
 }
 
@@ -83,7 +80,7 @@ impl App {
             oidc,
             decisions: Decisions::default(),
             attempts: Attempts::default(),
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: Streams::default(),
             secure_cookies: options.secure_cookies,
         }))
     }

@@ -15,9 +15,11 @@ mod app;
 mod caller;
 mod oidc;
 mod openapi;
+mod reads;
 mod reply;
 mod routes;
 mod serve;
+mod streams;
 mod tls;
 mod upstream;
 
@@ -25,5 +27,6 @@ pub use accounts::create_account;
 pub use app::{App, Authentication, Options};
 pub use oidc::OidcOptions;
 pub use openapi::document as openapi;
+pub use reads::{HISTORY_GROUP, HistoryRead, read};
 pub use serve::{Serving, serve};
 pub use tls::TlsFiles;

@@ -5,7 +5,8 @@ use freehold_client::{Client, Config, Identity, RawRequest};
 use freehold_tests_harness::{Engine, Kubectl, Server, until};
 use freehold_workflow_server::{App, Authentication, Options, Serving, create_account, serve};
 use freehold_workflow_store::{
-    Counts, Database, Location, LogFiles, LogKey, LogRecord, Phase, Record, Role, RunRecord, TaskRecord,
+    Counts, Cursor, Database, Location, LogFiles, LogKey, LogRecord, Phase, Record, Role, RunRecord, Scope,
+    TaskRecord,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -272,6 +273,139 @@ async fn callers_have_the_rights_that_the_api_gives_them() {
         404
     );
     assert_eq!(under.get("/openapi.json", "").await.1["openapi"], "3.1.0");
+}
+
+/// What somebody with the rights of one namespace tries to get at the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_of_one_namespace_gets_nothing_of_another() {
+    let server = Server::start(Engine::Embedded);
+    let kubectl = prepare(&server);
+    let viewer = kubectl.ok(&["create", "token", "viewer", "-n", "team-a"]).trim().to_owned();
+    let api = Config::from_kubeconfig(server.admin_kubeconfig()).unwrap();
+    let under = Under::start(api, Authentication::Forward).await;
+    let history = "/api/v1/namespaces/team-a/history";
+    // Rows of others by their ids, in every route that takes one.
+    for path in [
+        format!("{history}/runs/run-team-b"),
+        format!("{history}/logs/pod-team-b/main"),
+        format!("{history}/logs/pod-team-b/main/search?text=error"),
+    ] {
+        assert_eq!(under.get(&path, &viewer).await.0, 404, "{path}");
+    }
+    for path in [format!("{history}/runs/run-team-b/tasks"), format!("{history}/runs/run-team-b/logs")] {
+        let (status, page) = under.get(&path, &viewer).await;
+        assert_eq!((status, &page["items"]), (200, &json!([])), "{path}");
+    }
+    // Texts that are code elsewhere: SQL, paths, patterns.
+    for text in [
+        "x'%20OR%20'1'='1",
+        "'%3B%20DROP%20TABLE%20runs%3B--",
+        "run-team-a'%20UNION%20SELECT%20*%20FROM%20runs--",
+        "%25",
+        "_",
+        "*",
+    ] {
+        for path in [
+            format!("/api/v1/history/runs?namespace=team-a&dag={text}"),
+            format!("/api/v1/history/runs?namespace=team-a&name={text}"),
+            format!("/api/v1/statistics/days?namespace=team-a&dag={text}"),
+        ] {
+            let (status, page) = under.get(&path, &viewer).await;
+            let is_empty = page["items"].as_array().is_some_and(|items| items.is_empty());
+            assert!(status == 400 || (status == 200 && is_empty), "{path}: {status} {page}");
+        }
+        let (status, _) = under.get(&format!("{history}/runs/{text}"), &viewer).await;
+        assert!(matches!(status, 400 | 404), "{text}: {status}");
+    }
+    for namespace in
+        ["team-a'%20OR%20namespace='team-b", "team-a,team-b", "team-b%00", "", "team-a%2F..%2Fteam-b"]
+    {
+        let (status, body) = under.get(&format!("/api/v1/history/runs?namespace={namespace}"), &viewer).await;
+        assert!(matches!(status, 400 | 403), "{namespace:?}: {status} {body}");
+    }
+    // Paths that lead out of a namespace, or of the folder of logs.
+    for path in [
+        "/api/v1/namespaces/team-a/pods/..%2F..%2F..%2Fteam-b%2Fpods%2Fx/log",
+        "/api/v1/namespaces/team-a/pods/../log",
+        "/api/v1/namespaces/team-a/runs/%2e%2e",
+        "/api/v1/namespaces/team-a%2F..%2Fteam-b/runs",
+        "/api/v1/namespaces/team-a/history/logs/..%2F..%2Fhistory.db/main",
+        "/api/v1/namespaces/team-a/history/logs/%2E%2E/%2E%2E",
+        "/api/v1/namespaces/team-a/history/logs/pod-team-a/..%5C..%5Chistory.db",
+    ] {
+        let (status, _) = under.get(path, &viewer).await;
+        assert!(matches!(status, 400 | 403 | 404), "{path}: {status}");
+    }
+    // Cursors that were made by hand show no more than the scope does.
+    let far = Cursor { at: i64::MAX, key: "\u{10ffff}".into() }.encode();
+    let (status, page) =
+        under.get(&format!("/api/v1/history/runs?namespace=team-a&after={far}"), &viewer).await;
+    let namespaces: Vec<&Value> =
+        page["items"].as_array().unwrap().iter().map(|run| &run["namespace"]).collect();
+    assert_eq!((status, namespaces), (200, vec![&json!("team-a")]));
+    let quoted = Cursor { at: 0, key: "') OR 1=1 --".into() }.encode();
+    let (_, page) =
+        under.get(&format!("/api/v1/history/runs?namespace=team-a&after={quoted}"), &viewer).await;
+    assert_eq!(page["items"], json!([]));
+    let long = "a".repeat(5000);
+    for after in ["e30", "bnVsbA", "!!!", &long] {
+        assert_eq!(
+            under.get(&format!("/api/v1/history/runs?namespace=team-a&after={after}"), &viewer).await.0,
+            400
+        );
+    }
+    // Kontroler's routes know no namespaces: they are for those who may read all.
+    for path in
+        ["dag/run/run-team-a", "dag/run/all/run-team-b", "dag/run/task/run-team-b/a", "stats/dashboard"]
+    {
+        assert_eq!(under.get(&format!("/compat/kontroler/api/v1/{path}"), &viewer).await.0, 403, "{path}");
+    }
+    let log = "/compat/kontroler/api/v1/logs/run/run-team-b/pod/pod-team-b";
+    assert_eq!(under.get(log, &viewer).await.0, 403);
+    assert_eq!(
+        under.database.run(&Scope::namespace(PLANE, "team-b"), "run-team-b").await.unwrap().map(|r| r.uid),
+        Some("run-team-b".into())
+    );
+}
+
+/// Streams that nobody reads take nothing from others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_left_unread_leave_places_for_others() {
+    let server = Server::start(Engine::Embedded);
+    let kubectl = prepare(&server);
+    let token = |name: &str| kubectl.ok(&["create", "token", name, "-n", "team-a"]).trim().to_owned();
+    let (viewer, editor) = (token("viewer"), token("editor"));
+    let api = Config::from_kubeconfig(server.admin_kubeconfig()).unwrap();
+    let under = Under::start(api, Authentication::Forward).await;
+    let watch = RawRequest::get("/api/v1/namespaces/team-a/watch/runs");
+    let client = |token: &str| {
+        Client::new(&Config::new(under.url.clone(), "", Identity::Token(token.to_owned()))).unwrap()
+    };
+    let hostile = client(&viewer);
+    let mut unread = Vec::new();
+    let refused = loop {
+        match hostile.download(&watch).await {
+            Ok(stream) => unread.push(stream),
+            Err(error) => break error,
+        }
+        assert!(unread.len() < 200, "streams have no limit");
+    };
+    assert_eq!(refused.code(), 429, "{refused}");
+    // Others are served, and so is whoever closes one.
+    let stream = client(&editor).download(&watch).await.unwrap();
+    let run = json!({"parameters": {}, "name": "seen"});
+    assert_eq!(under.post("/api/v1/namespaces/team-a/dags/build/run", &editor, run).await.0, 201);
+    events_of(stream, &["\"name\":\"seen\""]).await;
+    drop(unread);
+    let mut last = None;
+    for _ in 0..100 {
+        match hostile.download(&watch).await {
+            Ok(_) => return,
+            Err(error) => last = Some(error),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("no place was given back: {last:?}");
 }
 
 async fn events_of(stream: freehold_client::Download, wanted: &[&str]) {

@@ -10,6 +10,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncSeekExt as _, Asyn
 pub const MAX_READ: u64 = 4 << 20;
 /// Bytes that one log can have; what comes after is dropped, and the log says so.
 pub const MAX_LOG: u64 = 1 << 30;
+/// Bytes that one search looks at.
+const MAX_SEARCH: u64 = 64 << 20;
 /// The longest line that a search looks at; longer ones are looked at in parts.
 const MAX_LINE: u64 = 64 << 10;
 
@@ -95,7 +97,7 @@ impl LogFiles {
         Ok(Some(bytes))
     }
 
-    /// Finds lines that contain a text, `limit` at most, from a byte on where a line begins.
+    /// Finds lines that contain a text, `limit` at most, in the 64 MiB from a byte on where a line begins.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -106,7 +108,7 @@ impl LogFiles {
         let mut reader = BufReader::with_capacity(256 << 10, file);
         let (mut found, mut offset, mut number) = (Vec::new(), from, 1);
         let mut line = Vec::new();
-        while found.len() < limit {
+        while found.len() < limit && offset < from.saturating_add(MAX_SEARCH) {
             line.clear();
             let read = (&mut reader)
                 .take(MAX_LINE)

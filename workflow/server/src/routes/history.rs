@@ -30,12 +30,12 @@ pub(crate) fn millis(field: &str, text: &str) -> Reply<i64> {
         .map_err(|_| Failure::bad_request(format!("{field}: a time such as 2026-11-24T00:00:00Z is wanted")))
 }
 
-fn cursor(text: &str) -> Reply<Option<Cursor>> {
+pub(crate) fn cursor(text: &str) -> Reply<Option<Cursor>> {
     Ok(if text.is_empty() { None } else { Some(Cursor::decode(text)?) })
 }
 
 impl RunQuery {
-    fn filter(&self) -> Reply<RunFilter> {
+    pub(crate) fn filter(&self) -> Reply<RunFilter> {
         let mut phases = BTreeSet::new();
         for word in self.phase.split(',').filter(|word| !word.is_empty()) {
             phases.insert(word.parse::<Phase>().map_err(Failure::bad_request)?);
@@ -77,8 +77,8 @@ pub(crate) async fn run(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct TaskQuery {
-    after: String,
-    limit: usize,
+    pub(crate) after: String,
+    pub(crate) limit: usize,
 }
 
 pub(crate) async fn tasks(
@@ -95,7 +95,7 @@ pub(crate) async fn tasks(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogsQuery {
-    task: Option<String>,
+    pub(crate) task: Option<String>,
 }
 
 pub(crate) async fn logs(
@@ -113,9 +113,24 @@ pub(crate) async fn logs(
 #[serde(default)]
 pub(crate) struct DayQuery {
     namespace: Option<String>,
-    dag: Option<String>,
+    pub(crate) dag: Option<String>,
     from: Option<String>,
     to: Option<String>,
+}
+
+impl DayQuery {
+    /// Its beginning and its end, in milliseconds since 1970.
+    pub(crate) fn times(&self) -> Reply<(i64, i64)> {
+        let to = match &self.to {
+            Some(text) => millis("to", text)?,
+            None => jiff::Timestamp::now().as_millisecond(),
+        };
+        let from = match &self.from {
+            Some(text) => millis("from", text)?,
+            None => to - 30 * 86_400_000,
+        };
+        Ok((from, to))
+    }
 }
 
 pub(crate) async fn days(
@@ -124,13 +139,6 @@ pub(crate) async fn days(
     Query(query): Query<DayQuery>,
 ) -> Reply {
     let scope = app.scope(&caller, READ_RUNS, query.namespace.as_deref()).await?;
-    let to = match &query.to {
-        Some(text) => millis("to", text)?,
-        None => jiff::Timestamp::now().as_millisecond(),
-    };
-    let from = match &query.from {
-        Some(text) => millis("from", text)?,
-        None => to - 30 * 86_400_000,
-    };
+    let (from, to) = query.times()?;
     Ok(json(&serde_json::json!({"items": app.database.days(&scope, query.dag.as_deref(), from, to).await?})))
 }

@@ -5,6 +5,7 @@ use crate::access::READ_LOGS;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::reply::{Failure, Reply, json};
+use crate::streams::LONGEST;
 use crate::upstream::{PODS, with_query};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -37,9 +38,7 @@ pub(crate) async fn live(
     Path((namespace, pod)): Path<(String, String)>,
     Query(query): Query<LiveQuery>,
 ) -> Reply {
-    let Ok(permit) = app.streams.clone().try_acquire_owned() else {
-        return Err(Failure::too_many("too many streams; retry later"));
-    };
+    let place = app.streams.take(&caller)?;
     let tail = query.tail_lines.map(|lines| lines.to_string()).unwrap_or_default();
     let flag = |on: bool| if on { "true" } else { "" };
     let container = if query.container.is_empty() { "main" } else { &query.container };
@@ -52,10 +51,12 @@ pub(crate) async fn live(
             ("timestamps", flag(query.timestamps)),
         ],
     );
-    let stream = app.stream(&caller, path).await?.into_stream().map(move |chunk| {
-        let _ = &permit;
-        chunk
-    });
+    let stream = app.stream(&caller, path).await?.into_stream().take_until(tokio::time::sleep(LONGEST)).map(
+        move |chunk| {
+            let _ = &place;
+            chunk
+        },
+    );
     Ok(([(CONTENT_TYPE, TEXT)], Body::from_stream(stream)).into_response())
 }
 
@@ -152,6 +153,8 @@ pub(crate) async fn search(
         return Err(Failure::bad_request("text: 1 to 1024 bytes are wanted"));
     }
     let (files, record) = find(&app, &caller, &namespace, &pod_uid, &container).await?;
+    // A search reads much.
+    let _place = app.streams.take(&caller)?;
     let limit = if query.limit == 0 { 100 } else { query.limit.min(MAX_MATCHES) };
     let found = files.search(&record.location, &query.text, query.from, limit).await?;
     Ok(json(&serde_json::json!({"items": found})))

@@ -3,14 +3,16 @@
 mod accounts;
 mod compat;
 mod dags;
-mod history;
+pub(crate) mod history;
 mod logs;
 mod runs;
 mod watch;
 
 use crate::app::App;
 use crate::reply::json;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use std::sync::Arc;
@@ -54,7 +56,25 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .nest("/compat/kontroler/api/v1", compat::router())
         .fallback(|| async { crate::reply::Failure::not_found("there is no such route: see /openapi.json") })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn(plain))
         .with_state(app)
+}
+
+/// Refuses paths whose segments, once they are decoded, would lead elsewhere in the Kubernetes API: stand-alone, requests go
+/// there with the server's own rights.
+async fn plain(request: Request, next: Next) -> Response {
+    let odd = |segment: &str| {
+        let dots = segment.to_ascii_lowercase().replace("%2e", ".");
+        let hidden = ["%2f", "%5c", "%00", "%25"];
+        dots == "."
+            || dots == ".."
+            || hidden.iter().any(|escape| dots.contains(escape))
+            || dots.contains('\\')
+    };
+    if request.uri().path().split('/').any(odd) {
+        return crate::reply::Failure::bad_request("the path of the request is not plain").into_response();
+    }
+    next.run(request).await
 }
 
 /// A body of JSON, or a failure that says what is wrong with it.

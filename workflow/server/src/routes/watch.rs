@@ -2,7 +2,8 @@
 
 use crate::app::App;
 use crate::caller::Caller;
-use crate::reply::{Failure, Reply};
+use crate::reply::Reply;
+use crate::streams::LONGEST;
 use crate::upstream::{RUNS, with_query};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -46,9 +47,7 @@ pub(crate) async fn namespace(
 }
 
 async fn watch(app: &App, caller: &Caller, namespace: Option<&str>, query: &WatchQuery) -> Reply {
-    let Ok(permit) = app.streams.clone().try_acquire_owned() else {
-        return Err(Failure::too_many("too many streams; retry later"));
-    };
+    let place = app.streams.take(caller)?;
     let path = with_query(
         RUNS.collection_path(namespace),
         &[
@@ -59,8 +58,8 @@ async fn watch(app: &App, caller: &Caller, namespace: Option<&str>, query: &Watc
         ],
     );
     let upstream = app.stream(caller, path).await?.into_stream();
-    let events = events(upstream.boxed()).map(move |event| {
-        let _ = &permit;
+    let events = events(upstream.boxed()).take_until(tokio::time::sleep(LONGEST)).map(move |event| {
+        let _ = &place;
         event
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
