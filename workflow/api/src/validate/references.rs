@@ -73,7 +73,7 @@ pub(super) fn of_task(
     at: &str,
     (n, task): (usize, &Task),
     spec: &DagSpec,
-    names: &Names<'_>,
+    (names, known): (&Names<'_>, &HashSet<&str>),
 ) -> Vec<u32> {
     let is_finally = n >= spec.tasks.len();
     let mut seen = HashSet::new();
@@ -87,10 +87,7 @@ pub(super) fn of_task(
     all(task, &mut |field, paths| {
         for path in paths {
             match path.as_slice() {
-                ["params", name]
-                    if seen.contains(name) || spec.parameters.iter().any(|p| p.name == *name) => {}
-                ["params", name, ..]
-                    if seen.contains(name) || spec.parameters.iter().any(|p| p.name == *name) => {}
+                ["params", name, ..] if seen.contains(name) || known.contains(name) => {}
                 ["params", ..] => {
                     check.invalid(format!("{at}.{field}"), shown(&path), "there is no such parameter")
                 }

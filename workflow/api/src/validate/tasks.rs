@@ -6,7 +6,7 @@ use crate::depends::Depends;
 use crate::graph::{Cycle, order};
 use crate::task::{ForEach, Task, TriggerRule};
 use freehold_machinery::status::FieldError;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a task is asked for that says nothing, or too much.
 pub(super) const KINDS: &str = "exactly one of image (or script), resource, http, wait, approval and dag";
@@ -33,6 +33,7 @@ pub(super) fn check(check: &mut Check, spec: &DagSpec) {
             check.add(duplicate(format!("{}.name", path(spec, n)), &task.name));
         }
     }
+    let parameters: HashSet<&str> = spec.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
     let mut edges: Vec<Vec<u32>> = Vec::with_capacity(spec.tasks.len());
     for (n, task) in all().enumerate() {
         let at = path(spec, n);
@@ -42,7 +43,7 @@ pub(super) fn check(check: &mut Check, spec: &DagSpec) {
         } else {
             none(check, &at, task)
         };
-        before.extend(references::of_task(check, &at, (n, task), spec, &names));
+        before.extend(references::of_task(check, &at, (n, task), spec, (&names, &parameters)));
         edges.push(before);
     }
     edges.truncate(spec.tasks.len());
