@@ -178,6 +178,10 @@ pub struct DagRunStatus {
     /// Where all tasks stand, for the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<EncodedState>,
+    /// How often the status was written. Each write says how many there were before, so that a controller whose share of the
+    /// work went to another is refused.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub writes: u32,
 }
 
 /// Tasks by where they stand.

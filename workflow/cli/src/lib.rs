@@ -1,13 +1,14 @@
 //! `freehold workflow`: the subsystem's commands.
 
 mod definitions;
+mod embedded;
 pub mod history;
 mod run;
 mod serve;
 pub mod server;
 mod show;
 
-pub use freehold_workflow_controller::SUBSYSTEM;
+pub use embedded::SUBSYSTEM;
 
 use anyhow::{Context as _, Result};
 use freehold_client::{Client, Config, Kubeconfig, Resource};

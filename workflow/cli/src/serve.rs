@@ -5,10 +5,10 @@ use crate::server::HistoryArgs;
 use anyhow::{Context as _, Result};
 use freehold_client::{Client, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
-use freehold_runtime::{Election, Format, Metrics, Planes, Scope, serve_metrics};
+use freehold_runtime::{Format, Metrics, Planes, Scope, Shares, Sharing, serve_metrics};
 use freehold_webhook::Place;
 use freehold_workflow_controller::{
-    Observer, Options, admission::start_webhook, manifests, roles, start, webhook_roles,
+    Observer, Options, PARTS, admission::start_webhook, manifests, roles, start, webhook_roles,
 };
 use freehold_workflow_store::{LogFiles, Recorder};
 use std::net::SocketAddr;
@@ -35,9 +35,13 @@ pub(crate) struct Controllers {
     /// Do HTTP tasks: their requests come from this process, with its access to the network.
     #[arg(long)]
     http_tasks: bool,
-    /// Work only while holding a Lease, so that several instances can run.
+    /// Name of this controller among those of its install, which divide the namespaces between them. Default: one that no other
+    /// has.
+    #[arg(long, default_value = "")]
+    id: String,
+    /// Work on everything, without a Lease in kube-system: no other controller of this install may run then.
     #[arg(long)]
-    leader_elect: bool,
+    alone: bool,
     /// Record history here: a file of SQLite, or postgres://USER@HOST/NAME.
     #[arg(long)]
     database: Option<String>,
@@ -121,7 +125,9 @@ pub(crate) async fn install(client: &Client) -> Result<()> {
 pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()> {
     let token = until_stopped();
     let observer = observer(args).await?;
-    let options = Options { instance: args.instance.clone(), http: args.http_tasks, observer };
+    let shares = (!args.alone).then(|| Shares::new(PARTS));
+    let options =
+        Options { instance: args.instance.clone(), http: args.http_tasks, observer, shares: shares.clone() };
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
         let counted = metrics.clone();
@@ -129,32 +135,44 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
             serve_metrics(address, Format::Text, Arc::new(move || counted.render()), token.clone()).await;
         serving.with_context(|| format!("can't listen at {address}"))?;
     }
-    let work = |token: CancellationToken| {
-        let (client, options, metrics) = (client.clone(), options.clone(), metrics.clone());
-        async move {
-            let planes = Planes::one(client, PlaneId::core(), "");
-            let scope = Scope { planes, metrics, tasks: TaskTracker::new(), token: token.clone() };
-            start(&scope, options);
-            token.cancelled().await;
-            scope.tasks.close();
-            let _ = tokio::time::timeout(DRAIN, scope.tasks.wait()).await;
-        }
-    };
     args.webhook.start(&client, &token).await?;
+    // Controllers end when everything has been given back.
+    let working = CancellationToken::new();
+    let planes = Planes::one(client.clone(), PlaneId::core(), "");
+    let scope = Scope { planes, metrics, folder: None, tasks: TaskTracker::new(), token: working.clone() };
+    let started = Arc::new(start(&scope, options));
     println!("workflow controllers are running");
-    if !args.leader_elect {
-        work(token).await;
-        return Ok(());
+    match shares {
+        None => token.cancelled().await,
+        Some(shares) => {
+            let sharing = Sharing::new(client, lease(&args.instance), identity(&args.id), shares);
+            sharing.run(token, move |change| started.moved(change)).await;
+        }
     }
-    let lease = if args.instance.is_empty() {
-        "freehold-workflow".to_owned()
-    } else {
-        format!("freehold-workflow-{}", args.instance)
-    };
-    let identity =
-        format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "freehold".into()), std::process::id());
-    Election::new(client.clone(), lease, identity).metrics(&metrics).run(token, work).await;
+    working.cancel();
+    scope.tasks.close();
+    let _ = tokio::time::timeout(DRAIN, scope.tasks.wait()).await;
     Ok(())
+}
+
+/// The Lease by which controllers of an install divide their work.
+fn lease(instance: &str) -> String {
+    match instance {
+        "" => "freehold-workflow".to_owned(),
+        instance => format!("freehold-workflow-{instance}"),
+    }
+}
+
+/// The name of this process among controllers of its install. Two of one name would take each other for themselves.
+fn identity(id: &str) -> String {
+    let began = jiff::Timestamp::now().as_nanosecond();
+    match id {
+        "" => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            format!("{}-{}-{began:x}", host.trim(), std::process::id())
+        }
+        id => format!("{id}-{began:x}"),
+    }
 }
 
 /// A token that Ctrl-C and SIGTERM cancel.

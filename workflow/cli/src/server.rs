@@ -151,7 +151,7 @@ pub async fn run(api: Config, args: ServerArgs, token: CancellationToken) -> Res
 }
 
 /// Deletes what is older than `days`.
-async fn purge(database: Database, logs: Option<LogFiles>, days: u32, token: CancellationToken) {
+pub(crate) async fn purge(database: Database, logs: Option<LogFiles>, days: u32, token: CancellationToken) {
     while !token.is_cancelled() {
         let before = jiff::Timestamp::now().as_millisecond() - i64::from(days) * 86_400_000;
         let more = match database.purge(before).await {

@@ -46,8 +46,10 @@ pub(crate) fn start(scope: &Scope, options: &Options, runs: Arc<Runs>) {
                     Presence::Here if !planes.is_handed_over(&key.plane) => {}
                     _ => return Ok(Outcome::Done),
                 }
-                let plane = key.plane.clone();
-                planes.work(&plane, dags.reconcile(key)).await.unwrap_or(Ok(Outcome::Done))
+                let (plane, of) = (key.plane.clone(), key.clone());
+                let options = dags.runs.options.clone();
+                let working = planes.work(&plane, options.shared(&of, dags.reconcile(key)));
+                working.await.flatten().unwrap_or(Ok(Outcome::Done))
             }
         };
         controller.run(token, reconcile).await;
@@ -75,7 +77,16 @@ impl Dags {
         };
         let schedules = if valid { schedule::schedules(&spec) } else { Vec::new() };
         let active: Vec<&(Key, Arc<RunView>)> = runs.iter().filter(|(_, run)| !run.over).collect();
-        let due = schedule::due(&spec, &schedules, since(&dag, now), now, active.len());
+        let mut since = since(&dag, now);
+        let mut due = schedule::due(&spec, &schedules, since, now, active.len());
+        if !due.run.is_empty() && self.runs.options.shares.is_some() {
+            // The controller that had this share before may have made runs that are over and gone.
+            let Some(fresh) = client.get_opt(&DAGS, key.ns(), &key.name).await? else {
+                return Ok(Outcome::Done);
+            };
+            since = since.max(self::since(&fresh, now));
+            due = schedule::due(&spec, &schedules, since, now, active.len());
+        }
         if due.replace {
             self.terminate(&client, &active).await?;
         }

@@ -46,6 +46,8 @@ pub(crate) struct Definitions {
     pub(crate) tasks: Store<Value>,
     pub(crate) cluster_tasks: Store<Value>,
     plans: Mutex<HashMap<(PlaneId, String, String), Weak<Plan>>>,
+    /// The install whose DAGs these are.
+    instance: String,
 }
 
 /// A definition with the name of its revision; empty for runs that bring their own.
@@ -58,8 +60,13 @@ fn invalid(errors: &[FieldError]) -> Problem {
 }
 
 impl Definitions {
-    pub(crate) fn new(dags: Store<Value>, tasks: Store<Value>, cluster_tasks: Store<Value>) -> Self {
-        Self { dags, tasks, cluster_tasks, plans: Mutex::default() }
+    pub(crate) fn new(
+        instance: &str,
+        dags: Store<Value>,
+        tasks: Store<Value>,
+        cluster_tasks: Store<Value>,
+    ) -> Self {
+        Self { dags, tasks, cluster_tasks, plans: Mutex::default(), instance: instance.to_owned() }
     }
 
     /// Puts shared tasks in place and compiles.
@@ -98,6 +105,12 @@ impl Definitions {
                 None => return Err(Problem::Missing(format!("there is no DAG {name:?} in the namespace"))),
             },
         };
+        if meta::label(&dag, names::INSTANCE).unwrap_or_default() != self.instance {
+            return Err(Problem::Missing(format!(
+                "DAG {name:?} belongs to another install ({})",
+                names::INSTANCE
+            )));
+        }
         let spec: DagSpec = serde_json::from_value(dag["spec"].clone())
             .map_err(|error| Problem::Invalid(error.to_string()))?;
         let plan = self.compile(key, &spec).map_err(|errors| invalid(&errors))?;

@@ -25,8 +25,9 @@ pub use manifests::{manifests, roles, webhook_roles};
 pub use observer::Observer;
 pub use pods::MAIN;
 
-use freehold_runtime::{Scope, Subsystem};
+use freehold_runtime::{Key, Outcome, Reconciled, Scope, Shared, Shares, Subsystem};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The workflow subsystem.
 pub const SUBSYSTEM: Subsystem = Subsystem {
@@ -35,7 +36,8 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     crds: freehold_workflow_api::crds,
     manifests,
     admission: Some(admission::ADMISSION),
-    start: |scope| start(scope, Options::default()),
+    reads: None,
+    start: |scope| drop(start(scope, Options::default())),
 };
 
 /// How controllers run.
@@ -47,10 +49,54 @@ pub struct Options {
     pub http: bool,
     /// Who keeps history and logs.
     pub observer: Option<Arc<dyn Observer>>,
+    /// The namespaces whose runs these controllers carry out, where several divide them; `None`: all.
+    pub shares: Option<Arc<Shares>>,
 }
 
-/// Spawns the controllers on a scope's tasks.
-pub fn start(scope: &Scope, options: Options) {
+/// When an object is looked at again whose share has to be renewed first.
+const RENEWAL: Duration = Duration::from_millis(200);
+
+/// Parts that the namespaces of an install are divided into.
+pub const PARTS: u32 = 64;
+
+impl Options {
+    /// The part of the work that an object's namespace belongs to. Locks, children and schedules stay within a namespace, and so
+    /// with one controller.
+    fn part(shares: &Shares, key: &Key) -> u32 {
+        shares.part_of(&[key.plane.as_str(), &key.namespace])
+    }
+
+    /// Whether an object is these controllers' at this moment.
+    fn is_ours(&self, key: &Key) -> bool {
+        self.shares.as_ref().is_none_or(|shares| shares.is_ours(Self::part(shares, key)))
+    }
+
+    /// Reconciles an object, if and as long as it is these controllers'; `None` where it is others'.
+    async fn shared(&self, key: &Key, work: impl Future<Output = Reconciled>) -> Option<Reconciled> {
+        let Some(shares) = &self.shares else { return Some(work.await) };
+        let part = Self::part(shares, key);
+        match shares.work(part, work).await {
+            Some(done) => Some(done),
+            None => shares.has(part).then_some(Ok(Outcome::After(RENEWAL))),
+        }
+    }
+}
+
+/// Controllers under way.
+pub struct Started {
+    runs: Arc<runs::Runs>,
+}
+
+impl Started {
+    /// Hears of a part of the work that came or went.
+    pub fn moved(&self, change: Shared) {
+        self.runs.moved(change);
+    }
+}
+
+/// Spawns the controllers on a scope's tasks. Where several divide the work, [`Started::moved`] has to be told of it.
+pub fn start(scope: &Scope, options: Options) -> Started {
     let runs = runs::start(scope, options.clone());
-    dags::start(scope, &options, runs);
+    dags::start(scope, &options, runs.clone());
+    Started { runs }
 }

@@ -1,6 +1,7 @@
 //! A run that is under way, between two looks at it.
 
 use crate::outputs;
+use crate::runs::Known;
 use crate::view::{PodSeen, PodView};
 use freehold_client::{Client, RawRequest};
 use freehold_runtime::Key;
@@ -35,6 +36,10 @@ pub(crate) struct Live {
     pub(crate) began: Instant,
     /// Whether it has its own locks.
     pub(crate) locked: bool,
+    /// What is known of the status that is to be replaced.
+    pub(crate) known: Known,
+    /// Whether another controller has written its status: it has to be taken up anew.
+    pub(crate) lost: bool,
 }
 
 impl Live {

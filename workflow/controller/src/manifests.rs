@@ -4,6 +4,9 @@ use freehold_machinery::Value;
 use freehold_workflow_api::GROUP;
 use serde_json::json;
 
+/// The group of the history, which a Freehold server serves itself.
+const HISTORY: &str = "history.workflow.freehold.dev";
+
 /// Roles that are aggregated into `admin`, `edit` and `view`.
 pub fn manifests() -> Vec<Value> {
     let kinds = json!(["dags", "dagruns", "dagtasks"]);
@@ -22,7 +25,14 @@ pub fn manifests() -> Vec<Value> {
     let read = json!(["get", "list", "watch"]);
     vec![
         role("edit", &["admin", "edit"], json!([{"apiGroups": [GROUP], "resources": kinds, "verbs": all}])),
-        role("view", &["view"], json!([{"apiGroups": [GROUP], "resources": kinds, "verbs": read}])),
+        role(
+            "view",
+            &["view"],
+            json!([
+                {"apiGroups": [GROUP], "resources": kinds, "verbs": read},
+                {"apiGroups": [HISTORY], "resources": ["runs", "runs/tasks", "runs/logs", "days"], "verbs": ["get", "list"]},
+            ]),
+        ),
     ]
 }
 

@@ -3,6 +3,9 @@
 mod act;
 mod finish;
 mod load;
+mod share;
+
+pub(crate) use finish::Known;
 
 use crate::Options;
 use crate::definition::Definitions;
@@ -94,7 +97,7 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
         queue: queue.clone(),
         runs: run_informer.store(),
         pods: pods.store(),
-        definitions: Definitions::new(dags.store(), tasks.store(), cluster_tasks.store()),
+        definitions: Definitions::new(&options.instance, dags.store(), tasks.store(), cluster_tasks.store()),
         live: Mutex::default(),
         inbox: Mutex::default(),
         children: Mutex::default(),
@@ -133,7 +136,7 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
     runs
 }
 
-/// Reconciles a run, if its plane is here.
+/// Reconciles a run, if its plane and its share of the work are here.
 async fn work(runs: Arc<Runs>, key: Key) -> Reconciled {
     match runs.planes.presence(&key.plane) {
         Presence::Arriving => return Ok(Outcome::After(Duration::from_millis(100))),
@@ -144,8 +147,17 @@ async fn work(runs: Arc<Runs>, key: Key) -> Reconciled {
         }
     }
     let planes = runs.planes.clone();
-    let plane = key.plane.clone();
-    planes.work(&plane, async { runs.reconcile(key).await }).await.unwrap_or(Ok(Outcome::Done))
+    let (plane, again) = (key.plane.clone(), key.clone());
+    let working =
+        planes.work(&plane, async { runs.options.shared(&again, runs.clone().reconcile(key)).await });
+    match working.await.flatten() {
+        Some(done) => done,
+        None => {
+            // Nothing of it is lost: whoever has it takes it up.
+            runs.forget(&again);
+            Ok(Outcome::Done)
+        }
+    }
 }
 
 impl Runs {
@@ -237,7 +249,7 @@ impl Runs {
             },
         };
         let done = self.step(&key, &view, &mut live).await;
-        if done.as_ref().is_ok_and(|_| live.run.is_over() && !live.dirty) {
+        if live.lost || done.as_ref().is_ok_and(|_| live.run.is_over() && !live.dirty) {
             self.live.lock().remove(&key);
             return done;
         }

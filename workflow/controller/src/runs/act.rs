@@ -84,6 +84,10 @@ impl Runs {
                 Ok(pod) => pod,
                 Err(error) => return Ok(refused(error)),
             };
+        // A controller that was held up may have lost the run, which may have had this Pod since.
+        if !self.options.is_ours(key) {
+            return Err(Error::Decode("the run's share of the work went to another controller".into()));
+        }
         match client.create(&PODS, &pod).await {
             Ok(_) => Ok(Event::Pod { node, attempt, state: PodState::Pending }),
             Err(error) if error.is_already_exists() => {

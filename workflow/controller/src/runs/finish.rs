@@ -30,6 +30,34 @@ pub(super) fn of_child(child: &RunView) -> Result {
     }
 }
 
+/// What a controller knows of the status that it replaces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// The run's uid.
+    pub(crate) uid: String,
+    /// The resource version, for a status that was never written.
+    pub(crate) version: String,
+    /// How often the status was written.
+    pub(crate) writes: u32,
+}
+
+impl Known {
+    /// What an object says.
+    pub(super) fn of(object: &Value) -> Self {
+        let writes = object["status"]["writes"].as_u64().unwrap_or(0);
+        Self {
+            uid: meta::uid(object).to_owned(),
+            version: meta::resource_version(object).to_owned(),
+            writes: u32::try_from(writes).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Whether a status was not as it was known.
+fn is_refused(error: &Error) -> bool {
+    error.is_conflict() || error.code() == 422
+}
+
 impl Runs {
     /// Writes the status if it is time; otherwise how long that is not.
     pub(super) async fn write_in_time(
@@ -61,6 +89,7 @@ impl Runs {
         let mut status = DagRunStatus {
             observed_generation: live.seen_generation,
             revision: live.revision.clone(),
+            writes: live.known.writes,
             ..DagRunStatus::default()
         };
         live.run.status(&live.plan, &mut status);
@@ -73,16 +102,22 @@ impl Runs {
             live.dirty = false;
             return Ok(());
         }
+        status.writes += 1;
         live.object.status = status;
         if let Some(observer) = &self.options.observer
             && let Err(error) = observer.recorded(&key.plane, &live.object).await
         {
             return Err(Error::Decode(format!("history: {error}")));
         }
-        match self.put_status(client, key, &live.run.info.uid, json!(live.object.status)).await {
-            Ok(()) => {}
+        match self.put_status(client, key, &live.known, json!(live.object.status)).await {
+            Ok(()) => live.known.writes += 1,
             // The run is gone; what it had goes when that is seen.
-            Err(error) if error.is_not_found() || error.code() == 422 => {}
+            Err(error) if error.is_not_found() => {}
+            // Another controller has written it, or another run has its name: what is known here is of no use.
+            Err(error) if is_refused(&error) => {
+                live.lost = true;
+                return Err(error);
+            }
             Err(error) => {
                 // It is written again.
                 live.object.status = DagRunStatus::default();
@@ -97,16 +132,21 @@ impl Runs {
         Ok(())
     }
 
-    /// Replaces the status of a run, of that one and no other of its name.
+    /// Replaces the status of a run, of that one and no other of its name, and only as it is known.
     pub(super) async fn put_status(
         &self,
         client: &Client,
         key: &Key,
-        uid: &str,
+        known: &Known,
         status: Value,
     ) -> std::result::Result<(), Error> {
+        let unchanged = match known.writes {
+            0 => json!({"op": "test", "path": "/metadata/resourceVersion", "value": known.version}),
+            writes => json!({"op": "test", "path": "/status/writes", "value": writes}),
+        };
         let patch = Patch::Json(json!([
-            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/metadata/uid", "value": known.uid},
+            unchanged,
             {"op": "add", "path": "/status", "value": status},
         ]));
         let written = client.patch(&RUNS, key.ns(), &key.name, &patch, &PatchOptions::status()).await?;

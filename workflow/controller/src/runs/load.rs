@@ -1,6 +1,6 @@
 //! Takes up a run: one that is new, or one that another controller had.
 
-use super::{AGAIN, Runs};
+use super::{AGAIN, Known, Runs};
 use crate::definition::{self, Problem};
 use crate::kinds::{CLAIMS, RUNS};
 use crate::live::{Live, now};
@@ -107,6 +107,12 @@ impl Runs {
             written: run.status.state.is_some().then(Instant::now),
             began: Instant::now(),
             locked: false,
+            known: Known {
+                uid: run.metadata.uid.clone(),
+                version: run.metadata.resource_version.clone(),
+                writes: run.status.writes,
+            },
+            lost: false,
             object: run,
         };
         if is_started || !pods.is_empty() {
@@ -185,13 +191,15 @@ impl Runs {
         if known {
             return Ok(());
         }
+        let known = view.object.as_ref().map(Known::of).unwrap_or_default();
         let status = DagRunStatus {
             phase: Phase::Pending,
             reason: "Missing".into(),
             message: message.into(),
+            writes: known.writes + 1,
             ..DagRunStatus::default()
         };
-        self.put_status(client, key, &view.uid, json!(status)).await?;
+        self.put_status(client, key, &known, json!(status)).await?;
         Ok(())
     }
 
@@ -205,6 +213,7 @@ impl Runs {
         message: &str,
     ) -> Result<Loaded, Error> {
         let object = view.object.as_ref();
+        let known = object.map(Known::of).unwrap_or_default();
         let at = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let mut status: Value = object
             .map(|object| object["status"].clone())
@@ -224,12 +233,13 @@ impl Runs {
                 last_transition_time: at,
                 observed_generation: None,
             }],
+            writes: known.writes + 1,
             ..DagRunStatus::default()
         };
         if let (Some(status), Value::Object(ended)) = (status.as_object_mut(), json!(ended)) {
             status.extend(ended);
         }
-        self.put_status(client, key, &view.uid, status).await?;
+        self.put_status(client, key, &known, status).await?;
         Ok(Loaded::Ended)
     }
 }

@@ -10,6 +10,7 @@ use freehold_workflow_api::names;
 use freehold_workflow_controller::{Options, start};
 use parking_lot::Mutex;
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -45,7 +46,11 @@ pub(crate) struct Home {
     kubelet: CancellationToken,
     controllers: Mutex<Option<Controllers>>,
     begun: Arc<Mutex<Vec<(String, u32)>>>,
+    ended: Ended,
 }
+
+/// Uids of Pods that were ended, by namespace and name.
+type Ended = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 /// A DAG in the namespace `default`.
 pub(crate) fn dag(name: &str, spec: Value) -> Value {
@@ -96,6 +101,7 @@ impl Home {
             kubelet: CancellationToken::new(),
             controllers: Mutex::default(),
             begun: Arc::default(),
+            ended: Arc::default(),
         };
         for crd in freehold_workflow_api::crds() {
             home.block(home.client.create(&CRDS, &crd)).expect("a definition");
@@ -131,7 +137,13 @@ impl Home {
         let planes = Planes::one(client, Self::plane(), "");
         let _inside = self.runtime.enter();
         start(
-            &Scope { planes, metrics: Metrics::default(), tasks: tasks.clone(), token: token.clone() },
+            &Scope {
+                planes,
+                metrics: Metrics::default(),
+                folder: None,
+                tasks: tasks.clone(),
+                token: token.clone(),
+            },
             options,
         );
         Controllers { token, tasks }
@@ -161,12 +173,14 @@ impl Home {
         informer.enqueue_into(&queue);
         let store = informer.store();
         let (token, client, begun) = (self.kubelet.clone(), self.client.clone(), self.begun.clone());
+        let ended = self.ended.clone();
         self.runtime.spawn(informer.run(token.clone()));
         self.runtime.spawn(async move {
             let controller = freehold_runtime::Controller::new("kubelet", queue).workers(16);
             controller
                 .run(token, move |key| {
                     let (client, begun, pod) = (client.clone(), begun.clone(), store.get(&key));
+                    let ended = ended.clone();
                     async move {
                         let Some(pod) = pod else { return Ok(Outcome::Done) };
                         if meta::is_deleting(&pod) && meta::finalizers(&pod).is_empty() {
@@ -192,7 +206,11 @@ impl Home {
                             }],
                         }});
                         match client.patch(&PODS, key.ns(), &key.name, &Patch::Merge(status), &PatchOptions::status()).await {
-                            Ok(_) => begun.lock().push((task, attempt)),
+                            Ok(_) => {
+                                begun.lock().push((task, attempt));
+                                let name = format!("{}/{}", key.namespace, key.name);
+                                ended.lock().entry(name).or_default().insert(meta::uid(&pod).to_owned());
+                            }
                             Err(error) if error.is_not_found() => {}
                             Err(error) => return Err(error.into()),
                         }
@@ -301,6 +319,7 @@ impl Home {
             let scope = Scope {
                 planes,
                 metrics: Metrics::default(),
+                folder: None,
                 tasks: TaskTracker::new(),
                 token: CancellationToken::new(),
             };
@@ -319,6 +338,11 @@ impl Home {
     /// The tasks and attempts whose Pods ended.
     pub(crate) fn attempts(&self) -> Vec<(String, u32)> {
         self.begun.lock().clone()
+    }
+
+    /// How many Pods each name had that were ended, by namespace and name.
+    pub(crate) fn pods_of_names(&self) -> BTreeMap<String, usize> {
+        self.ended.lock().iter().map(|(name, uids)| (name.clone(), uids.len())).collect()
     }
 
     pub(crate) fn pods(&self) -> Vec<Value> {
