@@ -19,6 +19,9 @@ pub(crate) mod size {
     pub(crate) const SOME_PLANES: usize = 10_000;
     pub(crate) const OBJECTS: usize = 10_000;
     pub(crate) const WATCHERS: usize = 1000;
+    pub(crate) const QUEUED_RUNS: usize = 5000;
+    pub(crate) const TASKS: usize = 100_000;
+    pub(crate) const LIVE_RUNS: usize = 10_000;
 }
 
 /// On which side of a value it is good to be.
@@ -110,8 +113,22 @@ pub(crate) static MANAGER_MEMORY: Goal =
 pub(crate) static MANAGER_REST: Goal =
     at_most("CPU of that controller manager at rest, of a core", Value::Percent(2.0));
 
+pub(crate) static WORKFLOW_RATE: Goal =
+    Goal { what: "one-Pod runs of a workflow", bounds: [Bound::AtLeast(Value::Rate(100.0)); 2] };
+pub(crate) static WORKFLOW_QUEUE: Goal =
+    at_most("5,000 one-Pod runs that wait at once, until all are over", micros(60_000_000));
+pub(crate) static WORKFLOW_NEXT: Goal =
+    at_most("from a task's end to the creation of the next Pod, p99", micros(100_000));
+pub(crate) static WORKFLOW_LARGE: Goal = at_most(
+    "controllers' CPU for a task of a run of 100,000, beyond that of a run of 10",
+    Value::Percent(50.0),
+);
+pub(crate) static WORKFLOW_MEMORY: Goal =
+    at_most("controllers with 10,000 live runs of 10 tasks", Value::Bytes(256_000_000));
+pub(crate) static WORKFLOW_LATE: Goal = at_most("a scheduled run is late, p99", micros(1_000_000));
+
 /// All goals, in the order of the table.
-pub(crate) static ALL: [&Goal; 28] = [
+pub(crate) static ALL: [&Goal; 34] = [
     &PLANES,
     &PLANES_MEMORY,
     &PLANES_CREATED,
@@ -140,6 +157,12 @@ pub(crate) static ALL: [&Goal; 28] = [
     &ON_SCREEN,
     &VIEWERS_MEMORY,
     &VIEWERS_PROCESSOR,
+    &WORKFLOW_RATE,
+    &WORKFLOW_QUEUE,
+    &WORKFLOW_NEXT,
+    &WORKFLOW_LARGE,
+    &WORKFLOW_MEMORY,
+    &WORKFLOW_LATE,
 ];
 
 impl Bound {

@@ -32,6 +32,7 @@ mod sync;
 mod verbs;
 mod watchers;
 mod webhooks;
+mod workflow;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
@@ -94,6 +95,21 @@ pub(crate) struct Options {
     /// manager needs the same memory as with planes that were filled one by one, and more CPU.
     #[arg(long)]
     forks: bool,
+    /// How many one-task runs of workflows are counted.
+    #[arg(long, default_value_t = 6000)]
+    runs: usize,
+    /// How many tasks the largest run of a workflow has.
+    #[arg(long, default_value_t = 100_000)]
+    tasks: usize,
+    /// How many runs of ten tasks are under way at once.
+    #[arg(long, default_value_t = 10_000)]
+    live_runs: usize,
+    /// How many schedules there are, ten in each project.
+    #[arg(long, default_value_t = 10_000)]
+    schedules: usize,
+    /// A program that is measured beside the workflow controllers: Argo Workflows' controller. Without it there is no comparison.
+    #[arg(long)]
+    argo: Option<PathBuf>,
     /// How many seconds the planes are left alone before the memory of idle ones is read. A server drops a plane from
     /// memory when nobody has used it for five minutes, or sooner where memory is wanted.
     #[arg(long, default_value_t = 0)]
@@ -169,13 +185,15 @@ pub(crate) enum Part {
     Dedicated,
     /// The console in a browser.
     Console,
+    /// Controllers of workflows, with Pods that end at once.
+    Workflow,
 }
 
 impl Part {
     /// The servers that a part makes sense for.
     fn kinds(self) -> &'static [Kind] {
         match self {
-            Self::Sync | Self::Console => &[Kind::Embedded],
+            Self::Sync | Self::Console | Self::Workflow => &[Kind::Embedded],
             Self::Large | Self::Controllers | Self::Planes | Self::Dedicated | Self::Fairness => {
                 &Kind::FREEHOLD
             }
@@ -209,6 +227,7 @@ impl Part {
             Self::Planes => planes::measure(kind, options, report).await,
             Self::Dedicated => dedicated::measure(kind, options, report).await,
             Self::Console => console::measure(kind, options, report).await,
+            Self::Workflow => workflow::measure(kind, options, report).await,
         }
     }
 }
