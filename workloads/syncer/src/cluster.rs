@@ -292,7 +292,7 @@ impl Cluster {
         for node in nodes.filter(|node| node.is_ready) {
             count += 1;
             for (name, value) in &node.allocatable {
-                let sum = sums.get(name).map_or_else(|| value.clone(), |sum| sum.plus(value));
+                let sum = sums.get(name).map_or(*value, |sum| sum.plus(value));
                 sums.insert(name.clone(), sum);
             }
         }
