@@ -111,7 +111,7 @@ describe('terminal', () => {
     assert.deepEqual(await axe(page), []);
     assert.match(await page.locator('main').innerText(), /kubectl port-forward -n shop pod\/site 8080/);
     assert.deepEqual(errors, []);
-    await page.getByLabel('Port', { exact: true }).fill('9');
+    await page.locator('input[type=number]').fill('9');
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByRole('alert').filter({ hasText: 'error forwarding port 9' }).waitFor();
   });
