@@ -268,12 +268,9 @@ impl Config {
         let policies = Arc::new(Policies { planes: planes.clone(), authorization: authorization.clone() });
         let (services, outbound) = self.outbound(&cache);
         let webhooks = Arc::new(Hooks::new(outbound.clone(), self.webhook_credentials.clone()));
-        let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
         let secrets = self.continue_secrets();
-        let chain = Chain::new(&self.admission).with(&self.plugins);
-        let registry = registry.with_admission(chain).with_token_secrets(&secrets);
-        let registry = registry.with_tenancy(Arc::new(crate::tenancy::Projects(planes.clone())));
-        let registry = Arc::new(self.with_exports(registry, &planes)?);
+        let registry = Registry::new(self.store.clone(), cache.clone(), policies, webhooks);
+        let registry = Arc::new(self.equip(registry.with_token_secrets(&secrets), &planes)?);
         let aggregator = Aggregator::start(
             cache.clone(),
             outbound.clone(),
@@ -366,8 +363,12 @@ impl Config {
         }
     }
 
-    /// A core server's registry knows which APIs projects export; a pair's does not.
-    fn with_exports(&self, registry: Registry, planes: &Arc<Planes>) -> Result<Registry> {
+    /// Tells a registry of the plugins and of what projects have. A core server's knows which APIs projects export; a pair's
+    /// does not.
+    fn equip(&self, registry: Registry, planes: &Arc<Planes>) -> Result<Registry> {
+        let chain = Chain::new(&self.admission).with(&self.plugins);
+        let tenancy = Arc::new(crate::tenancy::Projects(planes.clone()));
+        let registry = registry.with_admission(chain).with_tenancy(tenancy);
         if !self.plane.is_core() {
             return Ok(registry);
         }

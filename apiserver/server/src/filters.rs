@@ -446,11 +446,10 @@ impl Ask<'_> {
         drop(waits);
         let place = admit(edge, info)?;
         let upgrade = parts.extensions.remove::<OnUpgrade>();
-        let parts = &*parts;
         let call = Call {
             edge,
             connection,
-            parts,
+            parts: &*parts,
             query,
             context,
             prefix,

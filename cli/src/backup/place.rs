@@ -52,7 +52,7 @@ pub(crate) enum Place {
     Folder(PathBuf),
     /// The objects below a prefix of a bucket; `prefix` is empty or ends with a slash.
     Bucket {
-        bucket: Bucket,
+        bucket: Box<Bucket>,
         /// As people write it.
         address: String,
         prefix: String,
@@ -75,7 +75,7 @@ impl Place {
     /// The store's address or its keys can't be used.
     pub(crate) fn parse(text: &str, s3: &S3Args) -> Result<Self> {
         if let Some(found) = Address::parse(text)? {
-            let bucket = Bucket::new(&s3.config()?, &found.bucket)?;
+            let bucket = Box::new(Bucket::new(&s3.config()?, &found.bucket)?);
             let prefix = if found.prefix.is_empty() { String::new() } else { format!("{}/", found.prefix) };
             let address = format!("s3://{}/{prefix}", found.bucket);
             return Ok(Self::Bucket { bucket, address, prefix });

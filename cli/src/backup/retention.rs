@@ -3,6 +3,9 @@
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The name of the span of time in which a backup was made.
+type Span = fn(&Zoned) -> String;
+
 /// How many backups stay, of which spans of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Retention {
@@ -31,7 +34,7 @@ impl Retention {
         if !self.is_asked() {
             return BTreeSet::new();
         }
-        let spans: [(usize, fn(&Zoned) -> String); 4] = [
+        let spans: [(usize, Span); 4] = [
             (self.keep_last.max(1), |time| time.timestamp().to_string()),
             (self.keep_daily, |time| time.strftime("%Y-%m-%d").to_string()),
             (self.keep_weekly, |time| time.strftime("%G-%V").to_string()),
