@@ -70,7 +70,13 @@ impl Probe {
     pub(super) fn send(&self, http: &Http, way: &str) -> Answer {
         let start = if self.path.contains('?') { '&' } else { '?' };
         let path = format!("{}{start}dryRun=All&probe={}", self.path, mark(way, &self.label()));
-        http.send(self.method.clone(), &path, self.content_type, self.body.to_string())
+        let send = |body: &Value| http.send(self.method.clone(), &path, self.content_type, body.to_string());
+        let answer = send(&self.body);
+        if answer.code != 409 || self.verb != "update" {
+            return answer;
+        }
+        // A controller has written the object since it was read.
+        send(&http.get(&self.path).body)
     }
 }
 
