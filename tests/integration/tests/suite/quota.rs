@@ -375,8 +375,7 @@ fn what_a_fork_or_an_import_begins_with_is_claimed_before_it_is_there(world: &Wo
     contains_all(&refused, &["QuotaExceeded", words]);
     contains_all(&import("copied-e").expect_failure(), &[words]);
     allocated(7, 6);
-    let empty = world.server().project("copied-e");
-    contains_all(&empty.fails(&["get", "configmap", "paid-1"]), &["NotFound"]);
+    admin.ok(&["wait", "--for=delete", "project/copied-e", "--timeout=60s"]);
     // There is room: the fork goes on.
     admin.apply(&grant("copied", &organization("copied"), "copies", 8));
     world.wait_ready("copied-d");
