@@ -107,9 +107,6 @@ pub(crate) struct Options {
     /// How many schedules there are, ten in each project.
     #[arg(long, default_value_t = 10_000)]
     schedules: usize,
-    /// A program that is measured beside the workflow controllers: Argo Workflows' controller. Without it there is no comparison.
-    #[arg(long)]
-    argo: Option<PathBuf>,
     /// How many seconds the planes are left alone before the memory of idle ones is read. A server drops a plane from
     /// memory when nobody has used it for five minutes, or sooner where memory is wanted.
     #[arg(long, default_value_t = 0)]
