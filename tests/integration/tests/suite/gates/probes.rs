@@ -72,10 +72,10 @@ impl Probe {
         let path = format!("{}{start}dryRun=All&probe={}", self.path, mark(way, &self.label()));
         let send = |body: &Value| http.send(self.method.clone(), &path, self.content_type, body.to_string());
         let answer = send(&self.body);
-        if answer.code != 409 || self.verb != "update" {
+        if answer.code != 409 || self.verb != "update" || !self.route.starts_with("core/v1/nodes") {
             return answer;
         }
-        // A controller has written the object since it was read.
+        // A controller has tainted the Node, which nobody keeps alive, since it was read.
         send(&http.get(&self.path).body)
     }
 }
