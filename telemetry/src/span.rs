@@ -105,7 +105,7 @@ pub fn child(name: &str, kind: Kind) -> Option<Span> {
 /// is noted without its text, which can have names of objects in it.
 ///
 /// # Errors
-/// Those of the work.
+/// Returns the error that the work ends with.
 pub async fn within<T, E>(name: &str, kind: Kind, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let Some(mut span) = child(name, kind) else { return work.await };
     let done = span.scope(work).await;
