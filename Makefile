@@ -51,7 +51,7 @@ image: build-tools console
 # The tests run the real binary, which is built with them, since a build of its own would compile all dependencies again, with
 # other features; FREEHOLD_BIN tells them which one it is.
 test: test-tools console
-	@tools/get cel-spec
+	@tools/get cel-spec versitygw
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
 	@tools/get clients
 	cargo test --workspace --no-run
