@@ -13,7 +13,6 @@
 mod call;
 mod connect;
 mod destination;
-mod networks;
 mod pool;
 mod service;
 mod tls;
@@ -21,6 +20,6 @@ mod tls;
 pub use call::{Answer, CallError, Limits};
 pub use connect::Secure;
 pub use destination::{Destination, Host, Identity, Trust};
-pub use networks::Networks;
+pub use freehold_machinery_networks::Networks;
 pub use pool::{Body, Outbound, SendError};
 pub use service::{Route, Services, route};

@@ -7,6 +7,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("machinery", &[]),
     ("machinery-cel", &["machinery"]),
     ("machinery-cron", &["machinery"]),
+    ("machinery-networks", &[]),
     ("machinery-protobuf", &["machinery"]),
     ("machinery-quota", &["machinery"]),
     ("pki", &[]),
@@ -60,7 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-fairness",
         ],
     ),
-    ("apiserver-outbound", &["machinery", "telemetry"]),
+    ("apiserver-outbound", &["machinery", "machinery-networks", "telemetry"]),
     (
         "apiserver-aggregation",
         &[
@@ -170,7 +171,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("workflow-api", &["machinery", "machinery-cel", "machinery-cron", "api"]),
     ("workflow-engine", &["machinery", "machinery-cron", "machinery-cel", "workflow-api"]),
-    ("workflow-store", &[]),
+    ("workflow-outbound", &["machinery-networks"]),
+    ("workflow-store", &["workflow-outbound"]),
     (
         "workflow-controller",
         &[
@@ -182,7 +184,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "runtime",
             "webhook",
             "workflow-api",
+            "workflow-convert",
             "workflow-engine",
+            "workflow-outbound",
             "workflow-store",
         ],
     ),
@@ -199,6 +203,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "webhook",
             "workflow-api",
             "workflow-engine",
+            "workflow-outbound",
             "workflow-store",
             "workflow-controller",
             "workflow-server",
@@ -340,6 +345,7 @@ const PURE: &[&str] = &[
     "machinery",
     "machinery-cel",
     "machinery-cron",
+    "machinery-networks",
     "machinery-protobuf",
     "machinery-quota",
     "api",

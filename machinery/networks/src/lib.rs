@@ -1,4 +1,6 @@
-//! Which addresses may be reached.
+//! Which addresses may be reached on behalf of a plane's users: by webhooks, aggregated servers, notifications.
+//!
+//! Pure: names are resolved elsewhere, and the very address that is connected to is asked about.
 
 use ipnet::IpNet;
 use std::{
@@ -8,7 +10,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// The networks in which webhooks and aggregated servers may be: a list of CIDRs and the words `public` (addresses that
+/// The networks in which servers that a plane's users name may be: a list of CIDRs and the words `public` (addresses that
 /// are reached through the Internet), `any` and `none`, separated by commas.
 ///
 /// The default is `public`: what only the machine or network of the server reaches (loopback, link-local with the
