@@ -7,7 +7,7 @@ use freehold_runtime::{Error, Key};
 use freehold_workflow_api::{DAGRun, TaskStatus, names};
 use freehold_workflow_controller::Observer;
 use freehold_workflow_store::{
-    Counts, LogFiles, LogKey, LogRecord, Phase, Record, Recorder, RunRecord, TaskRecord,
+    Counts, LogKey, LogRecord, LogStore, Phase, Record, Recorder, RunRecord, TaskRecord,
 };
 use futures_util::{StreamExt as _, future::try_join_all};
 use std::time::Duration;
@@ -22,12 +22,12 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct History {
     recorder: Recorder,
-    logs: Option<LogFiles>,
+    logs: Option<LogStore>,
 }
 
 impl History {
     /// A history that writes through `recorder`.
-    pub fn new(recorder: Recorder, logs: Option<LogFiles>) -> Self {
+    pub fn new(recorder: Recorder, logs: Option<LogStore>) -> Self {
         Self { recorder, logs }
     }
 
@@ -39,7 +39,7 @@ impl History {
     /// Reads the log of one container to its end, and returns what is known of it.
     async fn keep_log(
         &self,
-        files: &LogFiles,
+        files: &LogStore,
         client: &Client,
         run: &Key,
         pod: &Value,

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, anyhow, bail};
 use freehold_client::Config;
 use freehold_workflow_server::{App, Authentication, OidcOptions, Options, TlsFiles, create_account, serve};
-use freehold_workflow_store::{Database, Location, LogFiles, Role};
+use freehold_workflow_store::{Credentials, Database, Location, LogStore, Role};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,9 +18,24 @@ pub struct HistoryArgs {
     /// A file of SQLite, or postgres://USER@HOST/NAME.
     #[arg(long, default_value = "workflow.db", env = "FREEHOLD_WORKFLOW_DATABASE")]
     pub database: String,
-    /// The folder of kept logs.
+    /// Where logs are kept: a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME with AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY.
     #[arg(long)]
-    pub logs: Option<PathBuf>,
+    pub logs: Option<String>,
+}
+
+/// Opens the place where logs are kept, with the credentials of the environment.
+///
+/// # Errors
+/// A place that is none.
+pub(crate) fn log_store(place: &str) -> Result<LogStore> {
+    let text = |name: &str| std::env::var(name).unwrap_or_default();
+    let credentials = Credentials {
+        access_key: text("AWS_ACCESS_KEY_ID"),
+        secret_key: text("AWS_SECRET_ACCESS_KEY"),
+        session_token: text("AWS_SESSION_TOKEN"),
+    };
+    LogStore::open(place, credentials).map_err(|error| anyhow!("--logs: {error}"))
 }
 
 impl HistoryArgs {
@@ -127,11 +142,12 @@ pub async fn run(api: Config, args: ServerArgs, token: CancellationToken) -> Res
             })
         }
     };
+    let logs = args.history.logs.as_deref().map(log_store).transpose()?;
     let options = Options {
         api,
         plane: args.plane,
         database: database.clone(),
-        logs: args.history.logs.clone(),
+        logs: logs.clone(),
         authentication: if args.stand_alone {
             Authentication::StandAlone(oidc)
         } else {
@@ -144,14 +160,14 @@ pub async fn run(api: Config, args: ServerArgs, token: CancellationToken) -> Res
         serve(App::new(options)?, args.listen, tls, token.clone()).await.map_err(|why| anyhow!(why))?;
     println!("serving on {scheme}://{}", serving.address);
     if let Some(days) = args.keep_days {
-        tokio::spawn(purge(database, args.history.logs.map(LogFiles::new), days, token));
+        tokio::spawn(purge(database, logs, days, token));
     }
     serving.ended().await;
     Ok(())
 }
 
 /// Deletes what is older than `days`.
-pub(crate) async fn purge(database: Database, logs: Option<LogFiles>, days: u32, token: CancellationToken) {
+pub(crate) async fn purge(database: Database, logs: Option<LogStore>, days: u32, token: CancellationToken) {
     while !token.is_cancelled() {
         let before = jiff::Timestamp::now().as_millisecond() - i64::from(days) * 86_400_000;
         let more = match database.purge(before).await {

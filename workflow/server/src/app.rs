@@ -5,8 +5,7 @@ use crate::accounts::Attempts;
 use crate::oidc::{Oidc, OidcOptions};
 use crate::streams::Streams;
 use freehold_client::{Client, Config};
-use freehold_workflow_store::{Database, LogFiles};
-use std::path::PathBuf;
+use freehold_workflow_store::{Database, LogStore};
 use std::sync::Arc;
 
 /// How callers are known.
@@ -28,8 +27,8 @@ pub struct Options {
     pub plane: String,
     /// The history.
     pub database: Database,
-    /// The folder of kept logs.
-    pub logs: Option<PathBuf>,
+    /// Where kept logs are.
+    pub logs: Option<LogStore>,
     /// How callers are known.
     pub authentication: Authentication,
     /// Whether cookies are for TLS alone.
@@ -41,7 +40,7 @@ pub struct App {
     pub(crate) client: Client,
     pub(crate) plane: String,
     pub(crate) database: Database,
-    pub(crate) logs: Option<LogFiles>,
+    pub(crate) logs: Option<LogStore>,
     pub(crate) stand_alone: bool,
     pub(crate) oidc: Option<Oidc>,
     pub(crate) decisions: Decisions,
@@ -75,7 +74,7 @@ impl App {
             client: Client::new(&api)?,
             plane: options.plane,
             database: options.database,
-            logs: options.logs.map(LogFiles::new),
+            logs: options.logs,
             stand_alone,
             oidc,
             decisions: Decisions::default(),

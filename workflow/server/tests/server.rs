@@ -5,8 +5,8 @@ use freehold_client::{Client, Config, Identity, RawRequest};
 use freehold_tests_harness::{Engine, Kubectl, Server, until};
 use freehold_workflow_server::{App, Authentication, Options, Serving, create_account, serve};
 use freehold_workflow_store::{
-    Counts, Cursor, Database, Location, LogFiles, LogKey, LogRecord, Phase, Record, Role, RunRecord, Scope,
-    TaskRecord,
+    Counts, Cursor, Database, Location, LogFiles, LogKey, LogRecord, LogStore, Phase, Record, Role,
+    RunRecord, Scope, TaskRecord,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -35,7 +35,8 @@ impl Under {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(&Location::File(folder.path().join("history.db"))).await.unwrap();
         let logs = folder.path().join("logs");
-        fill(&database, &LogFiles::new(&logs)).await;
+        let logs = LogStore::Folder(LogFiles::new(&logs));
+        fill(&database, &logs).await;
         let options = Options {
             api,
             plane: PLANE.into(),
@@ -90,7 +91,7 @@ impl Under {
 }
 
 /// A run in each of two namespaces, with an attempt and a log.
-async fn fill(database: &Database, files: &LogFiles) {
+async fn fill(database: &Database, files: &LogStore) {
     let now = 1_795_478_400_000;
     let mut records: Vec<Record> = Vec::new();
     for namespace in ["team-a", "team-b"] {

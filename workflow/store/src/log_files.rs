@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
 use tokio::fs::{self, File, OpenOptions};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// Bytes that one read returns at most.
 pub const MAX_READ: u64 = 4 << 20;
@@ -45,13 +45,13 @@ pub struct Match {
     pub text: String,
 }
 
-/// A log that is being written.
+/// A file that a log is being written to.
 #[derive(Debug)]
-pub struct LogWriter {
+pub(crate) struct FileWriter {
     file: File,
-    location: String,
-    bytes: u64,
-    lines: u64,
+    pub(crate) location: String,
+    pub(crate) bytes: u64,
+    pub(crate) lines: u64,
 }
 
 impl LogFiles {
@@ -60,12 +60,8 @@ impl LogFiles {
         Self { root: root.into() }
     }
 
-    /// Begins a log, or goes on where one ended: a caller that was interrupted skips [`LogWriter::bytes`] of its source.
-    ///
-    /// # Errors
-    /// [`Error::Database`] where the file can't be written.
-    pub async fn append(&self, key: &LogKey<'_>) -> Result<LogWriter> {
-        let location = [key.plane, key.run, key.pod_uid, key.container].map(segment).join("/");
+    pub(crate) async fn append(&self, key: &LogKey<'_>) -> Result<FileWriter> {
+        let location = location_of(key);
         let path = self.path(&location)?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).await.map_err(|e| failed(&path, &e))?;
@@ -73,22 +69,14 @@ impl LogFiles {
         let file =
             OpenOptions::new().create(true).append(true).open(&path).await.map_err(|e| failed(&path, &e))?;
         let bytes = file.metadata().await.map_err(|e| failed(&path, &e))?.len();
-        Ok(LogWriter { file, location, bytes, lines: 0 })
+        Ok(FileWriter { file, location, bytes, lines: 0 })
     }
 
-    /// Returns a log's length in bytes; `None` where there is none.
-    ///
-    /// # Errors
-    /// [`Error::Query`] for a location that this crate did not make.
-    pub async fn length(&self, location: &str) -> Result<Option<u64>> {
+    pub(crate) async fn length(&self, location: &str) -> Result<Option<u64>> {
         Ok(fs::metadata(self.path(location)?).await.ok().map(|metadata| metadata.len()))
     }
 
-    /// Reads a log from a byte on, [`MAX_READ`] bytes at most; `None` where there is none.
-    ///
-    /// # Errors
-    /// [`Error::Query`] for a location that this crate did not make; [`Error::Database`] where the file can't be read.
-    pub async fn read(&self, location: &str, from: u64, length: u64) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn read(&self, location: &str, from: u64, length: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path(location)?;
         let Ok(mut file) = File::open(&path).await else { return Ok(None) };
         file.seek(SeekFrom::Start(from)).await.map_err(|e| failed(&path, &e))?;
@@ -97,42 +85,29 @@ impl LogFiles {
         Ok(Some(bytes))
     }
 
-    /// Finds lines that contain a text, `limit` at most, in the 64 MiB from a byte on where a line begins.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read).
-    pub async fn search(&self, location: &str, needle: &str, from: u64, limit: usize) -> Result<Vec<Match>> {
+    pub(crate) async fn search(
+        &self,
+        location: &str,
+        needle: &str,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Match>> {
         let path = self.path(location)?;
         let Ok(mut file) = File::open(&path).await else { return Ok(Vec::new()) };
         file.seek(SeekFrom::Start(from)).await.map_err(|e| failed(&path, &e))?;
-        let mut reader = BufReader::with_capacity(256 << 10, file);
-        let (mut found, mut offset, mut number) = (Vec::new(), from, 1);
-        let mut line = Vec::new();
-        while found.len() < limit && offset < from.saturating_add(MAX_SEARCH) {
-            line.clear();
-            let read = (&mut reader)
-                .take(MAX_LINE)
-                .read_until(b'\n', &mut line)
-                .await
-                .map_err(|e| failed(&path, &e))?;
+        let mut search = Search::new(needle, from, limit);
+        let mut piece = vec![0; 256 << 10];
+        while !search.is_done() {
+            let read = file.read(&mut piece).await.map_err(|e| failed(&path, &e))?;
             if read == 0 {
                 break;
             }
-            let text = String::from_utf8_lossy(&line);
-            if text.contains(needle) {
-                found.push(Match { line: number, offset, text: text.trim_end_matches('\n').to_owned() });
-            }
-            offset += read as u64;
-            number += u64::from(line.ends_with(b"\n"));
+            search.feed(&piece[..read]);
         }
-        Ok(found)
+        Ok(search.finish())
     }
 
-    /// Deletes a log; one that is not there is no error.
-    ///
-    /// # Errors
-    /// [`Error::Query`] for a location that this crate did not make; [`Error::Database`] where the file can't be deleted.
-    pub async fn remove(&self, location: &str) -> Result<()> {
+    pub(crate) async fn remove(&self, location: &str) -> Result<()> {
         let path = self.path(location)?;
         match fs::remove_file(&path).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(&path, &error)),
@@ -147,37 +122,83 @@ impl LogFiles {
     }
 
     fn path(&self, location: &str) -> Result<PathBuf> {
-        let parts: Vec<&str> = location.split('/').collect();
-        let safe =
-            |part: &&str| !part.is_empty() && **part != *"." && **part != *".." && segment(part) == **part;
-        if parts.len() != 4 || !parts.iter().all(safe) {
-            return Err(Error::Query(format!("{location:?} is no location of a log")));
-        }
-        Ok(parts.into_iter().fold(self.root.clone(), |path, part| path.join(part)))
+        Ok(parts_of(location)?.into_iter().fold(self.root.clone(), |path, part| path.join(part)))
     }
 }
 
-impl LogWriter {
-    /// Where the log is, for [`LogRecord::location`](crate::LogRecord::location).
-    pub fn location(&self) -> &str {
-        &self.location
+/// Where the log of a container is.
+pub(crate) fn location_of(key: &LogKey<'_>) -> String {
+    [key.plane, key.run, key.pod_uid, key.container].map(segment).join("/")
+}
+
+/// The parts of a location: none leads elsewhere.
+pub(crate) fn parts_of(location: &str) -> Result<Vec<&str>> {
+    let parts: Vec<&str> = location.split('/').collect();
+    let safe = |part: &&str| !part.is_empty() && **part != *"." && **part != *".." && segment(part) == **part;
+    if parts.len() != 4 || !parts.iter().all(safe) {
+        return Err(Error::Query(format!("{location:?} is no location of a log")));
+    }
+    Ok(parts)
+}
+
+/// Looks for lines with a text in a log that comes in pieces.
+pub(crate) struct Search<'a> {
+    needle: &'a str,
+    limit: usize,
+    found: Vec<Match>,
+    line: Vec<u8>,
+    number: u64,
+    /// Where the line begins.
+    offset: u64,
+    /// Where no further line is looked at.
+    stop: u64,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(needle: &'a str, from: u64, limit: usize) -> Self {
+        let stop = from.saturating_add(MAX_SEARCH);
+        Self { needle, limit, found: Vec::new(), line: Vec::new(), number: 1, offset: from, stop }
     }
 
-    /// How many bytes it has.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    pub(crate) fn is_done(&self) -> bool {
+        self.found.len() >= self.limit || self.offset >= self.stop
     }
 
-    /// How many line ends this writer has written.
-    pub fn lines(&self) -> u64 {
-        self.lines
+    pub(crate) fn feed(&mut self, mut piece: &[u8]) {
+        while !piece.is_empty() && !self.is_done() {
+            let room = usize::try_from(MAX_LINE).unwrap_or(usize::MAX) - self.line.len();
+            let end = piece.iter().take(room).position(|byte| *byte == b'\n').map(|at| at + 1);
+            let (now, later) = piece.split_at(end.unwrap_or(piece.len().min(room)));
+            self.line.extend_from_slice(now);
+            piece = later;
+            if end.is_some() || now.len() == room {
+                self.end_line();
+            }
+        }
     }
 
-    /// Appends. Beyond [`MAX_LOG`] nothing is written.
-    ///
-    /// # Errors
-    /// [`Error::Database`] where the file can't be written.
-    pub async fn write(&mut self, chunk: &[u8]) -> Result<()> {
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(&line);
+        if text.contains(self.needle) && !self.is_done() {
+            let text = text.trim_end_matches('\n').to_owned();
+            self.found.push(Match { line: self.number, offset: self.offset, text });
+        }
+        self.offset += line.len() as u64;
+        self.number += u64::from(line.ends_with(b"\n"));
+    }
+
+    /// Lines that were found; the last may have no end.
+    pub(crate) fn finish(mut self) -> Vec<Match> {
+        if !self.line.is_empty() {
+            self.end_line();
+        }
+        self.found
+    }
+}
+
+impl FileWriter {
+    pub(crate) async fn write(&mut self, chunk: &[u8]) -> Result<()> {
         let room = usize::try_from(MAX_LOG.saturating_sub(self.bytes)).unwrap_or(usize::MAX);
         let chunk = &chunk[..chunk.len().min(room)];
         self.file.write_all(chunk).await.map_err(|e| failed(Path::new(&self.location), &e))?;
@@ -186,11 +207,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Waits until everything is on disk.
-    ///
-    /// # Errors
-    /// [`Error::Database`] where it can't be.
-    pub async fn finish(&mut self) -> Result<()> {
+    pub(crate) async fn finish(&mut self) -> Result<()> {
         self.file.flush().await.map_err(|e| failed(Path::new(&self.location), &e))?;
         self.file.sync_data().await.map_err(|e| failed(Path::new(&self.location), &e))
     }
@@ -223,10 +240,10 @@ mod tests {
         writer.write(b"one\ntwo error\n").await.unwrap();
         writer.finish().await.unwrap();
         let mut again = files.append(&key).await.unwrap();
-        assert_eq!(again.bytes(), 14);
+        assert_eq!(again.bytes, 14);
         again.write(b"three error").await.unwrap();
         again.finish().await.unwrap();
-        let location = again.location().to_owned();
+        let location = again.location.clone();
         assert_eq!(files.length(&location).await.unwrap(), Some(25));
         assert_eq!(files.read(&location, 4, 3).await.unwrap().unwrap(), b"two");
         let found = files.search(&location, "error", 0, 10).await.unwrap();

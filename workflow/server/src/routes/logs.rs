@@ -10,7 +10,7 @@ use crate::upstream::{PODS, with_query};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
-use freehold_workflow_store::{LogFiles, LogRecord, MAX_READ};
+use freehold_workflow_store::{LogRecord, LogStore, MAX_READ};
 use futures_util::StreamExt as _;
 use http::header::{ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, StatusCode};
@@ -67,7 +67,7 @@ async fn find(
     namespace: &str,
     pod_uid: &str,
     container: &str,
-) -> Reply<(LogFiles, LogRecord)> {
+) -> Reply<(LogStore, LogRecord)> {
     check_name(pod_uid)?;
     let files = app
         .logs
@@ -92,7 +92,7 @@ pub(crate) async fn kept(
 }
 
 /// A part of a log as `Range` says, or its beginning: 4 MiB at most, the rest by further ranges.
-pub(crate) async fn send(files: &LogFiles, location: &str, headers: &HeaderMap) -> Reply {
+pub(crate) async fn send(files: &LogStore, location: &str, headers: &HeaderMap) -> Reply {
     let Some(length) = files.length(location).await? else {
         return Err(Failure::not_found("the log is no longer kept"));
     };
