@@ -173,6 +173,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("workflow-engine", &["machinery", "machinery-cron", "machinery-cel", "workflow-api"]),
     ("workflow-outbound", &["machinery-networks"]),
     ("workflow-store", &["workflow-outbound"]),
+    ("workflow-convert", &["machinery", "workflow-api", "workflow-engine"]),
     (
         "workflow-controller",
         &[
@@ -190,7 +191,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "workflow-store",
         ],
     ),
-    ("workflow-convert", &["machinery", "workflow-api", "workflow-engine"]),
     ("workflow-server", &["machinery", "client", "workflow-api", "workflow-store", "workflow-convert"]),
     (
         "workflow-cli",

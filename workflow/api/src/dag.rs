@@ -1,5 +1,6 @@
 //! The DAG: tasks, parameters, schedule.
 
+use crate::artifact::Notifications;
 use crate::task::{PodTemplate, Retry, Task};
 use crate::{GROUP, VERSION, column, schema};
 use freehold_api::{Condition, Definition, KindSpec};
@@ -92,6 +93,9 @@ pub struct DagSpec {
     pub history: History,
     /// What happens to Pods that ended.
     pub pod_retention: PodRetention,
+    /// Who is told of what becomes of runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notifications: Option<Notifications>,
 }
 
 pub(crate) fn is_false(b: &bool) -> bool {

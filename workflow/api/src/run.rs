@@ -1,5 +1,6 @@
 //! The run of a DAG.
 
+use crate::artifact::Delivery;
 use crate::dag::{DagSpec, ValueSource, is_zero, is_zero_i32};
 use crate::{GROUP, VERSION, column, schema};
 use freehold_api::{Condition, Definition, KindSpec};
@@ -175,6 +176,9 @@ pub struct DagRunStatus {
     /// `Succeeded`: whether it did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Notifications of its end that were not delivered yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deliveries: Vec<Delivery>,
     /// Where all tasks stand, for the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<EncodedState>,

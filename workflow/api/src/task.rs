@@ -1,5 +1,6 @@
 //! Tasks: what is done, after what, how often, and what happens when it fails.
 
+use crate::artifact::{Artifacts, Memoize};
 use crate::dag::{Parameter, Semaphore, is_false, is_zero, is_zero_i32};
 use crate::run::Argument;
 use crate::{GROUP, VERSION, column, schema};
@@ -124,6 +125,12 @@ pub struct TaskTemplate {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub outputs: Vec<Output>,
+    /// Files and folders that its container takes and gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifacts: Option<Artifacts>,
+    /// Takes the result of an earlier task with the same key instead of running a Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memoize: Option<Memoize>,
     /// How it is tried again when it fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -153,6 +160,13 @@ pub enum TaskKind {
 }
 
 impl TaskTemplate {
+    /// Whether it gives an output of this name: a value, or an artifact's key.
+    pub fn has_output(&self, name: &str) -> bool {
+        let artifacts = self.artifacts.iter().flat_map(|artifacts| &artifacts.outputs);
+        self.outputs.iter().any(|known| known.name == name)
+            || artifacts.into_iter().any(|known| known.name == name)
+    }
+
     /// What it does; `None` where it says nothing, or several things.
     pub fn kind(&self) -> Option<TaskKind> {
         let pod = !self.image.is_empty() || !self.script.is_empty();

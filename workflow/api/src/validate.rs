@@ -2,6 +2,7 @@
 //!
 //! Time is linear in the size of the definition. Expressions are compiled once for each distinct text.
 
+mod files;
 mod parts;
 mod references;
 mod tasks;
@@ -15,6 +16,7 @@ use freehold_machinery_cel::Program;
 use freehold_machinery_cron::{Schedule, Zone};
 use std::collections::{HashMap, HashSet};
 
+pub use files::{is_key, is_relative};
 pub use references::dependencies;
 
 /// Errors that are reported at most.

@@ -67,10 +67,15 @@ fn open(folder: &Path) -> ReadHandler {
     })
 }
 
+/// How the controllers of a server run.
+fn options() -> Options {
+    Options { kontroler: true, ..Options::default() }
+}
+
 /// Starts the controllers, with a history where there is a folder for it.
 fn start_with_history(scope: &Scope) {
     let Some(folder) = scope.folder.clone() else {
-        start(scope, Options::default());
+        start(scope, options());
         return;
     };
     let scope = scope.clone();
@@ -86,7 +91,7 @@ fn start_with_history(scope: &Scope) {
             }
         };
         let observer = Arc::new(History::new(Recorder::start(database.clone()), None));
-        start(&scope, Options { observer: Some(observer), ..Options::default() });
+        start(&scope, Options { observer: Some(observer), ..options() });
         purge(database, None, KEEP_DAYS, scope.token.clone()).await;
     });
 }

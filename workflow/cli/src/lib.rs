@@ -1,5 +1,6 @@
 //! `freehold workflow`: the subsystem's commands.
 
+mod artifact;
 mod definitions;
 mod embedded;
 pub mod history;
@@ -34,7 +35,11 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// Installs the kinds and roles.
-    Install,
+    Install {
+        /// Kontroler's kinds as well, so that its definitions are applied as they are. Not where Kontroler itself runs.
+        #[arg(long)]
+        kontroler: bool,
+    },
     /// Runs the controllers until Ctrl-C or SIGTERM.
     Controller(serve::Controllers),
     /// Serves DAGs, runs, history and logs over REST until Ctrl-C or SIGTERM.
@@ -103,6 +108,8 @@ enum Command {
     Stats,
     /// Starts the runs that a schedule asks for within a time.
     Backfill(run::Backfill),
+    /// Brings and keeps files inside of a task's Pod. The controllers use it.
+    Artifact(artifact::ArtifactArgs),
     /// Converts definitions of Argo Workflows, Tekton and Kontroler.
     Convert {
         /// Files in YAML or JSON.
@@ -126,11 +133,15 @@ pub async fn run(args: Args) -> Result<()> {
     let client = || -> Result<Client> { Ok(Client::new(&config()?)?) };
     let namespace = args.namespace.as_str();
     match args.command {
+        Command::Artifact(artifact) => {
+            let code = artifact::run(artifact).await?;
+            std::process::exit(code);
+        }
         Command::Lint { files } => definitions::lint(&files),
         Command::Convert { files } => definitions::convert(&files),
         Command::Graph { dag } if std::path::Path::new(&dag).is_file() => definitions::graph_of_file(&dag),
         Command::Graph { dag } => definitions::graph(&client()?, namespace, &dag).await,
-        Command::Install => serve::install(&client()?).await,
+        Command::Install { kontroler } => serve::install(&client()?, kontroler).await,
         Command::Controller(controllers) => serve::controllers(client()?, &controllers).await,
         Command::Server(server) => server::run(config()?, server, serve::until_stopped()).await,
         Command::Account(account) => server::account(account).await,

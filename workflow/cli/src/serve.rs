@@ -1,16 +1,17 @@
 //! `freehold workflow install` and `freehold workflow controller`.
 
 use crate::history::History;
-use crate::server::HistoryArgs;
+use crate::server::{HistoryArgs, log_store};
 use anyhow::{Context as _, Result};
 use freehold_client::{Client, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Format, Metrics, Planes, Scope, Shares, Sharing, serve_metrics};
 use freehold_webhook::Place;
 use freehold_workflow_controller::{
-    Observer, Options, PARTS, admission::start_webhook, manifests, roles, start, webhook_roles,
+    Credentials, Networks, Observer, Options, PARTS, Repository, RepositoryConfig, admission::start_webhook,
+    manifests, roles, start, webhook_roles,
 };
-use freehold_workflow_store::{LogFiles, Recorder};
+use freehold_workflow_store::Recorder;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,9 +46,23 @@ pub(crate) struct Controllers {
     /// Record history here: a file of SQLite, or postgres://USER@HOST/NAME.
     #[arg(long)]
     database: Option<String>,
-    /// Keep logs of Pods in this folder before they go.
+    /// Keep logs of Pods here before they go: a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME with AWS_ACCESS_KEY_ID
+    /// and AWS_SECRET_ACCESS_KEY.
     #[arg(long, requires = "database")]
-    logs: Option<std::path::PathBuf>,
+    logs: Option<String>,
+    /// Keep artifacts of namespaces that say nothing themselves where this file says: a bucket with accessKeyId and
+    /// secretAccessKey, or a volume.
+    #[arg(long, value_name = "FILE")]
+    artifact_repository: Option<std::path::PathBuf>,
+    /// Convert objects of Kontroler's kinds, which have to be installed (install --kontroler).
+    #[arg(long)]
+    kontroler: bool,
+    /// Networks in which servers may be that notifications go to: CIDRs, public, any and none.
+    #[arg(long, value_name = "NETWORKS", default_value = "public")]
+    notification_networks: Networks,
+    /// Send a trace of each run to this collector by OTLP/HTTP: http://collector:4318.
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// Address for `/metrics` and `/healthz` without TLS. Not served by default.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
@@ -88,8 +103,11 @@ impl WebhookArgs {
     }
 }
 
-pub(crate) async fn install(client: &Client) -> Result<()> {
-    let crds = freehold_workflow_api::crds();
+pub(crate) async fn install(client: &Client, kontroler: bool) -> Result<()> {
+    let mut crds = freehold_workflow_api::crds();
+    if kontroler {
+        crds.extend(freehold_workflow_api::kontroler::crds());
+    }
     for crd in &crds {
         client
             .apply(&CRDS, MANAGER, crd)
@@ -126,13 +144,27 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
     let token = until_stopped();
     let observer = observer(args).await?;
     let shares = (!args.alone).then(|| Shares::new(PARTS));
-    let options =
-        Options { instance: args.instance.clone(), http: args.http_tasks, observer, shares: shares.clone() };
+    let options = Options {
+        instance: args.instance.clone(),
+        http: args.http_tasks,
+        observer,
+        shares: shares.clone(),
+        artifacts: args.artifact_repository.as_deref().map(repository).transpose()?.map(Arc::new),
+        networks: args.notification_networks.clone(),
+        kontroler: args.kontroler,
+        figures: Arc::default(),
+        traces: args.otlp_endpoint.clone().unwrap_or_default(),
+    };
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
-        let counted = metrics.clone();
-        let serving =
-            serve_metrics(address, Format::Text, Arc::new(move || counted.render()), token.clone()).await;
+        let (counted, figures) = (metrics.clone(), options.figures.clone());
+        let serving = serve_metrics(
+            address,
+            Format::Text,
+            Arc::new(move || counted.render() + &figures.render()),
+            token.clone(),
+        )
+        .await;
         serving.with_context(|| format!("can't listen at {address}"))?;
     }
     args.webhook.start(&client, &token).await?;
@@ -196,10 +228,29 @@ pub(crate) fn until_stopped() -> CancellationToken {
     token
 }
 
+/// Reads where artifacts are kept, with the credentials.
+fn repository(file: &std::path::Path) -> Result<Repository> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
+    let mut fields: serde_json::Map<String, Value> =
+        freehold_client::kubeconfig_as(&text).with_context(|| format!("{} is no map", file.display()))?;
+    let mut take = |field: &str| {
+        let taken = fields.remove(field).unwrap_or_default();
+        taken.as_str().unwrap_or_default().to_owned()
+    };
+    let credentials = Credentials {
+        access_key: take("accessKeyId"),
+        secret_key: take("secretAccessKey"),
+        session_token: take("sessionToken"),
+    };
+    let config: RepositoryConfig = serde_json::from_value(Value::Object(fields))
+        .with_context(|| format!("{} has fields of no repository", file.display()))?;
+    Repository::new(&config, credentials).map_err(anyhow::Error::msg)
+}
+
 /// Who keeps history, where a database is given.
 async fn observer(args: &Controllers) -> Result<Option<Arc<dyn Observer>>> {
     let Some(database) = &args.database else { return Ok(None) };
     let database = HistoryArgs { database: database.clone(), logs: None }.open().await?;
-    let logs = args.logs.clone().map(LogFiles::new);
+    let logs = args.logs.as_deref().map(log_store).transpose()?;
     Ok(Some(Arc::new(History::new(Recorder::start(database), logs))))
 }

@@ -146,7 +146,9 @@ impl Dags {
         for (succeeded, keep) in [(true, spec.history.successful), (false, spec.history.failed)] {
             let mut ended: Vec<_> = runs
                 .iter()
-                .filter(|(_, run)| run.over && run.succeeded == succeeded && run.parent.is_none())
+                .filter(|(_, run)| {
+                    run.over && !run.untold && run.succeeded == succeeded && run.parent.is_none()
+                })
                 .collect();
             let surplus = ended.len().saturating_sub(keep as usize);
             ended.sort_by_key(|(_, run)| run.ended);

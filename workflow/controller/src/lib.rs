@@ -8,19 +8,28 @@
 //! controller that dies at any write leaves nothing that another one does not take up.
 
 pub mod admission;
+mod artifacts;
 mod dags;
 mod definition;
 mod execute;
+mod figures;
 mod kinds;
+mod kontroler;
 mod live;
 mod manifests;
+mod memo;
+mod notify;
 mod observer;
 mod outputs;
 mod pods;
 mod runs;
 mod script;
+mod trace;
 mod view;
 
+pub use artifacts::{CONFIG as ARTIFACT_CONFIG, Repository, RepositoryConfig};
+pub use figures::Figures;
+pub use freehold_workflow_outbound::{Credentials, Networks};
 pub use manifests::{manifests, roles, webhook_roles};
 pub use observer::Observer;
 pub use pods::MAIN;
@@ -33,12 +42,19 @@ use std::time::Duration;
 pub const SUBSYSTEM: Subsystem = Subsystem {
     name: "workflow",
     about: "Runs DAGs of Pods, on schedule or on demand.",
-    crds: freehold_workflow_api::crds,
+    crds: all_crds,
     manifests,
     admission: Some(admission::ADMISSION),
     reads: None,
-    start: |scope| drop(start(scope, Options::default())),
+    start: |scope| drop(start(scope, Options { kontroler: true, ..Options::default() })),
 };
+
+/// The definitions of the subsystem's kinds and of Kontroler's.
+pub fn all_crds() -> Vec<freehold_machinery::Value> {
+    let mut crds = freehold_workflow_api::crds();
+    crds.extend(freehold_workflow_api::kontroler::crds());
+    crds
+}
 
 /// How controllers run.
 #[derive(Clone, Default)]
@@ -51,6 +67,16 @@ pub struct Options {
     pub observer: Option<Arc<dyn Observer>>,
     /// The namespaces whose runs these controllers carry out, where several divide them; `None`: all.
     pub shares: Option<Arc<Shares>>,
+    /// Where artifacts of namespaces are that say nothing themselves.
+    pub artifacts: Option<Arc<Repository>>,
+    /// Where servers may be that notifications go to.
+    pub networks: Networks,
+    /// The collector that traces of runs go to: `http://collector:4318`. Empty: none.
+    pub traces: String,
+    /// What the controllers count.
+    pub figures: Arc<Figures>,
+    /// Whether Kontroler's kinds are served and converted.
+    pub kontroler: bool,
 }
 
 /// When an object is looked at again whose share has to be renewed first.
@@ -85,18 +111,24 @@ impl Options {
 /// Controllers under way.
 pub struct Started {
     runs: Arc<runs::Runs>,
+    kontroler: Option<Arc<kontroler::Kontroler>>,
 }
 
 impl Started {
     /// Hears of a part of the work that came or went.
     pub fn moved(&self, change: Shared) {
         self.runs.moved(change);
+        if let Some(kontroler) = &self.kontroler {
+            kontroler.moved(change);
+        }
     }
 }
 
 /// Spawns the controllers on a scope's tasks. Where several divide the work, [`Started::moved`] has to be told of it.
 pub fn start(scope: &Scope, options: Options) -> Started {
     let runs = runs::start(scope, options.clone());
+    notify::start(scope, runs.clone());
+    let kontroler = options.kontroler.then(|| kontroler::start(scope, &runs));
     dags::start(scope, &options, runs.clone());
-    Started { runs }
+    Started { runs, kontroler }
 }

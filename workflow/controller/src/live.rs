@@ -5,7 +5,7 @@ use crate::runs::Known;
 use crate::view::{PodSeen, PodView};
 use freehold_client::{Client, RawRequest};
 use freehold_runtime::Key;
-use freehold_workflow_api::{DAGRun, OutputSource};
+use freehold_workflow_api::{DAGRun, DagRunStatus, OutputSource};
 use freehold_workflow_engine::{Action, Event, NodeId, Plan, PodState, Run};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -43,6 +43,12 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// Has the status written again, whole, with what is still to be delivered.
+    pub(crate) fn rewrite(&mut self) {
+        let deliveries = std::mem::take(&mut self.object.status.deliveries);
+        self.object.status = DagRunStatus { deliveries, ..DagRunStatus::default() };
+    }
+
     /// Takes an event and keeps what is to be done.
     pub(crate) fn apply(&mut self, event: &Event) {
         let actions = self.run.apply(&self.plan, event, now());
@@ -74,7 +80,11 @@ impl Live {
                     true => log(client, key, &self.run.pod_name(&self.plan, pod.node, pod.attempt)).await?,
                     false => String::new(),
                 };
-                PodState::Succeeded(outputs::of_container(declared, message, &log))
+                let of_container = outputs::of_container(declared, message, &log);
+                PodState::Succeeded(of_container.and_then(|mut read| {
+                    read.extend(crate::artifacts::outputs(&self.run, &self.plan, pod.node, pod.attempt)?);
+                    Ok(read)
+                }))
             }
         };
         Ok(Event::Pod { node: pod.node, attempt: pod.attempt, state })

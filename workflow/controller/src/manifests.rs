@@ -1,7 +1,7 @@
 //! Objects that a plane has beside the definitions: roles.
 
 use freehold_machinery::Value;
-use freehold_workflow_api::GROUP;
+use freehold_workflow_api::{GROUP, kontroler};
 use serde_json::json;
 
 /// The group of the history, which a Freehold server serves itself.
@@ -10,6 +10,7 @@ const HISTORY: &str = "history.workflow.freehold.dev";
 /// Roles that are aggregated into `admin`, `edit` and `view`.
 pub fn manifests() -> Vec<Value> {
     let kinds = json!(["dags", "dagruns", "dagtasks"]);
+    let groups = json!([GROUP, kontroler::GROUP]);
     let role = |name: &str, into: &[&str], rules: Value| {
         let labels: Value = into
             .iter()
@@ -24,12 +25,12 @@ pub fn manifests() -> Vec<Value> {
     let all = json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]);
     let read = json!(["get", "list", "watch"]);
     vec![
-        role("edit", &["admin", "edit"], json!([{"apiGroups": [GROUP], "resources": kinds, "verbs": all}])),
+        role("edit", &["admin", "edit"], json!([{"apiGroups": groups, "resources": kinds, "verbs": all}])),
         role(
             "view",
             &["view"],
             json!([
-                {"apiGroups": [GROUP], "resources": kinds, "verbs": read},
+                {"apiGroups": groups, "resources": kinds, "verbs": read},
                 {"apiGroups": [HISTORY], "resources": ["runs", "runs/tasks", "runs/logs", "days"], "verbs": ["get", "list"]},
             ]),
         ),
@@ -56,14 +57,15 @@ pub fn roles() -> Value {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "freehold:workflow:controller"},
         "rules": [
-            {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": [GROUP, kontroler::GROUP], "resources": ["*"], "verbs": ["*"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list", "patch", "watch"]},
             {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]},
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete", "get"]},
             {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
             {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get", "impersonate"]},
-            {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["create", "get"]},
+            {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["create", "delete", "get", "list"]},
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
         ],
     })

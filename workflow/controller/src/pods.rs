@@ -1,5 +1,6 @@
 //! The Pod of an attempt.
 
+use crate::artifacts::{PodArtifacts, STORE};
 use crate::script::{self, SCRIPT};
 use freehold_machinery::{Map, Value};
 use freehold_workflow_api::{PodTemplate, names, template};
@@ -12,6 +13,24 @@ pub const MAIN: &str = "main";
 pub(crate) const REVISION: &str = "workflow.freehold.dev/revision";
 /// Where the workspace is mounted.
 const WORKSPACE: &str = "/workspace";
+
+/// The volume with this program and what is on its way.
+const ARTIFACTS: &str = "freehold-artifacts";
+/// Where that volume is mounted.
+const ARTIFACTS_PATH: &str = "/freehold-artifacts";
+/// The key of the Secret, and the environment variable, with the places of artifacts.
+pub(crate) const PLACES: &str = "FREEHOLD_ARTIFACTS";
+
+/// What a Pod is made with, beside its run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Made<'a> {
+    /// The definition of the run.
+    pub(crate) revision: &'a str,
+    /// The install whose controllers make it.
+    pub(crate) instance: &'a str,
+    /// What it needs for its artifacts.
+    pub(crate) artifacts: Option<&'a PodArtifacts>,
+}
 
 /// The name of the claim that is a run's workspace.
 pub(crate) fn claim(run: &Run, plan: &Plan) -> Option<String> {
@@ -37,9 +56,9 @@ pub(crate) fn pod(
     plan: &Plan,
     node: NodeId,
     attempt: u32,
-    revision: &str,
-    instance: &str,
+    made: &Made<'_>,
 ) -> Result<Value, String> {
+    let Made { revision, instance, artifacts } = *made;
     let (spec, task) = (plan.spec(), plan.task(node.task));
     let (mut labels, mut annotations, mut pod_spec) = (Map::new(), Map::new(), json!({}));
     for PodTemplate { labels: l, annotations: a, spec } in spec.pod.iter().chain(&task.task.template.pod) {
@@ -47,7 +66,10 @@ pub(crate) fn pod(
         annotations.extend(a.iter().map(|(key, value)| (key.clone(), value.as_str().into())));
         merge(&mut pod_spec, spec);
     }
-    let containers = containers(run, plan, node, &mut pod_spec)?;
+    let mut containers = containers(run, plan, node, &mut pod_spec)?;
+    if let Some(artifacts) = artifacts {
+        wrap(&mut containers[0], &mut pod_spec, artifacts, &run.pod_name(plan, node, attempt));
+    }
     let fixed = json!({
         "restartPolicy": "Never",
         "automountServiceAccountToken": spec.automount_service_account_token,
@@ -84,6 +106,9 @@ pub(crate) fn pod(
         }
     }
     annotations[names::NODE] = format!("{node}.{attempt}").into();
+    if artifacts.is_some() {
+        annotations[names::ARTIFACTS] = "true".into();
+    }
     if !revision.is_empty() {
         annotations[REVISION] = revision.into();
     }
@@ -158,6 +183,43 @@ fn containers(run: &Run, plan: &Plan, node: NodeId, pod_spec: &mut Value) -> Res
     }
     sidecars.insert(0, main);
     Ok(Value::Array(sidecars))
+}
+
+/// Puts this program before the command of a task's container: it brings artifacts, runs the command and keeps what comes of it.
+fn wrap(main: &mut Value, pod_spec: &mut Value, artifacts: &PodArtifacts, secret: &str) {
+    let mut words: Vec<Value> =
+        ["workflow", "artifact", "exec", "--folder", ARTIFACTS_PATH].map(Value::from).into();
+    for (flag, paths) in [("--in", &artifacts.inputs), ("--out", &artifacts.outputs)] {
+        words.extend(paths.iter().flat_map(|(name, path)| [flag.into(), format!("{name}={path}").into()]));
+    }
+    if artifacts.volume.is_some() {
+        words.extend(["--store".into(), STORE.into()]);
+    }
+    words.push("--".into());
+    for field in ["command", "args"] {
+        words.extend(main[field].as_array().cloned().unwrap_or_default());
+    }
+    main["command"] = json!([format!("{ARTIFACTS_PATH}/freehold")]);
+    main["args"] = words.into();
+    let source = json!({"secretKeyRef": {"name": secret, "key": PLACES}});
+    push(main, "env", json!({"name": PLACES, "valueFrom": source}));
+    let mount = json!({"name": ARTIFACTS, "mountPath": ARTIFACTS_PATH});
+    push(main, "volumeMounts", mount.clone());
+    push(pod_spec, "volumes", json!({"name": ARTIFACTS, "emptyDir": {}}));
+    if let Some(volume) = &artifacts.volume {
+        let mut volume = volume.clone();
+        volume["name"] = format!("{ARTIFACTS}-store").into();
+        push(pod_spec, "volumes", volume);
+        push(main, "volumeMounts", json!({"name": format!("{ARTIFACTS}-store"), "mountPath": STORE}));
+    }
+    let first = json!({
+        "name": ARTIFACTS, "image": artifacts.image, "volumeMounts": [mount],
+        "args": ["workflow", "artifact", "install", ARTIFACTS_PATH],
+    });
+    match pod_spec["initContainers"].as_array_mut() {
+        Some(others) => others.insert(0, first),
+        None => pod_spec["initContainers"] = json!([first]),
+    }
 }
 
 /// Turns a variable whose value is a secret parameter into one whose value comes from where the parameter's does.
@@ -237,7 +299,8 @@ mod tests {
         };
         let mut run = Run::new(&plan, info);
         run.apply(&plan, &freehold_workflow_engine::Event::Start, 1);
-        pod(&run, &plan, NodeId::task(0), 2, "rev", "").unwrap()
+        let made = Made { revision: "rev", ..Made::default() };
+        pod(&run, &plan, NodeId::task(0), 2, &made).unwrap()
     }
 
     #[test]

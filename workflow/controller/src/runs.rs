@@ -9,8 +9,11 @@ pub(crate) use finish::Known;
 
 use crate::Options;
 use crate::definition::Definitions;
+use crate::figures::Figures;
 use crate::kinds::{CLUSTER_TASKS, DAGS, PODS, RUNS, TASKS};
 use crate::live::Live;
+use crate::memo::Fresh;
+use crate::trace::Tracer;
 use crate::view::{PodView, RunView};
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{
@@ -19,7 +22,8 @@ use freehold_runtime::{
 };
 use freehold_workflow_api::{Decision, RunState, names};
 use freehold_workflow_engine::locks::Locks;
-use freehold_workflow_engine::{Command, Event, NodeId, State};
+use freehold_workflow_engine::{Command, Event, NodeId, PodState, State};
+use freehold_workflow_outbound::Outbound;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,7 +43,7 @@ type Inbox = HashMap<Key, HashMap<Box<str>, (Arc<PodView>, bool)>>;
 
 /// The controller of runs.
 pub(crate) struct Runs {
-    planes: Planes,
+    pub(crate) planes: Planes,
     pub(crate) options: Options,
     pub(crate) queue: Arc<Queue<Key>>,
     pub(crate) runs: Store<RunView>,
@@ -56,7 +60,15 @@ pub(crate) struct Runs {
     settled: Mutex<HashSet<Namespace>>,
     /// Resource versions of last statuses of runs that are over, until they are seen.
     last_written: Mutex<HashMap<Key, String>>,
-    recorder: Recorder,
+    pub(crate) recorder: Recorder,
+    /// Runs of whose end somebody is to be told.
+    pub(crate) notify_queue: Arc<Queue<Key>>,
+    /// Runs of Kontroler's kind whose counterparts changed.
+    pub(crate) kontroler_queue: Arc<Queue<Key>>,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) outbound: Outbound,
+    fresh: Fresh,
+    tracer: Option<Tracer>,
     /// Keys of DAGs whose runs changed.
     pub(crate) dag_queue: Arc<Queue<Key>>,
 }
@@ -79,6 +91,8 @@ pub(crate) fn entry(namespace: &str, name: &str) -> String {
 pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
     let planes = &scope.planes;
     let (queue, dag_queue) = (Queue::new(), Queue::new());
+    let (figures, outbound) = (options.figures.clone(), crate::notify::outbound(&options));
+    let tracer = Tracer::for_operator(&options.traces, &figures, &scope.token);
     let plain = |resource| Interest::objects(resource).labels(selector(&options.instance, ""));
     let mut dags = Informer::new(planes, plain(DAGS));
     let tasks = Informer::new(planes, Interest::objects(TASKS));
@@ -106,6 +120,12 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
         last_written: Mutex::default(),
         recorder: Recorder::new("freehold-workflow"),
         dag_queue: dag_queue.clone(),
+        notify_queue: Queue::new(),
+        kontroler_queue: Queue::new(),
+        figures,
+        outbound,
+        fresh: Fresh::default(),
+        tracer,
         options,
     });
     dags.enqueue_into(&dag_queue);
@@ -183,10 +203,18 @@ impl Runs {
         let key = &change.key;
         let view = change.new.as_ref().or(change.old.as_ref());
         let Some(view) = view else { return };
+        // What its DAG keeps depends on these.
+        let differs = |old: &Arc<RunView>, new: &Arc<RunView>| (old.over, old.untold) != (new.over, new.untold);
         let news =
-            change.old.as_ref().is_none_or(|old| change.new.as_ref().is_none_or(|new| old.over != new.over));
+            change.old.as_ref().is_none_or(|old| change.new.as_ref().is_none_or(|new| differs(old, new)));
         if news && !view.dag.is_empty() {
             self.dag_queue.add(Key::new(key.plane.clone(), &key.namespace, &view.dag));
+        }
+        if news && view.kontroler && self.options.kontroler {
+            self.kontroler_queue.add(key.clone());
+        }
+        if view.over && view.untold && change.new.is_some() {
+            self.notify_queue.add(key.clone());
         }
         if let Some((parent, node, attempt)) =
             view.parent.clone().filter(|_| view.over || change.new.is_none())
@@ -377,10 +405,11 @@ impl Runs {
         }
         if current.is_some() {
             let event = match deleted && !pod.has_ended() {
-                true => Event::Pod { node, attempt, state: freehold_workflow_engine::PodState::Gone },
+                true => Event::Pod { node, attempt, state: PodState::Gone },
                 false => live.pod_event(client, key, pod).await?,
             };
             live.apply(&event);
+            self.keep_result(client, key, live, &event).await;
         }
         let counted =
             live.run.node(node).is_none_or(|of| u32::from(of.attempt) > attempt || of.state.is_over());
@@ -388,6 +417,14 @@ impl Runs {
             live.ended.insert((node, attempt));
         }
         Ok(())
+    }
+
+    /// Keeps the result of a task that succeeded, where it is to be kept. One that is lost is found again.
+    async fn keep_result(&self, client: &freehold_client::Client, key: &Key, live: &Live, event: &Event) {
+        let Event::Pod { node, attempt, state: PodState::Succeeded(Ok(outputs)) } = event else { return };
+        if let Err(error) = live.remember(client, key, (*node, *attempt), outputs, &self.fresh).await {
+            tracing::warn!(run = %key.name, %error, "failed to keep the result of a task; it will be done again");
+        }
     }
 
     fn namespace(key: &Key) -> Namespace {

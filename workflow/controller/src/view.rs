@@ -19,6 +19,10 @@ pub(crate) struct RunView {
     /// The object, unless it is over and nobody wants it to be retried.
     pub(crate) object: Option<Value>,
     pub(crate) message: String,
+    /// Whether it was made for a run of Kontroler's kind, of the same name.
+    pub(crate) kontroler: bool,
+    /// Whether somebody is still to be told of its end.
+    pub(crate) untold: bool,
     /// How long it stays once it is over, of runs that bring their own definition.
     pub(crate) ttl: String,
 }
@@ -45,6 +49,8 @@ impl RunView {
             } else {
                 String::new()
             },
+            kontroler: self::owner(&object, crate::kontroler::RUN_KIND).is_some(),
+            untold: status["deliveries"].as_array().is_some_and(|deliveries| !deliveries.is_empty()),
             ttl: object["spec"]["dagSpec"]["ttl"].as_str().unwrap_or_default().to_owned(),
             object: (!over).then_some(object),
         })
@@ -75,6 +81,8 @@ pub(crate) struct PodView {
     /// Whether it has the finalizer of Pods whose end is not counted.
     pub(crate) held: bool,
     pub(crate) deleting: bool,
+    /// Whether it has a Secret with the places of its artifacts.
+    pub(crate) artifacts: bool,
     /// Whether containers of it may run though its task's ended.
     pub(crate) running: bool,
 }
@@ -106,6 +114,7 @@ impl PodView {
             seen: seen(pod),
             held: meta::finalizers(pod).contains(&names::COUNTED),
             deleting: meta::is_deleting(pod),
+            artifacts: meta::annotation(pod, names::ARTIFACTS).is_some(),
             running: pod["status"]["phase"] == "Running",
         })
     }

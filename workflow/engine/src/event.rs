@@ -93,6 +93,8 @@ pub enum PodState {
     Running,
     /// It did what it should, and gave outputs, or some that can't be read.
     Succeeded(Result<BTreeMap<String, Value>, String>),
+    /// It need not be made: the result of an earlier task is taken.
+    Memoized(BTreeMap<String, Value>),
     /// It failed.
     Failed(Failure),
     /// It does not exist any more, and nobody saw it end.

@@ -393,6 +393,13 @@ impl Run {
             PodState::Succeeded(Err(error)) => {
                 self.failed_attempt(plan, id, attempt, Failure::new("InvalidOutput", error.clone()));
             }
+            PodState::Memoized(outputs) => {
+                self.succeeded(plan, id, outputs.clone());
+                // Failures have to have room beside these.
+                if self.details.len() < MAX_DETAILS / 2 {
+                    self.note(id, Failure::new("Memoized", "the result of an earlier task was taken"));
+                }
+            }
             PodState::Failed(failure) => self.failed_attempt(plan, id, attempt, failure.clone()),
             PodState::Gone => {
                 let failure = Failure::new("PodDeleted", "the Pod was deleted before it ended");

@@ -24,7 +24,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins an object.
+    /// Begins an object of the bucket under a key, without a request.
     pub fn new(bucket: Bucket, outbound: Outbound, key: impl Into<String>) -> Self {
         Self { bucket, outbound, key: key.into(), buffer: Vec::new(), id: String::new(), tags: Vec::new() }
     }

@@ -1,6 +1,6 @@
 //! Parts of DAGs and tasks that stand for themselves.
 
-use super::{Check, duplicate, is_word};
+use super::{Check, duplicate, files, is_word};
 use crate::dag::{DagSpec, Semaphore};
 use crate::task::{HttpTask, ResourceAction, ResourceTask, Retry, TaskTemplate, Wait};
 use freehold_machinery::status::FieldError;
@@ -8,6 +8,7 @@ use freehold_machinery::{Value, time};
 use std::collections::HashSet;
 
 pub(super) fn settings(check: &mut Check, spec: &DagSpec) {
+    files::notifications(check, spec);
     check.duration(|| "spec.timeout".into(), &spec.timeout);
     check.duration(|| "spec.ttl".into(), &spec.ttl);
     if let Some(of) = &spec.retry {
@@ -67,7 +68,7 @@ pub(super) fn template(check: &mut Check, at: &str, of: &TaskTemplate) {
     if of.dag.as_ref().is_some_and(|dag| dag.name.is_empty()) {
         check.add(FieldError::required(format!("{at}.dag.name"), "the name of a DAG"));
     }
-    let mut names = HashSet::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (n, output) in of.outputs.iter().enumerate() {
         if !is_word(&output.name) {
             check.invalid(
@@ -76,10 +77,11 @@ pub(super) fn template(check: &mut Check, at: &str, of: &TaskTemplate) {
                 "must be letters, digits, - and _",
             );
         }
-        if !names.insert(&output.name) {
+        if !names.insert(output.name.as_str()) {
             check.add(duplicate(format!("{at}.outputs[{n}].name"), &output.name));
         }
     }
+    files::check(check, at, of, &mut names);
 }
 
 fn pod_spec(check: &mut Check, at: &str, spec: &Value) {

@@ -50,6 +50,17 @@ fn texts<'a>(template: &'a TaskTemplate, each: &mut impl FnMut(&'static str, Vec
     if let Some(dag) = &template.dag {
         each("dag.name", references(&dag.name));
     }
+    for input in template.artifacts.iter().flat_map(|artifacts| &artifacts.inputs) {
+        each("artifacts.inputs", references(&input.key));
+        each("artifacts.inputs", references(&input.path));
+    }
+    for output in template.artifacts.iter().flat_map(|artifacts| &artifacts.outputs) {
+        each("artifacts.outputs", references(&output.key));
+        each("artifacts.outputs", references(&output.path));
+    }
+    if let Some(memoize) = &template.memoize {
+        each("memoize.key", references(&memoize.key));
+    }
 }
 
 /// All references of a task, each with the field that it stands in.
@@ -135,9 +146,7 @@ pub(super) fn of_task(
 /// Whether a task that says its outputs itself has none of this name.
 fn lacks_output(spec: &DagSpec, task: usize, output: &str) -> bool {
     let task = &spec.tasks[task];
-    task.task_ref.is_none()
-        && task.template.dag.is_none()
-        && !task.template.outputs.iter().any(|known| known.name == output)
+    task.task_ref.is_none() && task.template.dag.is_none() && !task.template.has_output(output)
 }
 
 /// Checks what a shared task refers to: its own parameters, the item, the run.

@@ -1,17 +1,27 @@
 //! Does what the engine says.
 
 use super::{Holder, Runs};
-use crate::kinds::{PODS, RUNS};
+use crate::artifacts::PodArtifacts;
+use crate::kinds::{PODS, RUNS, SECRETS};
 use crate::live::Live;
-use crate::pods;
+use crate::pods::{self, Made, PLACES, owner};
 use crate::view::PodView;
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{EventType, Key};
-use freehold_workflow_api::{ConcurrencyPolicy, Phase, TaskKind, names};
+use freehold_workflow_api::{ConcurrencyPolicy, Phase, TaskEvents, TaskKind, names};
 use freehold_workflow_engine::{Action, Event, Failure, LockNeed, NodeId, Notice, PodState};
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
+
+/// The Secret that says to a Pod where its artifacts are.
+fn places(live: &Live, pod: &str, artifacts: &PodArtifacts) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": pod, "namespace": live.run.info.namespace, "ownerReferences": [owner(&live.run)]},
+        "stringData": {PLACES: artifacts.places.to_string()},
+    })
+}
 
 /// Pods that are created at once for one run.
 const CREATES: usize = 16;
@@ -79,11 +89,34 @@ impl Runs {
         attempt: u32,
     ) -> Result<Event, Error> {
         let refused = |message: String| Event::Refused { node, attempt, message };
-        let pod =
-            match pods::pod(&live.run, &live.plan, node, attempt, &live.revision, &self.options.instance) {
-                Ok(pod) => pod,
-                Err(error) => return Ok(refused(error)),
+        if let Some(outputs) = live.remembered(client, key, node, attempt).await? {
+            self.figures.memoized.add();
+            return Ok(Event::Pod { node, attempt, state: PodState::Memoized(outputs) });
+        }
+        let artifacts =
+            live.artifacts(client, key, (node, attempt), self.options.artifacts.as_deref()).await?;
+        let artifacts = match artifacts.transpose() {
+            Ok(artifacts) => artifacts,
+            Err(error) => return Ok(refused(error)),
+        };
+        let made = Made {
+            revision: &live.revision,
+            instance: &self.options.instance,
+            artifacts: artifacts.as_ref(),
+        };
+        let pod = match pods::pod(&live.run, &live.plan, node, attempt, &made) {
+            Ok(pod) => pod,
+            Err(error) => return Ok(refused(error)),
+        };
+        if let Some(artifacts) = &artifacts
+            && let Err(error) = client.create(&SECRETS, &places(live, meta::name(&pod), artifacts)).await
+            && !error.is_already_exists()
+        {
+            return match error.is_transient() {
+                true => Err(error),
+                false => Ok(refused(error.to_string())),
             };
+        }
         // A controller that was held up may have lost the run, which may have had this Pod since.
         if !self.options.is_ours(key) {
             return Err(Error::Decode("the run's share of the work went to another controller".into()));
@@ -279,10 +312,21 @@ impl Runs {
 
     /// Tells people, by Kubernetes events about the run.
     async fn notify(&self, client: &Client, live: &Live, notice: &Notice) {
+        match notice {
+            Notice::RunEnded(phase) => self.figures.run(*phase, live.run.times()),
+            Notice::TaskEnded { phase, .. } => self.figures.task(*phase),
+            Notice::TaskRetried { .. } => self.figures.retries.add(),
+            Notice::RunStarted | Notice::ApprovalWanted { .. } => {}
+        }
+        let wanted = live.plan.spec().notifications.as_ref().map(|wanted| wanted.events).unwrap_or_default();
         let task = |node: &NodeId| live.run.title(&live.plan, *node);
         let (kind, reason, message) = match notice {
-            Notice::RunStarted
-            | Notice::TaskEnded { phase: Phase::Succeeded | Phase::Skipped | Phase::Stopped, .. } => return,
+            Notice::RunStarted | Notice::TaskEnded { phase: Phase::Skipped | Phase::Stopped, .. } => return,
+            Notice::TaskEnded { phase: Phase::Succeeded, .. } if wanted != TaskEvents::All => return,
+            Notice::RunEnded(_) | Notice::TaskEnded { .. } if wanted == TaskEvents::None => return,
+            Notice::TaskEnded { node, phase: Phase::Succeeded } => {
+                (EventType::Normal, "TaskSucceeded", format!("task {} succeeded", task(node)))
+            }
             Notice::RunEnded(Phase::Succeeded) => {
                 (EventType::Normal, "Succeeded", "the run succeeded".to_owned())
             }
@@ -360,6 +404,12 @@ impl Runs {
                 Err(error) if error.is_not_found() => return Ok(()),
                 deleted => deleted.map(drop)?,
             }
+        }
+        if view.is_some_and(|view| view.artifacts)
+            && let Err(error) = client.delete(&SECRETS, key.ns(), name, &DeleteOptions::default()).await
+            && !error.is_not_found()
+        {
+            return Err(error);
         }
         let patch =
             Patch::Strategic(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [names::COUNTED]}}));

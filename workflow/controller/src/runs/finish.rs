@@ -3,6 +3,7 @@
 use super::Runs;
 use crate::kinds::RUNS;
 use crate::live::Live;
+use crate::notify::deliveries;
 use crate::view::RunView;
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, Propagation};
 use freehold_machinery::{Value, meta};
@@ -98,6 +99,15 @@ impl Runs {
         } else {
             status.phase = freehold_workflow_api::Phase::Queued;
         }
+        status.deliveries = std::mem::take(&mut live.object.status.deliveries);
+        if live.run.is_over() {
+            let restart = live.object.spec.retry.as_ref().map_or(0, |retry| retry.count);
+            let new = deliveries(&live.plan, &live.run.info.uid, restart, status.phase);
+            let new = new.into_iter().filter(|new| status.deliveries.iter().all(|known| known.id != new.id));
+            let new: Vec<_> = new.collect();
+            status.deliveries.extend(new);
+        }
+        live.object.status.deliveries.clone_from(&status.deliveries);
         if live.object.status == status {
             live.dirty = false;
             return Ok(());
@@ -107,6 +117,7 @@ impl Runs {
         if let Some(observer) = &self.options.observer
             && let Err(error) = observer.recorded(&key.plane, &live.object).await
         {
+            live.rewrite();
             return Err(Error::Decode(format!("history: {error}")));
         }
         match self.put_status(client, key, &live.known, json!(live.object.status)).await {
@@ -119,8 +130,7 @@ impl Runs {
                 return Err(error);
             }
             Err(error) => {
-                // It is written again.
-                live.object.status = DagRunStatus::default();
+                live.rewrite();
                 return Err(error);
             }
         }
@@ -128,6 +138,9 @@ impl Runs {
         live.dirty = false;
         if live.run.is_over() {
             self.release(key, &(key.clone(), None));
+            if let Some(tracer) = &self.tracer {
+                tracer.trace(&key.plane, &live.object, &self.figures);
+            }
         }
         Ok(())
     }
@@ -169,6 +182,10 @@ impl Runs {
             if of.run_uid == view.uid && of.held {
                 self.release_pod(&client, key, &pod.name, Some(&of), retention, &view.uid).await?;
             }
+        }
+        if view.untold {
+            // It is looked at again when that changes.
+            return Ok(Outcome::Done);
         }
         let ttl = setting("ttl");
         let ttl = Some(ttl.as_str().unwrap_or_default()).filter(|ttl| !ttl.is_empty()).unwrap_or(&view.ttl);

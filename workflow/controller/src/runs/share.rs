@@ -17,7 +17,12 @@ impl Runs {
             return;
         }
         let in_part = |keys: Vec<Key>| keys.into_iter().filter(|key| within(key)).collect::<Vec<_>>();
-        in_part(self.runs.keys()).into_iter().for_each(|key| self.queue.add(key));
+        for key in in_part(self.runs.keys()) {
+            if self.runs.get(&key).is_some_and(|run| run.untold) {
+                self.notify_queue.add(key.clone());
+            }
+            self.queue.add(key);
+        }
         in_part(self.definitions.dags.keys()).into_iter().for_each(|key| self.dag_queue.add(key));
     }
 }

@@ -158,10 +158,15 @@ impl Home {
     /// Stops controllers.
     pub(crate) fn stop(&self) {
         if let Some(controllers) = self.controllers.lock().take() {
-            controllers.token.cancel();
-            controllers.tasks.close();
-            self.block(controllers.tasks.wait());
+            self.end(controllers);
         }
+    }
+
+    /// Stops controllers that were started beside others.
+    pub(crate) fn end(&self, controllers: Controllers) {
+        controllers.token.cancel();
+        controllers.tasks.close();
+        self.block(controllers.tasks.wait());
     }
 
     /// Ends each Pod once: as its annotation `test/exit` says (a code, or codes by attempt), with the termination message that

@@ -9,8 +9,8 @@ use crate::library::Library;
 use crate::text::escape;
 use freehold_machinery::Value;
 use freehold_workflow_api::{
-    Argument, Backoff, DagRunSpec, DagSpec, DagTaskSpec, Parameter, PodTemplate, Retry, SecretKeyRef, Task,
-    TaskRef, TaskTemplate, ValueSource, Workspace,
+    Argument, Backoff, DagRunSpec, DagSpec, DagTaskSpec, Notifications, Parameter, PodTemplate, Retry,
+    RunWebhook, SecretKeyRef, Task, TaskRef, TaskTemplate, ValueSource, Workspace,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -37,7 +37,14 @@ pub(crate) fn convert_dag(document: &Value, library: &Library<'_>, report: &mut 
         parameters: parameters(&mut fields, report),
         ..DagSpec::default()
     };
-    fields.note("webhook", "nothing is sent at the end of runs and tasks", report);
+    if let Some(mut webhook) = fields.object("webhook") {
+        let url = webhook.text("url", report).unwrap_or_default();
+        webhook.note("verifySSL", "certificates are always verified", report);
+        report.note("spec.webhook", "it is told of the ends of runs alone, in another form");
+        webhook.finish(report);
+        let webhooks = vec![RunWebhook { url, ..RunWebhook::default() }];
+        dag.notifications = Some(Notifications { webhooks, ..Notifications::default() });
+    }
     if let Some(mut workspace) = fields.object("workspace") {
         let enabled = workspace.flag("enable");
         let claim = workspace.take("pvc").cloned().unwrap_or_else(|| json!({}));
