@@ -109,7 +109,10 @@ impl Home {
 
     fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        self.project.apply(&list.to_string());
+        // The server validates; kubectl would read the whole OpenAPI document first.
+        let file = self.folder.path().join("objects.json");
+        std::fs::write(&file, list.to_string()).unwrap();
+        self.project.ok(&["apply", "--validate=false", "-f", file.to_str().unwrap()]);
     }
 
     /// Runs a DAG to its end.
