@@ -160,11 +160,15 @@ pub enum TaskKind {
 }
 
 impl TaskTemplate {
-    /// Whether it gives an output of this name: a value, or an artifact's key.
-    pub fn has_output(&self, name: &str) -> bool {
+    /// The names of its outputs: values, then keys of artifacts.
+    pub fn output_names(&self) -> impl Iterator<Item = &String> {
         let artifacts = self.artifacts.iter().flat_map(|artifacts| &artifacts.outputs);
-        self.outputs.iter().any(|known| known.name == name)
-            || artifacts.into_iter().any(|known| known.name == name)
+        self.outputs.iter().map(|output| &output.name).chain(artifacts.map(|output| &output.name))
+    }
+
+    /// Whether it gives an output of this name.
+    pub fn has_output(&self, name: &str) -> bool {
+        self.output_names().any(|known| known == name)
     }
 
     /// What it does; `None` where it says nothing, or several things.

@@ -201,7 +201,7 @@ impl Run {
         };
         let failed = fan.failed;
         let outputs = &fan.outputs;
-        let declared = &plan.task(task).task.template.outputs;
+        let declared: Vec<&String> = plan.task(task).task.template.output_names().collect();
         if !declared.is_empty() && state == State::Succeeded {
             let count = fan.len();
             let list = |name: &str| -> Vec<Value> {
@@ -209,10 +209,7 @@ impl Run {
                     .map(|n| outputs.get(&n).and_then(|of| of.get(name)).cloned().unwrap_or_default())
                     .collect()
             };
-            let lists = declared
-                .iter()
-                .map(|output| (output.name.clone(), Value::Array(list(&output.name))))
-                .collect();
+            let lists = declared.into_iter().map(|name| (name.clone(), Value::Array(list(name)))).collect();
             self.outputs.insert(task, lists);
         }
         if state == State::Failed {
