@@ -171,7 +171,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("workflow-api", &["machinery", "machinery-cel", "machinery-cron", "api"]),
     ("workflow-engine", &["machinery", "machinery-cron", "machinery-cel", "workflow-api"]),
-    ("workflow-outbound", &["machinery-networks"]),
+    ("workflow-outbound", &["machinery-networks", "s3"]),
     ("workflow-store", &["workflow-outbound"]),
     ("workflow-convert", &["machinery", "workflow-api", "workflow-engine"]),
     (

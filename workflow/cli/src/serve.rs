@@ -240,7 +240,7 @@ fn repository(file: &std::path::Path) -> Result<Repository> {
     let credentials = Credentials {
         access_key: take("accessKeyId"),
         secret_key: take("secretAccessKey"),
-        session_token: take("sessionToken"),
+        session_token: Some(take("sessionToken")).filter(|token| !token.is_empty()),
     };
     let config: RepositoryConfig = serde_json::from_value(Value::Object(fields))
         .with_context(|| format!("{} has fields of no repository", file.display()))?;

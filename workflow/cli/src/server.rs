@@ -33,7 +33,7 @@ pub(crate) fn log_store(place: &str) -> Result<LogStore> {
     let credentials = Credentials {
         access_key: text("AWS_ACCESS_KEY_ID"),
         secret_key: text("AWS_SECRET_ACCESS_KEY"),
-        session_token: text("AWS_SESSION_TOKEN"),
+        session_token: Some(text("AWS_SESSION_TOKEN")).filter(|token| !token.is_empty()),
     };
     LogStore::open(place, credentials).map_err(|error| anyhow!("--logs: {error}"))
 }

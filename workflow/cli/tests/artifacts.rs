@@ -228,7 +228,7 @@ fn artifacts_results_and_logs_go_through_a_store_whose_credentials_no_pod_has() 
     // Logs are in the store, where they are read and searched.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let credentials =
-        Credentials { access_key: "tester".into(), secret_key: SECRET.into(), session_token: String::new() };
+        Credentials { access_key: "tester".into(), secret_key: SECRET.into(), session_token: None };
     runtime.block_on(async {
         let location = Location::parse(home.folder.path().join("history.db").to_str().unwrap()).unwrap();
         let database = Database::open(&location).await.unwrap();

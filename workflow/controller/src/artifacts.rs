@@ -13,7 +13,7 @@ use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::Key;
 use freehold_workflow_api::{Archive, ArtifactInput, ArtifactOutput, Artifacts, duration, validate};
 use freehold_workflow_engine::{NodeId, Plan, Run, values};
-use freehold_workflow_outbound::{Bucket, BucketConfig, Credentials, sign::MAX_SECONDS};
+use freehold_workflow_outbound::{Bucket, BucketConfig, Credentials, sign::LONGEST};
 use http::Method;
 use serde::Deserialize;
 use serde_json::json;
@@ -246,7 +246,7 @@ fn credentials_of(data: &Value) -> Credentials {
     Credentials {
         access_key: text("accessKeyId"),
         secret_key: text("secretAccessKey"),
-        session_token: text("sessionToken"),
+        session_token: Some(text("sessionToken")).filter(|token| !token.is_empty()),
     }
 }
 
@@ -274,20 +274,23 @@ impl Live {
         repository: &Repository,
     ) -> Result<PodArtifacts, String> {
         let (run, plan) = (&self.run, &self.plan);
-        let seconds = seconds(&plan.task(node.task).task.template.timeout);
+        let holds = validity(&plan.task(node.task).task.template.timeout);
         let at = |method: Method, relative: &str| {
             let whole = repository.key(&key.plane, &key.namespace, relative);
             match &repository.place {
-                Place::Bucket(bucket) => json!({"url": bucket.presign(&method, &whole, &[], seconds)}),
-                Place::Volume(_) => json!({"file": whole}),
+                Place::Bucket(bucket) => bucket
+                    .presign(&method, &whole, &[], holds)
+                    .map(|url| json!({"url": url}))
+                    .map_err(|error| error.to_string()),
+                Place::Volume(_) => Ok(json!({"file": whole})),
             }
         };
         let place = |name: &str, method: Method, relative: &str, packed: bool, optional: bool| {
-            let mut place = at(method, relative);
+            let mut place = at(method, relative)?;
             place["name"] = name.into();
             place["packed"] = packed.into();
             place["optional"] = optional.into();
-            place
+            Ok::<Value, String>(place)
         };
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         let (mut from, mut to) = (Vec::new(), Vec::new());
@@ -298,14 +301,14 @@ impl Live {
                     Some(n) => (format!("{}/{n}", of.name), format!("{}/{n}", of.path.trim_end_matches('/'))),
                 };
                 let packed = of.archive.is_packed(&relative);
-                from.push(place(&name, Method::GET, &relative, packed, of.optional));
+                from.push(place(&name, Method::GET, &relative, packed, of.optional)?);
                 inputs.push((name, path));
             }
         }
         for of in &artifacts.outputs {
             let relative = output_key(run, plan, node, attempt, of)?;
             let packed = of.archive == Archive::TarGz;
-            to.push(place(&of.name, Method::PUT, &relative, packed, of.optional));
+            to.push(place(&of.name, Method::PUT, &relative, packed, of.optional)?);
             outputs.push((of.name.clone(), of.path.clone()));
         }
         let volume = match &repository.place {
@@ -317,11 +320,10 @@ impl Live {
     }
 }
 
-/// Seconds for which requests of a task hold.
-fn seconds(timeout: &str) -> u32 {
-    let limit =
-        duration::parse(timeout).filter(|limit| !limit.is_zero()).map_or(USUAL, |limit| limit + MARGIN);
-    u32::try_from(limit.as_secs()).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
+/// How long requests of a task hold.
+fn validity(timeout: &str) -> Duration {
+    let limit = duration::parse(timeout).filter(|limit| !limit.is_zero());
+    limit.map_or(USUAL, |limit| limit.saturating_add(MARGIN)).min(LONGEST)
 }
 
 #[cfg(test)]
@@ -353,6 +355,7 @@ mod tests {
 
     #[test]
     fn requests_hold_as_long_as_a_task_may_take_and_a_week_at_most() {
-        assert_eq!((seconds(""), seconds("10m"), seconds("30d")), (86_400, 4200, MAX_SECONDS));
+        assert_eq!((validity(""), validity("10m")), (USUAL, Duration::from_secs(4200)));
+        assert_eq!(validity("30d"), LONGEST);
     }
 }

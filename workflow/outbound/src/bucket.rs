@@ -1,14 +1,15 @@
 //! Objects of an S3-compatible store, by presigned requests.
 
-use crate::sign::{Credentials, Unsigned, presign};
+use crate::sign::{Credentials, Signer, escape, escape_path};
 use crate::{Body, Error, Outbound, Request};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, RANGE};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use jiff::Timestamp;
+use std::time::Duration;
 
-/// Seconds for which requests that are sent at once are signed.
-const SOON: u32 = 900;
+/// How long requests hold that are sent at once.
+const SOON: Duration = Duration::from_secs(900);
 
 /// Where a bucket is.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
@@ -27,12 +28,9 @@ pub struct BucketConfig {
 /// A bucket with the credentials for it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Bucket {
-    scheme: String,
-    host: String,
-    /// What stands before keys in a path.
-    base: String,
-    region: String,
-    credentials: Credentials,
+    /// What stands before keys.
+    url: String,
+    signer: Signer,
 }
 
 impl Bucket {
@@ -59,29 +57,39 @@ impl Bucket {
             false => (format!("{}.{authority}", config.bucket), uri.path().trim_end_matches('/').to_owned()),
         };
         let default_port = if scheme == "https" { ":443" } else { ":80" };
-        let host = host.strip_suffix(default_port).unwrap_or(&host).to_owned();
+        let host = host.strip_suffix(default_port).unwrap_or(&host).to_ascii_lowercase();
         let region = if config.region.is_empty() { "us-east-1" } else { &config.region };
-        Ok(Self { scheme: scheme.to_owned(), host, base, region: region.to_owned(), credentials })
+        let signer = Signer { credentials, region: region.to_owned(), service: "s3".to_owned() };
+        Ok(Self { url: format!("{scheme}://{host}{base}"), signer })
     }
 
-    /// Returns the URL of a request to an object, or without a key to the bucket, that holds for some seconds.
-    pub fn presign(&self, method: &Method, key: &str, query: &[(&str, &str)], seconds: u32) -> String {
-        let path = format!("{}/{key}", self.base);
-        let unsigned = Unsigned {
-            method: method.as_str(),
-            host: &self.host,
-            path: &path,
-            query,
-            region: &self.region,
-            at: Timestamp::now(),
-            seconds,
-        };
-        format!("{}://{}{}", self.scheme, self.host, presign(&unsigned, &self.credentials))
+    /// Returns the URL of a request to an object, or without a key to the bucket, that holds for a time: a week at most.
+    ///
+    /// # Errors
+    /// [`Error::Url`] where the key is too long for a URL.
+    pub fn presign(
+        &self,
+        method: &Method,
+        key: &str,
+        query: &[(&str, &str)],
+        holds: Duration,
+    ) -> Result<String, Error> {
+        let pairs: Vec<String> =
+            query.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
+        let divider = if pairs.is_empty() { "" } else { "?" };
+        let url = format!("{}/{}{divider}{}", self.url, escape_path(key), pairs.join("&"));
+        let uri: Uri = url.parse().map_err(|_| Error::Url(url.clone()))?;
+        Ok(self.signer.presign(method, &uri, holds, Timestamp::now()))
     }
 
-    pub(crate) fn request(&self, method: Method, key: &str, query: &[(&str, &str)]) -> Request {
-        let url = self.presign(&method, key, query, SOON);
-        Request::new(method, url)
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        key: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Request, Error> {
+        let url = self.presign(&method, key, query, SOON)?;
+        Ok(Request::new(method, url))
     }
 
     /// Writes an object.
@@ -89,7 +97,7 @@ impl Bucket {
     /// # Errors
     /// Those of [`Outbound::send`], and [`Error::Status`].
     pub async fn put(&self, outbound: &Outbound, key: &str, body: Body) -> Result<(), Error> {
-        let request = Request { body, ..self.request(Method::PUT, key, &[]) };
+        let request = Request { body, ..self.request(Method::PUT, key, &[])? };
         outbound.send(request).await?.succeeded().await.map(drop)
     }
 
@@ -107,7 +115,7 @@ impl Bucket {
         if length == 0 {
             return Ok(self.length(outbound, key).await?.map(|_| Bytes::new()));
         }
-        let mut request = self.request(Method::GET, key, &[]);
+        let mut request = self.request(Method::GET, key, &[])?;
         let range = format!("bytes={from}-{}", from.saturating_add(length - 1));
         if let Ok(range) = HeaderValue::from_str(&range) {
             request.headers.insert(RANGE, range);
@@ -133,7 +141,7 @@ impl Bucket {
     /// # Errors
     /// Those of [`Outbound::send`], and [`Error::Status`].
     pub async fn length(&self, outbound: &Outbound, key: &str) -> Result<Option<u64>, Error> {
-        let answer = outbound.send(self.request(Method::HEAD, key, &[])).await?;
+        let answer = outbound.send(self.request(Method::HEAD, key, &[])?).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -147,7 +155,7 @@ impl Bucket {
     /// # Errors
     /// Those of [`Outbound::send`], and [`Error::Status`].
     pub async fn delete(&self, outbound: &Outbound, key: &str) -> Result<(), Error> {
-        let answer = outbound.send(self.request(Method::DELETE, key, &[])).await?;
+        let answer = outbound.send(self.request(Method::DELETE, key, &[])?).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(());
         }
@@ -167,8 +175,26 @@ mod tests {
             path_style,
         };
         let bucket = Bucket::new(&config, Credentials::default())?;
-        let url = bucket.presign(&Method::GET, "a/b c", &[], 60);
+        let url = bucket.presign(&Method::GET, "a/b c", &[], SOON).map_err(|error| error.to_string())?;
         Ok(url.split('?').next().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn requests_about_objects_are_signed_with_their_parameters() {
+        let config = BucketConfig {
+            endpoint: "https://S3.example".into(),
+            bucket: "artifacts".into(),
+            ..BucketConfig::default()
+        };
+        let bucket = Bucket::new(&config, Credentials::default()).unwrap();
+        let url = bucket.presign(&Method::POST, "a+b", &[("uploads", "")], Duration::from_secs(60)).unwrap();
+        assert!(
+            url.starts_with("https://artifacts.s3.example/a%2Bb?X-Amz-Algorithm=AWS4-HMAC-SHA256&"),
+            "{url}"
+        );
+        for part in ["&X-Amz-Expires=60&", "&uploads=&X-Amz-Signature=", "us-east-1%2Fs3%2Faws4_request&"] {
+            assert!(url.contains(part), "{url}");
+        }
     }
 
     #[test]

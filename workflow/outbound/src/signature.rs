@@ -3,7 +3,7 @@
 //!
 //! <https://www.standardwebhooks.com>
 
-use crate::sign::mac;
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -12,7 +12,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 pub fn sign(secret: &[u8], id: &str, seconds: i64, body: &[u8]) -> String {
     let mut text = format!("{id}.{seconds}.").into_bytes();
     text.extend_from_slice(body);
-    format!("v1,{}", BASE64.encode(mac(secret, &text)))
+    let made = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), &text);
+    format!("v1,{}", BASE64.encode(made.as_ref()))
 }
 
 /// The key of a secret as it is written: the part behind `whsec_` is Base64, anything else stands for itself.

@@ -63,7 +63,7 @@ impl Upload {
             let _ = write!(parts, "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>");
         }
         parts.push_str("</CompleteMultipartUpload>");
-        let request = self.bucket.request(Method::POST, &self.key, &[("uploadId", &self.id)]);
+        let request = self.bucket.request(Method::POST, &self.key, &[("uploadId", &self.id)])?;
         let request = Request { body: Body::Bytes(parts.into()), ..request };
         let answer = self.outbound.send(request).await?.succeeded().await?;
         let status = answer.status;
@@ -78,7 +78,7 @@ impl Upload {
 
     async fn part(&mut self) -> Result<(), Error> {
         if self.id.is_empty() {
-            let request = self.bucket.request(Method::POST, &self.key, &[("uploads", "")]);
+            let request = self.bucket.request(Method::POST, &self.key, &[("uploads", "")])?;
             let answer = self.outbound.send(request).await?.succeeded().await?;
             let status = answer.status;
             let said = answer.bytes(MAX_ANSWER).await?;
@@ -92,7 +92,7 @@ impl Upload {
         let number = (self.tags.len() + 1).to_string();
         let query = [("partNumber", number.as_str()), ("uploadId", self.id.as_str())];
         let body = Body::Bytes(Bytes::from(std::mem::take(&mut self.buffer)));
-        let request = Request { body, ..self.bucket.request(Method::PUT, &self.key, &query) };
+        let request = Request { body, ..self.bucket.request(Method::PUT, &self.key, &query)? };
         let answer = self.outbound.send(request).await?.succeeded().await?;
         let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
         self.tags.push(tag.replace('<', "").to_owned());
