@@ -11,7 +11,7 @@ use freehold_workflow_controller::Options;
 use freehold_workflow_outbound::{Networks, signature};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -128,6 +128,26 @@ fn signed_webhooks_survive_failures_and_restarts_and_are_not_doubled() {
     assert_eq!(headers["webhook-signature"], wanted);
     assert_eq!(failure.count(), 0);
     home.end(controllers);
+}
+
+#[test]
+fn controllers_that_get_a_share_of_the_work_deliver_what_others_left() {
+    let home = Home::freehold();
+    let hook = Recorder::start();
+    hook.status.store(503, Ordering::Relaxed);
+    let first = home.start_sharing("first", loopback());
+    let hooks = json!({"webhooks": [{"url": hook.url}]});
+    home.create(&dag("told", json!({"notifications": hooks, "tasks": [task("a", &[])]})));
+    home.run("told", "r", json!({}));
+    home.is("r", "it is tried again", |status| status["deliveries"][0]["attempts"] == 1);
+    let second = home.start_sharing("second", loopback());
+    home.end(first);
+    hook.status.store(200, Ordering::Relaxed);
+    home.is("r", "it is delivered", |status| status["deliveries"].is_null());
+    let ids: HashSet<String> =
+        hook.got.lock().iter().map(|(_, headers, _)| headers["webhook-id"].clone()).collect();
+    assert_eq!(ids.len(), 1, "the id tells a repetition");
+    home.end(second);
 }
 
 #[test]

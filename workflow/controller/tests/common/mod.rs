@@ -4,10 +4,10 @@
 
 use freehold_client::{Client, ListOptions, Patch, PatchOptions, Resource};
 use freehold_machinery::{PlaneId, Value, meta};
-use freehold_runtime::{Informer, Interest, Metrics, Outcome, Planes, Queue, Scope};
+use freehold_runtime::{Informer, Interest, Metrics, Outcome, Planes, Queue, Scope, Shares, Sharing};
 use freehold_tests_harness::{Engine, Kube, KubeOptions, Options as ServerOptions, Server, until};
 use freehold_workflow_api::names;
-use freehold_workflow_controller::{Options, start};
+use freehold_workflow_controller::{Options, PARTS, Started, start};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,10 +133,27 @@ impl Home {
 
     /// Starts controllers, beside any that are there.
     pub(crate) fn start_with(&self, client: Client, options: Options) -> Controllers {
+        self.begin(client, options).0
+    }
+
+    /// Starts controllers that divide the work with others of this kind.
+    pub(crate) fn start_sharing(&self, identity: &str, options: Options) -> Controllers {
+        let shares = Shares::new(PARTS);
+        let options = Options { shares: Some(shares.clone()), ..options };
+        let (controllers, started) = self.begin(self.client.clone(), options);
+        let started = Arc::new(started);
+        let sharing = Sharing::new(self.client.clone(), "freehold-workflow", identity, shares);
+        let _inside = self.runtime.enter();
+        let working = sharing.run(controllers.token.clone(), move |change| started.moved(change));
+        controllers.tasks.spawn(working);
+        controllers
+    }
+
+    fn begin(&self, client: Client, options: Options) -> (Controllers, Started) {
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
         let planes = Planes::one(client, Self::plane(), "");
         let _inside = self.runtime.enter();
-        start(
+        let started = start(
             &Scope {
                 planes,
                 metrics: Metrics::default(),
@@ -146,7 +163,7 @@ impl Home {
             },
             options,
         );
-        Controllers { token, tasks }
+        (Controllers { token, tasks }, started)
     }
 
     /// Starts controllers.
