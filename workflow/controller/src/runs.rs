@@ -204,7 +204,8 @@ impl Runs {
         let view = change.new.as_ref().or(change.old.as_ref());
         let Some(view) = view else { return };
         // What its DAG keeps depends on these.
-        let differs = |old: &Arc<RunView>, new: &Arc<RunView>| (old.over, old.untold) != (new.over, new.untold);
+        let differs =
+            |old: &Arc<RunView>, new: &Arc<RunView>| (old.over, old.untold) != (new.over, new.untold);
         let news =
             change.old.as_ref().is_none_or(|old| change.new.as_ref().is_none_or(|new| differs(old, new)));
         if news && !view.dag.is_empty() {
