@@ -29,7 +29,7 @@ use freehold_apiserver_planes::{Authorities as Published, Layers, Planes, apis::
 use freehold_apiserver_registry::{Registry, TokenSecrets};
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Pages,
-    Server,
+    ReadApi, Server,
 };
 use freehold_apiserver_storage::{KeyRange, Store, StoreError};
 use freehold_apiserver_storage_embedded::{Embedded, Retention};
@@ -128,6 +128,8 @@ pub struct Config {
     pub more_metrics: Option<MoreMetrics>,
     /// What is served beside the API.
     pub pages: Option<Pages>,
+    /// Groups whose reads others in the process answer.
+    pub reads: Vec<ReadApi>,
     /// Whether the authorities and the key here are right where the store, which several servers use, knows others.
     pub replace_authorities: bool,
     /// Definitions and other objects that every project's plane has, without a key in the store. Servers on one store
@@ -485,6 +487,7 @@ impl Config {
             registry,
             more_metrics: self.more_metrics.clone(),
             pages: self.pages.clone(),
+            reads: self.reads.clone(),
             audit,
             proxies: self.audit.proxies.clone(),
             origins: self.transport.origins.clone(),

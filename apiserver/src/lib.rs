@@ -57,7 +57,9 @@ pub use freehold_apiserver_audit::{
 };
 pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_outbound::Networks;
-pub use freehold_apiserver_server::{BoxError, Limits, MoreMetrics, Origins, Pages, PagesHandler, Payload};
+pub use freehold_apiserver_server::{
+    BoxError, Limits, MoreMetrics, Origins, Pages, PagesHandler, Payload, PlaneRead, ReadApi, ReadHandler,
+};
 pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_embedded::Retention;
 pub use freehold_apiserver_storage_etcd::EtcdOptions;

@@ -167,6 +167,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 enabled: &args.subsystems.enabled,
                 more_metrics: None,
                 pages: None,
+                reads: Vec::new(),
             };
             core.build().await?
         }
@@ -235,6 +236,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         transport: args.transport.config()?,
         more_metrics: None,
         pages: None,
+        reads: Vec::new(),
         replace_authorities: false,
         project_objects: crate::subsystem::objects(&args.subsystems.enabled),
         plugins: crate::subsystem::plugins(&args.subsystems.enabled),

@@ -62,7 +62,8 @@ impl Serving {
 
     /// Runs the controllers of subsystems over the planes that Freehold's controllers work in.
     fn subsystems(&self, planes: Planes, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
-        subsystem::run_all(self.subsystems.clone(), planes, self.metrics.clone(), stop)
+        let folder = Some(self.data.join(subsystem::FOLDER));
+        subsystem::run_all(self.subsystems.clone(), planes, self.metrics.clone(), folder, stop)
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {

@@ -78,6 +78,8 @@ pub(crate) struct Core<'a> {
     pub(crate) more_metrics: Option<freehold_apiserver::MoreMetrics>,
     /// What it serves beside the API.
     pub(crate) pages: Option<freehold_apiserver::Pages>,
+    /// Groups whose reads subsystems in its process answer.
+    pub(crate) reads: Vec<freehold_apiserver::ReadApi>,
 }
 
 /// The host of `https://HOST[:PORT][/PATH]`.
@@ -191,6 +193,7 @@ impl Core<'_> {
             transport: self.transport,
             more_metrics: self.more_metrics,
             pages: self.pages,
+            reads: self.reads,
             admission: self.admission.switches()?,
             webhook_credentials: self.admission.credentials()?,
             history: (!own_store).then_some(self.history),

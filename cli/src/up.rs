@@ -136,6 +136,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
             Some(Arc::new(move || metrics.render()))
         },
         pages: console.pages(&args.console),
+        reads: crate::subsystem::reads(&args.subsystems.running(), &data.join(crate::subsystem::FOLDER)),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
     let server = core.build().await?;

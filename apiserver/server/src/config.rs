@@ -3,6 +3,7 @@
 use crate::{
     browser::Origins,
     payload::Payload,
+    read_api::ReadApi,
     tls::{Certificate, ClientTls, TlsError},
 };
 use freehold_apiserver_audit::Auditor;
@@ -43,6 +44,8 @@ pub struct Config {
     pub etcd: Option<EtcdHandler>,
     /// What is served beside the API.
     pub pages: Option<Pages>,
+    /// Groups whose reads others in the process answer.
+    pub reads: Vec<ReadApi>,
     /// Where events of requests go.
     pub audit: Option<Arc<Auditor>>,
     /// Networks of proxies whose `X-Forwarded-For` counts; that of front proxies does, wherever they are.

@@ -8,7 +8,7 @@ use crate::{
     logs, negotiate,
     options::{self, Write},
     output::{self, Output},
-    planes, read,
+    planes, read, read_api,
     respond::{self, Reply},
     reviews, together, trail, watch,
 };
@@ -51,6 +51,9 @@ pub(crate) async fn dispatch(
     };
     if trail::is_asked(call) {
         return trail::serve(call).await;
+    }
+    if let Some((api, plane)) = read_api::find(call) {
+        return read_api::serve(call, api, plane).await;
     }
     let types = call.types().await?;
     if types.group(&path.group).is_none() {

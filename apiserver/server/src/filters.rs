@@ -23,6 +23,7 @@ use crate::{
     payload::Payload,
     proxy,
     query::Query,
+    read_api::ReadApi,
     respond::{self, Reply},
     reviews,
     slow::{Answered, Sender, SlowRequests},
@@ -87,6 +88,7 @@ pub(crate) struct Edge {
     pub(crate) flows: FlowMetrics,
     etcd: Option<EtcdHandler>,
     pages: Option<Pages>,
+    pub(crate) reads: Vec<ReadApi>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     /// Networks of proxies whose word on where a request came from counts.
     proxies: Vec<IpNet>,
@@ -124,6 +126,7 @@ impl Edge {
             domain: config.domain,
             etcd: config.etcd,
             pages: config.pages,
+            reads: config.reads,
             auditor: config.audit,
             proxies: config.proxies,
             origins: config.origins,

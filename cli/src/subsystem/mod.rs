@@ -18,15 +18,22 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::Args as ClapArgs;
 use freehold_api::urls;
+use freehold_apiserver::{PlaneRead, ReadApi};
 use freehold_client::{Client, Config};
 use freehold_machinery::{PlaneId, Value};
-use freehold_runtime::{Election, Metrics, Planes, Scope, Subsystem, Times};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use freehold_runtime::{Election, Metrics, Planes, ReadRequest, Scope, Subsystem, Times};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Every subsystem of this program.
 const SUBSYSTEMS: &[Subsystem] = &[freehold_tenancy_cli::SUBSYSTEM, freehold_workflow_cli::SUBSYSTEM];
 
+/// The folder in a data directory for what subsystems keep beside objects.
+pub(crate) const FOLDER: &str = "subsystems";
 /// How long controllers of a subsystem have to end after a stop.
 const STOP: Duration = Duration::from_secs(4);
 /// The plane that controllers call the one cluster that they run for.
@@ -193,6 +200,25 @@ fn export(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| "it must be PROJECT/EXPORT".to_owned())
 }
 
+/// What subsystems give to readers of planes, of what they keep below a folder.
+pub(crate) fn reads(running: &[Subsystem], folder: &Path) -> Vec<ReadApi> {
+    let all = running.iter().filter_map(|one| one.reads);
+    all.map(|reads| ReadApi {
+        group: reads.group,
+        version: reads.version,
+        handler: handler((reads.open)(folder)),
+    })
+    .collect()
+}
+
+/// What a subsystem answers, for the server.
+fn handler(reads: freehold_runtime::ReadHandler) -> freehold_apiserver::ReadHandler {
+    Arc::new(move |read| {
+        let PlaneRead { plane, namespace, resource, name, subresource, query } = read;
+        reads(plane, ReadRequest { namespace, resource, name, subresource, query })
+    })
+}
+
 /// Everything that projects get of subsystems, definitions first.
 pub(crate) fn objects(enabled: &[Subsystem]) -> Vec<Value> {
     let crds = enabled.iter().flat_map(|one| (one.crds)());
@@ -204,9 +230,10 @@ pub(crate) async fn run_all(
     subsystems: Vec<Subsystem>,
     planes: Planes,
     metrics: Metrics,
+    folder: Option<PathBuf>,
     stop: CancellationToken,
 ) {
-    let scope = Scope { planes, metrics, folder: None, tasks: TaskTracker::new(), token: stop.clone() };
+    let scope = Scope { planes, metrics, folder, tasks: TaskTracker::new(), token: stop.clone() };
     for subsystem in &subsystems {
         (subsystem.start)(&scope);
         tracing::info!(subsystem = subsystem.name, "controllers started");
@@ -283,7 +310,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<()> {
     let metrics = Metrics::default();
     let rendered = metrics.clone();
     args.metrics.serve(Format::Text, Arc::new(move || rendered.render()), stop.clone()).await?;
-    let work = |term| run_all(args.subsystems.clone(), planes.clone(), metrics.clone(), term);
+    let work = |term| run_all(args.subsystems.clone(), planes.clone(), metrics.clone(), None, term);
     match args.leader_elect {
         true => args.election(Client::new(&config)?, &metrics).run(stop, work).await,
         false => work(stop).await,
@@ -336,7 +363,7 @@ mod tests {
         let config = Config::new("http://127.0.0.1:1", "", freehold_client::Identity::None);
         let planes = Planes::all(Client::new(&config).unwrap());
         let stop = CancellationToken::new();
-        let running = tokio::spawn(run_all(vec![NOTES], planes, Metrics::default(), stop.clone()));
+        let running = tokio::spawn(run_all(vec![NOTES], planes, Metrics::default(), None, stop.clone()));
         tokio::task::yield_now().await;
         assert!(!running.is_finished());
         stop.cancel();

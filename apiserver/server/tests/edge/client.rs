@@ -79,6 +79,7 @@ impl Running {
             more_metrics: None,
             debug: None,
             pages: None,
+            reads: Vec::new(),
             etcd: None,
             audit: None,
             proxies: Vec::new(),

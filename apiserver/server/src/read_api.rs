@@ -1,0 +1,80 @@
+//! Groups of which another part of the process answers the reads: no objects, but what is kept beside them, in a plane.
+//!
+//! A request comes here authenticated, authorized as any for a resource of its group, and within the plane's share of the
+//! server. The answer names no plane: whoever answers is told which.
+
+use crate::{
+    call::Call,
+    respond::{self, Reply},
+};
+use freehold_apiserver_planes::Target;
+use freehold_machinery::{PlaneId, Status};
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+
+/// Longest query.
+const QUERY: usize = 8 << 10;
+
+/// A group whose reads another part of the process answers.
+#[derive(Clone)]
+pub struct ReadApi {
+    /// The group.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Answers a read.
+    pub handler: ReadHandler,
+}
+
+/// A read within a plane that its user may make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaneRead {
+    /// The plane.
+    pub plane: PlaneId,
+    /// The namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// The plural resource.
+    pub resource: String,
+    /// The name; `None` for a list.
+    pub name: Option<String>,
+    /// The subresource.
+    pub subresource: Option<String>,
+    /// The query as it was sent, percent-encoded.
+    pub query: String,
+}
+
+/// Answers a read, with JSON.
+pub type ReadHandler = Arc<dyn Fn(PlaneRead) -> BoxFuture<'static, Result<Vec<u8>, Status>> + Send + Sync>;
+
+/// The group that a request is about, if it is one of these in a plane.
+pub(crate) fn find<'a>(call: &'a Call<'_>) -> Option<(&'a ReadApi, PlaneId)> {
+    let about = call.info.resource.as_ref()?;
+    let Target::Local(plane) = &call.target else { return None };
+    let found =
+        call.edge.reads.iter().find(|api| (api.group, api.version) == (&*about.group, &*about.version));
+    Some((found?, plane.clone()))
+}
+
+/// Answers it.
+pub(crate) async fn serve(call: &Call<'_>, api: &ReadApi, plane: PlaneId) -> Result<Reply, Status> {
+    let Some(about) = &call.info.resource else { return Err(Status::no_such_resource()) };
+    if about.deeper || about.nameless {
+        return Err(Status::no_such_resource());
+    }
+    if call.parts.method != http::Method::GET || !matches!(call.info.verb.as_str(), "get" | "list") {
+        return Err(Status::no_such_method());
+    }
+    let query = call.parts.uri.query().unwrap_or_default();
+    if query.len() > QUERY {
+        return Err(Status::bad_request(format!("the query is longer than {QUERY} bytes")));
+    }
+    let read = PlaneRead {
+        plane,
+        namespace: about.namespace.clone(),
+        resource: about.resource.clone(),
+        name: about.name.clone().filter(|_| about.named),
+        subresource: about.subresource.clone(),
+        query: query.to_owned(),
+    };
+    Ok(respond::json(200, (api.handler)(read).await?.into()))
+}

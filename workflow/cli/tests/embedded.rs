@@ -1,0 +1,81 @@
+//! The history of `freehold up --enable workflow`, read in a project without a second process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use freehold_tests_harness::{Engine, Kubectl, Options, Server, until};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const HISTORY: &str = "/apis/history.workflow.freehold.dev/v1alpha1";
+
+/// A run that brings its own definition, of one task that needs no Pod.
+fn run(namespace: &str, name: &str) -> String {
+    json!({
+        "apiVersion": "workflow.freehold.dev/v1alpha1", "kind": "DAGRun", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"dagSpec": {"tasks": [{"name": "a", "wait": {"duration": "100ms"}}]}},
+    })
+    .to_string()
+}
+
+fn raw(kubectl: &Kubectl, path: &str) -> Result<Value, String> {
+    let output = kubectl.run(&["get", "--raw", &format!("{HISTORY}{path}")]);
+    if output.success { Ok(serde_json::from_str(&output.stdout).unwrap()) } else { Err(output.stderr) }
+}
+
+const READER: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+";
+
+#[test]
+fn runs_of_a_project_are_in_its_history_and_in_no_other() {
+    let args = vec!["--enable=workflow".to_owned()];
+    let mut server = Server::start(Options { engine: Engine::Embedded, args, ..Options::default() });
+    let admin = server.kubectl();
+    admin.apply(
+        "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Organization\nmetadata: {name: acme}",
+    );
+    for project in ["web", "other"] {
+        admin.apply(&format!(
+            "apiVersion: resourcemanager.freehold.dev/v1alpha1\nkind: Project\nmetadata: {{name: {project}}}\nspec: {{ownerRef: {{kind: Organization, name: acme}}}}",
+        ));
+    }
+    let (web, other) = (server.project("web"), server.project("other"));
+    web.ok(&["create", "namespace", "team"]);
+    web.apply(&run("default", "first"));
+    web.apply(&run("team", "second"));
+    let page = until("both runs are recorded", PATIENCE, || {
+        let page = raw(&web, "/runs?phase=Succeeded").ok()?;
+        (page["items"].as_array()?.len() == 2).then_some(page)
+    });
+    let uid = |name: &str| {
+        let items = page["items"].as_array().unwrap();
+        items.iter().find(|run| run["name"] == name).unwrap()["uid"].as_str().unwrap().to_owned()
+    };
+    let (first, second) = (uid("first"), uid("second"));
+    let tasks = raw(&web, &format!("/namespaces/default/runs/{first}/tasks")).unwrap();
+    assert_eq!(tasks["items"][0]["task"], "a", "{tasks}");
+    assert_eq!(raw(&web, "/namespaces/team/days").unwrap()["items"][0]["succeeded"], 1);
+    assert!(raw(&web, &format!("/namespaces/default/runs/{second}")).is_err(), "it is of another namespace");
+    // Another project, and somebody with rights in one namespace.
+    assert_eq!(raw(&other, "/runs").unwrap()["items"], json!([]));
+    assert!(raw(&other, &format!("/namespaces/default/runs/{first}")).is_err());
+    web.apply(READER);
+    let as_reader = web.with(&["--as=system:serviceaccount:default:reader"]);
+    let seen = raw(&as_reader, "/namespaces/default/runs");
+    assert!(seen.is_ok(), "{seen:?}");
+    for path in ["/runs", "/namespaces/team/runs", "/namespaces/team/days"] {
+        let refused = raw(&as_reader, path);
+        assert!(refused.is_err(), "{path}");
+    }
+    // It outlives a restart.
+    server.restart();
+    assert_eq!(raw(&web, &format!("/namespaces/default/runs/{first}")).unwrap()["name"], "first");
+}
