@@ -363,6 +363,9 @@ pub struct ApiBindingStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub pending_claims: Vec<PermissionClaim>,
+    /// Since when no objects of its kinds are made, because it is being deleted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub closing: String,
     /// `Bound`: the kinds are served here. `Ready`: claims of the export are all answered too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

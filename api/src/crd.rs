@@ -16,6 +16,7 @@ use crate::resourcemanager::{
     ControlPlaneClassSpec, OrganizationMembershipSpec, OrganizationSpec, ProjectRestoreSpec,
     ProjectSnapshotSpec, ProjectSpec,
 };
+use crate::rollouts::ApiRolloutSpec;
 use crate::workloads::WorkloadClusterSpec;
 use freehold_machinery::{Map, Value};
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -58,7 +59,12 @@ pub fn infra_crds() -> Vec<Value> {
 /// The types with which projects publish and consume APIs, as `apiextensions.k8s.io/v1` objects. The core plane and every
 /// project serve them.
 pub fn api_crds() -> Vec<Value> {
-    vec![crd::<ApiResourceSchemaSpec>(), crd::<ApiExportSpec>(), crd::<ApiBindingSpec>()]
+    vec![
+        crd::<ApiResourceSchemaSpec>(),
+        crd::<ApiExportSpec>(),
+        crd::<ApiBindingSpec>(),
+        crd::<ApiRolloutSpec>(),
+    ]
 }
 
 /// The CustomResourceDefinition of a kind, as an `apiextensions.k8s.io/v1` object with a structural schema.

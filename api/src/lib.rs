@@ -18,6 +18,7 @@ mod object;
 pub mod quota;
 mod reference;
 pub mod resourcemanager;
+pub mod rollouts;
 pub mod urls;
 pub mod workloads;
 

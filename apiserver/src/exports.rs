@@ -1,19 +1,21 @@
 //! The exports of all planes, for the registry.
 
 use async_trait::async_trait;
-use freehold_api::apis::LimitedConsumer;
+use freehold_api::{apis::LimitedConsumer, rollouts::RolloutStage};
 use freehold_apiserver_planes::{
     Planes,
-    apis::{self, Referrer},
+    apis::{self, Consumer, Referrer},
 };
 use freehold_apiserver_registry::{
-    ConsumerKind, Exports, FoundExport, Operation, Owner, ProviderLimit, ReferredBy, Terms, bound_schemas,
+    ConsumerKind, Exports, FoundExport, FoundRollout, Members, Operation, Owner, ProviderLimit, ReferredBy,
+    Seeker, Terms, bound_schemas,
 };
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
     PlaneId, ResourceType, Result, Value,
     crd::references::{Named, Reference},
 };
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// Consumers that a message names.
@@ -33,20 +35,22 @@ impl KnownExports {
 
 #[async_trait]
 impl Exports for KnownExports {
-    async fn find(
-        &self,
-        project: &str,
-        name: &str,
-        organization: Option<&str>,
-    ) -> Result<Option<FoundExport>> {
+    async fn find(&self, project: &str, name: &str, seeker: Seeker<'_>) -> Result<Option<FoundExport>> {
         self.current().await?;
         let Some(info) = self.0.directory().named(project) else { return Ok(None) };
         let apis = self.0.apis();
         let Some(export) = apis.export(&info.plane, name) else { return Ok(None) };
+        let labels = Deserialize::deserialize(seeker.labels).unwrap_or_default();
+        let consumer = Consumer {
+            plane: seeker.plane,
+            organization: seeker.organization,
+            labels: &labels,
+            by_class: false,
+        };
         Ok(Some(FoundExport {
             plane: info.plane.clone(),
             identity: export.identity.to_string(),
-            types: apis.types_of(&export),
+            types: apis.types_for(&export, consumer),
             claims: export.claims.iter().filter_map(|claim| serde_json::to_value(&claim.0).ok()).collect(),
             defaults: export
                 .defaults
@@ -56,9 +60,57 @@ impl Exports for KnownExports {
             terms: Some(apis::terms_digest(&export.terms))
                 .filter(|digest| !digest.is_empty())
                 .map(|digest| Terms { digest, text: export.terms.clone() }),
-            is_open: organization.is_some_and(|organization| export.is_for(organization)),
+            is_open: export.is_for(seeker.organization),
             missing: apis.missing(&export).into_iter().map(Into::into).collect(),
         }))
+    }
+
+    async fn serves(&self, plane: &PlaneId, ty: &ResourceType) -> Result<bool> {
+        let types = self.0.types_of(plane).await?;
+        let served = types.find(&ty.group, &ty.version, &ty.plural);
+        Ok(served.is_some_and(|served| served.storage == ty.storage))
+    }
+
+    async fn rollout(&self, provider: &PlaneId, export: &str) -> Result<Option<FoundRollout>> {
+        self.current().await?;
+        let apis = self.0.apis();
+        let rollout = apis.export(provider, export).and_then(|export| apis.rollout(&export));
+        Ok(rollout.map(|rollout| FoundRollout {
+            name: rollout.name.to_string(),
+            schemas: rollout.schemas.iter().map(|name| Value::from(&**name)).collect(),
+            forced: rollout.forced.as_ref().map(ToString::to_string),
+            is_at_end: rollout.is_at_end(),
+        }))
+    }
+
+    async fn rollout_with(&self, plane: &PlaneId, schema: &str) -> Result<Option<String>> {
+        self.current().await?;
+        Ok(self.0.apis().rollout_with(plane, schema).map(Into::into))
+    }
+
+    async fn members(
+        &self,
+        provider: &PlaneId,
+        export: &str,
+        rollout: &str,
+        stages: &[Value],
+    ) -> Result<Members> {
+        self.current().await?;
+        let apis = self.0.apis();
+        let Some(export) = apis.export(provider, export) else { return Ok(Members::default()) };
+        // What is no stage was refused with the schema of the kind, and selects nobody.
+        let stages: Vec<RolloutStage> =
+            stages.iter().filter_map(|stage| RolloutStage::deserialize(stage).ok()).collect();
+        let planes = apis.consumers(&export);
+        let is_in = |plane: &PlaneId| {
+            let any = |consumer| stages.iter().any(|stage| apis::selects(stage, rollout, consumer));
+            apis.with_consumer(plane, &export, any) == Some(true)
+        };
+        let selected = match stages.is_empty() {
+            true => Default::default(),
+            false => planes.iter().filter(|plane| is_in(plane)).cloned().collect(),
+        };
+        Ok(Members { all: planes.len(), selected })
     }
 
     fn prove(&self, consumer: &PlaneId, provider: &PlaneId, export: &str) -> Option<String> {
@@ -121,7 +173,7 @@ impl Exports for KnownExports {
             return Ok(false);
         };
         let group = if field.group.is_empty() { &op.ty.group } else { &field.group };
-        let types = apis.types_of(&export);
+        let types = apis.types_of_any(&export);
         let Some(ty) = types.iter().find(|ty| ty.group == *group && ty.plural == field.resource) else {
             return Ok(false);
         };

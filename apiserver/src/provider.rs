@@ -82,10 +82,10 @@ pub(crate) async fn in_one(
     let types = planes.types_of(plane).await?;
     let served = types.find(&op.ty.group, &op.ty.version, &op.ty.plural);
     // Where a definition of the consumer's has the name, its objects are not the export's.
-    if served.is_none_or(|served| served.storage != op.ty.storage) {
+    let Some(ty) = served.filter(|served| served.storage == op.ty.storage).cloned() else {
         return Err(Status::no_such_resource());
-    }
-    let op = Operation { plane: plane.clone(), types, user: Arc::new(actor(scope, &op.user)), ..op };
+    };
+    let op = Operation { ty, plane: plane.clone(), types, user: Arc::new(actor(scope, &op.user)), ..op };
     if let Some(claims) = claims.filter(|_| verb != "create") {
         let whole = Operation { subresource: None, ..op.clone() };
         let object = backend.registry.get(&whole, "").await?.value();

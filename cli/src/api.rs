@@ -9,6 +9,7 @@ use freehold_api::{
         ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, CLASS_LABEL, GROUP, PermissionClaim,
         SCHEMAS, VERSION,
     },
+    rollouts::{ApiRollout, ROLLOUTS, RolloutStage},
     urls,
 };
 use freehold_client::{Client, Resource};
@@ -20,6 +21,7 @@ use std::{
 };
 
 const OF_BINDINGS: Resource = Resource::cluster(GROUP, VERSION, BINDINGS);
+const OF_ROLLOUTS: Resource = Resource::cluster(GROUP, VERSION, ROLLOUTS);
 const OF_SCHEMAS: Resource = Resource::cluster(GROUP, VERSION, SCHEMAS);
 /// Bytes that a file of definitions can have.
 const MAX_FILE: u64 = 16 << 20;
@@ -53,6 +55,17 @@ enum Command {
         #[arg(long)]
         kubeconfig: Option<PathBuf>,
     },
+    /// Prints where a rollout of an export's schemas stands.
+    Rollout {
+        /// The APIRollout.
+        rollout: String,
+        /// The provider's project.
+        #[arg(long)]
+        project: String,
+        /// Kubeconfig of the caller. Default: the first of $KUBECONFIG, otherwise data/admin.kubeconfig.
+        #[arg(long)]
+        kubeconfig: Option<PathBuf>,
+    },
 }
 
 /// Runs a subcommand.
@@ -60,16 +73,61 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Schema { file, prefix } => terminal::documents(schemas(&read(&file)?, &prefix)?.iter()),
         Command::Show { binding, project, kubeconfig } => {
-            kubeconfig::own::check_name(&project)?;
-            let config = kubeconfig::admin(kubeconfig)?;
-            let client = Client::new(&config)?.at(&urls::project_path(&project));
-            let found = client.get(&OF_BINDINGS, None, &binding).await?;
-            for line in shown(&serde_json::from_value(found)?) {
-                terminal::say(&line);
-            }
+            let found = in_project(&project, kubeconfig)?.get(&OF_BINDINGS, None, &binding).await?;
+            say(&shown(&serde_json::from_value(found)?));
+            Ok(())
+        }
+        Command::Rollout { rollout, project, kubeconfig } => {
+            let found = in_project(&project, kubeconfig)?.get(&OF_ROLLOUTS, None, &rollout).await?;
+            say(&rolled(&serde_json::from_value(found)?));
             Ok(())
         }
     }
+}
+
+fn in_project(project: &str, kubeconfig: Option<PathBuf>) -> Result<Client> {
+    kubeconfig::own::check_name(project)?;
+    Ok(Client::new(&kubeconfig::admin(kubeconfig)?)?.at(&urls::project_path(project)))
+}
+
+fn say(lines: &[String]) {
+    lines.iter().for_each(|line| terminal::say(line));
+}
+
+/// Where a rollout stands: what it does, and each stage.
+fn rolled(rollout: &ApiRollout) -> Vec<String> {
+    let (spec, status) = (&rollout.spec, &rollout.status);
+    let mut lines = vec![
+        format!(
+            "{} gives export {:?} the schemas {}: {:?}",
+            rollout.metadata.name,
+            spec.export,
+            spec.schemas.join(", "),
+            status.phase
+        ),
+        format!("{} of {} consumers have them.", status.updated, status.consumers),
+    ];
+    for (nth, stage) in spec.stages.iter().enumerate() {
+        let state = if nth < status.stage as usize { "served" } else { "waits" };
+        lines.push(format!("  stage {}: {}: {state}", nth + 1, selected(stage)));
+    }
+    if let Some(force) = &spec.force {
+        lines.push(format!("Objects may become invalid, because: {}", force.reason));
+    }
+    if !status.message.is_empty() {
+        lines.push(format!("{}: {}", status.reason, status.message));
+    }
+    lines
+}
+
+/// The consumers of a stage in plain words.
+fn selected(stage: &RolloutStage) -> String {
+    let percent = stage.percent.map(|percent| format!("{percent} %"));
+    let organizations = Some(stage.organizations.join(", ")).filter(|names| !names.is_empty());
+    let organizations = organizations.map(|names| format!("organizations {names}"));
+    let labels: Vec<String> = stage.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = (!labels.is_empty()).then(|| format!("bindings labelled {}", labels.join(",")));
+    percent.into_iter().chain(organizations).chain(labels).collect::<Vec<_>>().join(" and ")
 }
 
 fn read(file: &Path) -> Result<Vec<Value>> {
@@ -206,6 +264,27 @@ mod tests {
         let mut crd = crd();
         crd["spec"]["conversion"] = json!({"strategy": "Webhook"});
         assert!(schemas(&[crd], "v1").unwrap_err().to_string().contains("webhook"));
+    }
+
+    #[test]
+    fn a_rollout_is_told_stage_by_stage() {
+        let rollout = json!({
+            "metadata": {"name": "wide"},
+            "spec": {"export": "pg", "schemas": ["v2"], "stages": [
+                {"organizations": ["acme"], "labels": {"ring": "canary"}}, {"percent": 50}]},
+            "status": {"phase": "Halted", "stage": 1, "updated": 1, "consumers": 4, "reason": "StageRefused", "message": "why"},
+        });
+        let told = rolled(&serde_json::from_value(rollout).unwrap());
+        assert_eq!(
+            told,
+            [
+                "wide gives export \"pg\" the schemas v2: Halted",
+                "1 of 4 consumers have them.",
+                "  stage 1: organizations acme and bindings labelled ring=canary: served",
+                "  stage 2: 50 %: waits",
+                "StageRefused: why",
+            ]
+        );
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub const FREEHOLD_CONTROLLERS: &[&str] = &[
     "restore",
     "class",
     "allowance",
+    "api-rollout",
     "policy-binding",
     "group-membership",
     "user-invitation",

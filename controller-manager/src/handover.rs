@@ -9,8 +9,8 @@ use crate::project::ProjectView;
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{Informer, Interest, Key, Planes, Store};
 
-/// Controllers that work in every plane, as nobody else could: they hold the platform's keys.
-const ALWAYS: &[&str] = &["certificate-signing", "service-account-token"];
+/// Controllers that work in every plane, as nobody else could: they hold the platform's keys, or look after its own kinds.
+const ALWAYS: &[&str] = &["certificate-signing", "service-account-token", "api-rollout"];
 
 /// Controllers that make Pods. Nothing runs in the core plane, which all organizations share: one of them could fill it with
 /// a single object.

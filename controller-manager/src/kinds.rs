@@ -57,6 +57,7 @@ pub(crate) const RESTORES: Resource =
 pub(crate) const API_SCHEMAS: Resource =
     Resource::cluster("apis.freehold.dev", "v1alpha1", "apiresourceschemas");
 pub(crate) const API_EXPORTS: Resource = Resource::cluster("apis.freehold.dev", "v1alpha1", "apiexports");
+pub(crate) const API_ROLLOUTS: Resource = Resource::cluster("apis.freehold.dev", "v1alpha1", "apirollouts");
 pub(crate) const IAM_ROLES: Resource = iam("roles");
 pub(crate) const BINDINGS: Resource = iam("policybindings");
 pub(crate) const GROUPS: Resource = iam("groups");

@@ -53,6 +53,7 @@ mod references;
 mod replicaset;
 mod restore;
 mod revisions;
+mod rollout;
 mod rootca;
 mod serviceaccount;
 mod snapshot;

@@ -21,6 +21,7 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("restore", crate::restore::start),
     ("class", crate::class::start),
     ("allowance", crate::allowances::start),
+    ("api-rollout", crate::rollout::start),
     ("policy-binding", crate::iam::bindings),
     ("group-membership", crate::iam::memberships),
     ("user-invitation", crate::iam::invitations),

@@ -5,23 +5,28 @@
 //! writes a plane's keys past the API (an archive, a pair, a fork) binds nothing that nobody was allowed to bind there.
 
 mod classes;
+mod compiled;
 mod index;
 mod proof;
 mod references;
 mod roles;
+mod rollout;
 
 pub use classes::ClassBindings;
 pub use index::{Binding, Claim, Export, identity, terms_digest};
 pub use proof::ProofKey;
 pub use references::Referrer;
 pub(crate) use roles::BundledRules;
+pub use rollout::{Consumer, Rollout, selects};
 
 use crate::{Directory, changes::Changes};
 use classes::Classes;
+use compiled::{ReferenceFields, Schema, Types};
 use freehold_api::apis::{BINDINGS, EXPORTS, GROUP, SCHEMAS};
+use freehold_api::rollouts::ROLLOUTS;
 use freehold_apiserver_cache::{Cache, CacheEvent, Entry, EventKind};
 use freehold_machinery::{PlaneId, ResourceType, Result};
-use index::{Index, Slot, Types};
+use index::{Index, Slot};
 use parking_lot::RwLock;
 use references::References;
 use std::{
@@ -36,8 +41,8 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The three kinds, as the index follows them.
-const RESOURCES: [&str; 3] = [SCHEMAS, EXPORTS, BINDINGS];
+/// The kinds, as the index follows them: each after what it names.
+const RESOURCES: [&str; 4] = [SCHEMAS, EXPORTS, ROLLOUTS, BINDINGS];
 /// How long a failed read of all objects waits for the next attempt.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -137,13 +142,80 @@ impl Apis {
         self.export(&export.plane, &export.name)
     }
 
-    /// The types that an export serves now, shared by all of its consumers.
+    /// The types that an export serves now where no rollout says otherwise, shared by all of its consumers.
     pub fn types_of(&self, export: &Export) -> Arc<[Arc<ResourceType>]> {
         self.compiled(export).served
     }
 
+    /// The types that an export serves to one consumer.
+    pub fn types_for(&self, export: &Export, consumer: Consumer<'_>) -> Arc<[Arc<ResourceType>]> {
+        match self.rollout(export).filter(|rollout| rollout.includes(consumer)) {
+            Some(rollout) => self.compiled_next(export, &rollout).served,
+            None => self.compiled(export).served,
+        }
+    }
+
+    /// The types that an export serves to any consumer: its current ones, and versions and kinds that a rollout brings.
+    pub fn types_of_any(&self, export: &Export) -> Vec<Arc<ResourceType>> {
+        let mut types = self.compiled(export).served.to_vec();
+        if let Some(rollout) = self.rollout(export).filter(|rollout| rollout.stage > 0) {
+            let next = self.compiled_next(export, &rollout);
+            let current = types.clone();
+            let is_current = |ty: &&Arc<ResourceType>| {
+                current
+                    .iter()
+                    .any(|own| own.group == ty.group && own.version == ty.version && own.plural == ty.plural)
+            };
+            types.extend(next.served.iter().filter(|ty| !is_current(ty)).cloned());
+        }
+        types
+    }
+
+    /// The rollout of an export that counts, where one is under way.
+    pub fn rollout(&self, export: &Export) -> Option<Arc<Rollout>> {
+        self.index.read().rollout(&export.plane, &export.name)
+    }
+
     fn compiled(&self, export: &Export) -> Types {
-        export.types(|name| self.index.read().schema(&export.plane, name), self.generation())
+        let schemas = || self.found(&export.plane, &export.schemas);
+        export.types.get(self.generation(), schemas, (&export.identity, export.since))
+    }
+
+    /// The next types of an export. A rollout whose schemas are not all there changes nothing.
+    fn compiled_next(&self, export: &Export, rollout: &Rollout) -> Types {
+        let found = self.found(&export.plane, &rollout.schemas);
+        if found.len() < rollout.schemas.len() {
+            return self.compiled(export);
+        }
+        let since = rollout.since.max(export.since);
+        rollout.types.get(self.generation(), || found, (&export.identity, since))
+    }
+
+    /// The types of an export that a type is one of: the next ones for a consumer in a stage, otherwise the current ones.
+    fn types_with(&self, export: &Export, ty: &ResourceType) -> Types {
+        let current = self.compiled(export);
+        let is_it = |own: &Arc<ResourceType>| own.api_version() == ty.api_version() && own.hash == ty.hash;
+        let rollout = self.rollout(export).filter(|rollout| rollout.stage > 0);
+        let Some(rollout) = rollout.filter(|_| !current.served.iter().any(is_it)) else { return current };
+        let next = self.compiled_next(export, &rollout);
+        if next.served.iter().any(is_it) { next } else { current }
+    }
+
+    /// The fields of an export's types that name objects, those of versions and kinds that a rollout brings among them.
+    fn reference_fields(&self, export: &Export) -> Arc<ReferenceFields> {
+        let current = self.compiled(export).references;
+        let Some(rollout) = self.rollout(export).filter(|rollout| rollout.stage > 0) else { return current };
+        let mut all = ReferenceFields::clone(&self.compiled_next(export, &rollout).references);
+        if all.is_empty() {
+            return current;
+        }
+        all.extend(current.iter().map(|(key, fields)| (key.clone(), fields.clone())));
+        Arc::new(all)
+    }
+
+    fn found(&self, plane: &PlaneId, schemas: &[Box<str>]) -> Vec<Arc<Schema>> {
+        let index = self.index.read();
+        schemas.iter().filter_map(|name| index.schema(plane, name)).collect()
     }
 
     /// The schemas that an export names and that there are not.
@@ -162,11 +234,34 @@ impl Apis {
         self.index.read().export_with(plane, schema)
     }
 
+    /// A rollout of a plane that is under way and names a schema.
+    pub fn rollout_with(&self, plane: &PlaneId, schema: &str) -> Option<Box<str>> {
+        self.index.read().rollout_with(plane, schema)
+    }
+
+    /// Looks at a consumer of an export as stages do; `None` where a plane is none.
+    pub fn with_consumer<T>(
+        &self,
+        plane: &PlaneId,
+        export: &Export,
+        look: impl FnOnce(Consumer<'_>) -> T,
+    ) -> Option<T> {
+        let info = self.directory.by_plane(plane)?;
+        let binding = self.binding(plane, export)?;
+        Some(look(Consumer {
+            plane,
+            organization: &info.organization,
+            labels: &binding.labels,
+            by_class: binding.is_of_class(),
+        }))
+    }
+
     /// The binding of a plane that counts for an export, where it has one and its project is served here. Of several, that
-    /// of the class among them, each grants what it grants.
+    /// of the class among them, each grants what it grants; the labels are those of the plane's own, the oldest first.
     pub fn binding(&self, consumer: &PlaneId, export: &Export) -> Option<Arc<Binding>> {
         let info = self.directory.by_plane(consumer).filter(|info| !info.dedicated)?;
-        let bindings = self.index.read().bindings_of(consumer);
+        let mut bindings = self.index.read().bindings_of(consumer);
+        bindings.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         let counts = |binding: &Arc<Binding>| binding.is_for(export) && self.is_proved(consumer, binding);
         let class = self.classes.of(&info.class);
         let of_class = class.iter().flat_map(|class| class.bindings.iter().filter(|one| one.is_for(export)));
@@ -206,11 +301,21 @@ impl Apis {
     pub(crate) fn bound(&self, plane: &PlaneId, bindings: &[Arc<Entry>]) -> Vec<Arc<ResourceType>> {
         let mut own: Vec<Binding> = bindings.iter().filter_map(|entry| Binding::read(entry)).collect();
         own.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        self.types_of_bindings(own.iter().filter(|binding| self.is_proved(plane, binding)))
+        let info = self.directory.by_plane(plane);
+        let organization = info.as_ref().map_or("", |info| &*info.organization);
+        let of_plane = |export: &Export, binding: &Binding| {
+            let consumer = Consumer { plane, organization, labels: &binding.labels, by_class: false };
+            self.types_for(export, consumer)
+        };
+        self.types_of_bindings(own.iter().filter(|binding| self.is_proved(plane, binding)), of_plane)
     }
 
     /// The types of what is bound. Of two with the same group and resource the first wins.
-    fn types_of_bindings<'a>(&self, bindings: impl Iterator<Item = &'a Binding>) -> Vec<Arc<ResourceType>> {
+    fn types_of_bindings<'a>(
+        &self,
+        bindings: impl Iterator<Item = &'a Binding>,
+        types_of: impl Fn(&Export, &Binding) -> Arc<[Arc<ResourceType>]>,
+    ) -> Vec<Arc<ResourceType>> {
         let mut types: Vec<Arc<ResourceType>> = Vec::new();
         for binding in bindings {
             let Ok(provider) = binding.provider.parse::<PlaneId>() else { continue };
@@ -219,7 +324,7 @@ impl Apis {
             let is_taken = |ty: &&Arc<ResourceType>| {
                 others.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
             };
-            types.extend(self.types_of(&export).iter().filter(|ty| !is_taken(ty)).cloned());
+            types.extend(types_of(&export, binding).iter().filter(|ty| !is_taken(ty)).cloned());
         }
         types
     }
@@ -229,13 +334,20 @@ impl Apis {
     pub(crate) fn all_types(&self) -> Vec<Arc<ResourceType>> {
         let mut exports = self.index.read().exports();
         exports.sort_by(|a, b| (a.created, &a.plane, &a.name).cmp(&(b.created, &b.plane, &b.name)));
-        let compiled: Vec<Types> = exports.iter().map(|export| self.compiled(export)).collect();
+        let mut compiled: Vec<Types> = exports.iter().map(|export| self.compiled(export)).collect();
+        // Versions that a rollout brings come last: of different types under one name the first is taken.
+        let next = |export: &Arc<Export>| {
+            let rollout = self.rollout(export).filter(|rollout| rollout.stage > 0)?;
+            Some(self.compiled_next(export, &rollout))
+        };
+        compiled.extend(exports.iter().filter_map(next));
         let named = compiled.iter().flat_map(|types| types.served.iter());
         named.chain(compiled.iter().flat_map(|types| types.everywhere.iter())).cloned().collect()
     }
 
-    fn changed(&self, resource: &str) {
-        if resource != BINDINGS {
+    /// Counts a change; whether planes may serve other types now.
+    fn changed(&self, types: bool) {
+        if types {
             self.generation.fetch_add(1, AcqRel);
         }
         self.changes.send_modify(|count| *count += 1);
@@ -252,7 +364,7 @@ impl Apis {
             self.cache.list_planes(GROUP, resource, |plane, entry| self.put(plane, resource, &entry)).await?;
         }
         self.index.write().settle();
-        self.changed(EXPORTS);
+        self.changed(true);
         self.filled.send_replace(true);
         Ok(())
     }
@@ -267,8 +379,8 @@ fn observe(apis: &Weak<Apis>, resource: &str, event: Option<&CacheEvent>) {
     let Some(change) = event.change() else { return };
     let present = change.kind != EventKind::Deleted;
     let slot = Slot { revision: event.revision, present };
-    apis.index.write().put(&event.plane, resource, &change.entry, slot);
-    apis.changed(resource);
+    let types = apis.index.write().put(&event.plane, resource, &change.entry, slot);
+    apis.changed(types);
     apis.tell_of_roles(&event.plane, resource, change.entry.name());
 }
 

@@ -305,7 +305,13 @@ impl Planes {
     /// The types that a provider's view has: those of the export, and what consumers let the provider at.
     fn provider_types(&self, scope: &ProviderScope) -> Arc<TypeSet> {
         let Some(export) = &scope.export else { return Arc::new(TypeSet::only(Vec::new())) };
-        let mut types = self.apis.types_of(export).to_vec();
+        let mut types = match &scope.consumers {
+            Consumers::One(plane) => {
+                let own = self.apis.with_consumer(plane, export, |one| self.apis.types_for(export, one));
+                own.map(|types| types.to_vec()).unwrap_or_default()
+            }
+            _ => self.apis.types_of_any(export),
+        };
         let accepts =
             |plane: &PlaneId, claim: &apis::Claim| {
                 self.apis.binding(plane, export).is_some_and(|binding| {

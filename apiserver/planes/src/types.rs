@@ -40,10 +40,20 @@ struct PlaneTypes {
     changed: u64,
     /// The last change of its bindings, and the generation of exports; 0 without bindings.
     bound: (u64, u64),
+    /// The types that its bindings bring, and those of its class.
+    brought: Box<[Arc<ResourceType>]>,
     remotes: Remotes,
     set: Arc<TypeSet>,
     /// By CRD: the revision that was compiled, and what came out.
     compiled: HashMap<Box<str>, Compiled>,
+}
+
+/// What the types of a plane are made of, its definitions aside.
+struct Made {
+    changed: u64,
+    bound: (u64, u64),
+    brought: Box<[Arc<ResourceType>]>,
+    remotes: Remotes,
 }
 
 /// What came out of a CRD at a revision, as long as somebody uses it.
@@ -111,23 +121,49 @@ impl Types {
         {
             return Ok(known.set.clone());
         }
-        let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
-        let listed = Box::pin(cache.list(request)).await?;
-        let mut more = base_types(plane, apis_of.is_some());
+        let own = base_types(plane, apis_of.is_some());
+        let mut brought = Vec::new();
         if let Some(apis) = apis_of.filter(|_| is_bound) {
             let request =
                 ListRequest { plane, group: apis::GROUP, resource: apis::BINDINGS, namespace: None };
-            more.extend(apis.bound(plane, &Box::pin(cache.list(request)).await?.objects));
+            brought = apis.bound(plane, &Box::pin(cache.list(request)).await?.objects);
         }
-        if let Some((apis, class)) = class {
+        if let Some((apis, class)) = &class {
             let is_taken = |ty: &Arc<ResourceType>| {
-                more.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
+                let mut known = own.iter().chain(&brought);
+                known.any(|other| other.group == ty.group && other.plural == ty.plural)
             };
-            let by_class = apis.class_types(&class).into_iter().filter(|ty| !is_taken(ty));
-            let by_class: Vec<_> = by_class.collect();
-            more.extend(by_class);
+            let by_class: Vec<_> = apis.class_types(class).into_iter().filter(|ty| !is_taken(ty)).collect();
+            brought.extend(by_class);
         }
-        Ok(self.compile(plane, (changed, bound), remotes, listed.objects.iter(), more))
+        // Most changes of exports are about others.
+        if let Some(set) = self.unchanged(plane, (changed, bound), &remotes, &brought) {
+            return Ok(set);
+        }
+        let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
+        let listed = Box::pin(cache.list(request)).await?;
+        let made = Made { changed, bound, brought: brought.into(), remotes };
+        Ok(self.compile(plane, made, listed.objects.iter(), own))
+    }
+
+    /// The set of a plane whose bindings, and those of its class, bring what they brought before.
+    fn unchanged(
+        &self,
+        plane: &PlaneId,
+        (changed, bound): (u64, (u64, u64)),
+        remotes: &Remotes,
+        brought: &[Arc<ResourceType>],
+    ) -> Option<Arc<TypeSet>> {
+        let mut table = self.known.lock();
+        let known = table.get_mut(plane)?;
+        let is_same = known.changed == changed
+            && (Arc::ptr_eq(&known.remotes, remotes) || known.remotes.is_empty() && remotes.is_empty())
+            && known.brought.iter().map(Arc::as_ptr).eq(brought.iter().map(Arc::as_ptr));
+        if !is_same {
+            return None;
+        }
+        known.bound = bound;
+        Some(known.set.clone())
     }
 
     /// What a plane serves that has nothing of its own: what its layers define and its class binds, once for all such
@@ -177,11 +213,11 @@ impl Types {
     fn compile<'a>(
         &self,
         plane: &PlaneId,
-        (changed, bound): (u64, (u64, u64)),
-        remotes: Remotes,
+        Made { changed, bound, brought, remotes }: Made,
         crds: impl Iterator<Item = &'a Arc<Entry>>,
-        more: Vec<Arc<ResourceType>>,
+        mut more: Vec<Arc<ResourceType>>,
     ) -> Arc<TypeSet> {
+        more.extend(brought.iter().cloned());
         let mut table = self.known.lock();
         let mut before = table.remove(plane).map(|known| known.compiled).unwrap_or_default();
         let compiled: HashMap<Box<str>, Compiled> = crds
@@ -202,7 +238,10 @@ impl Types {
         if table.len() >= MAX_PLANES {
             table.clear();
         }
-        table.insert(plane.clone(), PlaneTypes { changed, bound, remotes, set: set.clone(), compiled });
+        table.insert(
+            plane.clone(),
+            PlaneTypes { changed, bound, brought, remotes, set: set.clone(), compiled },
+        );
         set
     }
 }

@@ -53,9 +53,18 @@ impl Registry {
                     "it comes from the class of this control plane, which doesn't allow it to be deleted";
                 return Err(Status::forbidden(&op.ty.group_resource(), op.name(), why));
             }
-            self.check_api_deletion(op, (&live, own), options).await?;
+            if let Err(status) = self.check_api_deletion(op, (&live, own), options).await {
+                self.reopen_binding(op, (&path, own), &live).await?;
+                return Err(status);
+            }
             self.check_referrers(op).await?;
             let warnings = if asks { self.admit_delete(op, &live, options).await? } else { Vec::new() };
+            if !options.dry_run
+                && let Some(revision) = self.close_binding(op, (&path, own), &live).await?
+            {
+                refused = Some(revision);
+                continue;
+            }
             if definitions::is_definition(&op.ty) {
                 match self.delete_definition(op, &path, own, &live, options).await? {
                     Ok(written) => return Ok(Written { warnings, ..written }),

@@ -6,17 +6,21 @@
 mod breaking;
 mod change;
 mod class;
+mod closing;
 mod consent;
 mod references;
+mod rollout;
 
 pub use class::class_bindings;
 pub(crate) use references::REFERRERS;
 pub use references::ReferredBy;
+pub use rollout::{FoundRollout, Members};
 
 use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry, prepare};
 use async_trait::async_trait;
 use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_cache::{ListRequest, Seen};
+use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
     GroupResource, PlaneId, ResourceType, Result, Status, Value, crd,
     crd::references::{Named, Reference},
@@ -63,16 +67,36 @@ pub struct FoundExport {
     pub missing: Vec<String>,
 }
 
+/// Who would consume an export.
+#[derive(Clone, Copy)]
+pub struct Seeker<'a> {
+    /// The plane.
+    pub plane: &'a PlaneId,
+    /// The organization that owns it.
+    pub organization: &'a str,
+    /// The labels of the binding, an object or null.
+    pub labels: &'a Value,
+}
+
 /// Knows exports of all planes, and proves who binds them.
 #[async_trait]
 pub trait Exports: Send + Sync + 'static {
-    /// The export of a project, for a consumer of an organization.
-    async fn find(
+    /// The export of a project, as a consumer finds it.
+    async fn find(&self, project: &str, name: &str, seeker: Seeker<'_>) -> Result<Option<FoundExport>>;
+    /// Whether a plane serves a type now.
+    async fn serves(&self, plane: &PlaneId, ty: &ResourceType) -> Result<bool>;
+    /// The rollout of an export that is under way.
+    async fn rollout(&self, provider: &PlaneId, export: &str) -> Result<Option<FoundRollout>>;
+    /// A rollout of a plane that is under way and names a schema.
+    async fn rollout_with(&self, plane: &PlaneId, schema: &str) -> Result<Option<String>>;
+    /// The consumers of an export, and those among them that any of some stages of a rollout selects.
+    async fn members(
         &self,
-        project: &str,
-        name: &str,
-        organization: Option<&str>,
-    ) -> Result<Option<FoundExport>>;
+        provider: &PlaneId,
+        export: &str,
+        rollout: &str,
+        stages: &[Value],
+    ) -> Result<Members>;
     /// The proof that a plane may consume an export; `None` where this server can't prove anything.
     fn prove(&self, consumer: &PlaneId, provider: &PlaneId, export: &str) -> Option<String>;
     /// Whether a proof is right.
@@ -114,6 +138,16 @@ fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Where an object of a kind of the group is kept.
+fn api_path(resource: &str, name: &str) -> ObjectPath {
+    ObjectPath {
+        group: GROUP.to_owned(),
+        resource: resource.to_owned(),
+        namespace: None,
+        name: name.to_owned(),
+    }
+}
+
 /// A condition, with the time of the last change of its status.
 fn condition(
     old: Option<&Value>,
@@ -147,6 +181,7 @@ impl Registry {
             "apiresourceschemas" => check_schema(op, draft, old),
             "apiexports" => self.settle_export(op, draft, old).await,
             "apibindings" => self.settle_binding(op, draft, old).await,
+            "apirollouts" => self.settle_rollout(op, draft, old).await,
             _ => Ok(()),
         }
     }
@@ -203,7 +238,9 @@ impl Registry {
             ));
         };
         let (project, name) = (text(draft, "/spec/export/project"), text(draft, "/spec/export/name"));
-        let found = exports.find(project, name, Some(&owner.organization)).await?;
+        let labels = &draft["metadata"]["labels"];
+        let seeker = Seeker { plane: &op.plane, organization: &owner.organization, labels };
+        let found = exports.find(project, name, seeker).await?;
         let known = old.map(|old| (text(old, "/status/plane"), text(old, "/status/proof")));
         let known = known.filter(|(plane, proof)| exports.is_proved(&op.plane, plane, name, proof));
         // Who was let in once stays so, in the plane of that time.
@@ -303,10 +340,16 @@ impl Registry {
         }
         let refuse = |why: String| Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
         match op.ty.plural.as_str() {
-            "apiresourceschemas" => match self.exports()?.export_with(&op.plane, op.name()).await? {
-                Some(export) => refuse(format!("APIExport {export:?} names it")),
-                None => Ok(()),
-            },
+            "apiresourceschemas" => {
+                if let Some(export) = self.exports()?.export_with(&op.plane, op.name()).await? {
+                    return refuse(format!("APIExport {export:?} names it"));
+                }
+                match self.exports()?.rollout_with(&op.plane, op.name()).await? {
+                    Some(rollout) => refuse(format!("APIRollout {rollout:?} names it")),
+                    None => Ok(()),
+                }
+            }
+            "apirollouts" => self.check_rollout_deletion(op, live),
             "apiexports" if meta::annotation(live, KEEP_OBJECTS) != Some("true") => {
                 match self.exports()?.consumers(&op.plane, op.name()).await? {
                     (0, _) => Ok(()),

@@ -45,7 +45,9 @@ mod fuzz;
 
 pub use across::{Across, OwnTypes, View};
 pub use class::class_objects;
-pub use exports::{Exports, FoundExport, ReferredBy, Terms, bound_schemas, class_bindings};
+pub use exports::{
+    Exports, FoundExport, FoundRollout, Members, ReferredBy, Seeker, Terms, bound_schemas, class_bindings,
+};
 pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},

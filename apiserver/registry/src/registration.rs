@@ -49,6 +49,7 @@ impl Registry {
     ) -> Result<Vec<Also>> {
         let mut also = self.registrations(op, new, old).await?;
         also.extend(self.platform_changes(op, new, old).await?);
+        also.extend(self.resting_on(op, new, old).await?);
         Ok(also)
     }
 

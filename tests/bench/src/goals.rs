@@ -104,6 +104,16 @@ pub(crate) static OWNER_COLLECTED: Goal = at_most("an owner of 10,000 objects co
 pub(crate) static OTHER_NAMESPACE: Goal =
     at_most("another plane's namespace deleted meanwhile, p99", micros(1_000_000));
 
+pub(crate) static API_MEMORY: Goal =
+    at_most("resident memory of each of 10,000 bindings of one kind", Value::Bytes(1000));
+pub(crate) static API_BOUND: Goal = at_most("from a binding until its kind is served, p99", micros(50_000));
+pub(crate) static API_SCHEMA: Goal =
+    at_most("a new schema of a kind, until each of 10,000 planes was asked and serves it", micros(5_000_000));
+pub(crate) static API_LIST: Goal =
+    at_most("a provider's first list over 10,000 planes of 10 objects each", micros(2_000_000));
+pub(crate) static API_EVENT: Goal =
+    at_most("a consumer's write to the provider's watch over 10,000 planes, p99", micros(20_000));
+
 pub(crate) static MANAGER_SYNC: Goal = at_most(
     "a controller manager has seen 10,000 planes with 10 namespaces and 50 owned objects each",
     micros(60_000_000),
@@ -128,7 +138,7 @@ pub(crate) static WORKFLOW_MEMORY: Goal =
 pub(crate) static WORKFLOW_LATE: Goal = at_most("a scheduled run is late, p99", micros(1_000_000));
 
 /// All goals, in the order of the table.
-pub(crate) static ALL: [&Goal; 34] = [
+pub(crate) static ALL: [&Goal; 39] = [
     &PLANES,
     &PLANES_MEMORY,
     &PLANES_CREATED,
@@ -157,6 +167,11 @@ pub(crate) static ALL: [&Goal; 34] = [
     &ON_SCREEN,
     &VIEWERS_MEMORY,
     &VIEWERS_PROCESSOR,
+    &API_MEMORY,
+    &API_BOUND,
+    &API_SCHEMA,
+    &API_LIST,
+    &API_EVENT,
     &WORKFLOW_RATE,
     &WORKFLOW_QUEUE,
     &WORKFLOW_NEXT,

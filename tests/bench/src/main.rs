@@ -7,6 +7,7 @@
 //!
 //! Must not know anything of Freehold beyond its program and its API.
 
+mod apis;
 mod console;
 mod controllers;
 mod crds;
@@ -176,6 +177,8 @@ pub(crate) enum Part {
     Controllers,
     /// A controller manager over planes by the thousand.
     Sync,
+    /// A kind that planes by the thousand consume.
+    Apis,
     /// Planes by the thousand.
     Planes,
     /// Dedicated pairs.
@@ -191,9 +194,12 @@ impl Part {
     fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Sync | Self::Console | Self::Workflow => &[Kind::Embedded],
-            Self::Large | Self::Controllers | Self::Planes | Self::Dedicated | Self::Fairness => {
-                &Kind::FREEHOLD
-            }
+            Self::Large
+            | Self::Controllers
+            | Self::Apis
+            | Self::Planes
+            | Self::Dedicated
+            | Self::Fairness => &Kind::FREEHOLD,
             _ => &Kind::ALL,
         }
     }
@@ -221,6 +227,7 @@ impl Part {
             Self::Large => large::measure(kind, options, report).await,
             Self::Controllers => controllers::measure(kind, options, report).await,
             Self::Sync => sync::measure(kind, options, report).await,
+            Self::Apis => apis::measure(kind, options, report).await,
             Self::Planes => planes::measure(kind, options, report).await,
             Self::Dedicated => dedicated::measure(kind, options, report).await,
             Self::Console => console::measure(kind, options, report).await,

@@ -4,7 +4,7 @@
 //! each export. A plane's class follows from its project. Both are read from the core plane, so these bindings need no
 //! proof, and a plane that is bound this way has no key.
 
-use super::{Apis, Binding, Claim, Export};
+use super::{Apis, Binding, Claim, Export, rollout::Labels};
 use freehold_api::resourcemanager::{ControlPlaneClassSpec, ControlPlaneClassStatus};
 use freehold_apiserver_cache::{CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, ResourceType, Result};
@@ -66,6 +66,7 @@ impl ClassBindings {
                         .chain(bound.default_claims.clone())
                         .map(Claim)
                         .collect(),
+                    labels: Labels::default(),
                     created: entry.created,
                 }))
             })
@@ -167,9 +168,10 @@ impl Apis {
         Ok(found)
     }
 
-    /// The types that a class brings to its planes.
+    /// The types that a class brings to its planes. Planes share them, so that no stage of a rollout changes them.
     pub(crate) fn class_types(&self, class: &ClassBindings) -> Vec<Arc<ResourceType>> {
-        self.types_of_bindings(class.bindings.iter().map(|one| &**one))
+        let current = |export: &Export, _: &Binding| self.types_of(export);
+        self.types_of_bindings(class.bindings.iter().map(|one| &**one), current)
     }
 
     /// The planes that consume an export by their class.
@@ -202,5 +204,5 @@ pub(super) fn observe(apis: &Weak<Apis>, event: Option<&CacheEvent>) {
     for one in restricted {
         apis.index.write().restrict(&one, event.revision);
     }
-    apis.changed(RESOURCE);
+    apis.changed(true);
 }

@@ -1,14 +1,13 @@
 //! What the server knows of exports, schemas and bindings, by plane.
 
+use super::compiled::{Schema, TypeCache};
+use super::rollout::{Labels, Rollout};
 use freehold_api::apis::{
     self, ApiBindingSpec, ApiBindingStatus, ApiExportSpec, ExportLimit, ExportedRole, PermissionClaim,
 };
+use freehold_api::rollouts::ROLLOUTS;
 use freehold_apiserver_cache::Entry;
-use freehold_machinery::{
-    GroupVersionKind, PlaneId, PlaneMap, ResourceType, Value, crd, crd::references::Reference,
-    resource::Subresource,
-};
-use parking_lot::Mutex;
+use freehold_machinery::{PlaneId, PlaneMap, Value};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::{
@@ -28,23 +27,6 @@ const UNCLAIMED: [&str; 9] = [
     "flowcontrol.apiserver.k8s.io",
     apis::GROUP,
 ];
-
-/// Fields that name objects, by group, resource and version.
-pub(super) type ReferenceFields = HashMap<(Box<str>, Box<str>, Box<str>), Arc<[Reference]>>;
-/// Types of an export, and the generation that they were compiled in.
-type Compiled = Option<(u64, Types)>;
-
-/// Types of an export.
-#[derive(Clone)]
-pub(super) struct Types {
-    /// As consumers' planes serve them.
-    pub(super) served: Arc<[Arc<ResourceType>]>,
-    /// As readers of all planes find them, beside types of other exports with the same group and resource: under the
-    /// resource that objects are stored as, `<resource>:<identity>`.
-    pub(super) everywhere: Arc<[Arc<ResourceType>]>,
-    /// Fields that name objects.
-    pub(super) references: Arc<ReferenceFields>,
-}
 
 /// An export.
 pub struct Export {
@@ -72,7 +54,9 @@ pub struct Export {
     pub created: u64,
     /// The revision that it was last written at.
     pub modified: u64,
-    types: Mutex<Compiled>,
+    /// The revision since which its schemas are what they are; later where that is not known.
+    pub(super) since: u64,
+    pub(super) types: TypeCache,
 }
 
 /// What a provider may do in a consumer's plane.
@@ -92,6 +76,8 @@ pub struct Binding {
     pub proof: Box<str>,
     /// What the consumer grants.
     pub accepted: Vec<Claim>,
+    /// Its labels.
+    pub labels: Labels,
     /// The revision that it was made at.
     pub created: u64,
 }
@@ -103,12 +89,6 @@ pub(super) struct Slot {
     pub(super) present: bool,
 }
 
-/// A schema as it is named in an export.
-pub(super) struct Schema {
-    spec: Value,
-    modified: u64,
-}
-
 type Named<T> = HashMap<(PlaneId, Box<str>), (u64, Option<Arc<T>>)>;
 /// Bindings of one plane by name, each with the revision that wrote it.
 type Bindings = HashMap<Box<str>, (u64, Option<Arc<Binding>>)>;
@@ -117,6 +97,9 @@ type Bindings = HashMap<Box<str>, (u64, Option<Arc<Binding>>)>;
 pub(super) struct Index {
     exports: Named<Export>,
     schemas: Named<Schema>,
+    rollouts: Named<Rollout>,
+    /// The rollouts of each export that are under way, the oldest first.
+    open: HashMap<(PlaneId, Box<str>), Vec<Arc<Rollout>>>,
     bindings: PlaneMap<Bindings>,
     /// Exports by what their objects are stored under.
     identities: HashMap<Box<str>, (PlaneId, Box<str>)>,
@@ -129,9 +112,9 @@ pub(super) struct Index {
 }
 
 impl Export {
-    fn read(plane: &PlaneId, entry: &Entry) -> Option<Self> {
+    fn read(plane: &PlaneId, entry: &Entry, before: Option<&Self>) -> Option<Self> {
         let spec: ApiExportSpec = spec_of(&entry.value())?;
-        Some(Self {
+        let mut export = Self {
             plane: plane.clone(),
             name: entry.name().into(),
             identity: identity(plane, entry.name()).into(),
@@ -144,112 +127,24 @@ impl Export {
             organizations: spec.consumers.organizations,
             created: entry.created,
             modified: entry.modified,
-            types: Mutex::default(),
-        })
+            since: entry.modified,
+            types: TypeCache::default(),
+        };
+        if let Some(before) = before.filter(|before| before.serves_like(&export)) {
+            export.since = before.since;
+        }
+        Some(export)
+    }
+
+    /// Whether consumers are served the same types by two states of an export.
+    fn serves_like(&self, other: &Self) -> bool {
+        self.created == other.created && self.schemas == other.schemas
     }
 
     /// Whether projects of an organization may bind it without a right in the provider's project.
     pub fn is_for(&self, organization: &str) -> bool {
         self.organizations.iter().any(|one| one == "*" || one == organization)
     }
-
-    pub(super) fn types(&self, schema: impl Fn(&str) -> Option<Arc<Schema>>, generation: u64) -> Types {
-        let mut known = self.types.lock();
-        if let Some((at, types)) = &*known
-            && *at == generation
-        {
-            return types.clone();
-        }
-        let schemas: Vec<Arc<Schema>> = self.schemas.iter().filter_map(|name| schema(name)).collect();
-        let references = references_of(&schemas);
-        let served = self.compile(&schemas, &references);
-        // Equal types stay the same values, so that planes' sets do.
-        let is_equal =
-            |before: &Types| before.served.iter().map(|ty| &ty.hash).eq(served.iter().map(|ty| &ty.hash));
-        let types = match &*known {
-            Some((_, before)) if is_equal(before) => before.clone(),
-            _ => {
-                let everywhere =
-                    self.compile(&schemas, &references).into_iter().filter_map(everywhere).collect();
-                Types { served: served.into(), everywhere, references: references.into() }
-            }
-        };
-        *known = Some((generation, types.clone()));
-        types
-    }
-
-    fn compile(&self, schemas: &[Arc<Schema>], references: &ReferenceFields) -> Vec<Arc<ResourceType>> {
-        let mut types: Vec<Arc<ResourceType>> = Vec::new();
-        for schema in schemas {
-            let since = self.modified.max(schema.modified);
-            // What can't be compiled was refused when it was written.
-            let compiled = crd::exported(&schema.spec, &self.identity, since).unwrap_or_default();
-            let is_taken = |ty: &Arc<ResourceType>| {
-                types.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
-            };
-            if !compiled.iter().any(is_taken) {
-                types.extend(compiled.into_iter().map(|ty| with_referrers(ty, references)));
-            }
-        }
-        types
-    }
-}
-
-/// The fields of an export's schemas that name objects. A schema with wrong ones was refused when it was written.
-fn references_of(schemas: &[Arc<Schema>]) -> ReferenceFields {
-    let mut found = ReferenceFields::new();
-    for Schema { spec, .. } in schemas.iter().map(|schema| &**schema) {
-        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
-        for version in spec["versions"].as_array().into_iter().flatten() {
-            let fields =
-                crd::references::references(&version["schema"]["openAPIV3Schema"]).unwrap_or_default();
-            if !fields.is_empty() {
-                let key = (group.into(), plural.into(), text(&version["name"]).into());
-                found.insert(key, fields.into());
-            }
-        }
-    }
-    found
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// Whether a reference of a kind of some group names objects of a type.
-pub(super) fn is_about(reference: &Reference, group: &str, ty: &ResourceType) -> bool {
-    let of = if reference.group.is_empty() { group } else { &reference.group };
-    *of == *ty.group && reference.resource == ty.plural
-}
-
-/// A type that objects of the export name has a subresource that tells which.
-fn with_referrers(mut ty: Arc<ResourceType>, references: &ReferenceFields) -> Arc<ResourceType> {
-    let mut all =
-        references.iter().flat_map(|((group, ..), fields)| fields.iter().map(move |one| (group, one)));
-    let is_named = all.any(|(group, one)| is_about(one, group, &ty));
-    // It was just compiled, so nobody else has it.
-    if let Some(ty) = Arc::get_mut(&mut ty).filter(|_| is_named) {
-        ty.subresources.push(Subresource {
-            name: apis::REFERRERS.into(),
-            kind: GroupVersionKind {
-                group: apis::GROUP.into(),
-                version: apis::VERSION.into(),
-                kind: "ObjectReferrers".into(),
-            },
-            verbs: vec!["get"],
-            scale: None,
-        });
-        ty.hash.push_str(":referrers");
-    }
-    ty
-}
-
-/// A type under the resource that its objects are stored as.
-fn everywhere(ty: Arc<ResourceType>) -> Option<Arc<ResourceType>> {
-    let mut ty = Arc::into_inner(ty)?;
-    ty.plural.clone_from(&ty.storage.resource);
-    ty.hash.push_str(":everywhere");
-    Some(Arc::new(ty))
 }
 
 impl Claim {
@@ -290,6 +185,7 @@ impl Binding {
             export: spec.export.name.into(),
             proof: status.proof.into(),
             accepted: spec.accepted_claims.into_iter().chain(status.default_claims).map(Claim).collect(),
+            labels: labels_of(&object),
             created: entry.created,
         })
     }
@@ -297,6 +193,11 @@ impl Binding {
     /// Whether it names an export.
     pub fn is_for(&self, export: &Export) -> bool {
         *self.provider == *export.plane.as_str() && self.export == export.name
+    }
+
+    /// Whether the class of a plane brings it: such a binding has no proof.
+    pub(super) fn is_of_class(&self) -> bool {
+        self.proof.is_empty()
     }
 
     /// Whether everything that this binding grants is granted by another one too.
@@ -362,30 +263,86 @@ impl Index {
         self.restricted.get(&key).copied().unwrap_or_default()
     }
 
-    /// Takes in an object as of a revision, unless a later state of it is known.
-    pub(super) fn put(&mut self, plane: &PlaneId, resource: &str, entry: &Entry, slot: Slot) {
+    /// The rollout of an export that counts: of those that are under way, the oldest.
+    pub(super) fn rollout(&self, plane: &PlaneId, export: &str) -> Option<Arc<Rollout>> {
+        self.open.get(&(plane.clone(), export.into()))?.first().cloned()
+    }
+
+    /// A rollout of a plane that is under way and names a schema.
+    pub(super) fn rollout_with(&self, plane: &PlaneId, schema: &str) -> Option<Box<str>> {
+        let own = self.open.iter().filter(|((of, _), _)| of == plane).flat_map(|(_, open)| open);
+        let names = |rollout: &&Arc<Rollout>| rollout.schemas.iter().any(|name| **name == *schema);
+        own.into_iter().find(names).map(|rollout| rollout.name.clone())
+    }
+
+    /// Takes in an object as of a revision, unless a later state of it is known. Returns whether planes may serve other
+    /// types now.
+    pub(super) fn put(&mut self, plane: &PlaneId, resource: &str, entry: &Entry, slot: Slot) -> bool {
         let key = (plane.clone(), Box::from(entry.name()));
-        match resource {
-            apis::EXPORTS => {
-                if slot.present {
-                    self.identities.insert(identity(plane, entry.name()).into(), key.clone());
-                }
-                replace(&mut self.exports, key, slot, || Export::read(plane, entry));
+        let changed = match resource {
+            apis::EXPORTS => self.put_export(key, entry, slot),
+            apis::SCHEMAS => {
+                let read = |_: Option<&Schema>| {
+                    Some(Schema { spec: entry.value()["spec"].clone(), modified: entry.modified })
+                };
+                replace(&mut self.schemas, key, slot, read);
+                // A schema that nobody names yet changes nothing.
+                self.export_with(plane, entry.name()).is_some()
+                    || self.rollout_with(plane, entry.name()).is_some()
             }
-            apis::SCHEMAS => replace(&mut self.schemas, key, slot, || {
-                Some(Schema { spec: entry.value()["spec"].clone(), modified: entry.modified })
-            }),
-            _ => self.put_binding(plane, entry, slot),
-        }
+            ROLLOUTS => self.put_rollout(key, entry, slot),
+            _ => {
+                self.put_binding(plane, entry, slot);
+                false
+            }
+        };
         if self.settled {
             self.forget_absent(plane, entry.name());
         }
+        changed
+    }
+
+    fn put_export(&mut self, key: (PlaneId, Box<str>), entry: &Entry, slot: Slot) -> bool {
+        if slot.present {
+            self.identities.insert(identity(&key.0, &key.1).into(), key.clone());
+        }
+        let plane = key.0.clone();
+        let read = |before: Option<&Export>| Export::read(&plane, entry, before);
+        let (before, after) = replace(&mut self.exports, key.clone(), slot, read);
+        // Roles are compiled with the types of a plane, and anew for types that are made anew.
+        let like = |one: &Export, other: &Export| one.serves_like(other) && one.roles == other.roles;
+        let changed = !is_same(before.as_deref(), after.as_deref(), like);
+        if changed {
+            self.open.get(&key).into_iter().flatten().for_each(|rollout| rollout.types.clear());
+        }
+        changed
+    }
+
+    fn put_rollout(&mut self, key: (PlaneId, Box<str>), entry: &Entry, slot: Slot) -> bool {
+        let plane = key.0.clone();
+        let read = |before: Option<&Rollout>| Rollout::read(&plane, entry, before);
+        let (before, after) = replace(&mut self.rollouts, key, slot, read);
+        if let Some(before) = &before {
+            let at = (plane.clone(), before.export.clone());
+            if let Some(open) = self.open.get_mut(&at) {
+                open.retain(|rollout| rollout.name != before.name);
+                if open.is_empty() {
+                    self.open.remove(&at);
+                }
+            }
+        }
+        if let Some(after) = after.as_ref().filter(|after| after.is_open()) {
+            let open = self.open.entry((plane, after.export.clone())).or_default();
+            open.push(after.clone());
+            open.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        }
+        !is_same(before.as_deref(), after.as_deref(), Rollout::serves_like)
     }
 
     fn put_binding(&mut self, plane: &PlaneId, entry: &Entry, slot: Slot) {
         let own = self.bindings.entry(plane.clone()).or_default();
         let before = own.get(entry.name()).and_then(|(_, binding)| binding.clone());
-        replace(own, entry.name().into(), slot, || Binding::read(entry));
+        replace(own, entry.name().into(), slot, |_| Binding::read(entry));
         let after = own.get(entry.name()).and_then(|(_, binding)| binding.clone());
         if let Some(before) = before
             && after.as_ref().is_none_or(|after| !before.is_within(after))
@@ -409,6 +366,7 @@ impl Index {
         self.settled = true;
         self.exports.retain(|_, (_, export)| export.is_some());
         self.schemas.retain(|_, (_, schema)| schema.is_some());
+        self.rollouts.retain(|_, (_, rollout)| rollout.is_some());
     }
 
     fn forget_absent(&mut self, plane: &PlaneId, name: &str) {
@@ -419,6 +377,9 @@ impl Index {
         }
         if self.schemas.get(&key).is_some_and(|(_, schema)| schema.is_none()) {
             self.schemas.remove(&key);
+        }
+        if self.rollouts.get(&key).is_some_and(|(_, rollout)| rollout.is_none()) {
+            self.rollouts.remove(&key);
         }
         let Some(own) = self.bindings.get_mut(plane) else { return };
         own.retain(|_, (_, binding)| binding.is_some());
@@ -433,18 +394,34 @@ impl Index {
     }
 }
 
-/// Replaces what is known of an object by a later state.
+/// Replaces what is known of an object by a later state. Returns what was known before, and what is now.
 fn replace<K: std::hash::Hash + Eq, T>(
     map: &mut HashMap<K, (u64, Option<Arc<T>>)>,
     key: K,
     slot: Slot,
-    read: impl FnOnce() -> Option<T>,
-) {
-    if map.get(&key).is_some_and(|(known, _)| *known > slot.revision) {
-        return;
+    read: impl FnOnce(Option<&T>) -> Option<T>,
+) -> (Option<Arc<T>>, Option<Arc<T>>) {
+    let (revision, before) = map.get(&key).cloned().unwrap_or_default();
+    if revision > slot.revision {
+        return (before.clone(), before);
     }
-    let value = if slot.present { read().map(Arc::new) } else { None };
-    map.insert(key, (slot.revision, value));
+    let value = if slot.present { read(before.as_deref()).map(Arc::new) } else { None };
+    map.insert(key, (slot.revision, value.clone()));
+    (before, value)
+}
+
+/// Whether two states are the same in what planes serve.
+fn is_same<T>(before: Option<&T>, after: Option<&T>, like: impl Fn(&T, &T) -> bool) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => like(before, after),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn labels_of(object: &Value) -> Labels {
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 fn spec_of<T: serde::de::DeserializeOwned>(object: &Value) -> Option<T> {

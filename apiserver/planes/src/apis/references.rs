@@ -3,7 +3,10 @@
 //! The index of a resource is made when somebody first asks for it, and follows the feed from then on. It is of one
 //! export: no object of another one is in it.
 
-use super::{Apis, Export, index};
+use super::{
+    Apis, Export,
+    compiled::{self, ReferenceFields},
+};
 use freehold_apiserver_cache::{CacheEvent, Entry, EventKind};
 use freehold_machinery::{
     PlaneId, ResourceType, Result, Value,
@@ -93,8 +96,8 @@ impl Apis {
     /// The fields of an exported type that name objects.
     pub fn references_of(&self, ty: &ResourceType) -> Arc<[Reference]> {
         let Some(export) = self.export_of(ty) else { return Arc::default() };
-        let key = (&*ty.group, &*ty.plural, &*ty.version);
-        fields(&self.compiled(&export).references, key)
+        let known = self.types_with(&export, ty).references;
+        fields(&known, (&*ty.group, &*ty.plural, &*ty.version))
     }
 
     /// Who names an object of an exported type, within the organization of its plane: a hundred at most.
@@ -110,17 +113,17 @@ impl Apis {
         let Some(export) = self.export_of(ty) else { return Ok(Vec::new()) };
         let Some(home) = self.directory.by_plane(plane) else { return Ok(Vec::new()) };
         self.cache.catch_up().await?;
-        let known = self.compiled(&export).references;
+        let known = self.reference_fields(&export);
         let mut found = BTreeSet::new();
-        for kind in self.types_of(&export).iter() {
+        for kind in &self.types_of_any(&export) {
             let (_, version) = kind.storage.api_version.split_once('/').unwrap_or_default();
             let fields = fields(&known, (&*kind.group, &*kind.plural, version));
-            if !fields.iter().any(|field| index::is_about(field, &kind.group, ty)) {
+            if !fields.iter().any(|field| compiled::is_about(field, &kind.group, ty)) {
                 continue;
             }
             self.follow(&export, kind).await?;
             for (source, nth) in self.sources(kind, &home.name, (namespace, name), plane) {
-                let field = fields.get(nth).filter(|field| index::is_about(field, &kind.group, ty));
+                let field = fields.get(nth).filter(|field| compiled::is_about(field, &kind.group, ty));
                 let info = self.directory.by_plane(&source.0);
                 let (Some(field), Some(info)) = (field, info) else { continue };
                 let consumes =
@@ -184,7 +187,7 @@ impl Apis {
             self.cache.observe_everywhere(&key.0, &key.1, move |event| observe(&one, &of_one, event));
             self.cache.observe_switches(&key.0, &key.1, move |event| observe(&two, &of_two, event));
         }
-        let known = self.compiled(export).references;
+        let known = self.reference_fields(export);
         let visit = |plane: &PlaneId, entry: Arc<Entry>| {
             let named = named_by(&known, &key, &entry);
             let source = (plane.clone(), entry.namespace().into(), entry.name().into());
@@ -208,16 +211,12 @@ fn key_of(ty: &ResourceType) -> (Box<str>, Box<str>) {
     (ty.storage.group.as_str().into(), ty.storage.resource.as_str().into())
 }
 
-fn fields(known: &index::ReferenceFields, (group, plural, version): (&str, &str, &str)) -> Arc<[Reference]> {
+fn fields(known: &ReferenceFields, (group, plural, version): (&str, &str, &str)) -> Arc<[Reference]> {
     known.get(&(group.into(), plural.into(), version.into())).cloned().unwrap_or_default()
 }
 
 /// What a stored object names, by the fields of the version that it is stored in.
-fn named_by(
-    known: &index::ReferenceFields,
-    key: &(Box<str>, Box<str>),
-    entry: &Entry,
-) -> Vec<(usize, Target)> {
+fn named_by(known: &ReferenceFields, key: &(Box<str>, Box<str>), entry: &Entry) -> Vec<(usize, Target)> {
     let object = entry.value();
     let (_, version) = object["apiVersion"].as_str().unwrap_or_default().split_once('/').unwrap_or_default();
     let plural = key.1.split(':').next().unwrap_or_default();
@@ -238,7 +237,7 @@ fn observe(apis: &Weak<Apis>, key: &(Box<str>, Box<str>), event: Option<&CacheEv
     let export = apis.index.read().export_of(identity);
     let named = match (change.kind, export) {
         (EventKind::Deleted, _) | (_, None) => Vec::new(),
-        (_, Some(export)) => named_by(&apis.compiled(&export).references, key, &change.entry),
+        (_, Some(export)) => named_by(&apis.reference_fields(&export), key, &change.entry),
     };
     let source = (event.plane.clone(), change.entry.namespace().into(), change.entry.name().into());
     if let Some(followed) = apis.references.lock().get_mut(key) {

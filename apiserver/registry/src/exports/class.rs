@@ -1,7 +1,7 @@
 //! Bindings of a `ControlPlaneClass`: checked and pinned when the class is written, and shown in its planes as objects that
 //! nobody can write there.
 
-use super::{FoundExport, GROUP, consent, list, text};
+use super::{FoundExport, GROUP, Seeker, consent, list, text};
 use crate::{Operation, Registry};
 use freehold_apiserver_cache::{Below, Seen};
 use freehold_apiserver_storage::ObjectPath;
@@ -55,7 +55,8 @@ impl Registry {
     async fn pin_export(&self, op: &Operation, wanted: &Value) -> Result<Value> {
         let (project, name) = (text(wanted, "/export/project"), text(wanted, "/export/name"));
         // An organization of this name can't be: exports that are open to all are meant.
-        let found: Option<FoundExport> = self.exports()?.find(project, name, Some("*")).await?;
+        let seeker = Seeker { plane: &op.plane, organization: "*", labels: &Value::Null };
+        let found: Option<FoundExport> = self.exports()?.find(project, name, seeker).await?;
         match found {
             Some(found) if self.may_bind(op, &found, name).await? => {
                 if let Some(why) = consent::unaccepted(wanted, &found) {

@@ -16,7 +16,7 @@ facts!(world:
 const CLASSES: &str = "/apis/resourcemanager.freehold.dev/v1alpha1/controlplaneclasses";
 
 /// A class that binds the export of a provider.
-fn class(parties: &Parties, name: &str, more: &Value) -> Value {
+pub(crate) fn class(parties: &Parties, name: &str, more: &Value) -> Value {
     let mut binding = json!({"name": "pg", "export": {"project": parties.names[0], "name": "pg"}});
     binding.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     json!({
@@ -26,7 +26,7 @@ fn class(parties: &Parties, name: &str, more: &Value) -> Value {
 }
 
 /// Makes a project of a class, in the organization of the consumers.
-fn project(world: &World, tag: &str, class: &str) -> Http {
+pub(crate) fn project(world: &World, tag: &str, class: &str) -> Http {
     let name = format!("classed-{tag}");
     let object = json!({
         "apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": "Project", "metadata": {"name": name},

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod attacks_hostile;
+mod attacks_races;
+mod attacks_view;
 mod changing;
 mod classes;
 mod consent;
@@ -10,6 +13,7 @@ mod limits;
 mod page;
 mod providing;
 mod references;
+mod rollout;
 
 use freehold_tests_integration::{Answer, Http, Kubectl, World};
 use serde_json::{Value, json};
