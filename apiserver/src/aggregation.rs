@@ -114,6 +114,7 @@ impl Statuses for Conditions {
             name: Some(name.to_owned()),
             subresource: Some("status".to_owned()),
             seen: 0,
+            narrowed: false,
             annotations: freehold_apiserver_registry::Annotations::default(),
         };
         let mut object = (*self.registry.get(&op, "").await?.value()).clone();

@@ -50,6 +50,7 @@ impl LocalBackend {
             name: None,
             subresource: None,
             seen: 0,
+            narrowed: false,
             annotations: Annotations::default(),
         };
         self.registry.release_claims(&op, plane).await

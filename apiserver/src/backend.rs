@@ -13,7 +13,7 @@ use crate::{
     organization::UserView,
     people,
     policies::{PlaceKeys, place},
-    provider, rights, trails, view,
+    provider, rights, trails, view, visible,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -64,6 +64,7 @@ pub struct LocalBackend {
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) trail: Option<Arc<Trail>>,
     pub(crate) flows: KnownFlows,
+    pub(crate) shown_lately: Arc<visible::ShownLately>,
 }
 
 /// An operation over several planes can only read.
@@ -74,6 +75,10 @@ fn read_only(op: &Operation, verb: &str) -> Status {
 impl LocalBackend {
     /// The operation as the one plane sees it that it is about; an error where it is about several.
     async fn local(&self, target: &Target, mut op: Operation, verb: &str) -> Result<Operation> {
+        // What is allowed for a part only is answered before, with that part.
+        if op.narrowed {
+            return Err(visible::refused(&op, verb));
+        }
         match target {
             Target::Local(plane) => op.plane = plane.clone(),
             Target::Organization(scope) => {
@@ -418,6 +423,9 @@ impl Backend for LocalBackend {
     }
 
     async fn list(&self, target: &Target, op: Operation, mut options: ListOptions) -> Result<List> {
+        if op.narrowed && matches!(target, Target::Local(_)) {
+            return visible::list(self, &op, options).await;
+        }
         if let Some(across) = self.across(target, &op, "list").await? {
             return self.registry.list_across(&op, &options, &across).await;
         }
@@ -432,6 +440,9 @@ impl Backend for LocalBackend {
         op: Operation,
         mut options: WatchOptions,
     ) -> Result<BoxStream<'static, WatchEvent>> {
+        if op.narrowed && matches!(target, Target::Local(_)) {
+            return visible::watch(self, &op, options).await;
+        }
         if let Some(across) = self.across(target, &op, "watch").await? {
             provider::check_since(&self.planes, target, &options.list.resource_version)?;
             return Ok(self.registry.watch_across(&op, &options, &across).await?.boxed());
@@ -792,9 +803,4 @@ impl Backend for LocalBackend {
             OpenIdDocument::Keys => self.tokens.jwks(plane),
         })
     }
-}
-
-/// Whether a verb only reads.
-pub(crate) fn is_read(verb: &str) -> bool {
-    matches!(verb, "get" | "list" | "watch")
 }

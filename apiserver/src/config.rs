@@ -299,6 +299,7 @@ impl Config {
             authentication,
             authorization,
             flows: Default::default(),
+            shown_lately: Default::default(),
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
             sealed: self.sealed.clone(),

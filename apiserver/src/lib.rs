@@ -40,6 +40,7 @@ mod tenancy;
 mod tokens;
 mod trails;
 mod view;
+mod visible;
 mod webhooks;
 
 pub use aggregation::AggregatorIdentity;

@@ -1,6 +1,5 @@
 //! The views of organizations and users of the core plane: their own objects and nobody else's, for every verb.
 
-use crate::backend::is_read;
 use freehold_apiserver_authz::{
     Attributes,
     iam::{Iam, RESOURCES_GROUP},
@@ -148,7 +147,7 @@ pub(crate) fn is_users_own(asked: &Attributes<'_>) -> bool {
         (GROUP, "organizationmemberships", "") => asked.verb == "delete",
         _ => false,
     };
-    write || is_read(asked.verb)
+    write || asked.is_read()
 }
 
 /// The same of an operation.

@@ -1,6 +1,6 @@
 //! What the server itself allows at a target: RBAC of its plane, and the platform's roles and bindings above it.
 
-use crate::{backend::is_read, organization};
+use crate::organization;
 use freehold_api::apis;
 use freehold_apiserver_authz::{Access, Attributes, Decision, iam::Scope, reserved};
 use freehold_apiserver_planes::{OrganizationScope, Planes, Target};
@@ -59,7 +59,7 @@ pub(crate) async fn check_suspension(planes: &Planes, target: &Target, asked: &A
         && asked.resource == "organizations"
         && matches!(asked.verb, "update" | "patch" | "suspend");
     // A connection acts, also where it is asked for with GET.
-    let reads = is_read(asked.verb) && !CONNECT.contains(&asked.subresource);
+    let reads = asked.is_read() && !CONNECT.contains(&asked.subresource);
     let Some(organization) = organization.filter(|_| !(lifts || own && reads)) else {
         return Ok(());
     };

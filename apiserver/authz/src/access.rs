@@ -149,8 +149,13 @@ impl Access {
         scope.organization().is_some_and(belongs) || iam.reaches_into(&scope, user)
     }
 
+    /// RBAC of the plane itself.
+    pub(crate) fn rbac(&self) -> &Policy {
+        &self.policy
+    }
+
     /// As whom the plane's RBAC sees a user.
-    fn seen<'u>(&self, user: &'u User) -> &'u User {
+    pub(crate) fn seen<'u>(&self, user: &'u User) -> &'u User {
         if self.lets_in(user) { user } else { &NOBODY }
     }
 

@@ -23,12 +23,14 @@ pub mod reserved;
 pub mod review;
 pub mod rule;
 mod selectors;
+pub mod visible;
 
 pub use access::Access;
 pub use bootstrap::{bootstrap_objects, predefined_roles, settle};
 pub use policy::Policy;
 pub use rule::{Rule, RuleCache, Rules};
 pub use selectors::{Selector, Selectors};
+pub use visible::{LIST_VISIBLE, Reach};
 
 use freehold_machinery::{GroupResource, Status, User};
 

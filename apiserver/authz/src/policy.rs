@@ -2,7 +2,12 @@
 
 use crate::{Attributes, Decision, GROUP, Rule, RuleCache, Rules, rule::Probe};
 use freehold_machinery::{User, Value, meta, user::MASTERS};
-use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
 
 /// How many unresolvable bindings a refusal names.
 const MAX_ERRORS: usize = 10;
@@ -18,6 +23,26 @@ pub struct Policy {
     cluster_roles: HashMap<Box<str>, Arc<Rules>>,
     /// By namespace, then name.
     roles: HashMap<Box<str>, HashMap<Box<str>, Arc<Rules>>>,
+    /// Where subjects have RoleBindings; made when it is first asked for.
+    places: OnceLock<Places>,
+}
+
+/// The namespaces in which a subject has RoleBindings, with the rules of their roles.
+pub(crate) type PlacesOf = Vec<(Arc<str>, Arc<Rules>)>;
+
+/// Where subjects have RoleBindings, by user name and by group.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    users: HashMap<Box<str>, PlacesOf>,
+    groups: HashMap<Box<str>, PlacesOf>,
+}
+
+impl Places {
+    /// The places of a user and of the user's groups.
+    pub(crate) fn of<'p>(&'p self, user: &'p User) -> impl Iterator<Item = &'p PlacesOf> {
+        let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
+        self.users.get(user.name.as_str()).into_iter().chain(groups)
+    }
 }
 
 /// Bindings that count everywhere, or in one namespace.
@@ -94,6 +119,33 @@ impl Policy {
         }
         bindings.into_iter().for_each(|(object, namespace)| policy.bind(object, namespace));
         policy
+    }
+
+    /// Where subjects have RoleBindings.
+    pub(crate) fn places(&self) -> &Places {
+        self.places.get_or_init(|| {
+            let mut places = Places::default();
+            for (namespace, scope) in &self.namespaces {
+                let namespace: Arc<str> = namespace.as_ref().into();
+                for (table, subjects) in
+                    [(&mut places.users, &scope.users), (&mut places.groups, &scope.groups)]
+                {
+                    for (subject, grants) in subjects {
+                        let rules = grants.iter().filter_map(|grant| grant.rules.clone());
+                        let found = table.entry(subject.clone()).or_default();
+                        found.extend(rules.map(|rules| (namespace.clone(), rules)));
+                    }
+                }
+            }
+            places
+        })
+    }
+
+    /// The rules that ClusterRoleBindings give a user.
+    pub(crate) fn cluster_rules<'p>(&'p self, user: &'p User) -> impl Iterator<Item = &'p Arc<Rules>> {
+        let own = self.cluster.users.get(user.name.as_str());
+        let groups = user.groups.iter().filter_map(|group| self.cluster.groups.get(group.as_str()));
+        own.into_iter().chain(groups).flatten().filter_map(|grant| grant.rules.as_ref())
     }
 
     fn bind(&mut self, object: &Value, namespace: &str) {

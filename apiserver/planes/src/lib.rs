@@ -460,6 +460,15 @@ impl Planes {
         self.cache.get(plane, path).await
     }
 
+    /// A revision at or after the last change of a plane's own roles and bindings; 0 where it has none.
+    ///
+    /// # Errors
+    /// 503 where the plane has to be loaded and the store does not answer.
+    pub async fn policy_changed(&self, plane: &PlaneId) -> Result<u64> {
+        let (revisions, _) = self.cache.changes(plane, policies::GROUP, policies::RESOURCES).await?;
+        Ok(revisions.into_iter().flatten().max().unwrap_or(0))
+    }
+
     /// Exports and bindings of all planes.
     pub fn apis(&self) -> &Arc<Apis> {
         &self.apis

@@ -88,6 +88,7 @@ fn one(types: &Arc<TypeSet>, object: &Value) -> Result<(ObjectPath, Value), Stri
         name: Some(name.to_owned()),
         subresource: None,
         seen: 0,
+        narrowed: false,
         annotations: Annotations::default(),
     };
     let mut draft = object.clone();

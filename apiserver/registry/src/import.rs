@@ -105,6 +105,7 @@ fn operation(plane: &PlaneId, types: &Arc<TypeSet>, ty: &Arc<ResourceType>, entr
         name: Some(entry.name().to_owned()),
         subresource: None,
         seen: 0,
+        narrowed: false,
         annotations: Annotations::default(),
     }
 }

@@ -29,6 +29,8 @@ pub struct Operation {
     /// The revision up to which everything is visible here, when that was asked for after the operation came: reads are as of
     /// this or later. 0: it was not asked for yet.
     pub seen: u64,
+    /// Whether it is allowed for what its user may read anyway, and for nothing else: a list or a watch then shows that alone.
+    pub narrowed: bool,
     /// What admission says of it to the audit log.
     pub annotations: Annotations,
 }

@@ -236,6 +236,7 @@ pub(crate) mod tests {
             name: None,
             subresource: None,
             seen: 0,
+            narrowed: false,
             annotations: Annotations::default(),
         }
     }

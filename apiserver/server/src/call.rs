@@ -9,7 +9,7 @@ use crate::{
     info::{RequestInfo, ResourcePath},
     query::Query,
 };
-use freehold_apiserver_authz::forbidden;
+use freehold_apiserver_authz::{Attributes, LIST_VISIBLE, forbidden};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};
 use freehold_apiserver_registry::Operation;
@@ -38,6 +38,8 @@ pub(crate) struct Call<'a> {
     /// Ends what takes long besides the user's rights; see [`identity::Treated`].
     pub(crate) until: Option<Until>,
     pub(crate) info: &'a RequestInfo,
+    /// See [`Operation::narrowed`].
+    pub(crate) narrowed: bool,
     pub(crate) known: &'a mut bool,
     /// What it holds among its plane's.
     pub(crate) turn: Mutex<Turn>,
@@ -54,12 +56,33 @@ impl Call<'_> {
         Asked { edge, info, connection, target, parts, user: Some(&self.asker) }
     }
 
-    /// 403 in Kubernetes' words unless the user may do this.
-    pub(crate) async fn authorize(&self) -> Result<(), Status> {
+    /// 403 in Kubernetes' words unless the user may do this. A list over everything may be allowed for what the user may read
+    /// of it.
+    pub(crate) async fn authorize(&mut self) -> Result<(), Status> {
         let attributes = self.info.attributes(&self.user);
-        let decision = self.edge.backend.authorize_request(&self.target, &attributes).await?;
+        let mut decision = self.edge.backend.authorize_request(&self.target, &attributes).await?;
+        if !decision.allowed && !decision.denied && self.can_be_narrowed(&attributes) {
+            let narrower = self.edge.backend.authorize(&self.target, &narrow(&attributes)).await?;
+            self.narrowed = narrower.allowed;
+            if narrower.allowed {
+                decision = narrower;
+            }
+        }
         self.recording.decided(&decision);
         if decision.allowed { Ok(()) } else { Err(forbidden(&attributes, &decision.reason)) }
+    }
+
+    /// Whether this is a list or watch of a project over everything, which only the plane's own rules judge: what others would
+    /// say of each namespace is not known.
+    fn can_be_narrowed(&self, asked: &Attributes<'_>) -> bool {
+        let is_project = matches!(&self.target, Target::Local(plane) if !plane.is_core());
+        is_project
+            && matches!(asked.verb, "list" | "watch")
+            && asked.is_resource()
+            && asked.namespace.is_empty()
+            && asked.subresource.is_empty()
+            && !self.user.from_host
+            && !self.edge.backend.asks_others()
     }
 
     /// Gives back what others wait for: another server does the work.
@@ -70,7 +93,9 @@ impl Call<'_> {
 
     /// Ends when the user may not do this any more.
     pub(crate) fn revoked(&self) -> BoxFuture<'static, ()> {
-        let own = self.edge.backend.revoked(&self.target, &self.user, &self.info.attributes(&self.user));
+        let asked = self.info.attributes(&self.user);
+        let asked = if self.narrowed { narrow(&asked) } else { asked };
+        let own = self.edge.backend.revoked(&self.target, &self.user, &asked);
         identity::either(own, self.until.clone())
     }
 
@@ -102,9 +127,15 @@ impl Call<'_> {
             name: path.name.clone().filter(|_| path.named),
             subresource: path.subresource.clone(),
             seen: self.seen,
+            narrowed: self.narrowed,
             annotations: self.recording.annotations.clone(),
         }
     }
+}
+
+/// The question whether a list shows what its user may read.
+fn narrow<'a>(asked: &Attributes<'a>) -> Attributes<'a> {
+    Attributes { verb: LIST_VISIBLE, name: "", ..*asked }
 }
 
 /// The context by whose name types may be bound; `None` where planes are asked for by their identifiers, as controllers

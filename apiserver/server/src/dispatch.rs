@@ -12,6 +12,7 @@ use crate::{
     respond::{self, Reply},
     reviews, together, trail, watch,
 };
+use freehold_apiserver_authz::forbidden;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written, heavy};
@@ -61,6 +62,10 @@ pub(crate) async fn dispatch(
     }
     let at = (path.group.as_str(), path.version.as_str());
     if aggregated::is_remote(&types, at) {
+        // Another server does not know that it is to show a part.
+        if call.narrowed {
+            return Err(forbidden(&info.attributes(&call.user), ""));
+        }
         return match call.target {
             Target::Organization(_) => together::serve(call, at).await,
             _ => aggregated::serve(call, at, upgrade, body).await,

@@ -462,6 +462,7 @@ impl Ask<'_> {
             user,
             until,
             info,
+            narrowed: false,
             known,
             turn: Mutex::new(turn),
             place,

@@ -55,10 +55,13 @@ fn follow(informers: &mut Informers, observed: &Observed, queue: &Arc<Queue<Key>
     informers.tenants.enqueue_into(queue);
     let (to, all) = (queue.clone(), observed.clone());
     informers.tenants.on_change(move |change| {
-        if change.old.is_none() || change.new.is_none() {
-            // Tenants below have got a parent, or have lost it.
-            for (key, _) in all.tenants.by_index(&change.key.plane, &format!("parent/{}", change.key.name)) {
-                to.add(key);
+        let spec = |side: &Option<Arc<Tenant>>| side.as_ref().map(|tenant| tenant.spec.clone());
+        if spec(&change.old) != spec(&change.new) {
+            // Tenants below have got a parent, have lost it, or have one with other owners and classes.
+            for name in all.family(&change.key.plane, &change.key.name) {
+                if name != *change.key.name {
+                    to.add(Key::new(change.key.plane.clone(), "", &name));
+                }
             }
         }
     });
@@ -98,7 +101,8 @@ impl Controlled {
         if !tenant.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             set_finalizer(&client, &tenant, true).await?;
         }
-        for object in cluster_rbac(&tenant) {
+        let chain = self.observed.chain(&key.plane, &key.name).unwrap_or_default();
+        for object in cluster_rbac(&chain) {
             self.keep_role(&key, &client, object).await?;
         }
         let namespace = |name: &str| self.observed.namespaces.get(&Key::new(key.plane.clone(), "", name));
@@ -139,7 +143,11 @@ impl Controlled {
         let (resource, field) =
             if binds { (CLUSTER_ROLE_BINDINGS, "subjects") } else { (CLUSTER_ROLES, "rules") };
         match self.observed.role(&key.plane, &resource, meta::name(&wanted)) {
-            Some(current) if covers(&current[field], &wanted[field]) => Ok(()),
+            Some(current)
+                if covers(&current[field], &wanted[field]) && covers(&wanted[field], &current[field]) =>
+            {
+                Ok(())
+            }
             Some(current) => {
                 let version = meta::resource_version(&current).to_owned();
                 meta::set(&mut wanted, "resourceVersion", version);

@@ -18,17 +18,51 @@ pub struct ClassRule {
     pub key: &'static str,
     /// The kind of class in messages.
     pub what: &'static str,
+    /// Its API group.
+    pub group: &'static str,
+    /// Its plural resource.
+    pub resource: &'static str,
     /// Its entry in a Tenant.
     pub of: fn(&Classes) -> Option<&AllowedClasses>,
 }
 
 /// All classes that a tenant can limit.
 pub const CLASSES: [ClassRule; 5] = [
-    ClassRule { key: "storage-classes", what: "StorageClass", of: |c| c.storage.as_ref() },
-    ClassRule { key: "ingress-classes", what: "IngressClass", of: |c| c.ingress.as_ref() },
-    ClassRule { key: "gateway-classes", what: "GatewayClass", of: |c| c.gateway.as_ref() },
-    ClassRule { key: "priority-classes", what: "PriorityClass", of: |c| c.priority.as_ref() },
-    ClassRule { key: "runtime-classes", what: "RuntimeClass", of: |c| c.runtime.as_ref() },
+    ClassRule {
+        key: "storage-classes",
+        what: "StorageClass",
+        group: "storage.k8s.io",
+        resource: "storageclasses",
+        of: |c| c.storage.as_ref(),
+    },
+    ClassRule {
+        key: "ingress-classes",
+        what: "IngressClass",
+        group: "networking.k8s.io",
+        resource: "ingressclasses",
+        of: |c| c.ingress.as_ref(),
+    },
+    ClassRule {
+        key: "gateway-classes",
+        what: "GatewayClass",
+        group: "gateway.networking.k8s.io",
+        resource: "gatewayclasses",
+        of: |c| c.gateway.as_ref(),
+    },
+    ClassRule {
+        key: "priority-classes",
+        what: "PriorityClass",
+        group: "scheduling.k8s.io",
+        resource: "priorityclasses",
+        of: |c| c.priority.as_ref(),
+    },
+    ClassRule {
+        key: "runtime-classes",
+        what: "RuntimeClass",
+        group: "node.k8s.io",
+        resource: "runtimeclasses",
+        of: |c| c.runtime.as_ref(),
+    },
 ];
 
 /// The list that several lists have in common; `None` where none is given.

@@ -1,5 +1,6 @@
 //! What a Tenant wants of its plane: namespaces, rights of its members, and the tenants above it.
 
+use crate::rules::{CLASSES, allowed_classes};
 use freehold_machinery::{Value, time};
 use freehold_tenancy_api::tenant::{DeclaredNamespace, Subject, SubjectKind, Tenant};
 use freehold_tenancy_api::{GROUP, TENANT_LABEL};
@@ -7,6 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The verb that lets members list what they may read, on servers that filter lists.
+const LIST_VISIBLE: &str = "listvisible";
 
 /// The annotation with the user whose personal namespace a namespace is.
 pub const PERSONAL_ANNOTATION: &str = "tenancy.freehold.dev/personal-of";
@@ -333,9 +337,29 @@ pub fn rbac_subjects<'a>(subjects: impl Iterator<Item = &'a Subject>) -> Vec<Val
     unique.into_iter().map(value).collect()
 }
 
-/// ClusterRoles and ClusterRoleBindings of a tenant's members: to read the Tenant, and to create namespaces of it.
-/// Owned by the Tenant, so that they go with it.
-pub fn cluster_rbac(tenant: &Tenant) -> Vec<Value> {
+/// Rules with which members read the classes that their tenant may use: all of a kind that is not limited, and by name those
+/// that are allowed of one that is.
+fn class_rules(chain: &Chain) -> impl Iterator<Item = Value> {
+    CLASSES.iter().filter_map(|class| {
+        let mut rule =
+            json!({"apiGroups": [class.group], "resources": [class.resource], "verbs": ["get", "list", "watch"]});
+        match allowed_classes(chain, class) {
+            // A rule without names would be one for all.
+            Some(names) if names.is_empty() => None,
+            Some(names) => {
+                rule["resourceNames"] = json!(names);
+                Some(rule)
+            }
+            None => Some(rule),
+        }
+    })
+}
+
+/// ClusterRoles and ClusterRoleBindings of a tenant's members: to read the Tenant and classes, to list what they may read on
+/// servers that filter lists, and to create namespaces. Owners of the tenants above are members in this. Owned by the Tenant,
+/// so that they go with it.
+pub fn cluster_rbac(chain: &Chain) -> Vec<Value> {
+    let Some(tenant) = chain.tenants.first() else { return Vec::new() };
     let name = &tenant.metadata.name;
     let owner = json!([{
         "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Tenant", "name": name, "uid": tenant.metadata.uid,
@@ -360,16 +384,20 @@ pub fn cluster_rbac(tenant: &Tenant) -> Vec<Value> {
             }),
         ]
     };
-    let read = json!([{
-        "apiGroups": [GROUP], "resources": ["tenants"], "resourceNames": [name], "verbs": ["get", "watch"],
-    }]);
+    let mut read = vec![
+        json!({"apiGroups": [GROUP], "resources": ["tenants"], "resourceNames": [name], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": ["*"], "resources": ["*"], "verbs": [LIST_VISIBLE]}),
+    ];
+    read.extend(class_rules(chain));
     let create = json!([
         {"apiGroups": [GROUP], "resources": ["tenants"], "resourceNames": [name], "verbs": ["provision"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]},
     ]);
-    let everybody = tenant.spec.members.iter().flat_map(|member| &member.subjects);
+    let above = chain.tenants.iter().skip(1).flat_map(|tenant| &tenant.spec.members);
+    let owners = above.filter(|member| member.role == "owner");
+    let everybody = tenant.spec.members.iter().chain(owners).flat_map(|member| &member.subjects);
     let creators = writers(tenant).filter(|_| tenant.spec.namespaces.self_service);
-    let mut objects = Vec::from(pair("member", read, rbac_subjects(everybody)));
+    let mut objects = Vec::from(pair("member", read.into(), rbac_subjects(everybody)));
     objects.extend(pair("namespace-creator", create, rbac_subjects(creators)));
     objects
 }
@@ -406,6 +434,44 @@ mod tests {
         let many: Vec<_> = (0..12).map(|n| below(&format!("t{n}"), &format!("t{}", n + 1))).collect();
         let get = lookup(many);
         assert_eq!(chain(get("t0").unwrap(), &get).problem, Some(ChainProblem::TooDeep));
+    }
+
+    #[test]
+    fn members_read_allowed_classes_by_name_and_all_of_a_kind_that_is_not_limited() {
+        let member = |role: &str, name: &str| Member {
+            role: role.into(),
+            subjects: vec![Subject { name: name.into(), ..Subject::default() }],
+        };
+        let mut spec = TenantSpec {
+            parent: "top".into(),
+            members: vec![member("viewer", "ann")],
+            ..TenantSpec::default()
+        };
+        let allowed = |names: &[&str]| {
+            Some(freehold_tenancy_api::tenant::AllowedClasses {
+                allowed: names.iter().map(|name| (*name).to_owned()).collect(),
+                ..Default::default()
+            })
+        };
+        spec.classes.storage = allowed(&["fast", "slow"]);
+        spec.classes.ingress = allowed(&[]);
+        let mut above = TenantSpec {
+            members: vec![member("owner", "bob"), member("viewer", "eve")],
+            ..TenantSpec::default()
+        };
+        above.classes.storage = allowed(&["fast"]);
+        let chain = Chain { tenants: vec![tenant("web", spec), tenant("top", above)], problem: None };
+        let objects = cluster_rbac(&chain);
+        let rules = objects[0]["rules"].as_array().unwrap();
+        let of = |resource: &str| rules.iter().find(|rule| rule["resources"][0] == resource);
+        assert_eq!(of("storageclasses").unwrap()["resourceNames"], json!(["fast"]));
+        assert!(of("ingressclasses").is_none(), "an empty list allows nothing, and no names would allow all");
+        assert!(of("priorityclasses").unwrap()["resourceNames"].is_null());
+        assert_eq!(of("*").unwrap()["verbs"], json!(["listvisible"]));
+        let names: Vec<&str> =
+            objects[1]["subjects"].as_array().unwrap().iter().filter_map(|s| s["name"].as_str()).collect();
+        assert_eq!(names, ["ann", "bob"], "owners of tenants above are members in this");
+        assert!(cluster_rbac(&Chain::default()).is_empty());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The proxy in front of a project of a real Freehold and of a real kube-apiserver, with `kubectl` and with a hostile member.
+//! The proxy in front of a project of a real Freehold and of a real kube-apiserver, and a project without a proxy, with `kubectl`
+//! and with a hostile member.
 
 #[path = "../../controllers/tests/tenants/site.rs"]
 #[allow(dead_code, reason = "the controllers' tests ask for more of it")]
@@ -75,8 +76,8 @@ struct Front<'a> {
     site: &'a Site,
     url: String,
     ca: String,
-    /// Authority of client certificates.
-    clients: Authority,
+    /// Authority of client certificates; `None` where the server itself answers.
+    clients: Option<Authority>,
 }
 
 impl<'a> Front<'a> {
@@ -101,7 +102,13 @@ impl<'a> Front<'a> {
         scope.planes = freehold_runtime::Planes::one(client, freehold_machinery::PlaneId::core(), "");
         let _guard = site.runtime().enter();
         proxy.start(&scope).expect("the proxy starts");
-        Self { site, url, ca: authority.cert_pem().to_owned(), clients }
+        Self { site, url, ca: authority.cert_pem().to_owned(), clients: Some(clients) }
+    }
+
+    /// No proxy at all: the server itself filters.
+    fn built_in(site: &'a Site) -> Self {
+        let config = Config::from_kubeconfig(site.kubectl.kubeconfig()).expect("a kubeconfig");
+        Self { site, url: config.server, ca: config.ca_pem, clients: None }
     }
 
     fn kubectl(&self, name: &str, user: Credentials<'_>) -> Kubectl {
@@ -127,7 +134,8 @@ impl<'a> Front<'a> {
     fn certified(&self, user: &str, groups: &[&str]) -> Kubectl {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         let name = ClientName { user, groups: &groups, plane: None };
-        let pair = self.clients.issue_client(&name, DAY).expect("a certificate");
+        let clients = self.clients.as_ref().expect("a proxy");
+        let pair = clients.issue_client(&name, DAY).expect("a certificate");
         let user = Credentials::ClientCert { cert_pem: &pair.cert_pem, key_pem: &pair.key_pem };
         self.kubectl(&name.user.replace(':', "-"), user)
     }
@@ -162,7 +170,7 @@ fn names(text: &str) -> Vec<&str> {
     text.lines().map(|line| line.rsplit('/').next().unwrap_or_default()).collect()
 }
 
-fn members_see_what_is_theirs(site: &Site) {
+fn members_see_what_is_theirs<'s>(site: &'s Site, start: impl Fn(&'s Site) -> Front<'s>) {
     site.start();
     site.apply(SETUP);
     for namespace in ["acme-a", "acme-b", "globex-x"] {
@@ -170,7 +178,7 @@ fn members_see_what_is_theirs(site: &Site) {
         site.kubectl.ok(&["create", "configmap", &format!("in-{namespace}"), "-n", namespace]);
         site.kubectl.ok(&["label", "configmap", &format!("in-{namespace}"), "t=1", "-n", namespace]);
     }
-    let front = Front::start(site);
+    let front = start(site);
     let (ann, bob, eve, root) =
         (front.person("ann"), front.person("bob"), front.person("eve"), front.person("root"));
     until("the proxy knows the tenants", PATIENCE, || ann.run(&["get", "ns"]).success.then_some(()));
@@ -210,7 +218,9 @@ fn members_see_what_is_theirs(site: &Site) {
 
     watches_follow(site, &ann);
     nothing_of_others_is_shown(&front);
-    certificates_are_impersonated(&front);
+    if front.clients.is_some() {
+        certificates_are_impersonated(&front);
+    }
     members_that_left_see_nothing(site, &ann);
 }
 
@@ -342,12 +352,90 @@ fn members_that_left_see_nothing(site: &Site, ann: &Kubectl) {
 
 #[test]
 fn members_of_a_project_see_what_is_theirs() {
-    members_see_what_is_theirs(&Site::freehold());
+    let site = Site::freehold();
+    members_see_what_is_theirs(&site, Front::start);
+}
+
+#[test]
+fn members_of_a_project_see_what_is_theirs_without_a_proxy() {
+    let site = Site::freehold();
+    members_see_what_is_theirs(&site, Front::built_in);
+    nobody_sees_more_than_the_right_to_list_what_is_visible(&site);
+}
+
+/// The verb alone shows nothing, and what it shows is pages and watches of what may be read.
+fn nobody_sees_more_than_the_right_to_list_what_is_visible(site: &Site) {
+    site.apply(
+        "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: lists}, rules: [{apiGroups: ['*'], resources: ['*'], verbs: [listvisible]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: lists}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lists}, subjects: [{kind: ServiceAccount, name: eve, namespace: people}]}",
+    );
+    let front = Front::built_in(site);
+    let eve = front.person("eve");
+    for what in [
+        &["get", "ns"][..],
+        &["get", "configmaps", "-A"],
+        &["get", "crds"],
+        &["delete", "configmaps", "-A", "--all"],
+    ] {
+        assert!(eve.fails(what).contains("forbidden"), "{what:?}");
+    }
+    // From now on eve views one namespace of hers and reads one object by name.
+    site.apply(
+        "{apiVersion: v1, kind: Namespace, metadata: {name: hers}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: eve, namespace: hers}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [{kind: ServiceAccount, name: eve, namespace: people}]}",
+    );
+    until("eve sees her namespace", PATIENCE, || eve.run(&["get", "ns"]).success.then_some(()));
+    assert_eq!(names(&eve.ok(&["get", "ns", "-o", "name"])), ["hers"]);
+    for n in 0..3 {
+        site.kubectl.ok(&["create", "configmap", &format!("m{n}"), "-n", "hers"]);
+    }
+    let identity = Identity::Token(token(site, "eve"));
+    let page = |path: &str| {
+        let (status, text) = front.get(&identity, path, &[]);
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str::<Value>(&text).expect("a list")
+    };
+    let first = page("/api/v1/configmaps?limit=2&labelSelector=!kube");
+    assert_eq!(first["items"].as_array().map(Vec::len), Some(2));
+    assert!(first["metadata"]["remainingItemCount"].is_null(), "{}", first["metadata"]);
+    let token = first["metadata"]["continue"].as_str().expect("a further page").to_owned();
+    let second = page(&format!("/api/v1/configmaps?limit=2&labelSelector=!kube&continue={token}"));
+    assert!(second["metadata"]["continue"].is_null(), "what is hidden makes no page: {}", second["metadata"]);
+    // A watch from a list goes on; from a time when she saw nothing it does not.
+    let seen = first["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
+    let (_, text) = front.get(
+        &identity,
+        &format!("/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={seen}"),
+        &[],
+    );
+    assert!(!text.contains("ERROR"), "{text}");
+    let (status, text) =
+        front.get(&identity, "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=2", &[]);
+    assert!(status == 410 || text.contains("\"code\":410"), "{status} {text}");
+    // What comes to be hers is announced, and nothing is said any more when it is taken away.
+    let watch = eve.background(&["get", "--raw", "/api/v1/configmaps?watch=1&timeoutSeconds=300"]);
+    watch.wait_for("m2");
+    site.kubectl.ok(&["create", "namespace", "hers-too"]);
+    site.kubectl.ok(&["create", "configmap", "joined", "-n", "hers-too"]);
+    site.kubectl.ok(&[
+        "create",
+        "rolebinding",
+        "eve",
+        "-n",
+        "hers-too",
+        "--clusterrole=view",
+        "--serviceaccount=people:eve",
+    ]);
+    watch.wait_for("joined");
+    site.kubectl.ok(&["delete", "rolebinding", "eve", "-n", "hers-too"]);
+    watch.wait_for("what is yours has changed");
 }
 
 #[test]
 fn members_of_a_kube_apiserver_see_what_is_theirs() {
     if let Some(site) = Site::kube() {
-        members_see_what_is_theirs(&site);
+        members_see_what_is_theirs(&site, Front::start);
     }
 }

@@ -335,6 +335,7 @@ impl Registry {
                 name: Some(path.name.clone()),
                 subresource: None,
                 seen: 0,
+                narrowed: false,
                 annotations: Annotations::default(),
             };
             self.settle_object(&op, path).await?;

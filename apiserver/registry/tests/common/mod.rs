@@ -88,6 +88,7 @@ impl World {
             name: name.map(str::to_owned),
             subresource: None,
             seen: 0,
+            narrowed: false,
             annotations: Annotations::default(),
         }
     }
