@@ -372,6 +372,7 @@ impl Config {
         let chain = Chain::new(&self.admission).with(&self.plugins);
         let tenancy = Arc::new(crate::tenancy::Projects(planes.clone()));
         let registry = registry.with_admission(chain).with_tenancy(tenancy);
+        let registry = registry.with_shared_limits(Arc::new(crate::shared_limits::TenantQuotas));
         if !self.plane.is_core() {
             return Ok(registry);
         }

@@ -36,6 +36,7 @@ mod reload;
 mod rights;
 mod services;
 mod shared;
+mod shared_limits;
 mod tenancy;
 mod tokens;
 mod trails;

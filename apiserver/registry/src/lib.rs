@@ -54,7 +54,9 @@ pub use freehold_apiserver_admission::{
 };
 pub use freehold_apiserver_quota::ConsumerKind;
 pub use heavy::heavy;
-pub use ledger::{Ahead, Owner, PlaneLimits, ProviderLimit, Tenancy};
+pub use ledger::{
+    Ahead, Amounts, Meter, Owner, PlaneLimits, ProviderLimit, SharedGroup, SharedKinds, SharedLimits, Tenancy,
+};
 pub use measure::AdmissionMetrics;
 pub use op::*;
 pub use registry::{PolicySource, Registry};

@@ -1,7 +1,7 @@
 //! The registry itself, and reads of single objects.
 
 use crate::{
-    AdmissionMetrics, Exports, Object, Operation, Tenancy, TokenSecrets, Webhooks,
+    AdmissionMetrics, Exports, Object, Operation, SharedLimits, Tenancy, TokenSecrets, Webhooks,
     conversion::Converter,
     convert,
     ledger::{Books, Nobody},
@@ -25,6 +25,7 @@ pub struct Registry {
     pub(crate) converter: Arc<Converter>,
     pub(crate) chain: Chain,
     pub(crate) tenancy: Arc<dyn Tenancy>,
+    pub(crate) shared_limits: Option<Arc<dyn SharedLimits>>,
     pub(crate) books: Books,
     pub(crate) admission: AdmissionMetrics,
     pub(crate) tokens: Arc<TokenSecrets>,
@@ -85,6 +86,7 @@ impl Registry {
             converter,
             chain,
             tenancy: Arc::new(Nobody),
+            shared_limits: None,
             books: Books::default(),
             tokens: Arc::default(),
             exports: None,
@@ -104,6 +106,11 @@ impl Registry {
     /// Knows whose the planes are, so that their organizations' allowances and their classes' limits count.
     pub fn with_tenancy(self, tenancy: Arc<dyn Tenancy>) -> Self {
         Self { tenancy, ..self }
+    }
+
+    /// Keeps limits that namespaces of a plane share.
+    pub fn with_shared_limits(self, shared: Arc<dyn SharedLimits>) -> Self {
+        Self { shared_limits: Some(shared), ..self }
     }
 
     /// Knows the exports of all planes, so that projects can publish and consume APIs.

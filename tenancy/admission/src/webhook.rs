@@ -6,6 +6,7 @@ use crate::review::Reviewer;
 use freehold_machinery::PlaneId;
 use freehold_runtime::Scope;
 use freehold_tenancy_decide::admission::Exempt;
+use freehold_tenancy_decide::namespace::Meter;
 use freehold_webhook::certificates::Shared;
 use freehold_webhook::{Place, WebhookError};
 use std::sync::Arc;
@@ -35,7 +36,10 @@ impl Webhook {
         let plane = scope.planes.only().cloned().unwrap_or_else(PlaneId::core);
         let client = scope.planes.client(&plane);
         let live = Live::start(scope, plane);
+        let meter = freehold_tenancy_controllers::meter::of(&scope.planes, &scope.token).await;
         let desks = Desks::new(scope, client.clone(), live.usages());
+        // A server that keeps limits itself wants no reservations.
+        let desks = (meter == Meter::Webhook).then_some(desks);
         let webhook = freehold_webhook::Webhook {
             listener: self.listener,
             place: self.place,

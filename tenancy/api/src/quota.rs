@@ -119,6 +119,18 @@ pub struct QuotaLedgerSpec {
     /// Resource versions by resource that a reader must have seen: reservations up to them are not listed any more.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<String, String>,
+    /// Amounts by counter that stored objects use, where the API server keeps them: on Freehold they change with each object,
+    /// and nothing is reserved.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub used: BTreeMap<String, String>,
+    /// What `used` counts. The server counts anew where the Quota counts something else.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub counted: String,
+    /// The state of the control plane that `used` was counted above. The server counts anew after a restore.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub above: String,
 }
 
 /// What an object will use when it is stored.

@@ -4,6 +4,7 @@
 
 mod discovery;
 pub mod integration;
+pub mod meter;
 mod namespace;
 pub mod observed;
 mod quota;

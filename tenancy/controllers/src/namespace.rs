@@ -7,7 +7,7 @@ use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{Controller, EventType, Key, Outcome, Queue, Reconciled, Recorder, Scope};
 use freehold_tenancy_api::tenant::{DeletionPolicy, Tenant};
 use freehold_tenancy_api::{CORDONED_LABEL, MANAGED_LABEL, TENANT_LABEL};
-use freehold_tenancy_decide::namespace::{CONDITION, ChildKind, Write, plan, problem, repair};
+use freehold_tenancy_decide::namespace::{CONDITION, ChildKind, Meter, Write, plan, problem, repair};
 use freehold_tenancy_decide::tenant::{Assignment, Chain, Namespace, assign};
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -23,6 +23,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 struct Controlled {
     observed: Observed,
     recorder: Recorder,
+    meter: Meter,
 }
 
 /// Starts the controller on informers that do not run yet.
@@ -36,12 +37,13 @@ pub(crate) fn start(scope: &Scope, informers: &mut Informers, observed: &Observe
         });
     }
     follow_tenants(informers, observed, &queue);
-    let controlled =
-        Arc::new(Controlled { observed: observed.clone(), recorder: Recorder::new("tenancy-namespace") });
     let controller = Controller::new("tenancy-namespace", queue).workers(WORKERS).metrics(&scope.metrics);
     let (token, observed) = (scope.token.clone(), observed.clone());
     scope.tasks.spawn(async move {
+        let meter = crate::meter::of(&observed.planes, &token).await;
         if observed.synced(&token).await {
+            let recorder = Recorder::new("tenancy-namespace");
+            let controlled = Arc::new(Controlled { observed, recorder, meter });
             let reconcile = move |key| {
                 let controlled = controlled.clone();
                 async move { controlled.reconcile(key).await }
@@ -181,7 +183,8 @@ impl Controlled {
     ) -> Result<(), Error> {
         let plane = &key.plane;
         let quota = |name: &str| self.observed.quota(plane, name);
-        let writes = plan(namespace, Some(chain), quota, &self.observed.children(plane, &key.name));
+        let writes =
+            plan(namespace, (Some(chain), self.meter), quota, &self.observed.children(plane, &key.name));
         let done = self.execute(client, namespace, writes).await;
         let condition = match (&done, problem(chain, quota)) {
             (Err(error), _) => ("False", "WriteRefused", error.to_string()),
@@ -204,7 +207,7 @@ impl Controlled {
         refused: Option<(&'static str, String)>,
     ) -> Result<(), Error> {
         let children = self.observed.children(&key.plane, &key.name);
-        let mut writes = plan(namespace, None, |_| None, &children);
+        let mut writes = plan(namespace, (None, self.meter), |_| None, &children);
         if refused.is_none() && namespace.tenant().is_some() {
             // The label goes last: until then the tenant waits for this namespace.
             let labels = json!({"metadata": {"labels": {TENANT_LABEL: null, CORDONED_LABEL: null}}});

@@ -103,11 +103,7 @@ impl Exempt {
     /// Whether the rules of what objects say do not hold for a request: an administrator makes it in person. Controllers and
     /// service accounts act for others, whatever their rights; so does who creates the Pod of a workload.
     pub fn is_in_person(&self, request: &Request<'_>) -> bool {
-        let name = request.user.name.as_str();
-        let acts_for_others = name.starts_with("system:serviceaccount:")
-            || name.starts_with("system:freehold:")
-            || name == "system:kube-controller-manager";
-        self.is_admin(request.user) && !acts_for_others && !is_of_a_workload(request)
+        self.is_admin(request.user) && acts_in_person(&request.user.name, &request.resource, request.object)
     }
 
     /// Whether a user is an administrator or a part of the cluster: rules of who may do what do not hold for those. Rules
@@ -125,10 +121,16 @@ impl Exempt {
     }
 }
 
-/// Whether a Pod has an owner that controls it.
-fn is_of_a_workload(request: &Request<'_>) -> bool {
-    let owners = request.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    is(request, "", "pods") && owners.into_iter().flatten().any(|owner| owner["controller"] == true)
+/// Whether a user writes an object in person: controllers and service accounts act for others, and so does whoever creates
+/// a Pod that an owner controls.
+pub fn acts_in_person(user: &str, resource: &GroupResource, object: &Value) -> bool {
+    let acts_for_others = user.starts_with("system:serviceaccount:")
+        || user.starts_with("system:freehold:")
+        || user == "system:kube-controller-manager";
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let is_pod = resource.group.is_empty() && resource.resource == "pods";
+    let of_a_workload = is_pod && owners.into_iter().flatten().any(|owner| owner["controller"] == true);
+    !acts_for_others && !of_a_workload
 }
 
 /// Whether a subject stands for a user.

@@ -75,11 +75,20 @@ pub enum Write {
     Delete(ChildKind, String),
 }
 
+/// Who keeps limits over several namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meter {
+    /// The webhook, which is asked about each object of the namespace.
+    Webhook,
+    /// The API server itself, in the write's own transaction: Freehold.
+    Server,
+}
+
 /// Decides what is to be written in a namespace. `chain` is `None` for namespaces without tenant: what the controller left
 /// there goes. `quotas` looks up Quotas by name.
 pub fn plan(
     namespace: &Namespace,
-    chain: Option<&Chain>,
+    (chain, meter): (Option<&Chain>, Meter),
     quotas: impl Fn(&str) -> Option<Arc<Quota>>,
     existing: &Children,
 ) -> Vec<Write> {
@@ -87,7 +96,7 @@ pub fn plan(
         return Vec::new();
     }
     let wanted = chain.map(|chain| children(&namespace.name, chain, quotas)).unwrap_or_default();
-    let mut writes: Vec<Write> = metadata(namespace, chain).map(Write::Metadata).into_iter().collect();
+    let mut writes: Vec<Write> = metadata(namespace, chain, meter).map(Write::Metadata).into_iter().collect();
     for ((kind, name), object) in &wanted {
         match existing.get(&(*kind, name.clone())) {
             None => writes.push(Write::Create(*kind, object.clone())),
@@ -151,7 +160,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Labels and annotations that a namespace of a tenant gets.
-fn wanted_metadata(namespace: &Namespace, chain: &Chain) -> [BTreeMap<String, String>; 2] {
+fn wanted_metadata(namespace: &Namespace, chain: &Chain, meter: Meter) -> [BTreeMap<String, String>; 2] {
     let (mut labels, mut annotations) = (BTreeMap::new(), BTreeMap::new());
     for tenant in chain.tenants.iter().rev() {
         labels.extend(tenant.spec.metadata.labels.clone());
@@ -173,7 +182,8 @@ fn wanted_metadata(namespace: &Namespace, chain: &Chain) -> [BTreeMap<String, St
         labels.insert(CORDONED_LABEL.into(), "true".into());
     }
     let metered = |tenant: &Arc<Tenant>| {
-        !tenant.spec.quota.is_empty() || tenant.spec.hosts.collision_scope != CollisionScope::Disabled
+        (meter == Meter::Webhook && !tenant.spec.quota.is_empty())
+            || tenant.spec.hosts.collision_scope != CollisionScope::Disabled
     };
     if chain.tenants.iter().any(metered) {
         labels.insert(METERED_LABEL.into(), "true".into());
@@ -184,8 +194,8 @@ fn wanted_metadata(namespace: &Namespace, chain: &Chain) -> [BTreeMap<String, St
 
 /// The merge patch that gives a namespace its labels and annotations, and takes those away that the controller set
 /// before and that are not wanted any more.
-pub fn metadata(namespace: &Namespace, chain: Option<&Chain>) -> Option<Value> {
-    let [labels, mut annotations] = chain.map(|c| wanted_metadata(namespace, c)).unwrap_or_default();
+pub fn metadata(namespace: &Namespace, chain: Option<&Chain>, meter: Meter) -> Option<Value> {
+    let [labels, mut annotations] = chain.map(|c| wanted_metadata(namespace, c, meter)).unwrap_or_default();
     let keys = labels.keys().filter(|key| *key != TENANT_LABEL).map(|key| format!("l:{key}"));
     let keys: Vec<String> = keys.chain(annotations.keys().map(|key| format!("a:{key}"))).collect();
     let before = namespace.annotations.get(KEYS_ANNOTATION).map(String::as_str).unwrap_or_default();
@@ -358,17 +368,28 @@ mod tests {
     fn a_namespace_gets_its_objects_once_and_loses_them_when_it_leaves() {
         let (chain, none) = (chain(spec()), |_: &str| None);
         let mut namespace = Namespace { name: "web-a".into(), ..Namespace::default() };
-        let writes = plan(&namespace, Some(&chain), none, &Children::new());
+        let writes = plan(&namespace, (Some(&chain), Meter::Webhook), none, &Children::new());
         assert_eq!(writes.len(), 4, "{writes:?}");
         let children = after(&writes);
         namespace.labels = [(TENANT_LABEL.into(), "web".into()), ("team".into(), "web".into())].into();
         namespace.annotations = [(KEYS_ANNOTATION.into(), "l:team".into())].into();
-        assert_eq!(plan(&namespace, Some(&chain), none, &children), []);
+        assert_eq!(plan(&namespace, (Some(&chain), Meter::Webhook), none, &children), []);
         namespace.labels.remove(TENANT_LABEL);
-        let writes = plan(&namespace, None, none, &children);
+        let writes = plan(&namespace, (None, Meter::Webhook), none, &children);
         let patch = json!({"metadata": {"labels": {"team": null}, "annotations": {KEYS_ANNOTATION: null}}});
         assert_eq!(writes[0], Write::Metadata(patch));
         assert_eq!(writes.iter().filter(|write| matches!(write, Write::Delete(..))).count(), 3);
+    }
+
+    #[test]
+    fn the_webhook_is_asked_about_objects_where_the_server_keeps_no_limits() {
+        let chain = chain(TenantSpec { quota: "q".into(), ..spec() });
+        let namespace = Namespace { name: "web-a".into(), ..Namespace::default() };
+        let label = |meter| {
+            metadata(&namespace, Some(&chain), meter).unwrap()["metadata"]["labels"][METERED_LABEL].clone()
+        };
+        assert_eq!(label(Meter::Webhook), "true");
+        assert_eq!(label(Meter::Server), Value::Null);
     }
 
     #[test]

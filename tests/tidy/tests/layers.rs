@@ -117,6 +117,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-aggregation",
             "apiserver-fairness",
             "apiserver-server",
+            // Quotas of tenants are kept in the write's own transaction, and counted as everywhere else.
+            "tenancy-api",
+            "tenancy-decide",
         ],
     ),
     // Clients of the apiserver: through its API alone.

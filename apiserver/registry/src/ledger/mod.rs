@@ -1,4 +1,5 @@
-//! What a write costs: ResourceQuotas of its namespace, allowances of its organization and project, limits of its plane.
+//! What a write costs: ResourceQuotas of its namespace, limits that its namespace shares with others, allowances of its
+//! organization and project, limits of its plane.
 //! It is charged, and given back, in the commit of the write itself, so that no number of writers together get more than
 //! there is, and nothing stays charged for what is not there.
 //!
@@ -11,6 +12,7 @@ mod allowances;
 mod kinds;
 mod limits;
 mod providers;
+mod shared;
 mod turns;
 
 pub use ahead::Ahead;
@@ -18,6 +20,7 @@ pub(crate) use ahead::server;
 pub(crate) use kinds::settle as settle_kind;
 pub use limits::PlaneLimits;
 pub use providers::ProviderLimit;
+pub use shared::{Amounts, Meter, SharedGroup, SharedKinds, SharedLimits};
 pub(crate) use turns::Turns;
 
 use crate::{Also, Operation, Registry, delete};
@@ -104,6 +107,8 @@ pub(crate) struct Books {
     limits: Mutex<HashMap<Arc<str>, (u64, PlaneLimits)>>,
     /// What Services hold, by plane.
     allocations: Mutex<Known>,
+    /// Compiled limits that namespaces share.
+    meters: shared::Meters,
 }
 
 /// What a write makes of an object.
@@ -136,6 +141,8 @@ struct Plan {
     held: Held,
     /// Counts of providers that the write changes.
     counted: Vec<providers::Counted>,
+    /// What it does to limits that namespaces share.
+    shared: shared::Shared,
 }
 
 impl Plan {
@@ -148,7 +155,8 @@ impl Plan {
         let usage = self.usage.iter().map(|_| format!("usage/{plane}"));
         let held = (!self.held.is_empty()).then(|| format!("allocations/{plane}"));
         let counted = self.counted.iter().map(providers::Counted::account);
-        quotas.chain(buckets).chain(usage).chain(held).chain(counted).collect()
+        let shared = self.shared.accounts(plane);
+        quotas.chain(buckets).chain(usage).chain(held).chain(counted).chain(shared).collect()
     }
 }
 
@@ -189,15 +197,17 @@ impl Registry {
         &self,
         op: &Operation,
         (path, own): (&ObjectPath, Seen),
-        changes: Vec<Change>,
+        mut changes: Vec<Change>,
         mut also: Vec<Also>,
         (posting, mut plan): (Posting<'_>, Plan),
     ) -> Result<Committed> {
         let accounts = plan.accounts(&op.plane);
         if changes.iter().any(|change| matches!(change, Change::DeleteRange(_))) {
             also.extend(self.recount_later(&op.plane).await?.map(changing));
+            changes.extend(self.forget_shared(&op.plane));
             plan.usage = None;
         }
+        changes.extend(plan.shared.take_forgotten());
         if accounts.is_empty() {
             also.extend(plan.also.into_iter().map(changing));
             return self.commit(op, path, own, changes, also).await;
@@ -211,7 +221,7 @@ impl Registry {
                 // Somebody else took it since it was found free: the write is drafted again.
                 return Ok(Committed::Refused(Vec::new()));
             };
-            let mut booked = self.book(op, posting, &plan).await?;
+            let mut booked = self.book(op, own, posting, &plan).await?;
             booked.accounts.extend(record);
             fixed.extend(booked.with.into_iter().map(changing));
             // The object itself, the plane's record and what comes along: who changed those is the caller's matter.
@@ -219,6 +229,7 @@ impl Registry {
             let conditions: Vec<u64> = conditions.collect();
             let charged = booked.accounts.into_iter().filter(|(expect, _)| expect.key != key);
             fixed.extend(charged.map(changing));
+            fixed.extend(booked.shared);
             match self.commit(op, path, own, changes.clone(), fixed).await? {
                 Committed::Done(revision) => {
                     turn.done(revision);
@@ -241,7 +252,7 @@ impl Registry {
     /// Whether a write could be charged, as of now: a dry run.
     pub(crate) async fn check_posted(&self, op: &Operation, own: Seen, posting: Posting<'_>) -> Result<()> {
         let plan = self.plan(op, own, posting).await?;
-        self.book(op, posting, &plan).await.map(drop)
+        self.book(op, own, posting, &plan).await.map(drop)
     }
 
     async fn plan(&self, op: &Operation, own: Seen, posting: Posting<'_>) -> Result<Plan> {
@@ -253,6 +264,7 @@ impl Registry {
             plan.quotas = Some(namespace.to_owned());
         }
         self.plan_usage(op, own, posting, &mut plan)?;
+        self.plan_shared(op, posting, &mut plan).await?;
         if self.tenancy.has_core() {
             self.plan_allowances(op, own, posting, &mut plan).await?;
             self.plan_provider(op, posting, &mut plan);
@@ -261,7 +273,7 @@ impl Registry {
     }
 
     /// The accounts as they are after the write, each on the condition that it is as it was read.
-    async fn book(&self, op: &Operation, posting: Posting<'_>, plan: &Plan) -> Result<Booked> {
+    async fn book(&self, op: &Operation, own: Seen, posting: Posting<'_>, plan: &Plan) -> Result<Booked> {
         let mut accounts = Vec::new();
         if let Some(namespace) = &plan.quotas {
             accounts.extend(self.book_quotas(op, posting, namespace)?);
@@ -276,7 +288,8 @@ impl Registry {
             Err(status) if plan.optional && status.code == 403 => with.clear(),
             Err(status) => return Err(status),
         }
-        Ok(Booked { with, accounts })
+        let shared = self.book_shared(op, own, posting, plan).await?;
+        Ok(Booked { with, accounts, shared })
     }
 
     fn book_quotas(
@@ -339,4 +352,6 @@ struct Booked {
     with: Vec<(Expect, Change)>,
     /// Accounts.
     accounts: Vec<(Expect, Change)>,
+    /// Ledgers of limits that namespaces share, and what they rest on.
+    shared: Vec<Also>,
 }

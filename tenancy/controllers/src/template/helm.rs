@@ -298,6 +298,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_chart_prints_is_bounded() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("helm");
+        std::fs::write(&program, "#!/bin/sh\nexec yes 'a: b'\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let helm = Helm::new(HelmOptions { program, sources: Vec::new() });
+        let release = Release { name: "r", namespace: "n", values: &json!({}), kube_version: "" };
+        let chart =
+            HelmChart { files: [("Chart.yaml".to_owned(), String::new())].into(), ..HelmChart::default() };
+        assert_eq!(helm.render(&chart, &release).await.unwrap_err().reason, "TooLarge");
+    }
+
+    #[tokio::test]
     async fn missing_programs_and_forbidden_sources_have_a_reason() {
         let helm = Helm::new(HelmOptions {
             program: "/nowhere/helm".into(),

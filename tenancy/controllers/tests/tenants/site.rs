@@ -132,6 +132,18 @@ impl Site {
         }
     }
 
+    /// Ends the API server with SIGKILL, and starts it again.
+    #[allow(dead_code, reason = "each test program uses a part of this module")]
+    pub(crate) fn kill(&mut self) {
+        match &mut self.program {
+            Program::Freehold(server) => {
+                server.kill();
+                server.restart();
+            }
+            Program::Kube(_, kube) => kube.restart(),
+        }
+    }
+
     /// Installs the definitions, and waits until they are served.
     fn install(&self) {
         for crd in freehold_tenancy_api::crds() {
