@@ -30,6 +30,7 @@ mod report;
 mod stats;
 mod subject;
 mod sync;
+mod tenancy;
 mod verbs;
 mod watchers;
 mod webhooks;
@@ -108,6 +109,9 @@ pub(crate) struct Options {
     /// How many schedules there are, ten in each project.
     #[arg(long, default_value_t = 10_000)]
     schedules: usize,
+    /// How many namespaces of tenants there are.
+    #[arg(long, default_value_t = 10_000)]
+    spaces: usize,
     /// How many seconds the planes are left alone before the memory of idle ones is read. A server drops a plane from
     /// memory when nobody has used it for five minutes, or sooner where memory is wanted.
     #[arg(long, default_value_t = 0)]
@@ -187,6 +191,8 @@ pub(crate) enum Part {
     Console,
     /// Controllers of workflows, with Pods that end at once.
     Workflow,
+    /// Tenants and namespaces by the thousand.
+    Tenancy,
 }
 
 impl Part {
@@ -232,6 +238,7 @@ impl Part {
             Self::Dedicated => dedicated::measure(kind, options, report).await,
             Self::Console => console::measure(kind, options, report).await,
             Self::Workflow => workflow::measure(kind, options, report).await,
+            Self::Tenancy => tenancy::measure(kind, options, report).await,
         }
     }
 }

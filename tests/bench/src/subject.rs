@@ -124,6 +124,15 @@ impl Subject {
         }
     }
 
+    /// The kubeconfig of the administrator of what [`Subject::plane`] gives; `None` where another server is measured than ours.
+    pub(crate) fn kubeconfig(&self) -> Option<PathBuf> {
+        match &self.server {
+            Running::Freehold { .. } => self.kubeconfig_of(PROJECT),
+            Running::Kube(kube) => Some(kube.admin_kubeconfig()),
+            Running::Remote { .. } => None,
+        }
+    }
+
     /// How long the last start took; `None` where somebody else started it.
     pub(crate) fn started_in(&self) -> Option<Duration> {
         match &self.server {

@@ -1,0 +1,445 @@
+//! Tenancy: many namespaces of many teams, with the subsystem's own programs beside the server. On kube-apiserver its
+//! webhook keeps limits, on Freehold the server itself.
+
+use crate::report::{Report, Value};
+use crate::stats::Samples;
+use crate::subject::{Kind, Subject};
+use crate::{Options, load, process};
+use anyhow::{Context, Result, bail, ensure};
+use freehold_client::{Client, DeleteOptions, ListOptions, Patch, PatchOptions, RawRequest, Resource};
+use freehold_tests_harness::{freehold_binary, tool};
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderValue, Method};
+use serde_json::{Value as Json, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+const TITLE: &str = "Tenancy";
+const GROUP: &str = "tenancy.freehold.dev";
+const LABEL: &str = "tenancy.freehold.dev/tenant";
+const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
+const CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps");
+const SECRETS: Resource = Resource::namespaced("", "v1", "secrets");
+const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments");
+const LIMIT_RANGES: Resource = Resource::namespaced("", "v1", "limitranges");
+const BINDINGS: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+const ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts");
+const WEBHOOKS: Resource =
+    Resource::cluster("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations");
+
+/// Requests under way at once while the cluster is filled.
+const CONCURRENCY: usize = 64;
+/// Groups of the member whose lists are measured, each with a tenant of its own.
+const GROUPS: usize = 300;
+/// Namespaces that are timed one by one.
+const TIMED: usize = 100;
+/// Workloads, and objects of the template, of each namespace.
+const EACH: usize = 5;
+/// Parallel creates, over how many namespaces, and their limit.
+const CREATES: usize = 1000;
+const SPACES: usize = 100;
+const LIMIT: usize = 400;
+/// How long anything may take before the run is given up.
+const PATIENCE: Duration = Duration::from_secs(3600);
+const PERIOD: Duration = Duration::from_millis(250);
+
+const fn kind(plural: &'static str) -> Resource {
+    Resource::cluster(GROUP, "v1alpha1", plural)
+}
+
+/// A program that ends with this.
+struct Program(Child);
+
+impl Program {
+    fn start(kubeconfig: &Path, args: &[&str]) -> Result<Self> {
+        let child = Command::new(freehold_binary()).args(args).env("KUBECONFIG", kubeconfig).spawn();
+        Ok(Self(child.with_context(|| format!("freehold {}", args.join(" ")))?))
+    }
+
+    /// kube-apiserver's own controllers, as far as tenancy rests on them.
+    fn manager(kubeconfig: &Path) -> Result<Self> {
+        let program = tool("FREEHOLD_TEST_KUBE_CONTROLLER_MANAGER", "kube-controller-manager");
+        let child = Command::new(program)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args([
+                "--controllers=clusterrole-aggregation-controller,namespace-controller,resourcequota-controller",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=2000",
+            ])
+            .spawn();
+        Ok(Self(child.context("kube-controller-manager")?))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is measured.
+struct Site<'a> {
+    subject: &'a Subject,
+    plane: Client,
+    kubeconfig: PathBuf,
+    namespaces: usize,
+}
+
+/// Measures one server.
+pub(crate) async fn measure(of: Kind, options: &Options, report: &mut Report) -> Result<()> {
+    let args: &[&str] = if of == Kind::Kube { &[] } else { &["--outbound-networks=public,127.0.0.0/8"] };
+    let subject = Subject::start_with(of, options, args)?;
+    let plane = subject.plane().await?;
+    let kubeconfig = subject.kubeconfig().context("a server of ours")?;
+    let site = Site { subject: &subject, plane, kubeconfig, namespaces: options.spaces };
+    let mut programs = Vec::new();
+    if of == Kind::Kube {
+        programs.push(Program::manager(&site.kubeconfig)?);
+    }
+    let installed = Command::new(freehold_binary())
+        .args(["install", "tenancy"])
+        .env("KUBECONFIG", &site.kubeconfig)
+        .status()
+        .context("freehold install tenancy")?;
+    ensure!(installed.success(), "freehold install tenancy: {installed}");
+    let controllers = Program::start(&site.kubeconfig, &["tenancy", "controller"])?;
+    if of == Kind::Kube {
+        programs.push(Program::start(&site.kubeconfig, &["tenancy", "webhook"])?);
+        site.until("the webhook is registered", async || {
+            Ok(site.plane.get_opt(&WEBHOOKS, None, GROUP).await?.is_some())
+        })
+        .await?;
+    }
+    let pid = controllers.0.id();
+    site.fill(of, report).await?;
+    site.ready(of, report).await?;
+    site.quota(of, report).await?;
+    site.admission(of, options, report).await?;
+    if of != Kind::Kube {
+        site.member(of, report).await?;
+    }
+    site.template(of, report).await?;
+    site.sleep(of, report).await?;
+    let resident = process::memory_at_rest(pid).await.resident;
+    report.add(TITLE, "resident memory of the controllers", of, Value::Bytes(resident));
+    drop(controllers);
+    site.cold_start(of, report).await
+}
+
+impl Site<'_> {
+    async fn until(&self, what: &str, done: impl AsyncFn() -> Result<bool>) -> Result<Duration> {
+        let begun = Instant::now();
+        while !done().await? {
+            if begun.elapsed() > PATIENCE {
+                bail!("{what}: not after {} s", PATIENCE.as_secs());
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Creates objects; the time of all together.
+    async fn create(&self, objects: impl Iterator<Item = (Resource, Json)>) -> Result<Duration> {
+        let requests = objects.map(|(resource, object)| {
+            let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+            let path = resource.collection_path(namespace.as_deref());
+            (self.plane.clone(), RawRequest::new(Method::POST, path).json(&object))
+        });
+        let begun = Instant::now();
+        load::send(self.subject, requests, CONCURRENCY).await?;
+        Ok(begun.elapsed())
+    }
+
+    async fn tenant(&self, name: &str, spec: Json) -> Result<()> {
+        let object = json!({
+            "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Tenant", "metadata": {"name": name}, "spec": spec,
+        });
+        self.plane.create(&kind("tenants"), &object).await?;
+        Ok(())
+    }
+
+    fn namespace(&self, n: usize) -> (Resource, Json) {
+        let tenant = format!("t{}", n % self.tenants());
+        let labels = json!({LABEL: tenant, "env": "dev"});
+        (NAMESPACES, json!({"metadata": {"name": format!("{tenant}-{n}"), "labels": labels}}))
+    }
+
+    /// One for ten namespaces.
+    fn tenants(&self) -> usize {
+        (self.namespaces / 10).max(1)
+    }
+
+    async fn is_ready(&self, name: &str) -> Result<bool> {
+        let namespace = self.plane.get(&NAMESPACES, None, name).await?;
+        Ok(is_ready(&namespace))
+    }
+
+    async fn fill(&self, of: Kind, report: &mut Report) -> Result<()> {
+        for n in 0..self.tenants() {
+            let spec = json!({
+                "members": [{"role": "owner", "subjects": [{"kind": "Group", "name": format!("group-{n}")}]}],
+                "networkPolicies": [{"name": "own", "spec": {"podSelector": {}}}],
+                "limitRanges": [{"name": "own", "spec": {"limits": [{"type": "Container", "default": {"cpu": "500m"}}]}}],
+            });
+            self.tenant(&format!("t{n}"), spec).await?;
+        }
+        let begun = Instant::now();
+        self.create((0..self.namespaces).map(|n| self.namespace(n))).await?;
+        self.until("all namespaces are ready", async || {
+            let list = self.plane.list_all(&NAMESPACES, None, &ListOptions::default()).await?;
+            Ok(list.items.iter().filter(|namespace| is_ready(namespace)).count() >= self.namespaces)
+        })
+        .await?;
+        let rate = self.namespaces as f64 / begun.elapsed().as_secs_f64();
+        let row = format!("{} namespaces of {} tenants created and ready", self.namespaces, self.tenants());
+        report.add(TITLE, row, of, Value::Rate(rate));
+        Ok(())
+    }
+
+    async fn ready(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let mut times = Vec::new();
+        for n in self.namespaces..self.namespaces + TIMED {
+            let (_, object) = self.namespace(n);
+            let begun = Instant::now();
+            self.plane.create(&NAMESPACES, &object).await?;
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            while !self.is_ready(name).await? {
+                ensure!(begun.elapsed() < PATIENCE, "{name} is never ready");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            times.push(begun.elapsed());
+        }
+        let times: Samples = times.into_iter().collect();
+        report.add(TITLE, "one more beside them, until it is ready, median / p99", of, Value::spread(&times));
+        Ok(())
+    }
+
+    async fn quota(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let quota = json!({
+            "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Quota", "metadata": {"name": "some"},
+            "spec": {"hard": {"secrets": LIMIT.to_string()}},
+        });
+        self.plane.create(&kind("quotas"), &quota).await?;
+        let declared: Vec<Json> = (0..SPACES).map(|n| json!({"name": n.to_string()})).collect();
+        let members = json!([{"role": "owner", "subjects": [{"kind": "User", "name": "ann"}]}]);
+        let spec = json!({"quota": "some", "members": members, "namespaces": {"declared": declared}});
+        self.tenant("metered", spec).await?;
+        for n in 0..SPACES {
+            let name = format!("metered-{n}");
+            self.until("a metered namespace is ready", async || {
+                let found = self.plane.get_opt(&NAMESPACES, None, &name).await?;
+                Ok(found.is_some_and(|namespace| is_ready(&namespace)))
+            })
+            .await?;
+        }
+        let begun = Instant::now();
+        let creates = stream::iter(0..CREATES).map(|n| self.secret(n % SPACES, n)).buffer_unordered(CREATES);
+        let answers: Vec<Result<(bool, Duration)>> = creates.collect().await;
+        let took = begun.elapsed();
+        let answers: Vec<(bool, Duration)> = answers.into_iter().collect::<Result<_>>()?;
+        let created = answers.iter().filter(|(created, _)| *created).count();
+        let row = format!("created of {CREATES} parallel creates over {SPACES} namespaces, limit {LIMIT}");
+        report.add(TITLE, row, of, Value::Count(created));
+        report.add(TITLE, "all of them decided within", of, Value::Time(took));
+        // Each of these needs what the delete before it gave back.
+        let mut freed = Vec::new();
+        for n in 0..TIMED {
+            let list = self.plane.list(&SECRETS, Some("metered-0"), &ListOptions::default()).await?;
+            let victim = list.items.iter().find_map(|item| item["metadata"]["name"].as_str());
+            let victim = victim.context("a Secret")?;
+            self.plane.delete(&SECRETS, Some("metered-0"), victim, &DeleteOptions::default()).await?;
+            let begun = Instant::now();
+            while !self.secret(0, CREATES + n).await?.0 {
+                ensure!(begun.elapsed() < PATIENCE, "freed capacity is never used");
+            }
+            freed.push(begun.elapsed());
+        }
+        let freed: Samples = freed.into_iter().collect();
+        report.add(TITLE, "freed capacity used, after the delete, median / p99", of, Value::spread(&freed));
+        Ok(())
+    }
+
+    /// Creates a Secret as a member, and tries again where the answer is that it cannot be decided now.
+    async fn secret(&self, space: usize, n: usize) -> Result<(bool, Duration)> {
+        let namespace = format!("metered-{space}");
+        let path = SECRETS.collection_path(Some(&namespace));
+        let object = json!({"metadata": {"name": format!("s{n}"), "namespace": namespace}});
+        let begun = Instant::now();
+        loop {
+            let mut request = RawRequest::new(Method::POST, path.clone()).json(&object);
+            request.headers.insert("impersonate-user", HeaderValue::from_static("ann"));
+            match self.plane.request(&request).await {
+                Ok(_) => return Ok((true, begun.elapsed())),
+                Err(error) if error.is_already_exists() => return Ok((true, begun.elapsed())),
+                Err(error) if error.code() == 403 && error.to_string().contains("exceeded quota") => {
+                    return Ok((false, begun.elapsed()));
+                }
+                Err(error) if begun.elapsed() > PATIENCE => return Err(error.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    /// What the rules of a tenant add to a create of a member.
+    async fn admission(&self, of: Kind, options: &Options, report: &mut Report) -> Result<()> {
+        let binding = json!({
+            "metadata": {"name": "bench-ann"}, "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        });
+        self.plane.create(&BINDINGS, &binding).await?;
+        self.plane.create(&NAMESPACES, &json!({"metadata": {"name": "free"}})).await?;
+        let creates = |namespace: &'static str| -> Vec<_> {
+            let create = |n| {
+                let object = json!({"metadata": {"name": format!("c{n}"), "namespace": namespace}, "data": {"a": "b"}});
+                let path = CONFIG_MAPS.collection_path(Some(namespace));
+                let mut request = RawRequest::new(Method::POST, path).json(&object);
+                request.headers.insert("impersonate-user", HeaderValue::from_static("ann"));
+                (self.plane.clone(), request)
+            };
+            (0..options.requests).map(create).collect()
+        };
+        let [free, ruled] = load::in_turns(self.subject, [creates("free"), creates("metered-1")]).await?;
+        report.add(
+            TITLE,
+            "a member's create outside of tenants, median / p99",
+            of,
+            Value::spread(&free.each),
+        );
+        report.add(
+            TITLE,
+            "in a namespace of a tenant with a quota, median / p99",
+            of,
+            Value::spread(&ruled.each),
+        );
+        let added = |with: Duration, without: Duration| Value::Time(with.saturating_sub(without));
+        let (median, p99) =
+            (added(ruled.each.median(), free.each.median()), added(ruled.each.p99(), free.each.p99()));
+        report.add(TITLE, "added to the median", of, median);
+        report.add(TITLE, "added to the p99", of, p99);
+        Ok(())
+    }
+
+    /// Lists of a member with many groups.
+    async fn member(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let mut request = RawRequest::get("/api/v1/namespaces");
+        request.headers.insert("impersonate-user", HeaderValue::from_static("many"));
+        for n in 0..GROUPS {
+            request.headers.append("impersonate-group", HeaderValue::try_from(format!("group-{n}"))?);
+        }
+        let shown = self.plane.json(request.clone()).await?["items"].as_array().map_or(0, Vec::len);
+        let requests = (0..TIMED).map(|_| request.clone());
+        let lists = load::send_all(self.subject, &self.plane, requests, 1).await?;
+        let row = format!("a member with {GROUPS} groups lists own namespaces, median / p99");
+        report.add(TITLE, row, of, Value::spread(&lists.each));
+        report.add(TITLE, "namespaces in that list", of, Value::Count(shown));
+        Ok(())
+    }
+
+    async fn template(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let manifests: Vec<Json> = (0..EACH)
+            .map(|at| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("own{at}")}, "data": {"n": "${namespace.name}"}}))
+            .collect();
+        let writer = json!({"metadata": {"name": "writer", "namespace": "default"}});
+        self.plane.create(&ACCOUNTS, &writer).await?;
+        let binding = json!({
+            "metadata": {"name": "bench-writer"},
+            "subjects": [{"kind": "ServiceAccount", "name": "writer", "namespace": "default"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        });
+        self.plane.create(&BINDINGS, &binding).await?;
+        let api_version = format!("{GROUP}/v1alpha1");
+        let template = json!({"apiVersion": api_version, "kind": "Template", "metadata": {"name": "own"}, "spec": {"manifests": manifests}});
+        self.plane.create(&kind("templates"), &template).await?;
+        let group = json!({
+            "apiVersion": api_version, "kind": "TemplateGroupInstance", "metadata": {"name": "own"},
+            "spec": {
+                "template": "own", "target": {"selector": {"matchLabels": {"env": "dev"}}},
+                "serviceAccount": {"namespace": "default", "name": "writer"},
+            },
+        });
+        self.plane.create(&kind("templategroupinstances"), &group).await?;
+        let wanted = self.namespaces as u64;
+        let took = self.until("the template is everywhere", async || {
+            let group = self.plane.get(&kind("templategroupinstances"), None, "own").await?;
+            Ok(group["status"]["ready"].as_u64().unwrap_or(0) >= wanted)
+        });
+        let took = took.await?;
+        let row = format!("a template of {EACH} objects to {} namespaces", self.namespaces);
+        report.add(TITLE, row, of, Value::Time(took));
+        let drift = Patch::Merge(json!({"data": {"n": "drift"}}));
+        let namespace = self.namespace(0).1["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut times = Vec::new();
+        for _ in 0..TIMED {
+            self.plane
+                .patch(&CONFIG_MAPS, Some(&namespace), "own0", &drift, &PatchOptions::default())
+                .await?;
+            let begun = Instant::now();
+            while self.plane.get(&CONFIG_MAPS, Some(&namespace), "own0").await?["data"]["n"] == "drift" {
+                ensure!(begun.elapsed() < PATIENCE, "drift is never repaired");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            times.push(begun.elapsed());
+        }
+        let times: Samples = times.into_iter().collect();
+        report.add(TITLE, "drift repaired, median / p99", of, Value::spread(&times));
+        self.plane.delete(&kind("templategroupinstances"), None, "own", &DeleteOptions::default()).await?;
+        Ok(())
+    }
+
+    async fn sleep(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let pod = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let deployment = |n: usize, at: usize| {
+            let namespace = self.namespace(n).1["metadata"]["name"].clone();
+            let spec = json!({"replicas": at + 1, "selector": {"matchLabels": {"a": "b"}}, "paused": true, "template": pod});
+            (
+                DEPLOYMENTS,
+                json!({"metadata": {"name": format!("d{at}"), "namespace": namespace}, "spec": spec}),
+            )
+        };
+        self.create(
+            (0..self.namespaces)
+                .flat_map(|n| (0..EACH).map(move |at| (n, at)))
+                .map(|(n, at)| deployment(n, at)),
+        )
+        .await?;
+        for (state, what) in [("Asleep", "asleep"), ("Awake", "awake again")] {
+            let supervisor = json!({
+                "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "ResourceSupervisor", "metadata": {"name": "all"},
+                "spec": {"target": {"selector": {"matchLabels": {"env": "dev"}}}, "override": {"state": state}},
+            });
+            self.plane.apply(&kind("resourcesupervisors"), "bench", &supervisor).await?;
+            let took = self.until(what, async || {
+                let list = self.plane.list_all(&DEPLOYMENTS, None, &ListOptions::default()).await?;
+                let sleeps = |deployment: &Json| deployment["spec"]["replicas"] == 0;
+                let is = |deployment: &Json| sleeps(deployment) == (state == "Asleep");
+                Ok(list.items.iter().all(is))
+            });
+            let row = format!("{} namespaces with {EACH} workloads {what}", self.namespaces);
+            report.add(TITLE, row, of, Value::Time(took.await?));
+        }
+        Ok(())
+    }
+
+    /// How long new controllers take until they repair what went while none ran.
+    async fn cold_start(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let namespace = self.namespace(0).1["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.plane.delete(&LIMIT_RANGES, Some(&namespace), "tenancy-own", &DeleteOptions::default()).await?;
+        let _controllers = Program::start(&self.kubeconfig, &["tenancy", "controller"])?;
+        let took = self.until("the controllers work", async || {
+            Ok(self.plane.get_opt(&LIMIT_RANGES, Some(&namespace), "tenancy-own").await?.is_some())
+        });
+        report.add(TITLE, "correct after a cold start of the controllers", of, Value::Time(took.await?));
+        Ok(())
+    }
+}
+
+fn is_ready(namespace: &Json) -> bool {
+    let conditions = namespace["status"]["conditions"].as_array();
+    conditions.is_some_and(|list| {
+        list.iter().any(|c| c["type"] == "tenancy.freehold.dev/Ready" && c["status"] == "True")
+    })
+}
