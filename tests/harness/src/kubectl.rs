@@ -33,6 +33,11 @@ pub struct Output {
     pub line: String,
 }
 
+/// Whether kubectl lost what it was told before its own streams stood.
+pub fn lost_streams(complaints: &str) -> bool {
+    complaints.contains("Unknown stream id")
+}
+
 impl Kubectl {
     /// `kubectl` with a kubeconfig, whose caches are below `home`.
     pub fn new(kubeconfig: impl Into<PathBuf>, home: impl Into<PathBuf>) -> Self {
@@ -67,8 +72,15 @@ impl Kubectl {
         self.run_with_input(args, "")
     }
 
-    /// Runs a command with text on its standard input.
+    /// Runs a command with text on its standard input. A kubectl before 1.34 can lose what it is told before its own streams stand,
+    /// and says so (kubernetes/kubernetes#131203): that one is run again.
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Output {
+        let outputs = std::iter::repeat_with(|| self.run_once(args, input)).take(5);
+        let mut outputs = outputs.skip_while(|output| lost_streams(&output.stderr));
+        outputs.next().unwrap_or_else(|| panic!("{}: it loses its streams each time", self.line(args)))
+    }
+
+    fn run_once(&self, args: &[&str], input: &str) -> Output {
         let mut child = self.spawn(args);
         let line = self.line(args);
         let mut stdin = child.stdin.take().expect("it has a standard input");

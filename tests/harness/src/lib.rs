@@ -37,7 +37,7 @@ pub use etcd::Etcd;
 pub use extension::Extension;
 pub use fleet::Fleet;
 pub use kube::{Kube, KubeOptions};
-pub use kubectl::{Background, Kubectl, Output};
+pub use kubectl::{Background, Kubectl, Output, lost_streams};
 pub use network::Network;
 pub use paths::{freehold_binary, tool};
 pub use ports::free_port;

@@ -22,7 +22,7 @@ mod world;
 
 pub use freehold_tests_harness::{
     Background, Cluster, Engine, Etcd, Extension, Fleet, Kube, KubeOptions, Kubectl, Options, Output, Random,
-    Server, crds, free_port, freehold_binary, history, until,
+    Server, crds, free_port, freehold_binary, history, lost_streams, until,
 };
 pub use held::Held;
 pub use hooks::{ADDRESS as HOOK_ADDRESS, HookServer, Reply, patching};

@@ -6,7 +6,7 @@ use base64::{
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
 };
 use freehold_pki::{ClientName, PrivateKey};
-use freehold_tests_integration::{Http, Kubectl, World, facts, freehold_binary, until};
+use freehold_tests_integration::{Http, Kubectl, World, facts, freehold_binary, lost_streams, until};
 use http::Method;
 use serde_json::{Value, json};
 use std::{
@@ -188,12 +188,9 @@ fn kubectl_streams_into_pods_of_a_node(world: &World) {
         "kubectl --kubeconfig {} exec -it streamed -- sh -c 'test -t 0 && echo terminal'",
         owner.kubeconfig().display()
     );
-    let typed = Command::new("script")
-        .args(["-qec", &shell, "/dev/null"])
-        .stdin(Stdio::null())
-        .output()
-        .expect("script runs");
-    assert!(String::from_utf8_lossy(&typed.stdout).contains("terminal"), "{typed:?}");
+    let typed =
+        std::iter::repeat_with(|| typed_on_terminal(&shell)).take(5).find(|typed| !lost_streams(typed));
+    assert!(typed.as_deref().is_some_and(|typed| typed.contains("terminal")), "{typed:?}");
     let file = world.server().folder().join("copied");
     std::fs::write(&file, "content").expect("a file is written");
     let (from, to) = (file.display().to_string(), format!("{}-there", file.display()));
@@ -201,6 +198,12 @@ fn kubectl_streams_into_pods_of_a_node(world: &World) {
     assert_eq!(std::fs::read_to_string(&to).expect("the file is there"), "content");
     messages(&owner);
     owner.ok(&["delete", "pod", "--all", "--wait=false"]);
+}
+
+/// What a command prints on a terminal, its complaints among it.
+fn typed_on_terminal(shell: &str) -> String {
+    let script = Command::new("script").args(["-qec", shell, "/dev/null"]).stdin(Stdio::null()).output();
+    String::from_utf8_lossy(&script.expect("script runs").stdout).into_owned()
 }
 
 /// What containers leave behind is told, and so is who has the port that one wanted.
