@@ -54,6 +54,10 @@ pub(crate) async fn dispatch(
         return trail::serve(call).await;
     }
     if let Some((api, plane)) = read_api::find(call) {
+        // Whoever answers does not know that it is to show a part.
+        if call.narrowed {
+            return Err(forbidden(&info.attributes(&call.user), ""));
+        }
         return read_api::serve(call, api, plane).await;
     }
     let types = call.types().await?;

@@ -17,8 +17,9 @@ fn run(namespace: &str, name: &str) -> String {
     .to_string()
 }
 
-fn raw(kubectl: &Kubectl, path: &str) -> Result<Value, String> {
-    let output = kubectl.run(&["get", "--raw", &format!("{HISTORY}{path}")]);
+/// Reads below the history of a project: `--raw` leaves out the path of the kubeconfig's server.
+fn raw((project, kubectl): (&str, &Kubectl), path: &str) -> Result<Value, String> {
+    let output = kubectl.run(&["get", "--raw", &format!("/projects/{project}{HISTORY}{path}")]);
     if output.success { Ok(serde_json::from_str(&output.stdout).unwrap()) } else { Err(output.stderr) }
 }
 
@@ -32,6 +33,20 @@ kind: RoleBinding
 metadata: {name: reader, namespace: default}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+";
+
+/// A user of a tenant sees all kinds as far as they are the tenant's.
+const MEMBER: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: member}
+rules: [{apiGroups: ['*'], resources: ['*'], verbs: [listvisible]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: member}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: member}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mel}]
 ";
 
 #[test]
@@ -52,7 +67,7 @@ fn runs_of_a_project_are_in_its_history_and_in_no_other() {
     web.apply(&run("default", "first"));
     web.apply(&run("team", "second"));
     let page = until("both runs are recorded", PATIENCE, || {
-        let page = raw(&web, "/runs?phase=Succeeded").ok()?;
+        let page = raw(("web", &web), "/runs?phase=Succeeded").ok()?;
         (page["items"].as_array()?.len() == 2).then_some(page)
     });
     let uid = |name: &str| {
@@ -60,22 +75,32 @@ fn runs_of_a_project_are_in_its_history_and_in_no_other() {
         items.iter().find(|run| run["name"] == name).unwrap()["uid"].as_str().unwrap().to_owned()
     };
     let (first, second) = (uid("first"), uid("second"));
-    let tasks = raw(&web, &format!("/namespaces/default/runs/{first}/tasks")).unwrap();
+    let tasks = raw(("web", &web), &format!("/namespaces/default/runs/{first}/tasks")).unwrap();
     assert_eq!(tasks["items"][0]["task"], "a", "{tasks}");
-    assert_eq!(raw(&web, "/namespaces/team/days").unwrap()["items"][0]["succeeded"], 1);
-    assert!(raw(&web, &format!("/namespaces/default/runs/{second}")).is_err(), "it is of another namespace");
+    assert_eq!(raw(("web", &web), "/namespaces/team/days").unwrap()["items"][0]["succeeded"], 1);
+    assert!(
+        raw(("web", &web), &format!("/namespaces/default/runs/{second}")).is_err(),
+        "it is of another namespace"
+    );
     // Another project, and somebody with rights in one namespace.
-    assert_eq!(raw(&other, "/runs").unwrap()["items"], json!([]));
-    assert!(raw(&other, &format!("/namespaces/default/runs/{first}")).is_err());
+    assert_eq!(raw(("other", &other), "/runs").unwrap()["items"], json!([]));
+    assert!(raw(("other", &other), &format!("/namespaces/default/runs/{first}")).is_err());
+    // Who lists what is theirs alone gets no history of all namespaces.
+    web.apply(MEMBER);
+    let as_member = web.with(&["--as=mel"]);
+    for path in ["/runs", "/days", "/namespaces/team/runs"] {
+        let refused = raw(("web", &as_member), path);
+        assert!(refused.as_ref().is_err_and(|error| error.contains("Forbidden")), "{path}: {refused:?}");
+    }
     web.apply(READER);
     let as_reader = web.with(&["--as=system:serviceaccount:default:reader"]);
-    let seen = raw(&as_reader, "/namespaces/default/runs");
+    let seen = raw(("web", &as_reader), "/namespaces/default/runs");
     assert!(seen.is_ok(), "{seen:?}");
     for path in ["/runs", "/namespaces/team/runs", "/namespaces/team/days"] {
-        let refused = raw(&as_reader, path);
+        let refused = raw(("web", &as_reader), path);
         assert!(refused.is_err(), "{path}");
     }
     // It outlives a restart.
     server.restart();
-    assert_eq!(raw(&web, &format!("/namespaces/default/runs/{first}")).unwrap()["name"], "first");
+    assert_eq!(raw(("web", &web), &format!("/namespaces/default/runs/{first}")).unwrap()["name"], "first");
 }
