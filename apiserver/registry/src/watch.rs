@@ -347,9 +347,9 @@ impl Look {
                     if self.selection.needs_conversion() {
                         objects.retain(|object| self.selection.shows(&object.value()));
                     }
-                    objects
-                        .into_iter()
-                        .for_each(|o| self.show(&mut told, (EventKind::Added, plane), Ok(o), None));
+                    for object in objects {
+                        self.show(&mut told, (EventKind::Added, plane), Ok(object), None);
+                    }
                 }
                 Err(status) => {
                     self.show(&mut told, (EventKind::Added, plane), Err(status), None);
@@ -394,10 +394,19 @@ impl Look {
         match self.step(&event).await {
             Ok(None) => {}
             Ok(Some((kind, object))) => {
-                let source = (!self.selection.needs_conversion()).then(|| (event, self.view.key));
-                self.show(&mut told, (kind, &plane), Ok(object), source);
+                let source = (!self.selection.needs_conversion()).then(|| (event.clone(), self.view.key));
+                if !self.show(&mut told, (kind, &plane), Ok(object), source)
+                    && let Some(left) = left_view(&event, kind)
+                {
+                    let last = self.converted(&plane, vec![left], 0).await.map(|mut last| last.pop());
+                    if let Some(last) = last.transpose() {
+                        self.show(&mut told, (EventKind::Deleted, &plane), last, None);
+                    }
+                }
             }
-            Err(status) => self.show(&mut told, (EventKind::Added, &plane), Err(status), None),
+            Err(status) => {
+                self.show(&mut told, (EventKind::Added, &plane), Err(status), None);
+            }
         }
         told
     }
@@ -446,21 +455,27 @@ impl Look {
         };
         // An event is newer than the schema that it was written by.
         let object = convert::own(&self.ty, entry, 0);
-        let (plane, source) = (event.plane.clone(), (event, self.view.key));
-        self.show(&mut told, (kind, &plane), object, Some(source));
+        let source = (event.clone(), self.view.key);
+        if !self.show(&mut told, (kind, &event.plane), object, Some(source))
+            && let Some(left) = left_view(&event, kind)
+        {
+            let last = convert::own(&self.ty, left, 0);
+            self.show(&mut told, (EventKind::Deleted, &event.plane), last, None);
+        }
         told
     }
 
+    /// Tells of an object, if the view shows it.
     fn show(
         &self,
         told: &mut Told,
         (kind, plane): (EventKind, &PlaneId),
         object: Result<Object>,
         source: Option<(Arc<CacheEvent>, u64)>,
-    ) {
+    ) -> bool {
         let event = match object {
             Ok(object) => {
-                let Some(object) = (self.view.show)(plane, object) else { return };
+                let Some(object) = (self.view.show)(plane, object) else { return false };
                 WatchEvent::Changed(Changed { kind, object, source })
             }
             Err(status) => {
@@ -469,7 +484,13 @@ impl Look {
             }
         };
         told.events.push(event);
+        true
     }
+}
+
+/// What an object was that may have left a view by its last change: for who saw it there, it is gone.
+fn left_view(event: &CacheEvent, kind: EventKind) -> Option<Arc<Entry>> {
+    event.change().filter(|_| kind == EventKind::Modified)?.left(event.revision)
 }
 
 #[cfg(test)]

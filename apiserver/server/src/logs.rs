@@ -33,6 +33,10 @@ const OPTIONS: [(&str, bool); 7] = [
 
 /// Streams the log of a container. 400 where the container is not clear, 204 for a pod that no node has yet.
 pub(crate) async fn serve(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
+    if matches!(call.target, Target::Provider(_)) {
+        let why = "no claim of an export is about logs";
+        return Err(Status::forbidden(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default(), why));
+    }
     let pod =
         call.edge.backend.get(&call.target, Operation { subresource: None, ..op.clone() }, "").await?.value();
     let name = op.name.as_deref().unwrap_or_default();

@@ -26,7 +26,9 @@ fn accepted(world: &World, tag: &str) -> Parties {
 /// The lines of a watch that ends by itself, from a revision.
 fn watched(view: &Http, path: &str, from: &str) -> String {
     let path = format!("{path}?watch=true&resourceVersion={from}&timeoutSeconds=2");
-    match view.get(&path).body {
+    let answer = view.get(&path);
+    assert_eq!(answer.code, 200, "{path}: {}", answer.body);
+    match answer.body {
         serde_json::Value::String(text) => text,
         one => one.to_string(),
     }
