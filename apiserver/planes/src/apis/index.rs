@@ -136,9 +136,9 @@ impl Export {
         Some(export)
     }
 
-    /// Whether consumers are served the same types by two states of an export.
+    /// Whether consumers are served the same types, with the same roles about them, by two states of an export.
     fn serves_like(&self, other: &Self) -> bool {
-        self.created == other.created && self.schemas == other.schemas
+        self.created == other.created && self.schemas == other.schemas && self.roles == other.roles
     }
 
     /// Whether projects of an organization may bind it without a right in the provider's project.
@@ -310,8 +310,7 @@ impl Index {
         let read = |before: Option<&Export>| Export::read(&plane, entry, before);
         let (before, after) = replace(&mut self.exports, key.clone(), slot, read);
         // Roles are compiled with the types of a plane, and anew for types that are made anew.
-        let like = |one: &Export, other: &Export| one.serves_like(other) && one.roles == other.roles;
-        let changed = !is_same(before.as_deref(), after.as_deref(), like);
+        let changed = !is_same(before.as_deref(), after.as_deref(), Export::serves_like);
         if changed {
             self.open.get(&key).into_iter().flatten().for_each(|rollout| rollout.types.clear());
         }
