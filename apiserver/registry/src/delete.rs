@@ -247,6 +247,7 @@ impl Registry {
         {
             changes.push(Change::DeleteRange(KeyRange::resource(&op.plane, group, plural, None)));
         }
+        changes.extend(self.forget_shared(&op.plane));
         Ok(changes)
     }
 

@@ -83,6 +83,7 @@ fn limits_are_exact_in_the_writes_own_transaction() {
         let metered = &namespace["metadata"]["labels"]["tenancy.freehold.dev/metered"];
         assert!(metered.is_null(), "no webhook is asked about {name}");
     }
+    what_went_uncounted_is_counted_anew(&site);
     custom_resources_are_summed(&site);
     tricks_make_no_room(&site);
     namespaces_are_counted(&site);
@@ -131,6 +132,30 @@ fn deletes(site: &Site, namespace: &str, name: &str) {
 fn used(site: &Site, tenant: &str, counter: &str) -> Value {
     let ledger = site.get(&["quotaledger", tenant]).unwrap_or_default();
     ledger["spec"]["used"][counter].clone()
+}
+
+/// A counter that goes and comes back, and a definition that goes with its objects.
+fn what_went_uncounted_is_counted_anew(site: &Site) {
+    let quota = ["quotas.tenancy.freehold.dev", "whole"];
+    let counted = site.get(&quota).unwrap()["spec"]["counted"].clone();
+    let count = |counted: &Value| {
+        let patch = json!({"spec": {"counted": counted}}).to_string();
+        site.kubectl.ok(&[&["patch"], &quota[..], &["--type=merge", "-p", &patch]].concat());
+    };
+    assert!(creates(site, &widget("web-a", "known", 1)));
+    count(&json!([]));
+    assert!(creates(site, &widget("web-a", "hidden", 2)));
+    count(&counted);
+    assert!(creates(site, &widget("web-b", "probe", 1)));
+    assert_eq!(used(site, "web", "replicas"), json!("4"));
+    site.kubectl.ok(&["delete", "crd", "widgets.example.com", "--timeout=60s"]);
+    site.apply(SETUP);
+    site.kubectl.ok(&["wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=60s"]);
+    assert!(
+        creates(site, &widget("web-a", "known", 10)),
+        "nothing stays charged for what went with its definition"
+    );
+    deletes(site, "web-a", "known");
 }
 
 fn custom_resources_are_summed(site: &Site) {

@@ -204,7 +204,6 @@ impl Registry {
         let accounts = plan.accounts(&op.plane);
         if changes.iter().any(|change| matches!(change, Change::DeleteRange(_))) {
             also.extend(self.recount_later(&op.plane).await?.map(changing));
-            changes.extend(self.forget_shared(&op.plane));
             plan.usage = None;
         }
         changes.extend(plan.shared.take_forgotten());

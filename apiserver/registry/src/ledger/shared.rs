@@ -8,7 +8,8 @@
 //! out in memory.
 
 use super::{Plan, Posting, path};
-use crate::{Also, Operation, Registry};
+use crate::{Also, Operation, Registry, convert};
+use bytes::Bytes;
 use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Expect, Key, KeyRange, ObjectPath};
@@ -143,6 +144,29 @@ fn condition(plane: &PlaneId, path: &ObjectPath, seen: Seen) -> Expect {
     Expect { key: Key::object(plane, path), modified: seen.own }
 }
 
+/// The plural of stored objects' kind, without the identity of the export that it is from.
+fn plural(stored: &str) -> &str {
+    stored.split_once(':').map_or(stored, |(plural, _)| plural)
+}
+
+/// Where objects of a resource are kept: an export's have its identity in the name, and some kinds are another group's.
+fn kept_as<'a>(op: &'a Operation, resource: &'a GroupResource) -> (&'a str, &'a str) {
+    let ty = op.types.by_resource(&resource.group, &resource.resource);
+    ty.map_or((&*resource.group, &*resource.resource), |ty| (&*ty.storage.group, &*ty.storage.resource))
+}
+
+/// What an object was and becomes as it is stored, where that is known and not what is served: what is charged is given back,
+/// and found by whoever counts anew.
+fn stored(op: &Operation, posting: Posting<'_>) -> (Option<Value>, Option<Value>) {
+    let new = posting.new.filter(|_| !convert::is_stored(&op.ty)).and_then(|_| {
+        match codec::decode(&Bytes::copy_from_slice(posting.stored)) {
+            Some(codec::Stored::Json(json)) => serde_json::from_slice(&json).ok(),
+            _ => None,
+        }
+    });
+    (posting.entry.map(Entry::value), new)
+}
+
 fn amounts_of(texts: &Value) -> Option<Amounts> {
     let texts = texts.as_object()?;
     texts.iter().map(|(name, text)| Some((name.clone(), text.as_str()?.parse().ok()?))).collect()
@@ -183,6 +207,13 @@ impl Registry {
         let kinds = shared.kinds();
         if is_groups(op, kinds) {
             plan.shared.forgotten = self.forgotten_with_group(op, posting, shared);
+            return Ok(());
+        }
+        if op.ty.storage.group == kinds.group && op.ty.storage.resource == kinds.limits {
+            // What is not counted for a while, a ledger of before knows nothing of.
+            let spec = |object: Option<&Value>| object.map(|object| object["spec"].clone());
+            let is_other = spec(posting.old) != spec(posting.new);
+            plan.shared.forgotten = self.forget_shared(&op.plane).filter(|_| is_other).into_iter().collect();
             return Ok(());
         }
         if is_namespaces(op) {
@@ -241,7 +272,8 @@ impl Registry {
         let chain = self.chain_from(&op.plane, group, shared).await?;
         let mut counted = chain.charged.iter().flat_map(|charged| charged.meter.counted());
         Ok(counted.any(|resource| {
-            let count = self.cache.count(&op.plane, &resource.group, &resource.resource, Some(op.name()));
+            let (group, plural) = kept_as(op, &resource);
+            let count = self.cache.count(&op.plane, group, plural, Some(op.name()));
             count.is_none_or(|count| count > 0)
         }))
     }
@@ -334,29 +366,38 @@ impl Registry {
     ) -> Result<Vec<Also>> {
         let charged = self.shared_limits.as_deref().filter(|_| !plan.shared.accounts.is_empty());
         let Some(shared) = charged else { return Ok(Vec::new()) };
-        let resource = GroupResource::new(&*op.ty.storage.group, &*op.ty.storage.resource);
+        let resource = GroupResource::new(&*op.ty.storage.group, plural(&op.ty.storage.resource));
         let chain = self.chain_of(op, posting, shared).await?;
+        let (old_stored, new_stored) = match chain.charged.is_empty() {
+            true => (None, None),
+            false => stored(op, posting),
+        };
+        let (old_stored, new_stored) =
+            (old_stored.as_ref().or(posting.old), new_stored.as_ref().or(posting.new));
         let mut changes = Vec::new();
         for Charged { name, meter } in &chain.charged {
             let forbidden = |why: String| {
                 let why = format!("exceeded quota of tenant {name:?}: {why}");
                 Status::forbidden(&op.ty.group_resource(), op.name(), &why)
             };
-            let new = posting.new.map_or(Ok(Amounts::new()), |object| meter.amounts(&resource, object));
-            let new = match new {
-                Ok(new) => new,
-                Err(why) => match self.is_bound(op, shared, posting).await? {
-                    true => return Err(forbidden(why)),
-                    false => Amounts::new(),
-                },
+            let amounts = |object: Option<&Value>| {
+                object.map_or(Ok(Amounts::new()), |object| meter.amounts(&resource, object))
             };
-            let old = posting.old.map(|object| meter.amounts(&resource, object).unwrap_or_default());
+            let old = amounts(old_stored);
+            let new = match amounts(new_stored) {
+                Ok(new) => new,
+                // What could not be counted before is no more than it was.
+                Err(why) if old.is_ok() && self.is_bound(op, shared, posting).await? => {
+                    return Err(forbidden(why));
+                }
+                Err(_) => Amounts::new(),
+            };
             let old = old.unwrap_or_default();
             if new == old {
                 continue;
             }
             let more = growth(&old, &new);
-            let (mut used, seen) = self.used(&op.plane, own, shared, (name.as_str(), &**meter)).await?;
+            let (mut used, seen) = self.used(op, own, shared, (name.as_str(), &**meter)).await?;
             if !more.is_empty()
                 && let Err(why) = meter.check(&used, &more)
                 && self.is_bound(op, shared, posting).await?
@@ -398,14 +439,14 @@ impl Registry {
     /// What a group uses, and its ledger as it was seen.
     async fn used(
         &self,
-        plane: &PlaneId,
+        op: &Operation,
         own: Seen,
         shared: &dyn SharedLimits,
         (name, meter): (&str, &dyn Meter),
     ) -> Result<(Amounts, Option<(Arc<Entry>, Seen)>)> {
         let kinds = shared.kinds();
         let at = path(kinds.group, kinds.ledgers.0, "", name);
-        let (entry, seen) = self.cache.get_for_update(plane, &at).await?;
+        let (entry, seen) = self.cache.get_for_update(&op.plane, &at).await?;
         if let Some(entry) = entry {
             let mut object = entry.value();
             let spec = object["spec"].take();
@@ -414,11 +455,11 @@ impl Registry {
             let used = amounts_of(&spec["used"]).filter(|_| is_current && seen.own != 0);
             let used = match used {
                 Some(used) => used,
-                None => self.count_shared(plane, shared, (name, meter)).await?,
+                None => self.count_shared(op, shared, (name, meter)).await?,
             };
             return Ok((used, Some((entry, seen))));
         }
-        Ok((self.count_shared(plane, shared, (name, meter)).await?, None))
+        Ok((self.count_shared(op, shared, (name, meter)).await?, None))
     }
 
     fn ledger(
@@ -455,13 +496,13 @@ impl Registry {
     /// Counts what a group uses, from the objects of its namespaces and of those of all groups within it.
     async fn count_shared(
         &self,
-        plane: &PlaneId,
+        op: &Operation,
         shared: &dyn SharedLimits,
         (name, meter): (&str, &dyn Meter),
     ) -> Result<Amounts> {
         let kinds = shared.kinds();
         let read = async |group: &str, resource: &str| {
-            let request = ListRequest { plane, group, resource, namespace: None };
+            let request = ListRequest { plane: &op.plane, group, resource, namespace: None };
             Ok::<_, Status>(self.cache.list(request).await?.objects)
         };
         let groups = read(kinds.group, kinds.groups).await?;
@@ -482,7 +523,8 @@ impl Registry {
             }
         }
         for resource in meter.counted() {
-            for entry in read(&resource.group, &resource.resource).await? {
+            let (group, plural) = kept_as(op, &resource);
+            for entry in read(group, plural).await? {
                 if members.contains(entry.namespace()) {
                     add(&mut sum, &meter.amounts(&resource, &entry.value()).unwrap_or_default(), 1);
                 }
