@@ -114,7 +114,7 @@ pub struct ApiRolloutSpec {
     /// What is done when a stage does not become healthy.
     #[serde(default)]
     pub on_failure: RolloutFailure,
-    /// Whether it stays where it is for now.
+    /// Whether it stays at its stage.
     #[serde(default)]
     pub paused: bool,
     /// Whether all consumers get the export's current schemas back.
@@ -157,7 +157,7 @@ pub struct ApiRolloutStatus {
     pub stage_time: String,
     /// Consumers of the export, at the time of the last write of the rollout.
     pub consumers: u32,
-    /// Those of them that had the next schemas.
+    /// Consumers that had the next schemas at that time.
     pub updated: u32,
     /// Why it stands there, in CamelCase.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The shortest and the longest wait between two attempts at a stage that is not healthy.
 const RETRY: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 
+/// Characters of a message that are kept in the status.
+const MESSAGE: usize = 4096;
+
 /// What is to be done about a rollout.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
@@ -38,7 +41,12 @@ impl Step {
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        Self { phase, stage: rollout.status.stage, reason, message: message.into() }
+        Self {
+            phase,
+            stage: rollout.status.stage,
+            reason,
+            message: message.into().chars().take(MESSAGE).collect(),
+        }
     }
 
     /// The next stage.
@@ -114,6 +122,7 @@ pub(super) fn after_refusal(
     reason: &'static str,
     why: String,
 ) -> Action {
+    let why: String = why.chars().take(MESSAGE).collect();
     let passed = elapsed(rollout, now).saturating_sub(pause(rollout));
     if passed >= Duration::from_secs(u64::from(rollout.spec.health.timeout_seconds)) {
         return Action::Set(Step::failed(rollout, reason, why));

@@ -14,9 +14,6 @@ use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconcil
 use jiff::Timestamp;
 use serde_json::json;
 
-/// Characters of a message that are kept in the status.
-const MESSAGE: usize = 4096;
-
 struct Rollouts {
     planes: Planes,
     rollouts: Store<Value>,
@@ -71,7 +68,7 @@ impl Work<'_> {
             before.stage != step.stage || before.phase != step.phase || before.stage_time.is_empty();
         let mut status = json!({
             "phase": step.phase, "stage": step.stage, "reason": step.reason,
-            "message": step.message.chars().take(MESSAGE).collect::<String>(),
+            "message": step.message,
             "observedGeneration": self.rollout.metadata.generation,
         });
         if is_moved {

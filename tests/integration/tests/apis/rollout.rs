@@ -277,6 +277,10 @@ fn no_status_of_a_client_skips_a_stage(world: &World) {
         assert_eq!(refused.code, 422, "{stage}: {}", refused.body);
         assert!(refused.body["message"].to_string().contains(part), "{part}: {}", refused.body);
     }
+    for odd in [r#"{"status": "x"}"#, r#"{"status": [1]}"#] {
+        let refused = http.send(Method::PATCH, &path, MERGE, odd.to_owned());
+        assert_eq!(refused.code, 422, "{odd}: {}", refused.body);
+    }
     // A consumer can't reach for another one's stage, nor for the rollout.
     let consumer =
         Http::of_elsewhere(&parties.consumer, &format!("{}/projects/{}", parties.url, parties.names[0]));
