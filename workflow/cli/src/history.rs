@@ -58,13 +58,23 @@ impl History {
         let mut writer = files.append(&key).await?;
         // What an earlier attempt has written is not written again.
         let mut skip = usize::try_from(writer.bytes()).unwrap_or(usize::MAX);
-        while let Some(chunk) = stream.next().await {
-            let chunk = chunk?;
+        let until = tokio::time::Instant::now() + LOG_TIMEOUT;
+        loop {
+            let chunk = match tokio::time::timeout_at(until, stream.next()).await {
+                Ok(Some(chunk)) => chunk?,
+                Ok(None) => break,
+                Err(_) => {
+                    tracing::warn!(container, "the log did not come to its end in 30 s; what came is kept");
+                    break;
+                }
+            };
             let known = skip.min(chunk.len());
             skip -= known;
             writer.write(&chunk[known..]).await?;
         }
-        writer.finish().await?;
+        tokio::time::timeout(LOG_TIMEOUT, writer.finish())
+            .await
+            .map_err(|_| "the store of logs does not answer")??;
         Ok((writer.location().to_owned(), writer.bytes(), writer.lines()))
     }
 }
@@ -80,19 +90,10 @@ impl Observer for History {
         let Some(object) = client.get_opt(&PODS, run.ns(), pod).await? else { return Ok(()) };
         let Some(created_at) = self.created_at(client, run, run_uid).await? else { return Ok(()) };
         for container in containers_of(&object) {
-            let reading = self.keep_log(files, client, run, &object, &container);
-            let kept = match tokio::time::timeout(LOG_TIMEOUT, reading).await {
-                Ok(Ok(kept)) => kept,
-                Ok(Err(error)) if is_gone(&error) => continue,
-                Ok(Err(error)) => return Err(error),
-                Err(_) => {
-                    tracing::warn!(
-                        pod,
-                        container,
-                        "the log did not come to its end in 30 s; what came is kept"
-                    );
-                    continue;
-                }
+            let kept = match self.keep_log(files, client, run, &object, &container).await {
+                Ok(kept) => kept,
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => return Err(error),
             };
             let record = log_record(run, &object, run_uid, created_at, &container, kept);
             self.recorder.record(record).await?;

@@ -54,6 +54,9 @@ pub(crate) struct Controllers {
     /// secretAccessKey, or a volume.
     #[arg(long, value_name = "FILE")]
     artifact_repository: Option<std::path::PathBuf>,
+    /// The image of this program, which Pods with artifacts begin with.
+    #[arg(long, value_name = "IMAGE", default_value = "freehold")]
+    artifact_image: String,
     /// Convert objects of Kontroler's kinds, which have to be installed (install --kontroler).
     #[arg(long)]
     kontroler: bool,
@@ -150,6 +153,7 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
         observer,
         shares: shares.clone(),
         artifacts: args.artifact_repository.as_deref().map(repository).transpose()?.map(Arc::new),
+        image: args.artifact_image.clone(),
         networks: args.notification_networks.clone(),
         kontroler: args.kontroler,
         figures: Arc::default(),
@@ -244,6 +248,10 @@ fn repository(file: &std::path::Path) -> Result<Repository> {
     };
     let config: RepositoryConfig = serde_json::from_value(Value::Object(fields))
         .with_context(|| format!("{} has fields of no repository", file.display()))?;
+    if !config.volume.is_null() && config.volume["persistentVolumeClaim"].is_null() {
+        // Pods see all of a volume, and any other kind is one for all namespaces.
+        anyhow::bail!("{}: volume: only a persistentVolumeClaim keeps namespaces apart", file.display());
+    }
     Repository::new(&config, credentials).map_err(anyhow::Error::msg)
 }
 

@@ -24,14 +24,14 @@ use std::time::Duration;
 pub const CONFIG: &str = "workflow-artifacts";
 /// The only type of Secret that is read for the credentials of a store.
 const SECRET_TYPE: &str = "workflow.freehold.dev/s3";
-/// The image of this program where nothing else is said.
-const IMAGE: &str = "freehold";
 /// How long signed requests hold beyond the time that a task may take.
 const MARGIN: Duration = Duration::from_secs(3600);
 /// How long they hold for tasks without a limit of time.
 const USUAL: Duration = Duration::from_secs(24 * 3600);
 /// Items of a fan-out whose artifacts one task takes.
 const MAX_ITEMS: usize = 1000;
+/// Bytes of what a container is told of its artifacts.
+const MAX_PLACES: usize = 120 << 10;
 /// Where a repository that is a volume is mounted.
 pub(crate) const STORE: &str = "/freehold-artifact-store";
 
@@ -53,8 +53,6 @@ pub struct RepositoryConfig {
     pub secret_name: String,
     /// Instead of a store: a volume that all Pods of the namespace share, as Pods declare volumes.
     pub volume: Value,
-    /// The image of this program, which Pods with artifacts begin with.
-    pub image: String,
     /// Certificates of authorities (PEM) that vouch for the store, beside those of the image.
     pub ca_bundle: String,
 }
@@ -64,7 +62,6 @@ pub struct RepositoryConfig {
 pub struct Repository {
     place: Place,
     prefix: String,
-    image: String,
     ca_bundle: String,
 }
 
@@ -99,13 +96,7 @@ impl Repository {
                 Place::Bucket(Bucket::new(&bucket, credentials)?)
             }
         };
-        let image = if config.image.is_empty() { IMAGE } else { &config.image };
-        Ok(Self {
-            place,
-            prefix: prefix.to_owned(),
-            image: image.to_owned(),
-            ca_bundle: config.ca_bundle.clone(),
-        })
+        Ok(Self { place, prefix: prefix.to_owned(), ca_bundle: config.ca_bundle.clone() })
     }
 
     /// The whole key of an artifact of a namespace.
@@ -118,7 +109,6 @@ impl Repository {
 /// What a Pod needs for its artifacts.
 #[derive(Clone, Debug)]
 pub(crate) struct PodArtifacts {
-    pub(crate) image: String,
     /// Names and paths of what is there before the command begins.
     pub(crate) inputs: Vec<(String, String)>,
     /// Names and paths of what is kept.
@@ -316,7 +306,14 @@ impl Live {
             Place::Bucket(_) => None,
         };
         let places = json!({"inputs": from, "outputs": to, "ca": repository.ca_bundle});
-        Ok(PodArtifacts { image: repository.image.clone(), inputs, outputs, volume, places })
+        // They are one variable of the container, and Linux allows 128 KiB for one.
+        if places.to_string().len() > MAX_PLACES {
+            return Err(format!(
+                "the places of {} artifacts are more than a container can be told",
+                inputs.len() + outputs.len()
+            ));
+        }
+        Ok(PodArtifacts { inputs, outputs, volume, places })
     }
 }
 

@@ -144,7 +144,9 @@ impl Kontroler {
                 "there is an object of {kind} with this name that is not of this one's making"
             )));
         }
-        if existing.is_some() && conversion.kind == RUN_KIND {
+        // It begins once: it is not made again when its counterpart has gone.
+        let began = existing.is_some() || object["status"]["dagRunId"].is_u64();
+        if began && conversion.kind == RUN_KIND {
             return Ok(Ok(()));
         }
         let mut document = object.clone();
@@ -221,6 +223,9 @@ impl Kontroler {
     /// The status of a run in Kontroler's words. Its number follows from the run's uid.
     fn run_status(&self, key: &Key, object: &Value) -> Value {
         let run = self.runs.runs.get(key);
+        if run.is_none() && matches!(object["status"]["phase"].as_str(), Some("success" | "failed")) {
+            return object["status"].clone();
+        }
         let phase = match run.as_deref().map(|run| (run.over, run.succeeded)) {
             None | Some((false, _)) => "running",
             Some((true, true)) => "success",

@@ -42,19 +42,12 @@ use std::time::Duration;
 pub const SUBSYSTEM: Subsystem = Subsystem {
     name: "workflow",
     about: "Runs DAGs of Pods, on schedule or on demand.",
-    crds: all_crds,
+    crds: freehold_workflow_api::crds,
     manifests,
     admission: Some(admission::ADMISSION),
     reads: None,
     start: |scope| drop(start(scope, Options { kontroler: true, ..Options::default() })),
 };
-
-/// The definitions of the subsystem's kinds and of Kontroler's.
-pub fn all_crds() -> Vec<freehold_machinery::Value> {
-    let mut crds = freehold_workflow_api::crds();
-    crds.extend(freehold_workflow_api::kontroler::crds());
-    crds
-}
 
 /// How controllers run.
 #[derive(Clone, Default)]
@@ -69,6 +62,8 @@ pub struct Options {
     pub shares: Option<Arc<Shares>>,
     /// Where artifacts of namespaces are that say nothing themselves.
     pub artifacts: Option<Arc<Repository>>,
+    /// The image of this program, which Pods with artifacts begin with; empty: `freehold`.
+    pub image: String,
     /// Where servers may be that notifications go to.
     pub networks: Networks,
     /// The collector that traces of runs go to: `http://collector:4318`. Empty: none.

@@ -81,13 +81,16 @@ enum Attempt {
 
 impl Runs {
     async fn deliver(&self, key: &Key) -> Reconciled {
-        let Some(view) = self.runs.get(key).filter(|view| view.untold) else { return Ok(Outcome::Done) };
+        let Some(view) = self.runs.get(key).filter(|view| view.untold && view.over) else {
+            return Ok(Outcome::Done);
+        };
         let client = self.client(key);
         let Some(object) = client.get_opt(&RUNS, key.ns(), &key.name).await? else {
             return Ok(Outcome::Done);
         };
         let Ok(run) = serde_json::from_value::<DAGRun>(object) else { return Ok(Outcome::Done) };
-        if run.metadata.uid != view.uid || run.status.deliveries.is_empty() {
+        // While it runs again, its end is not to be told.
+        if run.metadata.uid != view.uid || run.status.deliveries.is_empty() || !run.status.phase.is_over() {
             return Ok(Outcome::Done);
         }
         let plan = match self.definitions.again(&client, key, &run, &run.status.revision).await {
@@ -99,15 +102,21 @@ impl Runs {
         let webhooks: Vec<&RunWebhook> = webhooks.collect();
         let ended = run.status.finished_at.as_deref().and_then(time::parse).unwrap_or_default();
         let (mut left, mut next): (Vec<Delivery>, Option<Duration>) = (Vec::new(), None);
+        let mut tried = false;
         for mut delivery in run.status.deliveries.clone() {
             let now = Timestamp::now();
             let due = delivery.next_attempt.as_deref().and_then(time::parse).unwrap_or(now);
-            let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+            let mut wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+            // One at a time, so that servers that hang hold up no other run's.
+            if wait.is_zero() && tried {
+                wait = Duration::from_millis(100);
+            }
             if !wait.is_zero() {
                 next = Some(next.map_or(wait, |next| next.min(wait)));
                 left.push(delivery);
                 continue;
             }
+            tried = true;
             let attempt = match webhooks.get(delivery.webhook as usize) {
                 Some(webhook) => self.attempt(&client, key, &run, webhook, &delivery).await?,
                 None => Attempt::Refused("its definition is gone".into()),

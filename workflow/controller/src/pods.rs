@@ -30,6 +30,8 @@ pub(crate) struct Made<'a> {
     pub(crate) instance: &'a str,
     /// What it needs for its artifacts.
     pub(crate) artifacts: Option<&'a PodArtifacts>,
+    /// The image of this program, which brings them.
+    pub(crate) image: &'a str,
 }
 
 /// The name of the claim that is a run's workspace.
@@ -58,7 +60,7 @@ pub(crate) fn pod(
     attempt: u32,
     made: &Made<'_>,
 ) -> Result<Value, String> {
-    let Made { revision, instance, artifacts } = *made;
+    let Made { revision, instance, artifacts, image } = *made;
     let (spec, task) = (plan.spec(), plan.task(node.task));
     let (mut labels, mut annotations, mut pod_spec) = (Map::new(), Map::new(), json!({}));
     for PodTemplate { labels: l, annotations: a, spec } in spec.pod.iter().chain(&task.task.template.pod) {
@@ -68,7 +70,7 @@ pub(crate) fn pod(
     }
     let mut containers = containers(run, plan, node, &mut pod_spec)?;
     if let Some(artifacts) = artifacts {
-        wrap(&mut containers[0], &mut pod_spec, artifacts, &run.pod_name(plan, node, attempt));
+        wrap(&mut containers[0], &mut pod_spec, artifacts, (image, &run.pod_name(plan, node, attempt)));
     }
     let fixed = json!({
         "restartPolicy": "Never",
@@ -186,7 +188,7 @@ fn containers(run: &Run, plan: &Plan, node: NodeId, pod_spec: &mut Value) -> Res
 }
 
 /// Puts this program before the command of a task's container: it brings artifacts, runs the command and keeps what comes of it.
-fn wrap(main: &mut Value, pod_spec: &mut Value, artifacts: &PodArtifacts, secret: &str) {
+fn wrap(main: &mut Value, pod_spec: &mut Value, artifacts: &PodArtifacts, (image, secret): (&str, &str)) {
     let mut words: Vec<Value> =
         ["workflow", "artifact", "exec", "--folder", ARTIFACTS_PATH].map(Value::from).into();
     for (flag, paths) in [("--in", &artifacts.inputs), ("--out", &artifacts.outputs)] {
@@ -213,7 +215,7 @@ fn wrap(main: &mut Value, pod_spec: &mut Value, artifacts: &PodArtifacts, secret
         push(main, "volumeMounts", json!({"name": format!("{ARTIFACTS}-store"), "mountPath": STORE}));
     }
     let first = json!({
-        "name": ARTIFACTS, "image": artifacts.image, "volumeMounts": [mount],
+        "name": ARTIFACTS, "image": image, "volumeMounts": [mount],
         "args": ["workflow", "artifact", "install", ARTIFACTS_PATH],
     });
     match pod_spec["initContainers"].as_array_mut() {

@@ -21,8 +21,12 @@ pub struct Purged {
     pub more: bool,
 }
 
+/// How much longer runs without an end are kept, in milliseconds.
+const ABANDONED: i64 = 30 * 86_400_000;
+
 impl Database {
-    /// Deletes ended runs of all planes that were created before `before`, 500 at most; call it until `more` is false.
+    /// Deletes ended runs of all planes that were created before `before`, 500 at most; call it until `more` is false. Runs
+    /// without an end go 30 days later: they were deleted before it, and one that goes on is told of again with its next status.
     /// Roll-ups stay. On PostgreSQL whole months are dropped where nothing in them is under way or has logs.
     ///
     /// # Errors
@@ -32,7 +36,8 @@ impl Database {
             Purged { partitions: partitions::drop_ended(self, before).await?, ..Purged::default() };
         let mut write = self.begin().await?;
         let mut sql = Sql::new("SELECT plane, uid, created_at FROM runs WHERE created_at < ");
-        sql.int(before).push(" AND ended_at IS NOT NULL ORDER BY created_at LIMIT ").int(CHUNK);
+        sql.int(before).push(" AND (ended_at IS NOT NULL OR created_at < ").int(before - ABANDONED);
+        sql.push(") ORDER BY created_at LIMIT ").int(CHUNK);
         let rows = sql.query().fetch_all(&mut *write.tx).await?;
         for row in &rows {
             let (plane, uid): (String, String) = (row.try_get("plane")?, row.try_get("uid")?);

@@ -94,8 +94,14 @@ fn a_cycle_is_named() {
 }
 
 #[test]
-fn ten_thousand_tasks_are_checked_in_milliseconds() {
-    let tasks: Vec<Task> = (0..10_000)
+fn the_time_of_a_check_grows_with_the_number_of_tasks_and_not_its_square() {
+    let (few, many) = (quickest_check(1_000), quickest_check(10_000));
+    assert!(many < few * 40, "{few:?} for 1,000, {many:?} for 10,000");
+}
+
+/// The shortest of five checks of so many tasks.
+fn quickest_check(tasks: u32) -> std::time::Duration {
+    let tasks: Vec<Task> = (0..tasks)
         .map(|n: u32| {
             let after: Vec<String> =
                 (1..=3).filter_map(|d| n.checked_sub(d * 7)).map(|m| format!("t{m}")).collect();
@@ -108,10 +114,12 @@ fn ten_thousand_tasks_are_checked_in_milliseconds() {
         .collect();
     let mut spec: DagSpec = from_value(json!({"parameters": [{"name": "p"}]})).unwrap();
     spec.tasks = tasks;
-    let begun = std::time::Instant::now();
-    assert!(dag(&spec).is_empty());
-    // 20 ms optimized; tests are not.
-    assert!(begun.elapsed().as_millis() < 400, "{:?}", begun.elapsed());
+    let check = |_| {
+        let begun = std::time::Instant::now();
+        assert!(dag(&spec).is_empty());
+        begun.elapsed()
+    };
+    (0..5).map(check).min().unwrap_or_default()
 }
 
 #[test]

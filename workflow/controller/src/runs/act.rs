@@ -14,13 +14,27 @@ use freehold_workflow_engine::{Action, Event, Failure, LockNeed, NodeId, Notice,
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
 
+/// The image of this program where nothing else is said.
+const IMAGE: &str = "freehold";
+/// The type of Secrets that say to Pods where their artifacts are.
+const PLACES_TYPE: &str = "workflow.freehold.dev/places";
+
 /// The Secret that says to a Pod where its artifacts are.
 fn places(live: &Live, pod: &str, artifacts: &PodArtifacts) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "apiVersion": "v1", "kind": "Secret", "type": PLACES_TYPE,
         "metadata": {"name": pod, "namespace": live.run.info.namespace, "ownerReferences": [owner(&live.run)]},
         "stringData": {PLACES: artifacts.places.to_string()},
     })
+}
+
+/// The Secret of a Pod, if it was made for this run: what a Pod says of itself, anybody may have written who writes Pods.
+async fn own_secret(client: &Client, key: &Key, name: &str, run_uid: &str) -> Result<Option<Value>, Error> {
+    let is_own = |secret: &Value| {
+        let owners = secret["metadata"]["ownerReferences"].as_array();
+        secret["type"] == PLACES_TYPE && owners.into_iter().flatten().any(|owner| owner["uid"] == run_uid)
+    };
+    Ok(client.get_opt(&SECRETS, key.ns(), name).await?.filter(is_own))
 }
 
 /// Pods that are created at once for one run.
@@ -103,6 +117,7 @@ impl Runs {
             revision: &live.revision,
             instance: &self.options.instance,
             artifacts: artifacts.as_ref(),
+            image: if self.options.image.is_empty() { IMAGE } else { &self.options.image },
         };
         let pod = match pods::pod(&live.run, &live.plan, node, attempt, &made) {
             Ok(pod) => pod,
@@ -110,12 +125,14 @@ impl Runs {
         };
         if let Some(artifacts) = &artifacts
             && let Err(error) = client.create(&SECRETS, &places(live, meta::name(&pod), artifacts)).await
-            && !error.is_already_exists()
         {
-            return match error.is_transient() {
-                true => Err(error),
-                false => Ok(refused(error.to_string())),
-            };
+            let name = meta::name(&pod);
+            match error.is_already_exists() {
+                true if own_secret(client, key, name, &live.run.info.uid).await?.is_some() => {}
+                true => return Ok(refused(format!("Secret {name:?} belongs to somebody else"))),
+                false if error.is_transient() => return Err(error),
+                false => return Ok(refused(error.to_string())),
+            }
         }
         // A controller that was held up may have lost the run, which may have had this Pod since.
         if !self.options.is_ours(key) {
@@ -406,8 +423,10 @@ impl Runs {
             }
         }
         if view.is_some_and(|view| view.artifacts)
-            && let Err(error) = client.delete(&SECRETS, key.ns(), name, &DeleteOptions::default()).await
-            && !error.is_not_found()
+            && let Some(secret) = own_secret(client, key, name, run_uid).await?
+            && let Err(error) =
+                client.delete(&SECRETS, key.ns(), name, &DeleteOptions::uid(meta::uid(&secret))).await
+            && !(error.is_not_found() || error.is_conflict())
         {
             return Err(error);
         }

@@ -19,6 +19,9 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// How soon the first status is written: runs that are over by then need one status alone.
 const FIRST: Duration = Duration::from_millis(300);
 
+/// Notifications of one run that are under way; each restart may bring some.
+const MAX_DELIVERIES: usize = 16;
+
 /// What a child gives to the task that it is for.
 pub(super) type Result = std::result::Result<BTreeMap<String, Value>, Failure>;
 
@@ -106,6 +109,9 @@ impl Runs {
             let new = new.into_iter().filter(|new| status.deliveries.iter().all(|known| known.id != new.id));
             let new: Vec<_> = new.collect();
             status.deliveries.extend(new);
+            // Those of earlier ends give way.
+            let surplus = status.deliveries.len().saturating_sub(MAX_DELIVERIES);
+            status.deliveries.drain(..surplus);
         }
         live.object.status.deliveries.clone_from(&status.deliveries);
         if live.object.status == status {
