@@ -639,10 +639,8 @@ impl Backend for LocalBackend {
     }
 
     async fn export(&self, target: &Target) -> Result<ArchiveStream> {
-        match target {
-            Target::Local(plane) => Ok(self.planes.export(plane).await?.boxed()),
-            _ => Err(Status::no_such_resource()),
-        }
+        let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
+        Ok(self.planes.export(plane).await?.boxed())
     }
 
     async fn import(&self, target: &Target, archive: &mut ArchiveStream) -> Result<Value> {
@@ -780,8 +778,7 @@ impl Backend for LocalBackend {
 
     async fn audit_page(&self, target: &Target, from: &str, since: i64) -> Result<AuditPage> {
         let (trail, organization) = self.trail_of(target).await?;
-        let page = trail.page(&organization, from, since).await.map_err(trails::unreadable)?;
-        Ok(AuditPage { events: page.events, next: page.next, revision: page.revision })
+        trails::page(&trail, &organization, from, since).await
     }
 
     async fn audit_watch(&self, target: &Target, after: u64) -> Result<AuditStream> {
@@ -791,10 +788,7 @@ impl Backend for LocalBackend {
     }
 
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value> {
-        let plane = match target {
-            Target::Local(plane) => plane,
-            _ => return Err(Status::no_such_resource()),
-        };
+        let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
         Ok(match document {
             OpenIdDocument::Configuration => {
                 let uri = format!("{}/openid/v1/jwks", self.tokens.issuer(plane));

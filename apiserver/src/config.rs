@@ -291,8 +291,7 @@ impl Config {
         )?;
         let mut metrics = crate::metrics::registry(&cache, &stored, registry.admission_metrics());
         let trail = is_core.then(|| self.trail(&cache, &following)).flatten();
-        let auditor = self.audit.build(trail.as_ref(), &mut metrics)?;
-        let etcd = self.etcd_handler(&registry);
+        let (auditor, etcd) = (self.audit.build(trail.as_ref(), &mut metrics)?, self.etcd_handler(&registry));
         let backend = LocalBackend {
             trail,
             host: host.clone(),

@@ -103,7 +103,8 @@ impl Exports for KnownExports {
             stages.iter().filter_map(|stage| RolloutStage::deserialize(stage).ok()).collect();
         let planes = apis.consumers(&export);
         let is_in = |plane: &PlaneId| {
-            let any = |consumer: Consumer<'_>| stages.iter().any(|stage| apis::selects(stage, rollout, consumer));
+            let any =
+                |consumer: Consumer<'_>| stages.iter().any(|stage| apis::selects(stage, rollout, consumer));
             apis.with_consumer(plane, &export, any) == Some(true)
         };
         let selected = match stages.is_empty() {

@@ -4,7 +4,7 @@ use freehold_apiserver_audit::{Standing, Subject, Trail, TrailError};
 use freehold_apiserver_authz::iam::{Iam, RESOURCES_GROUP, Scope, organization_of};
 use freehold_apiserver_cache::{Cache, Entry, EventKind, ListRequest};
 use freehold_apiserver_planes::{Directory, Planes, Target};
-use freehold_apiserver_server::Owner;
+use freehold_apiserver_server::{AuditPage, Owner};
 use freehold_apiserver_storage::StoreError;
 use freehold_machinery::{
     PlaneId, Status, User, Value, reserved,
@@ -98,6 +98,17 @@ fn standing(user: &User, plane: Option<&PlaneId>, organization: &str, iam: &Iam)
         || iam.is_member(organization, &user.name)
         || iam.is_known(&Scope::Organization(organization.into()), user);
     if is_member { Standing::Member } else { Standing::Stranger }
+}
+
+/// A page of an organization's audit events since a revision, from the place where the last one ended.
+pub(crate) async fn page(
+    trail: &Trail,
+    organization: &str,
+    from: &str,
+    since: i64,
+) -> Result<AuditPage, Status> {
+    let page = trail.page(organization, from, since).await.map_err(unreadable)?;
+    Ok(AuditPage { events: page.events, next: page.next, revision: page.revision })
 }
 
 /// What is said where audit events can't be read.

@@ -391,7 +391,7 @@ struct Ask<'a> {
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, unread: &mut Option<Incoming>) -> Result<Reply, Status> {
         let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
-        let origin = Origin { edge, info, connection };
+        let (origin, peer) = (Origin { edge, info, connection }, &connection.peer);
         let is_proxy = matches!(&connection.peer, Ok(Some(peer)) if peer.is_front_proxy());
         sources::verify(&mut parts.headers, connection.remote, is_proxy, &edge.proxies);
         websocket::take_token(&mut parts.headers)?;
@@ -400,7 +400,6 @@ impl Ask<'_> {
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
         let believed = resolved.as_ref().map_or(&Target::AllPlanes, |resolved| &resolved.target);
-        let peer = &connection.peer;
         let user = match identity::authenticate(edge, Some(believed), peer, &parts.headers, &info.path).await
         {
             Ok(user) => user,

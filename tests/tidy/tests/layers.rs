@@ -91,6 +91,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-fairness",
         ],
     ),
+    ("tenancy-api", &["machinery", "api"]),
+    (
+        "tenancy-decide",
+        &["machinery", "machinery-cel", "machinery-cron", "machinery-quota", "api", "tenancy-api"],
+    ),
     // The assembly: the one crate that names concrete engines.
     (
         "apiserver",
@@ -132,11 +137,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("provisioner", &["machinery", "api", "client", "pki", "runtime"]),
     ("node", &["machinery", "client", "pki", "runtime"]),
     // Subsystems: clients of any Kubernetes API, which know nothing of each other.
-    ("tenancy-api", &["machinery", "api"]),
-    (
-        "tenancy-decide",
-        &["machinery", "machinery-cel", "machinery-cron", "machinery-quota", "api", "tenancy-api"],
-    ),
     ("tenancy-controllers", &["machinery", "api", "client", "runtime", "tenancy-api", "tenancy-decide"]),
     (
         "tenancy-admission",
