@@ -778,7 +778,7 @@ impl Backend for LocalBackend {
 
     async fn audit_page(&self, target: &Target, from: &str, since: i64) -> Result<AuditPage> {
         let (trail, organization) = self.trail_of(target).await?;
-        trails::page(&trail, &organization, from, since).await
+        trails::page(trail, &organization, from, since).await
     }
 
     async fn audit_watch(&self, target: &Target, after: u64) -> Result<AuditStream> {

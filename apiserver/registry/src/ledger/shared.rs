@@ -90,7 +90,10 @@ pub trait Meter: Send + Sync {
 
 /// Compiled limits by plane, name of the limits and what the group states itself, with the revision of the limits.
 #[derive(Default)]
-pub(crate) struct Meters(Mutex<HashMap<MeterKey, (u64, Option<Arc<dyn Meter>>)>>);
+pub(crate) struct Meters(Mutex<HashMap<MeterKey, Known>>);
+
+/// The revision of limits, and what they were compiled to.
+type Known = (u64, Option<Arc<dyn Meter>>);
 
 type MeterKey = (PlaneId, SharedGroup);
 
@@ -136,7 +139,7 @@ fn is_groups(op: &Operation, kinds: SharedKinds) -> bool {
     op.ty.storage.group == kinds.group && op.ty.storage.resource == kinds.groups
 }
 
-fn label<'a>(object: Option<&'a Value>, kinds: SharedKinds) -> Option<&'a str> {
+fn label(object: Option<&Value>, kinds: SharedKinds) -> Option<&str> {
     object.and_then(|object| meta::label(object, kinds.label)).filter(|name| !name.is_empty())
 }
 
