@@ -91,7 +91,7 @@ fn in_project(project: &str, kubeconfig: Option<PathBuf>) -> Result<Client> {
 }
 
 fn say(lines: &[String]) {
-    lines.iter().for_each(|line| terminal::say(line));
+    lines.iter().for_each(terminal::say);
 }
 
 /// Where a rollout stands: what it does, and each stage.
