@@ -95,7 +95,7 @@ impl Bucket {
     /// Writes an object.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], and [`Error::Status`].
+    /// What [`Outbound::send`] fails with, and [`Error::Status`].
     pub async fn put(&self, outbound: &Outbound, key: &str, body: Body) -> Result<(), Error> {
         let request = Request { body, ..self.request(Method::PUT, key, &[])? };
         outbound.send(request).await?.succeeded().await.map(drop)
@@ -104,7 +104,7 @@ impl Bucket {
     /// Reads `length` bytes of an object from a byte on; `None` where there is none.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], [`Error::Status`] and [`Error::TooLarge`].
+    /// What [`Outbound::send`] fails with, [`Error::Status`] and [`Error::TooLarge`].
     pub async fn get(
         &self,
         outbound: &Outbound,
@@ -139,7 +139,7 @@ impl Bucket {
     /// Returns an object's length in bytes; `None` where there is none.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], and [`Error::Status`].
+    /// What [`Outbound::send`] fails with, and [`Error::Status`].
     pub async fn length(&self, outbound: &Outbound, key: &str) -> Result<Option<u64>, Error> {
         let answer = outbound.send(self.request(Method::HEAD, key, &[])?).await?;
         if answer.status == StatusCode::NOT_FOUND {
@@ -153,7 +153,7 @@ impl Bucket {
     /// Deletes an object; one that is not there is no error.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], and [`Error::Status`].
+    /// What [`Outbound::send`] fails with, and [`Error::Status`].
     pub async fn delete(&self, outbound: &Outbound, key: &str) -> Result<(), Error> {
         let answer = outbound.send(self.request(Method::DELETE, key, &[])?).await?;
         if answer.status == StatusCode::NOT_FOUND {

@@ -32,7 +32,7 @@ impl Upload {
     /// Appends.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], and [`Error::Status`].
+    /// What [`Outbound::send`] fails with, and [`Error::Status`].
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(PART - self.buffer.len()));
@@ -48,7 +48,7 @@ impl Upload {
     /// Completes the object.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], and [`Error::Status`].
+    /// What [`Outbound::send`] fails with, and [`Error::Status`].
     pub async fn finish(&mut self) -> Result<(), Error> {
         if self.id.is_empty() {
             let body = Body::Bytes(std::mem::take(&mut self.buffer).into());
