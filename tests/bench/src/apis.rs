@@ -21,6 +21,7 @@ const SCHEMAS: Resource = Resource::cluster(GROUP, "v1alpha1", "apiresourceschem
 const EXPORTS: Resource = Resource::cluster(GROUP, "v1alpha1", "apiexports");
 const BINDINGS: Resource = Resource::cluster(GROUP, "v1alpha1", "apibindings");
 const GADGETS: Resource = Resource::namespaced("gadgets.bench.freehold.dev", "v1", "gadgets");
+const MERGE: &str = "application/merge-patch+json";
 const NAMESPACE: &str = "default";
 /// The provider's project.
 const PROVIDER: &str = "provider";
@@ -249,7 +250,9 @@ impl Part {
         for round in 0..count + planes.len() {
             let plane = &planes[round % planes.len()];
             let path = GADGETS.object_path(Some(NAMESPACE), "gadget-0", None);
-            let request = RawRequest::new(Method::PUT, path).json(&gadget(0, &format!("round {round}")));
+            let text = json!({"spec": {"text": format!("round {round}")}});
+            let mut request = RawRequest::new(Method::PATCH, path).json(&text);
+            request.content_type = MERGE;
             let begun = Instant::now();
             let writing = plane.request(&request);
             let seen = async {
