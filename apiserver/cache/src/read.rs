@@ -12,7 +12,13 @@ use crate::{
 use freehold_apiserver_storage::{CLEAR_STEP, Key, KeyRange, ObjectPath, Range, StoreError};
 use freehold_machinery::{PlaneId, Result};
 use futures_util::StreamExt;
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Keys in one read of the store.
 const CHUNK: usize = 500;
@@ -383,10 +389,13 @@ impl Cache {
         let (group, resource, namespace) = (&*pages.group, &*pages.resource, pages.namespace.as_deref());
         let (at, layers) = (pages.at, pages.layers);
         let first = std::mem::take(&mut pages.after);
-        let mut done = 0;
+        let (mut done, full) = (0, AtomicBool::new(false));
         {
             let first = &*first;
-            let ahead = pages.planes.iter().cloned().enumerate().map(|(nth, plane)| async move {
+            // Planes that are being read when the page is full still go into it: they would be read again for the next one.
+            let wanted = |_: &(usize, PlaneId)| !full.load(Ordering::Relaxed);
+            let ahead = pages.planes.iter().cloned().enumerate().take_while(wanted);
+            let ahead = ahead.map(|(nth, plane)| async move {
                 let request = ListRequest { plane: &plane, group, resource, namespace };
                 let after = if nth == 0 { first } else { "" };
                 let page = self.page_of(request, at, after, limit, layers).await;
@@ -402,9 +411,7 @@ impl Cache {
                     break;
                 }
                 done += 1;
-                if found.len() >= limit {
-                    break;
-                }
+                full.store(found.len() >= limit, Ordering::Relaxed);
                 if done % AHEAD == 0 {
                     tokio::task::yield_now().await;
                 }
