@@ -7,6 +7,7 @@
 
 use crate::{
     call::Call,
+    identity,
     payload::{BoxError, Payload},
     proxy,
     respond::{self, Reply},
@@ -91,6 +92,7 @@ pub(crate) async fn serve(
             let held = call.edge.metrics.long_running_of(call.info);
             proxy::join(call.edge, client, hyper::upgrade::on(&mut response), call.revoked(), (held, place));
         }
+        proxy::forget_browser(response.headers_mut());
         return Ok(response.map(|_| Payload::empty()));
     }
     Ok(answer(call, response, place))
@@ -161,6 +163,7 @@ pub(crate) fn request(
     let sent = request.headers_mut();
     *sent = headers.clone();
     proxy::clean(sent, upgrade);
+    identity::forget_impersonation(sent);
     proxy::identify(sent, user);
     let host = HeaderValue::from_str(&server.destination.host.authority()).map_err(Status::internal)?;
     sent.insert(header::HOST, host);
@@ -172,7 +175,7 @@ fn answer(call: &Call<'_>, mut response: http::Response<Incoming>, place: OwnedS
     if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
         return respond::text(502, "the backend attempted to redirect this request, which is not permitted");
     }
-    proxy::clean(response.headers_mut(), false);
+    proxy::clean_answer(response.headers_mut());
     let stop = call.edge.stop.clone().cancelled_owned();
     let long = call.info.is_long_running();
     let held = long.then(|| call.edge.metrics.long_running_of(call.info));

@@ -21,6 +21,7 @@ use crate::{
     openapi::Documents,
     path,
     payload::Payload,
+    places::Places,
     proxy,
     query::Query,
     read_api::ReadApi,
@@ -78,6 +79,8 @@ pub(crate) struct Edge {
     pub(crate) limits: Limits,
     pub(crate) version: String,
     pub(crate) front_proxy: Option<Upstream>,
+    /// How many requests wait for the answer of each pair.
+    pub(crate) pairs: Places,
     pub(crate) nodes: Option<Upstream>,
     /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
@@ -120,6 +123,7 @@ impl Edge {
             limits: config.limits,
             version: config.version,
             front_proxy: config.front_proxy.map(Upstream::new),
+            pairs: Places::default(),
             nodes: config.nodes.map(Upstream::new),
             stop: CancellationToken::new(),
             documents: Documents::new(),
@@ -549,7 +553,7 @@ async fn pass_on(
     let attributes = info.attributes(user);
     let revoked = identity::either(edge.backend.revoked(target, user, &attributes), until);
     let told = edge.backend.told_of(target, &attributes, user.clone()).await?;
-    let _place = admit(edge, info)?;
+    let _place = if info.is_long_running() { None } else { Some(edge.pairs.take(&pair.plane)?) };
     let path = proxy::path_and_query(info, parts.uri.query())?;
     sources::forward(&mut parts.headers, connection.remote);
     proxy::forward(edge, pair, &told, &path, parts, body, (held, revoked)).await

@@ -6,20 +6,17 @@
 
 use crate::{
     call::Call,
-    logs,
+    identity, logs,
     payload::Payload,
     proxy,
     respond::{self, Reply},
 };
 use freehold_apiserver_outbound::{Destination, Outbound};
 use freehold_machinery::{Status, Value};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::{net::SocketAddr, sync::Arc};
 use tokio::sync::OwnedSemaphorePermit;
-
-/// Prefix of the headers with which a user acts as another.
-const IMPERSONATION: &str = "impersonate-";
 
 /// A kubelet that may be dialled.
 pub struct Kubelet {
@@ -78,12 +75,7 @@ pub(crate) async fn send(
 fn headers(client: &HeaderMap, is_upgrade: bool) -> HeaderMap {
     let mut headers = client.clone();
     proxy::clean(&mut headers, is_upgrade);
-    headers.remove(header::COOKIE);
-    let others: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(IMPERSONATION)).cloned().collect();
-    for name in others {
-        headers.remove(name);
-    }
+    identity::forget_impersonation(&mut headers);
     headers
 }
 
@@ -101,19 +93,20 @@ pub(crate) async fn pass(
         if let Some(client) = upgrade {
             proxy::join(call.edge, client, hyper::upgrade::on(&mut response), call.revoked(), (held, permit));
         }
+        proxy::forget_browser(response.headers_mut());
         return Ok(response.map(|_| Payload::empty()));
     }
     if proxy::leads_away(response.status(), response.headers()) {
         return Ok(respond::text(502, "the node attempted to redirect this request, which is not permitted"));
     }
-    proxy::clean(response.headers_mut(), false);
-    response.headers_mut().remove(header::SET_COOKIE);
+    proxy::clean_answer(response.headers_mut());
     Ok(proxy::incoming(call.edge, response, call.revoked(), (held, permit)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderName;
 
     #[test]
     fn credentials_and_claims_never_reach_a_kubelet() {

@@ -40,6 +40,7 @@ mod output;
 mod path;
 mod payload;
 mod pieces;
+mod places;
 mod planes;
 mod process;
 mod proxy;

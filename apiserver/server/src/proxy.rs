@@ -70,6 +70,7 @@ pub(crate) async fn forward(
         if let Some(client) = upgrade {
             join(edge, client, hyper::upgrade::on(&mut response), revoked, held);
         }
+        forget_browser(response.headers_mut());
         return Ok(response.map(|_| Payload::empty()));
     }
     if leads_away(response.status(), response.headers()) {
@@ -78,8 +79,7 @@ pub(crate) async fn forward(
             "the backend attempted to redirect this request, which is not permitted",
         ));
     }
-    clean(response.headers_mut(), false);
-    response.headers_mut().remove(header::SET_COOKIE);
+    clean_answer(response.headers_mut());
     Ok(incoming(edge, response, revoked, held))
 }
 
@@ -189,11 +189,40 @@ pub(crate) fn clean(headers: &mut HeaderMap, upgrade: bool) {
         headers.remove(header::UPGRADE);
     }
     headers.remove(header::AUTHORIZATION);
+    headers.remove(header::COOKIE);
     let claimed: Vec<HeaderName> =
         headers.keys().filter(|k| k.as_str().starts_with(IDENTITY)).cloned().collect();
     for name in claimed {
         headers.remove(name);
     }
+}
+
+/// What an answer would tell a browser about the whole address, where the console is, too.
+const ABOUT_THE_ADDRESS: [HeaderName; 6] = [
+    header::SET_COOKIE,
+    header::ALT_SVC,
+    header::REFRESH,
+    header::STRICT_TRANSPORT_SECURITY,
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("service-worker-allowed"),
+];
+
+/// What a browser may do with an answer that somebody else's server gave: show it, as a page of no address.
+const SANDBOX: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
+
+/// Removes from an answer what changes what a browser keeps of this address.
+pub(crate) fn forget_browser(headers: &mut HeaderMap) {
+    ABOUT_THE_ADDRESS.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+/// Makes an answer of a server that is not ours fit to be given at this address: without headers between neighbours, and so
+/// that a browser runs nothing of it. A page with a policy of its own could act as whoever opens it, since the console is here.
+pub(crate) fn clean_answer(headers: &mut HeaderMap) {
+    clean(headers, false);
+    forget_browser(headers);
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(SANDBOX));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
 }
 
 /// Says who asks. What can't stand in a header is left out: such a user has fewer rights, never others.
@@ -282,6 +311,33 @@ mod tests {
     }
 
     #[test]
+    fn another_servers_page_runs_nothing_here_and_leaves_nothing_behind() {
+        let rows = [
+            ("content-security-policy", "script-src 'unsafe-inline'; connect-src *"),
+            ("content-type", "text/html"),
+            ("set-cookie", "session=theirs"),
+            ("clear-site-data", "*"),
+            ("x-frame-options", "ALLOWALL"),
+        ];
+        let mut headers: HeaderMap =
+            rows.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("script-src *"));
+        clean_answer(&mut headers);
+        let mut left: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        left.sort_unstable();
+        assert_eq!(
+            left,
+            [
+                ("content-security-policy", SANDBOX),
+                ("content-type", "text/html"),
+                ("x-content-type-options", "nosniff"),
+                ("x-frame-options", "DENY"),
+            ]
+        );
+    }
+
+    #[test]
     fn claimed_identities_and_credentials_do_not_pass() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
@@ -290,6 +346,7 @@ mod tests {
             ("x-remote-extra-a", "b"),
             ("x-remote-uid", "0"),
             ("authorization", "Bearer x"),
+            ("cookie", "session=x"),
             ("connection", "close, x-secret"),
             ("x-secret", "1"),
             ("te", "trailers"),
