@@ -89,8 +89,8 @@ impl WebhookCredentials {
         Ok(Self { plugins })
     }
 
-    /// The same as one `AdmissionConfiguration` that names no other files, for a server that has none of them; `None` where
-    /// it says nothing.
+    /// One `AdmissionConfiguration` that names no other files, with the certificates and without the tokens: it is for
+    /// servers of one project each, and a token is good for whoever has read it. `None` where it says nothing.
     pub fn document(&self) -> Option<String> {
         let plugins: BTreeMap<&String, Value> =
             self.plugins.iter().map(|(name, users)| (name, users.kubeconfig())).collect();
@@ -111,7 +111,7 @@ impl WebhookCredentials {
             return Credential::default();
         };
         match at {
-            At::Url { host, port, .. } => users.of_host(host, *port),
+            At::Url { host, port, .. } => users.of_url(host, *port),
             At::Service { namespace, name, port } => {
                 let found = users.of_host(&format!("{name}.{namespace}.svc"), *port);
                 Credential { authorization: None, ..found }
@@ -142,10 +142,6 @@ impl Users {
                 user["client-certificate-data"] = STANDARD.encode(&identity.chain).into();
                 user["client-key-data"] = STANDARD.encode(&identity.key).into();
             }
-            let token = credential.authorization.as_ref().and_then(|value| value.to_str().ok());
-            if let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) {
-                user["token"] = token.into();
-            }
             json!({"name": name, "user": user})
         };
         let users: Vec<Value> = named.iter().map(user).collect();
@@ -154,20 +150,31 @@ impl Users {
             "contexts": [{"name": current, "context": {"cluster": "", "user": current}}]})
     }
 
+    /// What is shown to the host of a URL, which any user may have named: a token only where the kubeconfig names that host.
+    fn of_url(&self, host: &str, port: u16) -> Credential {
+        let bare = || (port == 443).then(|| self.named.get(host)).flatten();
+        let named = self.named.get(&authority(host, port)).or_else(bare);
+        let found = self.of_host(host, port);
+        Credential { authorization: named.and_then(|named| named.authorization.clone()), ..found }
+    }
+
     /// By `host:port`, then by `*.` and what stands behind a dot of that; both without the port where it is 443; then
     /// by `*`, and at last whoever the current context names.
     fn of_host(&self, host: &str, port: u16) -> Credential {
-        let authority =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let steps = |name: &str| {
             let dots = name.match_indices('.').map(|(at, _)| format!("*{}", &name[at..])).collect::<Vec<_>>();
             std::iter::once(name.to_owned()).chain(dots)
         };
         let bare = (port == 443).then(|| steps(host)).into_iter().flatten();
         let last = ["*".to_owned()].into_iter().chain(self.current.clone());
-        let found = steps(&authority).chain(bare).chain(last).find_map(|name| self.named.get(&name));
+        let found =
+            steps(&authority(host, port)).chain(bare).chain(last).find_map(|name| self.named.get(&name));
         found.cloned().unwrap_or_default()
     }
+}
+
+fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn credential(identity: freehold_client::Identity) -> Result<Credential> {
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pair_is_told_says_the_same_without_files() {
+    fn a_pair_is_told_certificates_and_no_tokens() {
         let mut all = users(&["Bearer t", "*"], Some("Bearer t"));
         all.named.insert(
             "a.example".into(),
@@ -252,19 +259,30 @@ mod tests {
             (found.identity.map(|own| (own.chain.clone(), own.key.clone())), found.authorization)
         };
         assert_eq!(of(&read, "a.example"), of(&told, "a.example"));
+        assert!(!document.contains("Bearer") && !document.contains("token"), "{document}");
         assert_eq!(read.document(), told.document());
         assert_eq!(WebhookCredentials::default().document(), None);
     }
 
     #[test]
-    fn a_service_of_a_plane_gets_no_token() {
-        let plugins = HashMap::from([(VALIDATING_WEBHOOK.to_owned(), users(&["*"], None))]);
+    fn a_token_goes_only_to_hosts_of_urls_that_the_operator_named() {
+        let plugins = HashMap::from([(
+            VALIDATING_WEBHOOK.to_owned(),
+            users(&["*", "a.example", "*.test", "me", "hook.ns.svc"], Some("me")),
+        )]);
         let credentials = WebhookCredentials { plugins };
         let service = At::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
-        let url = At::Url { authority: "a.example".into(), host: "a.example".into(), port: 443 };
+        let of_host = |host: &str| At::Url { authority: host.into(), host: host.into(), port: 443 };
+        let url = of_host("a.example");
         let token = |plugin, at| credentials.of_webhook(plugin, at).authorization;
         assert!(token(Some(VALIDATING_WEBHOOK), &service).is_none());
         assert!(token(Some(VALIDATING_WEBHOOK), &url).is_some());
+        for host in ["b.example", "evil.test", "elsewhere"] {
+            assert!(
+                token(Some(VALIDATING_WEBHOOK), &of_host(host)).is_none(),
+                "{host} was named by a tenant alone"
+            );
+        }
         assert!(token(Some(MUTATING_WEBHOOK), &url).is_none());
         assert!(token(None, &url).is_none(), "conversions");
     }
