@@ -258,6 +258,8 @@ fn container(
         if ports.any(|port| port["hostPort"].as_u64().is_some_and(|port| port != 0)) {
             return refuse("ports.hostPort", "the project's class does not allow it");
         }
+        // Otherwise a private image that another project's Pod has brought to the node would start without its pull secret.
+        host["imagePullPolicy"] = "Always".into();
     }
     if container["resources"]["claims"].as_array().is_some_and(|claims| !claims.is_empty()) {
         return refuse("resources.claims", "shared clusters have no devices for projects");

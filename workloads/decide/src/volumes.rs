@@ -8,9 +8,6 @@ use freehold_machinery::Value;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Sources of volumes that refer to nothing.
-const PLAIN: [&str; 2] = ["emptyDir", "image"];
-
 /// Translates volumes, and collects what they need.
 pub(crate) struct Volumes<'a> {
     pod: String,
@@ -45,12 +42,22 @@ impl<'a> Volumes<'a> {
         list.map(|volume| self.volume(volume)).collect()
     }
 
+    /// An image as a volume, which is asked for anew: one that is on the node may be another project's.
+    fn image(&self, source: &Value) -> Value {
+        let mut image = source.clone();
+        if !self.terms.is_privileged() && image.is_object() {
+            image["pullPolicy"] = "Always".into();
+        }
+        image
+    }
+
     fn volume(&mut self, volume: &Value) -> Result<Value, Refusal> {
         let name = volume["name"].as_str().unwrap_or_default();
         let mut sources = volume.as_object().into_iter().flatten().filter(|(key, _)| *key != "name");
         let Some((kind, source)) = sources.next() else { return Ok(json!({"name": name, "emptyDir": {}})) };
         let host = match kind.as_str() {
-            kind if PLAIN.contains(&kind) => source.clone(),
+            "emptyDir" => source.clone(),
+            "image" => self.image(source),
             "hostPath" if self.terms.is_privileged() => source.clone(),
             "configMap" => self.named(source, "name", Referent::ConfigMap),
             "secret" => self.named(source, "secretName", Referent::Secret),
