@@ -228,8 +228,14 @@ impl Sink {
         let mut part = file.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
+        // What is left of a run that was cut off goes; a file or link that somebody else put there is not written through.
+        if let Err(error) = std::fs::remove_file(&part)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("{} can't be replaced", part.display()));
+        }
         let mut open = File::options();
-        let open = open.write(true).create(true).truncate(true).mode(0o600);
+        let open = open.write(true).create_new(true).mode(0o600);
         let out = open.open(&part).with_context(|| format!("{} can't be written", part.display()))?;
         Ok(Self::File { out, part, file: file.to_owned() })
     }
