@@ -215,6 +215,11 @@ fn rogue_servers_harm_requests_that_match_them_alone(engine: Engine) {
                 b"HTTP/1.1 302 Found\r\nlocation: https://169.254.169.254/\r\ncontent-length: 0\r\n\r\n"
                     .to_vec(),
             ),
+            "page" => Way::Raw(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-security-policy: script-src 'unsafe-inline'\r\n\
+                set-cookie: session=theirs\r\ncontent-length: 26\r\n\r\n<script>alert(1)</script>\n"
+                    .to_vec(),
+            ),
             "apis" => Way::Flood,
             _ if version == "v1" => Way::Json(answers),
             _ => match version.as_str() {
@@ -253,6 +258,13 @@ fn rogue_servers_harm_requests_that_match_them_alone(engine: Engine) {
     assert_eq!(redirected.code, 502);
     let why = "the backend attempted to redirect this request, which is not permitted";
     contains_all(text(&redirected.body, "/message"), &[why]);
+
+    // A page of its own runs nothing at this address, where the console is, and leaves and learns no cookie.
+    let page = format!("{}/projects/web{}", server.url(), at("page"));
+    let head = Held::get(&kubectl, &page, &["cookie: session=ours"]).head().to_ascii_lowercase();
+    contains_all(&head, &["200", "content-security-policy: default-src 'none'; frame-ancestors 'none'; sandbox"]);
+    assert!(!head.contains("set-cookie") && !head.contains("unsafe-inline"), "{head}");
+    assert!(!rogue.heads().iter().any(|head| head.contains("session=ours")), "a cookie was passed on");
 
     // What comes slowly, or without end, comes to who asked for it.
     let endless = ["slow", "floods"].map(|what| {
