@@ -206,6 +206,9 @@ impl<'a> Claims<'a> {
             if claim.is_deleting {
                 return Err(format!("persistentvolumeclaim \"{name}\" is being deleted"));
             }
+            if claim.is_bound && !volumes.volumes.contains_key(&claim.volume) {
+                return Err(format!("persistentvolume \"{}\" not found", claim.volume));
+            }
             let class = volumes.classes.get(&claim.class).filter(|class| class.waits);
             match class {
                 _ if claim.is_bound => all.bound.push(claim),

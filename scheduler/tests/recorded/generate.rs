@@ -62,7 +62,9 @@ impl Generator {
         let mut taints = Vec::new();
         if self.in_hundred(25) {
             let effect = self.one(&["NoSchedule", "NoExecute", "PreferNoSchedule"]);
-            taints.push(json!({"key": self.one(&["k", "gpu"]), "value": self.one(&["v", "w"]), "effect": effect}));
+            taints.push(
+                json!({"key": self.one(&["k", "gpu"]), "value": self.one(&["v", "w"]), "effect": effect}),
+            );
         }
         let mut amounts = json!({
             "cpu": self.one(&["1", "2", "4"]), "memory": self.one(&["1Gi", "2Gi", "4Gi"]),
@@ -102,7 +104,8 @@ impl Generator {
         let mut container = json!({"name": name, "image": "none", "resources": self.requests()});
         if self.in_hundred(15) {
             let port = self.one(&[8080, 9090]);
-            let mut own = json!({"containerPort": port, "hostPort": port, "protocol": self.one(&["TCP", "UDP"])});
+            let mut own =
+                json!({"containerPort": port, "hostPort": port, "protocol": self.one(&["TCP", "UDP"])});
             if self.in_hundred(40) {
                 own["hostIP"] = self.one(&["127.0.0.1", "10.0.0.1"]).into();
             }
@@ -135,7 +138,9 @@ impl Generator {
 
     fn node_requirement(&mut self) -> Value {
         match self.0.below(6) {
-            0 => json!({"key": "size", "operator": self.one(&["Gt", "Lt"]), "values": [self.0.below(10).to_string()]}),
+            0 => {
+                json!({"key": "size", "operator": self.one(&["Gt", "Lt"]), "values": [self.0.below(10).to_string()]})
+            }
             1 => json!({"key": "disk", "operator": self.one(&["Exists", "DoesNotExist"])}),
             2 => json!({"key": "disk", "operator": "NotIn", "values": ["ssd"]}),
             _ => json!({"key": ZONE, "operator": "In", "values": [self.one(&ZONES), self.one(&ZONES)]}),
@@ -248,7 +253,8 @@ impl Generator {
         });
         if self.in_hundred(70) {
             let requirement = json!({"key": HOSTNAME, "operator": "In", "values": [format!("n{}", self.0.below(7)), format!("n{}", self.0.below(7))]});
-            spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}});
+            spec["nodeAffinity"] =
+                json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}});
         }
         if let Some(claim) = claim {
             spec["claimRef"] = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim});

@@ -53,7 +53,11 @@ fn the_same_nodes_are_feasible_as_for_kube_scheduler() {
         let found: Vec<&str> = verdict.feasible.iter().map(|place| &*snapshot.nodes[*place].name).collect();
         let recorded: Vec<&str> = list(case, "nodes").iter().filter_map(Value::as_str).collect();
         (found != recorded).then(|| {
-            format!("found {found:?}, kube-scheduler {recorded:?}; {} / {}", verdict.message(), case["message"])
+            format!(
+                "found {found:?}, kube-scheduler {recorded:?}; {} / {}",
+                verdict.message(),
+                case["message"]
+            )
         })
     });
     assert!(count >= 1000, "only {count} cases are recorded");

@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-const NODES: Resource = Resource::cluster("", "v1", "nodes");
-const PODS: Resource = Resource::namespaced("", "v1", "pods");
-const SPACES: Resource = Resource::cluster("", "v1", "namespaces");
-const CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims");
-const VOLUMES: Resource = Resource::cluster("", "v1", "persistentvolumes");
-const CLASSES: Resource = Resource::cluster("storage.k8s.io", "v1", "storageclasses");
+static NODES: Resource = Resource::cluster("", "v1", "nodes");
+static PODS: Resource = Resource::namespaced("", "v1", "pods");
+static SPACES: Resource = Resource::cluster("", "v1", "namespaces");
+static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims");
+static VOLUMES: Resource = Resource::cluster("", "v1", "persistentvolumes");
+static CLASSES: Resource = Resource::cluster("storage.k8s.io", "v1", "storageclasses");
 
-const WORLDS: usize = 55;
-const TRIED: usize = 24;
+const WORLDS: usize = 36;
+const TRIED: usize = 34;
 const SENTINEL: &str = "z-sentinel";
 const CANARY: &str = "z-canary";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,7 +120,8 @@ pub(crate) fn record(mut out: impl Write) {
     let recorder = Recorder { runtime, client, asked };
     for (nth, name) in NAMESPACES.iter().enumerate().skip(1) {
         let labels = json!({"team": if nth == 1 { "one" } else { "two" }});
-        let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+        let space =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
         recorder.create(&SPACES, &[space]);
     }
     recorder.create(&CLASSES, &classes());
@@ -153,7 +154,8 @@ impl Recorder {
         let mut items = list.unwrap().items;
         for item in &mut items {
             let metadata = item["metadata"].as_object_mut().unwrap();
-            metadata.retain(|key, _| matches!(&**key, "name" | "namespace" | "labels" | "annotations" | "uid"));
+            metadata
+                .retain(|key, _| matches!(&**key, "name" | "namespace" | "labels" | "annotations" | "uid"));
         }
         items
     }
