@@ -82,7 +82,7 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 impl Pod {
-    /// Reads a Pod.
+    /// Reads a Pod as the API has it; what is absent or of another type is empty.
     pub fn read(pod: &Value) -> Self {
         let spec = pod.get("spec").unwrap_or(&Value::Null);
         let namespace = meta::namespace(pod);

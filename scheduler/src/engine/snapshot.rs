@@ -96,7 +96,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Reads a PodDisruptionBudget.
+    /// Reads a PodDisruptionBudget with its status; without one it allows no eviction.
     pub fn read(budget: &Value) -> Self {
         let disrupted = budget.pointer("/status/disruptedPods").and_then(Value::as_object);
         Self {

@@ -99,7 +99,7 @@ pub struct NodeTerm {
 }
 
 impl NodeTerm {
-    /// Reads a `NodeSelectorTerm`.
+    /// Reads a `NodeSelectorTerm` of a Pod or a volume.
     pub fn read(term: &Value) -> Self {
         let all = |pointer| items(term, pointer).iter().map(Requirement::read).collect();
         Self { labels: all("/matchExpressions"), fields: all("/matchFields") }
