@@ -111,6 +111,7 @@ impl Serving {
             client: Client::new(&self.client("node")?)?,
             base_path: urls::plane_path(&PlaneId::infra()),
             node_name: NODE.to_owned(),
+            takes_waiting: true,
             data_dir: self.data.join("node"),
             images: Images::new(images),
             logs: LogServer {

@@ -31,6 +31,7 @@ mod pki;
 mod pki_secret;
 mod project;
 mod provisioner;
+mod scheduler;
 mod stop;
 mod store;
 mod subsystem;
@@ -76,6 +77,8 @@ enum Command {
     Provisioner(Box<provisioner::Args>),
     /// Runs the Pods of one control plane as processes of this machine.
     Node(node::Args),
+    /// Places Pods that wait on nodes: in one cluster, or in all planes of a server.
+    Scheduler(scheduler::Args),
     /// Runs Pods of projects on Kubernetes clusters that they share.
     Syncer(syncer::Args),
     /// Creates the authorities and keys that several core servers share.
@@ -190,6 +193,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::ControllerManager(args) => controllers::run(args).await,
         Command::Provisioner(args) => provisioner::run(*args).await,
         Command::Node(args) => node::run(args).await,
+        Command::Scheduler(args) => scheduler::run(args).await,
         Command::Syncer(args) => syncer::run(args).await,
         Command::Pki(args) => pki::run(&args).await,
         Command::Doctor(args) => doctor::run(args).await,

@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Folder for the directories of Pods.
     #[arg(long, default_value = "node-data")]
     data_dir: PathBuf,
+    /// Leave Pods that no node has to a scheduler, instead of taking all of them.
+    #[arg(long)]
+    external_scheduler: bool,
     /// Programs that Pods may run: `IMAGE=PATH`, repeatable. They run as this user, without isolation.
     #[arg(long = "image", required = true)]
     images: Vec<String>,
@@ -46,6 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         client,
         base_path: String::new(),
         node_name: args.name,
+        takes_waiting: !args.external_scheduler,
         data_dir: args.data_dir,
         images: Images::new(images),
         logs,

@@ -32,6 +32,8 @@ pub struct Config {
     pub base_path: String,
     /// The name of the Node object.
     pub node_name: String,
+    /// Whether it takes each Pod that no node has; otherwise a scheduler gives it Pods.
+    pub takes_waiting: bool,
     /// Where Pods have their directories. Private to this node; made where it is absent.
     pub data_dir: PathBuf,
     /// Which program an image stands for.
@@ -50,6 +52,7 @@ const PODS_DIRECTORY: &str = "pods";
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) name: String,
+    takes_waiting: bool,
     pub(crate) host_ip: IpAddr,
     pub(crate) images: Images,
     pub(crate) service: Option<(String, u16)>,
@@ -114,6 +117,7 @@ impl Config {
         let shared = Shared {
             client: planes.everywhere(),
             name: self.node_name,
+            takes_waiting: self.takes_waiting,
             host_ip: address.ip(),
             images: self.images,
             service: self.service,
@@ -219,7 +223,7 @@ impl Pods {
         }
         let Some(pod) = new else { return };
         match pod["spec"]["nodeName"].as_str().unwrap_or_default() {
-            "" if is_bindable(pod, &self.shared.name) => self.bind(pod),
+            "" if self.shared.takes_waiting && is_bindable(pod, &self.shared.name) => self.bind(pod),
             name if name == self.shared.name => self.give(pod),
             _ => {}
         }
@@ -240,7 +244,7 @@ impl Pods {
         });
     }
 
-    /// Takes a Pod that no node has: there is no scheduler, and one node.
+    /// Takes a Pod that no node has, where this node is the only one.
     fn bind(&self, pod: &Value) {
         let (shared, pod) = (self.shared.clone(), pod.clone());
         tokio::spawn(async move {

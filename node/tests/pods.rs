@@ -32,6 +32,7 @@ impl Running {
             client: server.client(),
             base_path: "/planes/infra".into(),
             node_name: NODE.into(),
+            takes_waiting: true,
             data_dir: data_dir.to_owned(),
             images: Images::new([("shell".to_owned(), PathBuf::from("/bin/sh"))]),
             logs: LogServer {

@@ -215,6 +215,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("workloads-decide", &["machinery", "api"]),
     ("workloads-syncer", &["machinery", "api", "client", "pki", "runtime", "workloads-decide"]),
+    ("scheduler", &["machinery", "client", "runtime"]),
     ("gateway", &["machinery", "api", "client", "pki"]),
     // The program: the one crate that knows both sides.
     (
@@ -235,6 +236,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tenancy-cli",
             "workflow-cli",
             "workloads-syncer",
+            "scheduler",
         ],
     ),
     ("tests-harness", &["client", "pki"]),
