@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use freehold_api::{
     apis::{
-        ACCESS, ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, CLASS_LABEL, GROUP, PermissionClaim,
-        SCHEMAS, VERSION,
+        ACCESS, ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, CLASS_LABEL, GROUP,
+        PermissionClaim, SCHEMAS, VERSION,
     },
     rollouts::{ApiRollout, ROLLOUTS, RolloutStage},
     urls,
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             let found = client.get(&OF_BINDINGS, None, &binding).await?;
             say(&shown(&serde_json::from_value(found)?));
             let path = format!("/apis/{}/{BINDINGS}/{binding}/{ACCESS}", OF_BINDINGS.api_version());
-            say(&accessed(&client.json(Method::GET, &path, None).await?));
+            say(&accessed(&client.get_path(&path).await?));
             Ok(())
         }
         Command::Rollout { rollout, project, kubeconfig } => {

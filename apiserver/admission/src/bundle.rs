@@ -83,8 +83,7 @@ pub fn objects(spec: &Value) -> Vec<Bundled> {
         };
         items(spec, field).iter().enumerate().map(one).collect::<Vec<_>>()
     };
-    let mut all =
-        of(("policies", [crate::policy::VALIDATING[0], crate::policy::MUTATING[0]], policy));
+    let mut all = of(("policies", [crate::policy::VALIDATING[0], crate::policy::MUTATING[0]], policy));
     all.extend(of(("webhooks", [crate::webhook::VALIDATING, crate::webhook::MUTATING], webhook)));
     all
 }
@@ -213,11 +212,19 @@ mod tests {
             (policy(json!({"validations": [{"expression": "object.spec.size < 5"}]})), 0),
             (policy(json!({"validations": [{"expression": "request.userInfo.username != 'a'"}]})), 0),
             (policy(json!({"validations": [{"expression": "namespaceObject.metadata.name == 'a'"}]})), 1),
-            (policy(json!({"validations": [{"expression": "authorizer.path('/x').check('get').allowed()"}]})), 1),
+            (
+                policy(
+                    json!({"validations": [{"expression": "authorizer.path('/x').check('get').allowed()"}]}),
+                ),
+                1,
+            ),
             (policy(json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}})), 1),
             (policy(json!({"matchConstraints": {"namespaceSelector": {"matchLabels": {"a": "b"}}}})), 1),
             (policy(json!({"auditAnnotations": [{"key": "a", "valueExpression": "'b'"}]})), 1),
-            (policy(json!({"validations": [{"expression": format!("'{}' == ''", "x".repeat(70 << 10))}]})), 1),
+            (
+                policy(json!({"validations": [{"expression": format!("'{}' == ''", "x".repeat(70 << 10))}]})),
+                1,
+            ),
             (hook(json!({"timeoutSeconds": 5})), 0),
             (hook(json!({"timeoutSeconds": 30})), 1),
             (hook(json!({"namespaceSelector": {}})), 1),

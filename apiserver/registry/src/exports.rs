@@ -12,8 +12,8 @@ mod consent;
 mod references;
 mod rollout;
 
-pub use class::class_bindings;
 pub(crate) use bundle::ACCESS;
+pub use class::class_bindings;
 pub(crate) use references::REFERRERS;
 pub use references::ReferredBy;
 pub use rollout::{FoundRollout, Members};

@@ -53,10 +53,9 @@ fn as_objects(op: &Operation, spec: &Value) -> Vec<FieldError> {
         }
         validate::default(ty, &mut object);
         let found = freehold_apiserver_kinds::check::run(ty, None, &object, None);
-        errors.extend(found.into_iter().map(|error| FieldError {
-            field: format!("{path}: {}", error.field),
-            ..error
-        }));
+        errors.extend(
+            found.into_iter().map(|error| FieldError { field: format!("{path}: {}", error.field), ..error }),
+        );
     }
     errors
 }
