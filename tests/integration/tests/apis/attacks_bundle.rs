@@ -16,7 +16,7 @@ facts!(world:
 );
 
 fn everything() -> Value {
-    json!({"resourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*", "*/*"]}]})
+    json!({"resourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]})
 }
 
 /// Writes fields of the export's spec, as the provider.
