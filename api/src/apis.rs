@@ -21,6 +21,8 @@ pub const BINDINGS: &str = "apibindings";
 pub const CONTENT: &str = "content";
 /// The subresource of objects that others name, with who names them.
 pub const REFERRERS: &str = "referrers";
+/// The subresource of a binding with what its export brings and what the provider did of late.
+pub const ACCESS: &str = "access";
 /// The verb on an export that lets somebody bind it.
 pub const BIND: &str = "bind";
 /// The annotation that lets an export be deleted while projects consume it; their objects are kept.
@@ -138,10 +140,68 @@ pub struct ApiExportSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub roles: Vec<ExportedRole>,
+    /// Admission policies about the exported kinds, which hold in each consumer's project.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub policies: Vec<ExportedPolicy>,
+    /// The provider's admission webhooks about the exported kinds, called for writes in each consumer's project.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub webhooks: Vec<ExportedWebhook>,
     /// How many objects of exported kinds each consumer may have. The least counts of several for one resource.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub limits: Vec<ExportLimit>,
+}
+
+/// What admission does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AdmissionKind {
+    /// It refuses writes, or warns of them.
+    #[default]
+    Validating,
+    /// It changes what is written.
+    Mutating,
+}
+
+/// An admission policy that comes with an export. It is about objects of the exported kinds alone, whatever it matches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedPolicy {
+    /// Its name, which refusals show behind the export's.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Which sort of policy.
+    #[serde(default)]
+    pub kind: AdmissionKind,
+    /// What happens where a validating policy does not hold: `Deny`, which is the default, `Warn` or `Audit`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "actions")]
+    pub actions: Vec<String>,
+    /// The spec of a ValidatingAdmissionPolicy or MutatingAdmissionPolicy, without parameters, selectors of namespaces and
+    /// audit annotations. Without `matchConstraints` it is about all creations and updates.
+    #[schemars(schema_with = "any_object")]
+    pub spec: Value,
+}
+
+/// An admission webhook that comes with an export. It is asked about objects of the exported kinds alone, whatever it
+/// matches, and reached from the provider's project.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedWebhook {
+    /// Which sort of webhook.
+    #[serde(default)]
+    pub kind: AdmissionKind,
+    /// An entry of `webhooks` of a ValidatingWebhookConfiguration or MutatingWebhookConfiguration, without a selector of
+    /// namespaces. A Service is one of the provider's project. Without `rules` it is about all creations and updates.
+    #[schemars(schema_with = "any_object")]
+    pub webhook: Value,
+}
+
+fn actions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array", "maxItems": 2, "items": {"type": "string", "enum": ["Deny", "Warn", "Audit"]},
+    })
 }
 
 /// Whose objects a limit is about.
@@ -220,6 +280,10 @@ pub struct ApiExportStatus {
     /// The digest of the terms, which bindings name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub terms: String,
+    /// The reason in the annotation `apis.freehold.dev/breaking-change` that a change of schemas was made for: it counts for
+    /// no further change.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub breaking_change: String,
     /// `Ready`: each schema is there and can be served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

@@ -376,7 +376,7 @@ impl Config {
             return Ok(registry);
         }
         self.prove_bindings(planes)?;
-        Ok(registry.with_exports(Arc::new(crate::exports::KnownExports(planes.clone()))))
+        Ok(registry.with_exports(Arc::new(crate::exports::KnownExports::new(planes.clone()))))
     }
 
     /// Makes requests to what objects of planes name, their Services among them.

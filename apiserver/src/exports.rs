@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use freehold_api::{apis::LimitedConsumer, rollouts::RolloutStage};
+use freehold_apiserver_admission::bundle::Bundle;
 use freehold_apiserver_planes::{
     Planes,
-    apis::{self, Consumer, Referrer},
+    apis::{self, Access, Consumer, Referrer},
 };
 use freehold_apiserver_registry::{
     ConsumerKind, Exports, FoundExport, FoundRollout, Members, Operation, Owner, ProviderLimit, ReferredBy,
@@ -15,16 +16,28 @@ use freehold_machinery::{
     PlaneId, ResourceType, Result, Value,
     crd::references::{Named, Reference},
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
-use std::sync::Arc;
+use serde_json::json;
+use std::{collections::HashMap, sync::Arc};
 
 /// Consumers that a message names.
 const NAMED: usize = 3;
+/// Exports whose policies are kept compiled; over it the table starts anew.
+const MAX_BUNDLES: usize = 1024;
 
 /// The exports that this server knows.
-pub(crate) struct KnownExports(pub(crate) Arc<Planes>);
+pub(crate) struct KnownExports(Arc<Planes>, Bundles);
+
+/// Compiled policies and webhooks by the identity of their export, with the revision that it was written at.
+type Bundles = Mutex<HashMap<Box<str>, (u64, Arc<Bundle>)>>;
 
 impl KnownExports {
+    /// The exports of these planes.
+    pub(crate) fn new(planes: Arc<Planes>) -> Self {
+        Self(planes, Bundles::default())
+    }
+
     /// Waits until everything that was committed before is known.
     async fn current(&self) -> Result<()> {
         self.0.directory().current().await?;
@@ -153,6 +166,40 @@ impl Exports for KnownExports {
             })
         };
         [LimitedConsumer::Project, LimitedConsumer::Organization].into_iter().filter_map(limit).collect()
+    }
+
+    fn bundle(&self, ty: &ResourceType) -> Option<Arc<Bundle>> {
+        let export = self.0.apis().export_of(ty).filter(|export| !export.admission.is_null())?;
+        let mut known = self.1.lock();
+        if let Some((_, bundle)) = known.get(&export.identity).filter(|(at, _)| *at == export.modified) {
+            return Some(bundle.clone());
+        }
+        if known.len() >= MAX_BUNDLES {
+            known.clear();
+        }
+        let bundle = Arc::new(Bundle::of(&export.name, &export.plane, &export.admission));
+        known.insert(export.identity.clone(), (export.modified, bundle.clone()));
+        Some(bundle)
+    }
+
+    fn access(&self, consumer: &PlaneId, provider: &str, export: &str) -> Option<Value> {
+        let apis = self.0.apis();
+        let export = apis.export(&provider.parse().ok()?, export)?;
+        apis.binding(consumer, &export)?;
+        let row = |access: Access| {
+            let time = jiff::Timestamp::from_second(access.last).unwrap_or_default();
+            json!({
+                "verb": access.verb, "group": access.group, "resource": access.resource, "user": access.user,
+                "count": access.count, "last": time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "allConsumers": access.is_wide,
+            })
+        };
+        let accesses: Vec<Value> = apis.accesses(&export.identity, consumer).into_iter().map(row).collect();
+        let list = |field: &str| match &export.admission[field] {
+            Value::Array(items) => items.clone(),
+            _ => Vec::new(),
+        };
+        Some(json!({"policies": list("policies"), "webhooks": list("webhooks"), "accesses": accesses}))
     }
 
     fn references(&self, ty: &ResourceType) -> Arc<[Reference]> {

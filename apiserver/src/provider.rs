@@ -69,6 +69,7 @@ pub(crate) async fn in_one(
     verb: &str,
 ) -> Result<Operation> {
     let export = scope.check_exists()?;
+    let by = op.user.name.clone();
     let Consumers::One(plane) = &scope.consumers else {
         return Err(Status::method_not_allowed(&op.ty.group_resource(), verb));
     };
@@ -94,6 +95,8 @@ pub(crate) async fn in_one(
         }
         check_identity(&op, verb, &object)?;
     }
+    let done = (verb, &*op.ty.group, &*resource(&op));
+    planes.apis().note_access(&export.identity, Some(&op.plane), done, &by);
     Ok(op)
 }
 
@@ -211,6 +214,8 @@ pub(crate) async fn across(
             Some(accepting)
         }
     };
+    let done = (verb, &*op.ty.group, &*resource(op));
+    planes.apis().note_access(&export.identity, only.as_ref(), done, &op.user.name);
     let iam = planes.people().iam().await.clone();
     let (op, verb, all) = (op.clone(), verb.to_owned(), planes.clone());
     let name =

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use freehold_api::{
     apis::{
-        ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, CLASS_LABEL, GROUP, PermissionClaim,
-        SCHEMAS, VERSION,
+        ACCESS, ApiBinding, ApiResourceSchemaSpec, BINDINGS, BoundObjects, CLASS_LABEL, GROUP,
+        PermissionClaim, SCHEMAS, VERSION,
     },
     rollouts::{ApiRollout, ROLLOUTS, RolloutStage},
     urls,
@@ -73,8 +73,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Schema { file, prefix } => terminal::documents(schemas(&read(&file)?, &prefix)?.iter()),
         Command::Show { binding, project, kubeconfig } => {
-            let found = in_project(&project, kubeconfig)?.get(&OF_BINDINGS, None, &binding).await?;
+            let client = in_project(&project, kubeconfig)?;
+            let found = client.get(&OF_BINDINGS, None, &binding).await?;
             say(&shown(&serde_json::from_value(found)?));
+            let path = format!("/apis/{}/{BINDINGS}/{binding}/{ACCESS}", OF_BINDINGS.api_version());
+            say(&accessed(&client.get_path(&path).await?));
             Ok(())
         }
         Command::Rollout { rollout, project, kubeconfig } => {
@@ -211,6 +214,46 @@ fn shown(binding: &ApiBinding) -> Vec<String> {
     lines
 }
 
+/// What an export brings beside its kinds, and what its provider did of late.
+fn accessed(access: &Value) -> Vec<String> {
+    let list = |field: &str| access[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let mut lines = Vec::new();
+    if !list("policies").is_empty() || !list("webhooks").is_empty() {
+        lines.push("For objects of these kinds, and nothing else, the provider has:".to_owned());
+    }
+    let kind = |value: &Value| if value["kind"] == "Mutating" { "changes" } else { "checks" };
+    let policy = |one: &Value| format!("  policy {}, which {} what is written", text(one, "name"), kind(one));
+    lines.extend(list("policies").iter().map(policy));
+    let webhook = |one: &Value| {
+        let hook = &one["webhook"];
+        let at = match hook["clientConfig"]["url"].as_str() {
+            Some(url) => url.to_owned(),
+            None => "a Service of its own".to_owned(),
+        };
+        format!("  webhook {} at {at}, which {} what is written and sees it", text(hook, "name"), kind(one))
+    };
+    lines.extend(list("webhooks").iter().map(webhook));
+    if list("accesses").is_empty() {
+        lines.push("The provider was not at objects here since the server's start.".to_owned());
+        return lines;
+    }
+    lines.push("What the provider did of late, since the server's start:".to_owned());
+    lines.extend(list("accesses").iter().map(|one| {
+        let (group, resource) = (text(one, "group"), text(one, "resource"));
+        let of = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+        let wide = if one["allConsumers"] == true { ", in all consumers at once" } else { "" };
+        format!(
+            "  {} {of}, {} times, last at {} by {}{wide}",
+            text(one, "verb"),
+            one["count"],
+            text(one, "last"),
+            text(one, "user")
+        )
+    }));
+    lines
+}
+
 /// A claim in plain words.
 fn words(claim: &PermissionClaim) -> String {
     let verbs = match claim.verbs.iter().any(|verb| verb == "*") {
@@ -285,6 +328,27 @@ mod tests {
                 "StageRefused: why",
             ]
         );
+    }
+
+    #[test]
+    fn what_a_provider_brings_and_did_is_told() {
+        let told = accessed(&json!({
+            "policies": [{"name": "small", "spec": {}}],
+            "webhooks": [{"kind": "Mutating", "webhook": {"name": "w.example.com", "clientConfig": {"url": "https://a"}}}],
+            "accesses": [{"verb": "list", "group": "db.example.com", "resource": "databases", "user": "bo", "count": 3,
+                "last": "2026-01-01T00:00:00Z", "allConsumers": true}],
+        }));
+        assert_eq!(
+            told,
+            [
+                "For objects of these kinds, and nothing else, the provider has:",
+                "  policy small, which checks what is written",
+                "  webhook w.example.com at https://a, which changes what is written and sees it",
+                "What the provider did of late, since the server's start:",
+                "  list databases.db.example.com, 3 times, last at 2026-01-01T00:00:00Z by bo, in all consumers at once",
+            ]
+        );
+        assert_eq!(accessed(&json!({})).len(), 1);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! This crate must not know: HTTP, storage, how a webhook is reached.
 
 mod annotations;
+pub mod bundle;
 pub mod chain;
 mod json;
 mod matching;
@@ -173,6 +174,10 @@ pub trait Lookup {
     /// Other types of the plane that have the same objects: further versions, and groups that share them.
     fn equivalents(&self, _plane: &PlaneId, _ty: &ResourceType) -> Vec<Arc<ResourceType>> {
         Vec::new()
+    }
+    /// By how much the costs that expressions may have are divided.
+    fn budget_share(&self) -> u64 {
+        1
     }
 }
 

@@ -4,6 +4,7 @@
 //! of an export are compiled once, for all its consumers. A binding counts with the server's proof in its status: whoever
 //! writes a plane's keys past the API (an archive, a pair, a fork) binds nothing that nobody was allowed to bind there.
 
+mod accesses;
 mod classes;
 mod compiled;
 mod index;
@@ -12,6 +13,7 @@ mod references;
 mod roles;
 mod rollout;
 
+pub use accesses::Access;
 pub use classes::ClassBindings;
 pub use index::{Binding, Claim, Export, identity, terms_digest};
 pub use proof::ProofKey;
@@ -20,6 +22,7 @@ pub(crate) use roles::BundledRules;
 pub use rollout::{Consumer, Rollout, selects};
 
 use crate::{Directory, changes::Changes};
+use accesses::Accesses;
 use classes::Classes;
 use compiled::{ReferenceFields, Schema, Types};
 use freehold_api::apis::{BINDINGS, EXPORTS, GROUP, SCHEMAS};
@@ -54,6 +57,7 @@ pub struct Apis {
     index: RwLock<Index>,
     classes: Classes,
     references: References,
+    accesses: Accesses,
     /// Whether everything has been read.
     filled: watch::Sender<bool>,
     /// Counts changes of exports and schemas.
@@ -79,6 +83,7 @@ impl Apis {
             index: RwLock::default(),
             classes: Classes::new(!has_core),
             references: References::default(),
+            accesses: Accesses::default(),
             filled: watch::Sender::new(!has_core),
             generation: AtomicU64::new(1),
             changes: watch::Sender::new(1),

@@ -5,7 +5,9 @@ use async_trait::async_trait;
 use freehold_api::apis;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
 use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
-use freehold_machinery::{PlaneId, PlaneMap, ResourceType, Result, Value, api_service, crd};
+use freehold_machinery::{
+    GroupVersionKind, PlaneId, PlaneMap, ResourceType, Result, Value, api_service, crd, resource::Subresource,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
@@ -250,9 +252,29 @@ impl Types {
 fn base_types(plane: &PlaneId, has_apis: bool) -> Vec<Arc<ResourceType>> {
     static TYPES: LazyLock<Vec<Arc<ResourceType>>> = LazyLock::new(|| {
         let crds = freehold_api::api_crds().into_iter().map(|crd| crd::definition_of(&crd["spec"]));
-        crds.flat_map(|crd| compile(&crd)).collect()
+        // What was just compiled is nobody else's yet.
+        let compiled = crds.flat_map(|crd| crd::compile(&crd).unwrap_or_default());
+        compiled.map(with_access).collect()
     });
     if has_apis && *plane != PlaneId::infra() { TYPES.clone() } else { Vec::new() }
+}
+
+/// Bindings have a subresource that tells what they bring.
+fn with_access(mut ty: Arc<ResourceType>) -> Arc<ResourceType> {
+    if let Some(ty) = Arc::get_mut(&mut ty).filter(|ty| ty.plural == apis::BINDINGS) {
+        ty.subresources.push(Subresource {
+            name: apis::ACCESS.into(),
+            kind: GroupVersionKind {
+                group: apis::GROUP.into(),
+                version: apis::VERSION.into(),
+                kind: "BindingAccess".into(),
+            },
+            verbs: vec!["get"],
+            scale: None,
+        });
+        ty.hash.push_str(":access");
+    }
+    ty
 }
 
 fn established(crd: &Value) -> bool {

@@ -4,6 +4,7 @@
 //! statuses, whatever a client sends: they are computed anew with each write.
 
 mod breaking;
+mod bundle;
 mod change;
 mod class;
 mod closing;
@@ -11,6 +12,7 @@ mod consent;
 mod references;
 mod rollout;
 
+pub(crate) use bundle::ACCESS;
 pub use class::class_bindings;
 pub(crate) use references::REFERRERS;
 pub use references::ReferredBy;
@@ -18,6 +20,7 @@ pub use rollout::{FoundRollout, Members};
 
 use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry, prepare};
 use async_trait::async_trait;
+use freehold_apiserver_admission::bundle::Bundle;
 use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_cache::{ListRequest, Seen};
 use freehold_apiserver_storage::ObjectPath;
@@ -107,6 +110,11 @@ pub trait Exports: Send + Sync + 'static {
     fn terms_digest(&self, terms: &str) -> String;
     /// How many objects of an exported type its provider lets a consumer have, one limit for each kind of consumer.
     fn limits(&self, ty: &ResourceType, consumer: &Owner) -> Vec<ProviderLimit>;
+    /// Policies and webhooks that come with the export of a type.
+    fn bundle(&self, ty: &ResourceType) -> Option<Arc<Bundle>>;
+    /// What comes with an export that a plane consumes, and what its provider did there of late, in the fields of a
+    /// `BindingAccess`; `None` where it does not consume it.
+    fn access(&self, consumer: &PlaneId, provider: &str, export: &str) -> Option<Value>;
     /// The fields of an exported type that name objects.
     fn references(&self, ty: &ResourceType) -> Arc<[Reference]>;
     /// Whether an object that is named in an operation is there, in a project of its organization.
@@ -204,9 +212,11 @@ impl Registry {
             list(draft, "/spec/schemas").iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let missing = exports.missing(&op.plane, names).await?;
         consent::check_defaults(op, draft)?;
-        if let Some(old) = old {
-            self.check_change(op, draft, old).await?;
-        }
+        bundle::check(op, draft, old)?;
+        let used = match old {
+            Some(old) => self.check_change(op, draft, old).await?,
+            None => None,
+        };
         let found = match missing.first() {
             None => (true, "Ready", String::new()),
             Some(name) => (false, "SchemaNotFound", format!("there is no APIResourceSchema {name:?}")),
@@ -219,6 +229,9 @@ impl Registry {
             json!({"identity": exports.identity(&op.plane, op.name()), "conditions": [condition]});
         if let Some(view) = view {
             draft["status"]["view"] = view.into();
+        }
+        if let Some(used) = used {
+            draft["status"]["breakingChange"] = used.into();
         }
         let terms = exports.terms_digest(text(draft, "/spec/terms"));
         if !terms.is_empty() {

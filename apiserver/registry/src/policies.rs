@@ -2,6 +2,7 @@
 
 use crate::{Operation, Registry};
 use freehold_apiserver_admission::{
+    bundle::Bundle,
     chain,
     policy::{self, Binding, Bound, Compiled, Policy},
 };
@@ -26,10 +27,21 @@ impl Registry {
         }
         let [policies, bindings] = resources;
         let bindings = self.compiled(op, bindings, &BINDINGS, Binding::of).await?;
-        if bindings.is_empty() {
-            return Ok(Vec::new());
+        let mut bound = match bindings.is_empty() {
+            true => Vec::new(),
+            false => Bound::join(self.compiled(op, policies, &POLICIES, Policy::of).await?, &bindings),
+        };
+        if let Some(bundle) = self.bundle(op) {
+            let own = if resources == policy::MUTATING { &bundle.mutating } else { &bundle.validating };
+            bound.extend(own.iter().cloned());
         }
-        Ok(Bound::join(self.compiled(op, policies, &POLICIES, Policy::of).await?, &bindings))
+        Ok(bound)
+    }
+
+    /// Policies and webhooks that come with the export of an operation's type. They hold for that type alone, whatever
+    /// their rules say.
+    pub(crate) fn bundle(&self, op: &Operation) -> Option<Arc<Bundle>> {
+        self.exports.as_ref().filter(|_| op.ty.since > 0)?.bundle(&op.ty)
     }
 
     /// The objects of a resource of admission, compiled.

@@ -143,6 +143,9 @@ impl Registry {
             Some(crate::exports::REFERRERS) if op.ty.since > 0 => {
                 self.referrers(op).await.map(|found| Object::Value(Arc::new(found)))
             }
+            Some(crate::exports::ACCESS) if op.ty.group == crate::exports::GROUP => {
+                self.access(op, &object.value()).map(|found| Object::Value(Arc::new(found)))
+            }
             _ => Ok(object),
         }
     }

@@ -8,7 +8,9 @@ use crate::{Operation, Registry, measure::Step, scale, validate};
 use async_trait::async_trait;
 use bytes::Bytes;
 use freehold_apiserver_admission::{
-    Attributes, Lookup, Matched, Seen, chain,
+    Attributes, Lookup, Matched, Seen,
+    bundle::Sealed,
+    chain,
     policy::Compiled,
     webhook::{ClientConfig, Configuration, Failure, MUTATING, Response, Review, Webhook},
 };
@@ -24,6 +26,9 @@ use std::{
 
 /// Bytes that the answer of an admission webhook may have.
 const MAX_ANSWER: usize = 8 << 20;
+/// Bytes that the answer of a webhook may have that came with an export, and the warnings in it.
+const MAX_BUNDLED_ANSWER: usize = 2 << 20;
+const MAX_BUNDLED_WARNINGS: usize = 4;
 /// Before the keys under which the audit log says what webhooks did.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
@@ -104,7 +109,12 @@ impl Registry {
         if !self.chain.runs(plugin(resource == MUTATING)) {
             return Ok(Hooks::new());
         }
-        self.compiled(op, resource, &CONFIGURATIONS, Configuration::of).await
+        let mut hooks = self.compiled(op, resource, &CONFIGURATIONS, Configuration::of).await?;
+        if let Some(bundle) = self.bundle(op) {
+            let own = if resource == MUTATING { &bundle.mutating_hooks } else { &bundle.validating_hooks };
+            hooks.extend(own.clone());
+        }
+        Ok(hooks)
     }
 
     /// One round of mutating webhooks; gives whether they changed anything.
@@ -118,7 +128,9 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<bool> {
         let mut changed = false;
+        let sealed = Sealed(lookup);
         for (index, hook) in hooks.iter().flat_map(|hooks| &hooks.webhooks).enumerate() {
+            let lookup: &(dyn Lookup + Sync) = if hook.home.is_some() { &sealed } else { lookup };
             let Some(version) = self.version(op, hook, attributes, lookup).await? else { continue };
             let shown = shown(op, attributes)?;
             let seen = version.seen(shown.seen(attributes));
@@ -242,7 +254,9 @@ impl Registry {
         hooks: &Hooks,
     ) -> Result<Vec<String>> {
         let mut calls = Vec::new();
+        let sealed = Sealed(lookup);
         for hook in hooks.iter().flat_map(|hooks| &hooks.webhooks) {
+            let lookup: &(dyn Lookup + Sync) = if hook.home.is_some() { &sealed } else { lookup };
             let Some(version) = self.version(op, hook, attributes, lookup).await? else { continue };
             let shown = shown(op, attributes)?;
             let seen = version.seen(shown.seen(attributes));
@@ -322,10 +336,21 @@ impl Registry {
         let mut review = review;
         let body = Bytes::from(std::mem::take(&mut review.body));
         let plugin = Some(plugin(mutating));
-        let question = Question { body, timeout: hook.timeout, told: true, max: MAX_ANSWER, plugin };
-        let answer = self.webhooks.ask(attributes.plane, client, question).await;
+        // What a provider's webhook costs and may reach is the provider's.
+        let (plane, max) = match &hook.home {
+            Some(home) => (home, MAX_BUNDLED_ANSWER),
+            None => (attributes.plane, MAX_ANSWER),
+        };
+        let question = Question { body, timeout: hook.timeout, told: true, max, plugin };
+        let answer = self.webhooks.ask(plane, client, question).await;
         let answer = answer.map_err(|why| Failure::Calling(format!("failed to call webhook: {why}")))?;
-        hook.verify(&review, mutating, &answer)
+        let mut response = hook.verify(&review, mutating, &answer)?;
+        if hook.home.is_some() {
+            // The consumer's audit log is not the provider's to write.
+            response.annotations.clear();
+            response.warnings.truncate(MAX_BUNDLED_WARNINGS);
+        }
+        Ok(response)
     }
 }
 

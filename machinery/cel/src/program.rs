@@ -67,6 +67,15 @@ impl Budget {
         Self::of(PER_CONDITIONS)
     }
 
+    /// One of so many equal parts of it.
+    #[must_use]
+    pub fn divided(self, parts: u64) -> Self {
+        let parts = parts.max(1);
+        self.left.set(self.left.get() / parts);
+        self.evaluations.set(self.evaluations.get() / parts);
+        self
+    }
+
     fn of(left: u64) -> Self {
         Self { left: Cell::new(left), evaluations: Cell::new(MAX_EVALUATIONS), is_spent: Cell::new(false) }
     }

@@ -156,6 +156,11 @@ impl Policy {
         policy
     }
 
+    /// Whether an expression reads something of the plane beside the write.
+    pub(crate) fn reads_plane(&self) -> bool {
+        self.names.read_plane()
+    }
+
     fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let named = self.conditions.iter().chain(&self.variables).chain(&self.audited);
         let validations = self

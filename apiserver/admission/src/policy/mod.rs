@@ -40,6 +40,8 @@ pub struct Bound {
     pub policy: Arc<Policy>,
     /// What it is bound by.
     pub bindings: Vec<Arc<Binding>>,
+    /// Whether it came with an export: then it sees nothing of the plane but the write.
+    pub is_bundled: bool,
 }
 
 impl Bound {
@@ -52,7 +54,7 @@ impl Bound {
     pub fn join(policies: Vec<Arc<Policy>>, bindings: &[Arc<Binding>]) -> Vec<Self> {
         let bind = |policy: Arc<Policy>| {
             let own = bindings.iter().filter(|binding| binding.policy == policy.name).cloned();
-            Self { bindings: own.collect(), policy }
+            Self { bindings: own.collect(), policy, is_bundled: false }
         };
         policies.into_iter().map(bind).filter(|bound| !bound.bindings.is_empty()).collect()
     }

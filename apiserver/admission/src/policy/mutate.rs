@@ -8,7 +8,7 @@ use super::{
     scope::{Scope, conditions_hold},
     unseen,
 };
-use crate::{Attributes, Lookup};
+use crate::{Attributes, Lookup, bundle::Sealed};
 use freehold_machinery::{
     Result, Status, Value, apply,
     patch::{self, Unapplied},
@@ -80,6 +80,8 @@ fn run(
     failures: &mut Failures,
 ) -> Result<bool> {
     let policy = &*bound.policy;
+    let sealed = Sealed(lookup);
+    let lookup: &dyn Lookup = if bound.is_bundled { &sealed } else { lookup };
     let before = attributes.object().cloned();
     let mut fail = |message: String, reason| failures.0.extend(policy.fails.then_some((message, reason)));
     match policy.matches.matches(attributes, lookup) {

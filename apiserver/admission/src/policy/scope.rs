@@ -26,6 +26,12 @@ const MAX_LEVELS: usize = 400;
 pub(crate) struct Names([bool; NAMES.len()]);
 
 impl Names {
+    /// Whether one of those is read that are about the plane, and not about the write.
+    pub(crate) fn read_plane(self) -> bool {
+        let of_plane = |name| ["params", "namespaceObject", AUTHORIZER].contains(&name);
+        NAMES.into_iter().zip(self.0).any(|(name, used)| used && of_plane(name))
+    }
+
     pub(crate) fn of<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> Self {
         let mut names = Self::default();
         for program in expressions.into_iter().filter_map(|expression| expression.program.as_ref().ok()) {
@@ -49,6 +55,8 @@ pub(crate) struct Scope<'p> {
     /// Levels of the expressions that are being evaluated, each for the one before.
     levels: Cell<usize>,
     budget: Budget,
+    /// By how much budgets are divided.
+    share: u64,
 }
 
 impl<'p> Scope<'p> {
@@ -77,13 +85,14 @@ impl<'p> Scope<'p> {
             places: OnceCell::new(),
             computed: RefCell::default(),
             levels: Cell::new(0),
-            budget: Budget::default(),
+            budget: Budget::default().divided(lookup.budget_share()),
+            share: lookup.budget_share(),
         }
     }
 
     /// What comes next may cost that much together.
     pub(crate) fn spend(&mut self, budget: Budget) {
-        self.budget = budget;
+        self.budget = budget.divided(self.share);
     }
 
     /// Evaluates an expression, and the variables that it comes to read.

@@ -8,7 +8,7 @@ use super::{
     scope::{Scope, conditions_hold},
     unseen,
 };
-use crate::{Attributes, Lookup};
+use crate::{Attributes, Lookup, bundle::Sealed};
 use freehold_machinery::Result;
 use freehold_machinery_cel::Budget;
 use serde_json::json;
@@ -54,7 +54,9 @@ pub fn validate(attributes: &Attributes<'_>, lookup: &dyn Lookup, policies: &[Bo
     }
     let mut refusals: Vec<(String, String)> = Vec::new();
     let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for Bound { policy, bindings } in policies {
+    let sealed = Sealed(lookup);
+    for Bound { policy, bindings, is_bundled } in policies {
+        let lookup: &dyn Lookup = if *is_bundled { &sealed } else { lookup };
         let by_policy =
             |why: &str| format!("ValidatingAdmissionPolicy '{}' denied request: {why}", policy.name);
         match policy.matches.matches(attributes, lookup) {

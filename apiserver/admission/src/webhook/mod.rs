@@ -25,7 +25,7 @@ use crate::{
         typing::Environment,
     },
 };
-use freehold_machinery::{Result, Status, Value, meta};
+use freehold_machinery::{PlaneId, Result, Status, Value, meta};
 use std::{sync::Arc, time::Duration};
 
 /// The resource of webhooks that change objects.
@@ -58,6 +58,8 @@ pub struct Webhook {
     pub fails: bool,
     /// Whether it is called again when others changed the object after it (`reinvocationPolicy`).
     pub again: bool,
+    /// The plane on whose behalf it is called, where that is not the one that is written to: it came with an export.
+    pub home: Option<PlaneId>,
     matches: Match,
     conditions: Vec<Named>,
     /// What they name.
@@ -94,12 +96,18 @@ impl Webhook {
             timeout: value["timeoutSeconds"].as_u64().map_or(TIMEOUT, Duration::from_secs),
             fails: text("failurePolicy") != "Ignore",
             again: text("reinvocationPolicy") == "IfNeeded",
+            home: None,
             matches: Match::of_webhook(value),
             names: Names::of(conditions.iter().map(|condition| &condition.expression)),
             conditions,
             dry: ["None", "NoneOnDryRun"].contains(&text("sideEffects")),
             version: list(value, "admissionReviewVersions").filter_map(Value::as_str).find_map(known),
         }
+    }
+
+    /// Whether a condition reads something of the plane beside the write.
+    pub(crate) fn reads_plane(&self) -> bool {
+        self.names.read_plane()
     }
 
     /// As what it is about this write, as far as its rules and selectors go. Nobody may lock themselves out of the

@@ -48,6 +48,8 @@ pub struct Export {
     pub roles: Vec<ExportedRole>,
     /// How many objects consumers may have.
     pub limits: Vec<ExportLimit>,
+    /// Its `policies` and `webhooks` as they stand in its spec; null for none.
+    pub admission: Value,
     /// Organizations whose projects may bind it; `*` for all.
     pub organizations: Vec<String>,
     /// The revision that it was made at.
@@ -124,6 +126,10 @@ impl Export {
             terms: spec.terms,
             roles: spec.roles,
             limits: spec.limits,
+            admission: match spec.policies.is_empty() && spec.webhooks.is_empty() {
+                true => Value::Null,
+                false => serde_json::json!({"policies": spec.policies, "webhooks": spec.webhooks}),
+            },
             organizations: spec.consumers.organizations,
             created: entry.created,
             modified: entry.modified,

@@ -9,6 +9,8 @@ use std::{collections::HashSet, sync::Arc};
 
 /// The annotation with which a provider insists on a breaking change; its value is the reason.
 const INSIST: &str = "apis.freehold.dev/breaking-change";
+/// Where an export says for which reason it was insisted on last: that one counts for no other change.
+const USED: &str = "/status/breakingChange";
 /// Objects that no longer validate, as many as are named.
 const NAMED: usize = 5;
 /// Changes that are named.
@@ -39,13 +41,21 @@ pub(super) struct SchemaChange<'a> {
 }
 
 impl Registry {
-    /// Refuses an update of an export whose schemas break stored objects of consumers, or that a rollout will make.
-    pub(super) async fn check_change(&self, op: &Operation, draft: &Value, old: &Value) -> Result<()> {
+    /// Refuses an update of an export whose schemas break stored objects of consumers, or that a rollout will make. Gives
+    /// the reason that counts for no further change: the one that insists on this one, or on the last one so far.
+    pub(super) async fn check_change(
+        &self,
+        op: &Operation,
+        draft: &Value,
+        old: &Value,
+    ) -> Result<Option<String>> {
+        let used = Some(text(old, USED)).filter(|used| !used.is_empty()).map(str::to_owned);
         let (before, after) = (list(old, "/spec/schemas"), list(draft, "/spec/schemas"));
         if before == after {
-            return Ok(());
+            return Ok(used);
         }
-        let mut reason = meta::annotation(draft, INSIST).unwrap_or_default().to_owned();
+        let given = meta::annotation(draft, INSIST).unwrap_or_default();
+        let mut reason = if used.as_deref() == Some(given) { String::new() } else { given.to_owned() };
         if let Some(rollout) = self.exports()?.rollout(&op.plane, op.name()).await? {
             if after != rollout.schemas.as_slice() {
                 let why = format!(
@@ -60,12 +70,13 @@ impl Registry {
         }
         if !reason.is_empty() {
             self.insist(op, &reason);
-            return Ok(());
+            return Ok(if reason == given { Some(reason) } else { used });
         }
         let identity = text(old, "/status/identity");
         let change = SchemaChange { before, after, identity, only: None, thorough: false, condition: "" };
-        let Some(why) = self.broken(op, &change).await? else { return Ok(()) };
-        let why = format!("{why}; change them first, or give a reason in the annotation {INSIST}");
+        let Some(why) = self.broken(op, &change).await? else { return Ok(used) };
+        let other = if given.is_empty() { "a" } else { "another" };
+        let why = format!("{why}; change them first, or give {other} reason in the annotation {INSIST}");
         let error = FieldError::forbidden("spec.schemas", why);
         Err(Status::invalid(&op.ty.group, &op.ty.kind, op.name(), &[error]))
     }

@@ -177,4 +177,12 @@ fn a_breaking_change_is_refused_while_objects_would_break(world: &World) {
     let forced = json!({"metadata": {"annotations": {"apis.freehold.dev/breaking-change": "agreed with all"}},
         "spec": {"schemas": ["v3.databases.db.example.com"]}});
     parties.provider.ok(&["patch", "apiexport", "pg", "--type=merge", "-p", &forced.to_string()]);
+    // The reason was for that change alone.
+    parties.consumer.apply(&database("wide", 9).to_string());
+    let mut least = less.clone();
+    least["properties"]["spec"]["properties"]["size"]["maximum"] = json!(3);
+    parties.provider.apply(&schema("v4.databases.db.example.com", &least).to_string());
+    let again = r#"{"spec":{"schemas":["v4.databases.db.example.com"]}}"#;
+    let refused = parties.provider.fails(&["patch", "apiexport", "pg", "--type=merge", "-p", again]);
+    assert!(refused.contains("another reason in the annotation"), "{refused}");
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod attacks_bundle;
 mod attacks_hostile;
 mod attacks_races;
 mod attacks_view;
