@@ -24,6 +24,14 @@ use tokio_util::either::Either;
 
 /// Streams on one connection; servers commonly allow 100 to 250.
 const MAX_STREAMS: usize = 90;
+/// Bytes of an answer that wait for whoever asked.
+const WINDOW: u32 = 1 << 20;
+/// Bytes of a watch or of a long answer that wait likewise, where the reader may be anybody.
+const LONG_WINDOW: u32 = 64 << 10;
+/// Bytes of all answers of a connection that wait.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+// Answers that nobody reads leave room for the others of their connection, however many they are.
+const _: () = assert!(MAX_STREAMS as u32 * LONG_WINDOW < CONNECTION_WINDOW);
 /// HTTP/1.1 connections kept for the next request.
 const MAX_IDLE: usize = 8;
 /// How long a connection may take to be made.
@@ -160,7 +168,7 @@ impl Transport {
             return Ok(connections.swap_remove(index));
         }
         // Boxed: a handshake takes many kilobytes, which every request would have room for otherwise.
-        let made = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(self.connect())).await;
+        let made = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(self.connect(lane))).await;
         let made = made.map_err(|_| self.error("no connection in time", false))??;
         match made.take_place() {
             Some(place) => {
@@ -181,9 +189,9 @@ impl Transport {
         }
     }
 
-    async fn connect(&self) -> Result<Connection> {
+    async fn connect(&self, lane: Lane) -> Result<Connection> {
         match self.dial(&[b"h2", b"http/1.1"]).await? {
-            Io::Right(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => self.http2(tls).await,
+            Io::Right(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => self.http2(tls, lane).await,
             io => self.http1(io).await,
         }
     }
@@ -215,13 +223,21 @@ impl Transport {
         sender.send_request(self.origin_form(request)?).await.map_err(|e| self.error(describe(&e), true))
     }
 
-    async fn http2(&self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
+    async fn http2(
+        &self,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        lane: Lane,
+    ) -> Result<Connection> {
+        let window = match lane {
+            Lane::Requests => WINDOW,
+            Lane::Watches => LONG_WINDOW,
+        };
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(Duration::from_secs(10))
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(8 << 20)
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake(TokioIo::new(io))
             .await
             .map_err(|e| self.error(describe(&e), false))?;

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use freehold_client::{Client, Config, Error, Identity, ListOptions, Resource, WatchEvent, WatchOptions};
+use freehold_client::{
+    Client, Config, Error, Identity, ListOptions, RawRequest, Resource, WatchEvent, WatchOptions,
+};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
@@ -179,4 +181,28 @@ async fn a_server_that_is_not_there_is_named_in_the_error() {
     let error = Client::new(&Config::new(url, "", Identity::None)).unwrap().get_path("/x").await.unwrap_err();
     assert!(error.to_string().starts_with(&format!("can't reach {url}: ")), "{error}");
     assert!(matches!(error, Error::Transport { sent: false, .. }));
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_leave_room_for_others() {
+    use futures_util::StreamExt as _;
+    let server = serve(&[b"h2"], |request| match request.uri().path() {
+        "/base/large" => Response::new(Full::new(Bytes::from(vec![b'x'; 2 << 20])).boxed()),
+        _ => Response::new(full(&json!({}))),
+    })
+    .await;
+    let client = Client::new(&server.config).unwrap();
+    let large = RawRequest::get("/large");
+    let mut unread = Vec::new();
+    for _ in 0..40 {
+        unread.push(client.download(&large).await.unwrap());
+    }
+    let mut read = std::pin::pin!(client.download(&large).await.unwrap().into_stream());
+    let mut bytes = 0;
+    while let Some(piece) = read.next().await {
+        bytes += piece.unwrap().len();
+    }
+    assert_eq!(bytes, 2 << 20);
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1, "all of them share one connection");
+    drop(unread);
 }

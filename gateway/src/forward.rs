@@ -3,18 +3,11 @@
 //! What comes back can be anything that a user put there, so no answer can be a page: its type is one that browsers do not
 //! run, and its policy is a sandbox.
 
-use crate::{
-    error::Failure,
-    identity::Caller,
-    pieces,
-    reply::{self, Reply},
-};
+use crate::{error::Failure, identity::Caller, pieces, reply::Reply, sessions::Session};
 use bytes::Bytes;
 use freehold_client::RawRequest;
-use futures_util::TryStreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
-use std::{borrow::Cow, sync::Arc};
-use tokio::sync::Semaphore;
+use std::borrow::Cow;
 
 /// What a path may begin with: planes, and the API of the platform.
 const ROOTS: [&str; 11] = [
@@ -101,23 +94,24 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
     percent_encoding::percent_decode_str(text).decode_utf8().ok()
 }
 
-/// Sends a request as `caller` and returns the apiserver's answer. `places` are the session's for large answers.
+/// Sends a request as `caller` and returns the apiserver's answer. The session has places for large answers and for logs.
 pub(crate) async fn forward(
     caller: &Caller,
     parts: &Parts,
     target: &str,
     body: Bytes,
-    places: &Arc<Semaphore>,
+    session: &Session,
 ) -> Result<Reply, Failure> {
     let mut request = RawRequest::new(parts.method.clone(), path(target)?);
     request.body = body;
     copy(&REQUEST, &parts.headers, &mut request.headers);
     if follows(target) {
-        let lines = caller.open(request).await?.into_stream().map_err(Into::into);
-        return Ok(reply::stream(HeaderValue::from_static("text/plain; charset=utf-8"), lines));
+        let place = pieces::place(&session.logs, "logs")?;
+        let lines = caller.open(request).await?.into_stream();
+        return Ok(pieces::follow(lines, place, session.ended.clone()));
     }
     let (status, headers, download) = caller.forward(request).await?;
-    let mut reply = pieces::reply(download.into_stream(), data_type(&headers), places).await?;
+    let mut reply = pieces::reply(download.into_stream(), data_type(&headers), &session.large).await?;
     *reply.status_mut() = status;
     copy(&ANSWER, &headers, reply.headers_mut());
     Ok(reply)
@@ -126,7 +120,9 @@ pub(crate) async fn forward(
 /// Whether an answer goes on: the log of a Pod that is followed.
 fn follows(target: &str) -> bool {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    path.ends_with("/log") && query.split('&').any(|pair| pair == "follow=true")
+    let segments: Vec<&str> = path.split('/').collect();
+    matches!(segments[..], [.., "namespaces", _, "pods", _, "log"])
+        && query.split('&').any(|pair| pair == "follow=true")
 }
 
 fn copy(names: &[HeaderName], from: &HeaderMap, to: &mut HeaderMap) {
@@ -152,6 +148,19 @@ fn data_type(headers: &HeaderMap) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_log_of_a_pod_goes_on() {
+        assert!(follows("/projects/web/api/v1/namespaces/a/pods/b/log?container=c&follow=true"));
+        for ends in [
+            "/projects/web/api/v1/namespaces/a/pods/b/log",
+            "/api/v1/namespaces/a/configmaps/log?follow=true",
+            "/api/v1/namespaces/log?follow=true",
+            "/apis/x/v1/pods/log?follow=true",
+        ] {
+            assert!(!follows(ends), "{ends}");
+        }
+    }
 
     #[test]
     fn paths_name_the_api_and_nothing_else() {

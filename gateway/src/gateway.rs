@@ -142,11 +142,18 @@ impl Gateway {
         let busy = || Failure::too_many("the console is busy; try again in a moment");
         let (parts, body) = request.into_parts();
         let now = Instant::now();
-        let is_known = guard::cookie(&parts.headers, guard::SESSION)
-            .is_some_and(|c| self.sessions.get(c, now).is_some());
-        let (places, most, time) = match is_known {
-            true => (&self.in_flight, BODY, BODY_TIME),
-            false => (&self.strangers, STRANGERS_BODY, STRANGERS_TIME),
+        let session = guard::cookie(&parts.headers, guard::SESSION).and_then(|c| self.sessions.get(c, now));
+        let (places, most, time) = match session {
+            Some(_) => (&self.in_flight, BODY, BODY_TIME),
+            None => (&self.strangers, STRANGERS_BODY, STRANGERS_TIME),
+        };
+        // What a session may have is known before a byte of the body is read or a place of others is taken.
+        if session.as_ref().is_some_and(|session| !session.admits(now)) {
+            return Err(Failure::too_many("too many requests; the console slows down"));
+        }
+        let _place = match &session {
+            Some(session) => Some(session.share.place().await?),
+            None => None,
         };
         let _permit = places.try_acquire().map_err(|_| busy())?;
         let reading = tokio::time::timeout(time, Limited::new(body, most).collect()).await;

@@ -7,8 +7,8 @@
 //! The gateway has no rights of its own. A session maps to an identity that its user proved: a one-time link, a token, or
 //! an OpenID Connect sign-in. Credentials stay in this process; the browser has an opaque cookie.
 //!
-//! Everything that grows has a limit: sessions, streams, watches of a stream, events that wait, bytes of bodies, large
-//! answers at a time, requests a second.
+//! Everything that grows has a limit: sessions, streams, watches of a stream, events and bytes that wait, bytes of bodies, large
+//! answers at a time, requests a second and at a time.
 //!
 //! This crate must not know: any kind, the console's pages, or anything of the apiserver but its API.
 
@@ -26,6 +26,7 @@ mod rate;
 mod reply;
 mod secret;
 mod sessions;
+mod share;
 mod streams;
 mod terminal;
 

@@ -18,6 +18,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 
 /// Bytes of an answer that is sent whole.
 const SMALL: usize = 256 << 10;
@@ -30,6 +31,8 @@ const QUEUE: usize = 4;
 
 /// Large answers that a session receives at a time.
 pub(crate) const LARGE: usize = 16;
+/// Logs that a session follows at a time.
+pub(crate) const LOGS: usize = 32;
 
 /// The pieces of an answer.
 type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>;
@@ -48,11 +51,48 @@ pub(crate) async fn reply(
         reply.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
         return Ok(reply);
     }
-    let place = places.clone().try_acquire_owned();
-    let place = place.map_err(|_| Failure::too_many("too many large answers at a time"))?;
+    let place = place(places, "large answers")?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     tokio::spawn(pass_on(first, pieces, sender, place));
     Ok(reply::stream(content_type, ReceiverStream::new(receiver)))
+}
+
+/// A place for an answer.
+pub(crate) fn place(places: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Failure> {
+    let place = places.clone().try_acquire_owned();
+    place.map_err(|_| Failure::too_many(format!("too many {what} at a time")))
+}
+
+/// A reply with lines as they come, for as long as its client takes them and its session lasts.
+pub(crate) fn follow(
+    lines: impl Stream<Item = Result<Bytes, Error>> + Send + 'static,
+    place: OwnedSemaphorePermit,
+    ended: CancellationToken,
+) -> Reply {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let passing = follow_on(Box::pin(lines), sender, PATIENCE);
+    tokio::spawn(async move {
+        let _place = place;
+        tokio::select! {
+            () = passing => {}
+            () = ended.cancelled() => {}
+        }
+    });
+    reply::stream(HeaderValue::from_static("text/plain; charset=utf-8"), ReceiverStream::new(receiver))
+}
+
+/// Passes lines on until they end, or are not taken for a while. They may be far apart.
+async fn follow_on(mut lines: Pieces, to: mpsc::Sender<Result<Bytes, BoxError>>, patience: Duration) {
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = to.closed() => return,
+        };
+        let Some(line) = line else { return };
+        if !matches!(timeout(patience, to.send(line.map_err(Into::into))).await, Ok(Ok(()))) {
+            return;
+        }
+    }
 }
 
 /// The beginning of an answer, and whether that is all of it.
@@ -115,6 +155,17 @@ mod tests {
         for pieces in [0, 1, 4, 5, 100] {
             assert_eq!(sent(pieces).await, pieces * (64 << 10), "{pieces}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_nobody_takes_ends() {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let endless = stream::repeat(()).map(|()| Ok(Bytes::from_static(b"line")));
+        follow_on(Box::pin(endless), sender, Duration::from_millis(1)).await;
+        assert_eq!(receiver.len(), QUEUE);
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        drop(receiver);
+        follow_on(Box::pin(stream::pending()), sender, PATIENCE).await;
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use crate::{
     pieces,
     rate::{Bucket, Rate},
     secret::{self, Hash},
+    share::{self, Share, Shares},
 };
 use parking_lot::Mutex;
 use std::{
@@ -16,7 +17,7 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Sessions at a time; the one that was used least recently makes room.
+/// Sessions at a time; of the group that has most, the one that was used least recently makes room.
 const SESSIONS: usize = 10_000;
 /// Sessions of one user at a time, likewise.
 const OF_ONE: usize = 20;
@@ -63,6 +64,10 @@ pub(crate) struct Session {
     pub(crate) streams: AtomicUsize,
     /// Places for large answers.
     pub(crate) large: Arc<Semaphore>,
+    /// Places for logs that are followed.
+    pub(crate) logs: Arc<Semaphore>,
+    /// What it may hold together with others of its group.
+    pub(crate) share: Arc<Share>,
     used: Mutex<Instant>,
     bucket: Mutex<Bucket>,
 }
@@ -82,7 +87,10 @@ impl Session {
 
 /// All sessions of this process.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<Hash, Arc<Session>>>);
+pub(crate) struct Sessions {
+    all: Mutex<HashMap<Hash, Arc<Session>>>,
+    shares: Shares,
+}
 
 impl Sessions {
     /// Begins a session and returns its cookie, which is nowhere else.
@@ -93,8 +101,31 @@ impl Sessions {
         (caller, tokens): (Caller, Option<Tokens>),
         now: Instant,
     ) -> (String, Arc<Session>) {
+        let (cookie, session) = self.make(person, method, (caller, tokens), now);
+        let mut all = self.all.lock();
+        all.retain(|_, session| session.is_valid(now) || end(session));
+        let name = &session.person.name;
+        make_room(&mut all, OF_ONE, |other| other.person.name == *name);
+        if all.len() >= SESSIONS {
+            let largest = largest_group(&all);
+            let limit = count(&all, &largest);
+            make_room(&mut all, limit, |other| share::group(&other.person.name) == largest);
+        }
+        all.insert(session.id, session.clone());
+        (cookie, session)
+    }
+
+    /// A session and its cookie, before anything finds it.
+    fn make(
+        &self,
+        person: Person,
+        method: Method,
+        (caller, tokens): (Caller, Option<Tokens>),
+        now: Instant,
+    ) -> (String, Arc<Session>) {
         let cookie = secret::fresh();
         let id = secret::hash(&cookie);
+        let share = self.shares.of(&person.name);
         let session = Arc::new(Session {
             id,
             person,
@@ -105,21 +136,17 @@ impl Sessions {
             ended: CancellationToken::new(),
             streams: AtomicUsize::new(0),
             large: Arc::new(Semaphore::new(pieces::LARGE)),
+            logs: Arc::new(Semaphore::new(pieces::LOGS)),
+            share,
             used: Mutex::new(now),
             bucket: Mutex::new(Bucket::new(RATE, now)),
         });
-        let mut all = self.0.lock();
-        all.retain(|_, session| session.is_valid(now) || end(session));
-        let name = &session.person.name;
-        make_room(&mut all, OF_ONE, |other| other.person.name == *name);
-        make_room(&mut all, SESSIONS, |_| true);
-        all.insert(id, session.clone());
         (cookie, session)
     }
 
     /// The session of a cookie.
     pub(crate) fn get(&self, cookie: &str, now: Instant) -> Option<Arc<Session>> {
-        let session = self.0.lock().get(&secret::hash(cookie)).cloned()?;
+        let session = self.all.lock().get(&secret::hash(cookie)).cloned()?;
         if !session.is_valid(now) {
             self.end(&session);
             return None;
@@ -130,13 +157,13 @@ impl Sessions {
 
     /// Ends a session and everything that goes on in it.
     pub(crate) fn end(&self, session: &Session) {
-        self.0.lock().remove(&session.id);
+        self.all.lock().remove(&session.id);
         session.ended.cancel();
     }
 
     /// Ends all sessions of a user.
     pub(crate) fn end_all(&self, name: &str) {
-        self.0.lock().retain(|_, session| session.person.name != name || end(session));
+        self.all.lock().retain(|_, session| session.person.name != name || end(session));
     }
 }
 
@@ -144,6 +171,21 @@ impl Sessions {
 fn end(session: &Session) -> bool {
     session.ended.cancel();
     false
+}
+
+/// The group that has most sessions.
+fn largest_group(all: &HashMap<Hash, Arc<Session>>) -> String {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for session in all.values() {
+        *counts.entry(share::group(&session.person.name)).or_default() += 1;
+    }
+    let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+    largest.map(|(name, _)| name.to_owned()).unwrap_or_default()
+}
+
+/// How many sessions a group has.
+fn count(all: &HashMap<Hash, Arc<Session>>, group: &str) -> usize {
+    all.values().filter(|session| share::group(&session.person.name) == group).count()
 }
 
 /// Ends the least recently used of some sessions, so that one more makes `limit` of them.
@@ -200,5 +242,22 @@ mod tests {
         sessions.end_all("jane");
         assert!(cookies.iter().all(|cookie| sessions.get(cookie, now).is_none()));
         assert!(sessions.get(&other, now).is_some());
+    }
+
+    #[test]
+    fn an_organization_with_many_accounts_signs_out_its_own() {
+        let (sessions, start) = (Sessions::default(), Instant::now());
+        let jane = begin(&sessions, "jane", start);
+        let one = sessions.get(&jane, start).unwrap();
+        let caller = one.caller.lock().clone();
+        let name = |n: usize| format!("system:serviceaccount:acme:{}", n / OF_ONE);
+        let person = |n| Person { name: name(n), groups: Vec::new() };
+        // The map is filled as it would be in hours: each beginning looks through all sessions.
+        let template = |n| sessions.make(person(n), Method::Token, (caller.clone(), None), start).1;
+        let made: Vec<Arc<Session>> = (0..SESSIONS - 1).map(template).collect();
+        sessions.all.lock().extend(made.into_iter().map(|session| (session.id, session)));
+        let john = begin(&sessions, "john", start);
+        assert!(sessions.get(&jane, start).is_some() && sessions.get(&john, start).is_some());
+        assert_eq!(sessions.all.lock().len(), SESSIONS);
     }
 }

@@ -6,7 +6,8 @@
 //! another one and misses nothing. A terminal (`/console/api/exec/STREAM/NAME`) ends with its stream.
 //!
 //! A client that reads slowly slows its own watches down: all of them share a queue of [`QUEUE`] events, and none reads on
-//! while that is full.
+//! while that is full, or while what waits for its group of users is as much as that may be. The stream of a client that
+//! takes nothing for [`PATIENCE`] ends.
 
 use crate::{
     error::Failure,
@@ -15,6 +16,7 @@ use crate::{
     reply::{self, BoxError, Reply},
     secret::{self, Hash},
     sessions::Session,
+    share::{Held, Share},
     terminal::{self, Input},
 };
 use bytes::{Bytes, BytesMut};
@@ -27,11 +29,14 @@ use serde_json::{json, value::RawValue};
 use std::{
     collections::HashMap,
     pin::pin,
-    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Poll, ready},
     time::Duration,
 };
 use tokio::{sync::mpsc, time};
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Streams of a session.
@@ -40,6 +45,8 @@ const STREAMS: usize = 12;
 const WATCHES: usize = 64;
 /// Events that wait for a client, of all of its watches.
 const QUEUE: usize = 64;
+/// Longest time for which a client takes nothing of what waits for it, and a terminal takes no input.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest event.
 const LONGEST_EVENT: usize = 16 << 20;
 /// Longest name of a watch.
@@ -86,9 +93,73 @@ impl Wanted {
 struct Open {
     session: Weak<Session>,
     owner: Hash,
-    events: mpsc::Sender<Bytes>,
+    events: Events,
     running: Mutex<HashMap<String, Running>>,
     ended: CancellationToken,
+}
+
+/// An event that waits for its client, with what it takes of its group's share.
+struct Frame {
+    bytes: Bytes,
+    held: Held,
+}
+
+/// Where the events of a stream go.
+#[derive(Clone)]
+pub(crate) struct Events {
+    queue: mpsc::Sender<Frame>,
+    share: Arc<Share>,
+}
+
+impl Events {
+    /// Sends an event when there is room for it; `false` if the stream has ended.
+    pub(crate) async fn send(&self, bytes: Bytes) -> Result<bool, Failure> {
+        let held = self.share.hold(bytes.len()).await?;
+        Ok(self.pass(Frame { bytes, held }).await)
+    }
+
+    async fn pass(&self, frame: Frame) -> bool {
+        self.queue.send(frame).await.is_ok()
+    }
+}
+
+/// Events that wait for a client, until its stream ends.
+struct Queue {
+    frames: Mutex<Option<mpsc::Receiver<Frame>>>,
+    taken: AtomicU64,
+}
+
+impl Queue {
+    /// The events as a client takes them. The one that it is being sent counts until it takes the next.
+    fn frames(self: Arc<Self>) -> impl Stream<Item = Bytes> {
+        let mut sent = None;
+        stream::poll_fn(move |context| {
+            let next = match self.frames.lock().as_mut() {
+                Some(frames) => ready!(frames.poll_recv(context)),
+                None => None,
+            };
+            Poll::Ready(next.map(|frame| {
+                self.taken.fetch_add(1, Relaxed);
+                drop(sent.replace(frame.held));
+                frame.bytes
+            }))
+        })
+    }
+
+    /// Ends a stream when its client takes nothing for a while, and drops what waits when the stream ends.
+    async fn guard(&self, ended: &CancellationToken, patience: Duration) {
+        let mut before = 0;
+        while time::timeout(patience, ended.cancelled()).await.is_err() {
+            let taken = self.taken.load(Relaxed);
+            let waits = self.frames.lock().as_ref().is_some_and(|frames| !frames.is_empty());
+            if waits && taken == before {
+                ended.cancel();
+            }
+            before = taken;
+        }
+        let left = self.frames.lock().take();
+        drop(left);
+    }
 }
 
 /// A watch or a terminal of a stream; it ends when this is dropped.
@@ -140,13 +211,17 @@ impl Streams {
         }
         let name = secret::fresh();
         let forget = Forget { streams: self.clone(), name: name.clone(), session: session.clone() };
-        let (events, queue) = mpsc::channel(QUEUE);
+        let (sender, frames) = mpsc::channel(QUEUE);
+        let events = Events { queue: sender, share: session.share.clone() };
+        let queue = Arc::new(Queue { frames: Mutex::new(Some(frames)), taken: AtomicU64::new(0) });
         let ended = session.ended.child_token();
         let (owner, weak) = (session.id, Arc::downgrade(session));
         let open = Open { session: weak, owner, events, running: Mutex::default(), ended: ended.clone() };
         self.open.lock().insert(name.clone(), Arc::new(open));
+        let (guarded, end) = (queue.clone(), ended.clone());
+        tokio::spawn(async move { guarded.guard(&end, PATIENCE).await });
         let hello = event("stream", &json!({"stream": name}).to_string());
-        let body = stream::iter([hello]).chain(with_keep_alive(queue, ended)).map(move |frame| {
+        let body = stream::iter([hello]).chain(with_keep_alive(queue.frames(), ended)).map(move |frame| {
             let _until_here = &forget;
             Ok::<_, BoxError>(frame)
         });
@@ -198,7 +273,10 @@ impl Streams {
         let open = self.of(stream, session)?;
         let sender = open.running.lock().get(name).and_then(|running| running.input.clone());
         let gone = || Failure::new(404, "NotFound", "the terminal has ended");
-        sender.ok_or_else(gone)?.send(input).await.map_err(|_| gone())
+        match time::timeout(PATIENCE, sender.ok_or_else(gone)?.send(input)).await {
+            Ok(sent) => sent.map_err(|_| gone()),
+            Err(_) => Err(Failure::too_many("the terminal does not read")),
+        }
     }
 
     /// A place in a stream for something that runs, in place of what has that name.
@@ -234,7 +312,7 @@ impl Streams {
 }
 
 /// The frames of a queue, and signs of life between them, until the stream ends.
-fn with_keep_alive(queue: mpsc::Receiver<Bytes>, ended: CancellationToken) -> impl Stream<Item = Bytes> {
+fn with_keep_alive(queue: impl Stream<Item = Bytes>, ended: CancellationToken) -> impl Stream<Item = Bytes> {
     let alive = Bytes::from_static(b": alive\n\n");
     let ticks = time::interval_at(time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
     let ticks = stream::unfold(ticks, move |mut ticks| {
@@ -245,13 +323,13 @@ fn with_keep_alive(queue: mpsc::Receiver<Bytes>, ended: CancellationToken) -> im
         }
     });
     let last = stream::once(async { event("ended", "{}") });
-    let events = stream::select(ReceiverStream::new(queue), ticks);
+    let events = stream::select(queue, ticks);
     events.take_until(async move { ended.cancelled().await }).chain(last)
 }
 
 impl Place {
     /// Runs something until it ends, is ended, or its stream is gone.
-    async fn run<F>(self, work: impl FnOnce(Caller, String, mpsc::Sender<Bytes>) -> F)
+    async fn run<F>(self, work: impl FnOnce(Caller, String, Events) -> F)
     where
         F: Future<Output = Result<(), Failure>>,
     {
@@ -284,23 +362,22 @@ impl Open {
     }
 }
 
-async fn pass_on(
-    caller: &Caller,
-    request: RawRequest,
-    watch: &str,
-    events: &mpsc::Sender<Bytes>,
-) -> Result<(), Failure> {
+async fn pass_on(caller: &Caller, request: RawRequest, watch: &str, events: &Events) -> Result<(), Failure> {
     let mut pieces = pin!(caller.open(request).await?.into_stream());
     let mut buffer = BytesMut::new();
+    let mut held = events.share.hold(0).await?;
     while let Some(piece) = pieces.next().await {
-        buffer.extend_from_slice(&piece?);
+        let piece = piece?;
+        held.merge(events.share.hold(piece.len()).await?);
+        buffer.extend_from_slice(&piece);
         while let Some(end) = buffer.iter().position(|b| *b == b'\n') {
             let line = buffer.split_to(end + 1);
+            let Some(part) = held.split(line.len()) else { return Ok(()) };
             let Ok(line) = serde_json::from_slice::<&RawValue>(&line) else {
                 return Err(Failure::Upstream(Error::Decode("a line of a watch is no JSON".to_owned())));
             };
             let data = format!("{{\"watch\":{},\"event\":{}}}", json!(watch), line.get());
-            if events.send(event("change", &data)).await.is_err() {
+            if !events.pass(Frame { bytes: event("change", &data), held: part }).await {
                 return Ok(());
             }
         }
@@ -319,9 +396,38 @@ pub(crate) fn event(name: &str, data: &str) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::Shares;
 
     fn wanted(path: &str, version: &str) -> Wanted {
         Wanted { path: path.to_owned(), resource_version: version.to_owned(), table: false }
+    }
+
+    #[tokio::test]
+    async fn the_stream_of_a_client_that_reads_nothing_ends_and_holds_nothing() {
+        let share = Shares::default().of("jane");
+        let (sender, frames) = mpsc::channel(QUEUE);
+        let events = Events { queue: sender, share };
+        let queue = Queue { frames: Mutex::new(Some(frames)), taken: AtomicU64::new(0) };
+        assert!(events.send(Bytes::from_static(b"event")).await.unwrap());
+        let ended = CancellationToken::new();
+        queue.guard(&ended, Duration::from_millis(1)).await;
+        assert!(ended.is_cancelled());
+        assert!(!events.send(Bytes::from_static(b"event")).await.unwrap(), "nothing takes it any more");
+        assert_eq!(Arc::strong_count(&events.share), 1, "nothing is held");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_read_goes_on() {
+        let share = Shares::default().of("jane");
+        let (sender, frames) = mpsc::channel(QUEUE);
+        let events = Events { queue: sender, share };
+        let queue = Arc::new(Queue { frames: Mutex::new(Some(frames)), taken: AtomicU64::new(0) });
+        let mut read = pin!(queue.frames());
+        for text in ["a", "b"] {
+            assert!(events.send(Bytes::from_static(text.as_bytes())).await.unwrap());
+            assert_eq!(read.next().await.as_deref(), Some(text.as_bytes()));
+        }
+        assert_eq!(Arc::strong_count(&events.share), 2, "the last one counts until the next is taken");
     }
 
     #[test]

@@ -6,7 +6,12 @@
 //! apiserver, as the session's user. A browser gets output as events of its stream, and sends input by `POST`, so what holds
 //! for other requests holds for these: the cookie alone opens nothing.
 
-use crate::{error::Failure, forward, identity::Caller, streams::event};
+use crate::{
+    error::Failure,
+    forward,
+    identity::Caller,
+    streams::{Events, event},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use freehold_client::{Error, RawRequest};
@@ -193,7 +198,7 @@ pub(crate) async fn run(
     caller: &Caller,
     (request, mut channels): (&RawRequest, Channels),
     name: &str,
-    events: &mpsc::Sender<Bytes>,
+    events: &Events,
     mut input: mpsc::Receiver<Input>,
 ) -> Result<(), Failure> {
     let mut socket = connect(caller, request).await?;
@@ -205,7 +210,7 @@ pub(crate) async fn run(
                     Event::Refused(why) => return Err(Failure::new(502, "BadGateway", why)),
                     Event::Output(output) => {
                         let data = json!({"watch": name, "data": STANDARD.encode(&output)}).to_string();
-                        if events.send(event("output", &data)).await.is_err() {
+                        if !events.send(event("output", &data)).await? {
                             return Ok(());
                         }
                     }
