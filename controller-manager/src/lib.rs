@@ -61,6 +61,7 @@ mod statefulset;
 mod template;
 mod tokens;
 mod ttl;
+mod turns;
 mod volumes;
 
 pub use config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS, Scope};

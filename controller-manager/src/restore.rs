@@ -6,14 +6,19 @@ use crate::object::{status_patch, text};
 use crate::plane::{Actions, Refusal, refusal, set_phase};
 use crate::references::{Layer, References, no_project, no_snapshot};
 use crate::snapshot::is_settled;
+use crate::turns::Turns;
 use freehold_client::{Client, Error, PatchOptions};
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// When a restore that can't be done yet is looked at again.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// Restores of all organizations that are made at once.
+const WORKERS: usize = 8;
 
 /// How long a restore waits for a snapshot that is not there.
 const SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
@@ -22,6 +27,7 @@ struct Restores {
     client: Client,
     actions: Actions,
     restores: Store<Value>,
+    turns: Arc<Turns>,
 }
 
 /// Starts the controller.
@@ -35,9 +41,10 @@ pub(crate) fn start(context: &mut Context) {
         client: context.core.everywhere(),
         actions: Actions(context.core.root()),
         restores: restores.clone(),
+        // One after the other: two restores of one project would otherwise race.
+        turns: Turns::new(1),
     };
-    // One after the other: two restores of one project would otherwise race.
-    context.control("restore", 1, &queue, &[&restores], controller);
+    context.control("restore", WORKERS, &queue, &[&restores], controller);
 }
 
 /// The layer of a snapshot that a project can go back to, as far as its object tells: whether it is of the very plane, and not
@@ -71,6 +78,7 @@ impl Reconcile for Restores {
         if is_settled(&restore) || meta::is_deleting(&restore) {
             return Ok(Outcome::Done);
         }
+        let Some(_turn) = self.turns.take(&key.namespace) else { return Ok(Outcome::After(AGAIN)) };
         // What the store has may be older than the status that was written last.
         let restore = match self.client.get_opt(&RESTORES, key.ns(), &key.name).await? {
             Some(restore) if !is_settled(&restore) => restore,

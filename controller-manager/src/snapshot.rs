@@ -6,9 +6,11 @@ use crate::kinds::SNAPSHOTS;
 use crate::object::{finalizer_patch, int, status_patch, text};
 use crate::plane::{Actions, Refusal, refusal, set_phase};
 use crate::references::{Layer, References, no_project};
+use crate::turns::Turns;
 use freehold_client::{Client, Error, PatchOptions};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Held until the layer was let go.
@@ -16,10 +18,15 @@ const FINALIZER: &str = "resourcemanager.freehold.dev/snapshot";
 /// When a snapshot that can't be made yet is looked at again.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// Snapshots that are made at once: of one organization, and of all.
+const OF_ORGANIZATION: usize = 2;
+const WORKERS: usize = 8;
+
 struct Snapshots {
     client: Client,
     actions: Actions,
     snapshots: Store<Value>,
+    turns: Arc<Turns>,
 }
 
 /// Starts the controller.
@@ -33,8 +40,9 @@ pub(crate) fn start(context: &mut Context) {
         client: context.core.everywhere(),
         actions: Actions(context.core.root()),
         snapshots: snapshots.clone(),
+        turns: Turns::new(OF_ORGANIZATION),
     };
-    context.control("snapshot", 4, &queue, &[&snapshots], controller);
+    context.control("snapshot", WORKERS, &queue, &[&snapshots], controller);
 }
 
 /// Whether its phase is one that stays.
@@ -57,6 +65,7 @@ impl Reconcile for Snapshots {
         if is_settled(&snapshot) {
             return Ok(Outcome::Done);
         }
+        let Some(_turn) = self.turns.take(&key.namespace) else { return Ok(Outcome::After(AGAIN)) };
         self.finalizer(&key, &snapshot, true).await?;
         let mut status = snapshot["status"].clone();
         let made = self.make(&key, &snapshot, &mut status).await?;

@@ -1,6 +1,9 @@
 //! The servers of all planes that are in use.
 
-use crate::Server;
+use crate::{
+    Server,
+    openapi::{Documents, OfPlane},
+};
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Cache, ListRequest};
 use freehold_apiserver_catalog::Remote;
@@ -63,6 +66,7 @@ pub struct Aggregator {
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) identities: Arc<dyn Identities>,
     pub(crate) statuses: Arc<dyn Statuses>,
+    pub(crate) documents: Documents,
     planes: Mutex<PlaneMap<Plane>>,
     wake: Notify,
     checks: Arc<Semaphore>,
@@ -75,6 +79,8 @@ struct Plane {
     remotes: Remotes,
     servers: Vec<Arc<Server>>,
     checks: Arc<Semaphore>,
+    /// What its servers' documents of version 2 share.
+    documents: Arc<OfPlane>,
 }
 
 impl Aggregator {
@@ -90,6 +96,7 @@ impl Aggregator {
             outbound,
             identities,
             statuses,
+            documents: Documents::default(),
             planes: Mutex::default(),
             wake: Notify::new(),
             checks: Arc::new(Semaphore::new(CHECKS.0)),
@@ -108,6 +115,12 @@ impl Aggregator {
     /// The servers of a plane.
     pub(crate) fn servers(&self, plane: &PlaneId) -> Vec<Arc<Server>> {
         self.planes.lock().get(plane).map(|plane| plane.servers.clone()).unwrap_or_default()
+    }
+
+    /// What the documents of a plane's servers share; `None` without servers.
+    pub(crate) fn documents_of(&self, plane: &PlaneId) -> Option<Arc<OfPlane>> {
+        let planes = self.planes.lock();
+        planes.get(plane).filter(|plane| !plane.servers.is_empty()).map(|plane| plane.documents.clone())
     }
 
     /// The certificate for a plane's servers.
@@ -136,6 +149,7 @@ impl Aggregator {
         let mut planes = self.planes.lock();
         let known = planes.remove(plane);
         let checks = known.as_ref().map(|known| known.checks.clone());
+        let documents = known.as_ref().map(|known| known.documents.clone()).unwrap_or_default();
         let before = known.map(|known| known.servers).unwrap_or_default();
         let kept = |object: &_| before.iter().find(|server| server.is_of(object)).cloned();
         let servers: Vec<Arc<Server>> = objects
@@ -150,7 +164,8 @@ impl Aggregator {
         if !servers.is_empty() {
             self.wake.notify_one();
         }
-        planes.insert(plane.clone(), Plane { revision, used, remotes: remotes.clone(), servers, checks });
+        let now = Plane { revision, used, remotes: remotes.clone(), servers, checks, documents };
+        planes.insert(plane.clone(), now);
         Ok(remotes)
     }
 

@@ -1,7 +1,7 @@
 //! One aggregated server, as an `APIService` names it.
 
+use crate::openapi::Kept;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::Bytes;
 use freehold_apiserver_catalog::Remote;
 use freehold_apiserver_outbound::{Destination, Host, Identity, Trust};
 use freehold_machinery::{PlaneId, Value, api_service, meta};
@@ -46,8 +46,8 @@ pub(crate) struct State {
     pub(crate) discovered: Option<Instant>,
     /// The `hash` of its OpenAPI document; empty where it has none.
     pub(crate) openapi: String,
-    /// Its OpenAPI 2 document, cut to this version, with the hash that it is of.
-    pub(crate) openapi_v2: Option<(String, Bytes)>,
+    /// Its OpenAPI 2 document, cut to this version, or that it has none.
+    pub(crate) openapi_v2: Option<Kept>,
     due: Instant,
     failures: u32,
     /// Revisions of the Services and EndpointSlices at the last check.

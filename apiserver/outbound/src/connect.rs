@@ -1,6 +1,8 @@
 //! One connection to one destination, at an address that may be reached.
 
 use crate::{Networks, tls};
+use freehold_machinery::PlaneId;
+use freehold_machinery_lookup::lookup;
 use futures_util::future::BoxFuture;
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -36,6 +38,8 @@ pub(crate) enum Peer {
 /// How connections to a destination are made.
 #[derive(Clone)]
 pub(crate) struct Connector {
+    /// The plane on whose behalf names are looked up.
+    pub(crate) plane: PlaneId,
     pub(crate) place: Peer,
     pub(crate) name: ServerName<'static>,
     pub(crate) tls: Arc<ClientConfig>,
@@ -94,9 +98,16 @@ impl Connector {
         match &self.place {
             Peer::Address(address) => Ok(vec![*address]),
             Peer::Name(name, port) => {
-                let missing = |_| io::Error::other(format!("dial tcp: lookup {name}: no such host"));
-                let found = tokio::net::lookup_host((name.as_str(), *port)).await.map_err(missing)?;
-                Ok(found.take(MAX_ADDRESSES).collect())
+                let failed = |error: io::Error| {
+                    let why = match error.kind() {
+                        io::ErrorKind::Other => error.to_string(),
+                        _ => "no such host".to_owned(),
+                    };
+                    io::Error::other(format!("dial tcp: lookup {name}: {why}"))
+                };
+                let mut found = lookup(self.plane.as_str(), name, *port).await.map_err(failed)?;
+                found.truncate(MAX_ADDRESSES);
+                Ok(found)
             }
         }
     }

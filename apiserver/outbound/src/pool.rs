@@ -102,6 +102,7 @@ impl Outbound {
         }
         let name = destination.host.server_name();
         let connector = Connector {
+            plane: destination.plane.clone(),
             place: key.place.clone(),
             name: ServerName::try_from(name.clone()).map_err(|_| format!("no such host: {name:?}"))?,
             tls: Arc::new(tls::config(&destination.trust, destination.identity.as_deref())?),

@@ -26,6 +26,7 @@ mod fair;
 mod filters;
 mod flow;
 mod health;
+mod held;
 mod host;
 mod identity;
 mod info;

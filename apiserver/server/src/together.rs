@@ -9,6 +9,7 @@ use crate::{
     aggregated::{self, Aggregated},
     call::Call,
     filters::Edge,
+    held::Held,
     info::RequestInfo,
     payload::Payload,
     respond::{self, Reply},
@@ -21,19 +22,17 @@ use freehold_apiserver_planes::Target;
 use freehold_machinery::{Map, PlaneId, Status, User, Value, meta};
 use futures_util::{FutureExt, Stream, StreamExt, future, stream, stream::BoxStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, BodyStream, Limited};
+use http_body_util::BodyStream;
 use hyper::body::Incoming;
 use serde_json::json;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Servers that are asked at a time, and how long each may take.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 4;
 const TIME: Duration = Duration::from_secs(10);
-/// Bytes of one server's answer.
-const MAX_ANSWER: usize = 16 << 20;
-/// Bytes of all answers together.
-const MAX_ALL: usize = 128 << 20;
+/// Bytes of all answers to one list together.
+const MAX_ALL: usize = 64 << 20;
 /// Bytes of one event of a watch.
 const MAX_EVENT: usize = 8 << 20;
 /// Changes that come within this time are looked at together.
@@ -130,14 +129,13 @@ impl Asker {
     }
 
     /// One server's list, and how many bytes it had.
-    async fn ask(&self, server: &Arc<Aggregated>) -> Result<(Value, usize), String> {
+    async fn ask(&self, server: &Arc<Aggregated>, held: &Held) -> Result<(Value, usize), String> {
         let (request, _place) = self.request(server)?;
         let asked = async {
             let answer =
                 server.outbound.send(&server.destination, request).await.map_err(|e| e.to_string())?;
             let (head, body) = answer.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
-            let (body, code) = (body.to_bytes(), head.status.as_u16());
+            let (body, code) = (held.read(body).await?, head.status.as_u16());
             let value: Value = serde_json::from_slice(&body).map_err(|error| format!("{code}: {error}"))?;
             match (code, value.is_object()) {
                 (200, true) => Ok((value, body.len())),
@@ -216,21 +214,30 @@ impl Asker {
     }
 }
 
+/// Whose projects are asked; empty for nobody's, whose lists share one bound.
+fn organization<'a>(call: &'a Call<'_>) -> &'a str {
+    match &call.target {
+        Target::Organization(scope) => &scope.name,
+        _ => "",
+    }
+}
+
 fn left_out(server: &Aggregated, why: &str) -> String {
     format!("project {:?} is left out: {why}", &*server.project)
 }
 
 async fn list(call: &Call<'_>, at: (&str, &str)) -> Result<Reply, Status> {
     let asker = Asker::of(call, at)?;
+    let held = Held::of(organization(call));
     let (servers, mut warnings) = asker.permitted().await?;
     let mut asked = Vec::with_capacity(servers.len());
     for server in &servers {
-        asked.push(asker.ask(server).boxed());
+        asked.push(asker.ask(server, &held).boxed());
     }
     // In the order of projects, whoever answers first.
-    let answers: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let mut answers = stream::iter(&servers).zip(stream::iter(asked).buffered(AT_ONCE));
     let (mut joined, mut bytes): (Option<Value>, usize) = (None, 0);
-    for (server, answer) in servers.iter().zip(answers) {
+    while let Some((server, answer)) = answers.next().await {
         match answer {
             Ok((list, size)) => {
                 bytes += size;

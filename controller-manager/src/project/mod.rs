@@ -14,6 +14,7 @@ use crate::expectations::{Expectations, NOT_YET};
 use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
 use crate::plane::{Actions, Refusal};
+use crate::turns::Turns;
 use decide::{Action, Observed, decide};
 use freehold_api::keys::{ORGANIZATION, PROJECT, READY};
 use freehold_api::urls::{plane_path, project_path};
@@ -33,6 +34,12 @@ pub(crate) use view::ProjectView;
 const FORK_AGAIN: Duration = Duration::from_secs(2);
 /// When a pair that did not answer is asked again.
 const ANSWER_AGAIN: Duration = Duration::from_secs(2);
+/// Projects of one organization that are torn down or forked at once, which their webhooks and sizes can make slow.
+const SLOW_AT_ONCE: usize = 4;
+/// When a project is looked at again whose organization has as many of those.
+const TURN_AGAIN: Duration = Duration::from_secs(2);
+/// How long one pass over a plane that is to go may take.
+const PASS: Duration = Duration::from_secs(60);
 /// Projects reconciled at once.
 const WORKERS: usize = 32;
 
@@ -49,6 +56,7 @@ struct Projects {
     recorder: Recorder,
     actions: Actions,
     terms: Terms,
+    turns: Arc<Turns>,
 }
 
 /// The index entries of a project: its organization, and its plane where the credentials of that have been revoked.
@@ -95,6 +103,7 @@ pub(crate) fn start(context: &mut Context) {
         recorder: Recorder::new("project"),
         actions: Actions(context.core.root()),
         terms,
+        turns: Turns::new(SLOW_AT_ONCE),
     };
     context.control(
         "project",
@@ -177,6 +186,11 @@ impl Reconcile for Projects {
                 None => return Ok(Outcome::Done),
             },
         };
+        let is_slow = meta::is_deleting(&project) || fork::is_wanted(&project);
+        let turn = is_slow.then(|| self.turns.take(text(&project, "/spec/ownerRef/name")));
+        if matches!(turn, Some(None)) {
+            return Ok(Outcome::After(TURN_AGAIN));
+        }
         if meta::is_deleting(&project) {
             return self.tear_down(&key, &project).await;
         }
@@ -379,7 +393,11 @@ impl Projects {
                 .as_ref()
                 .is_some_and(|c| conditions::is_true(&c["status"]["conditions"], READY));
             let base = if answers { project_path(&key.name) } else { plane_path(&plane) };
-            let remaining = teardown::finalize_all(&self.root.at(&base)).await?;
+            let client = self.root.at(&base);
+            let remaining = match tokio::time::timeout(PASS, teardown::finalize_all(&client)).await {
+                Ok(remaining) => remaining?,
+                Err(_) => "webhooks or servers of its own that take too long".to_owned(),
+            };
             if !remaining.is_empty() {
                 self.progress(key, project, "FinalizersRemain", &format!("waiting for {remaining}")).await?;
                 return Ok(Outcome::After(patience(project, Timestamp::now())));

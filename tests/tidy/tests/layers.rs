@@ -7,6 +7,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("machinery", &[]),
     ("machinery-cel", &["machinery"]),
     ("machinery-cron", &["machinery"]),
+    ("machinery-lookup", &[]),
     ("machinery-networks", &[]),
     ("machinery-protobuf", &["machinery"]),
     ("machinery-quota", &["machinery"]),
@@ -61,7 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-fairness",
         ],
     ),
-    ("apiserver-outbound", &["machinery", "machinery-networks", "telemetry"]),
+    ("apiserver-outbound", &["machinery", "machinery-lookup", "machinery-networks", "telemetry"]),
     (
         "apiserver-aggregation",
         &[
@@ -174,7 +175,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("workflow-api", &["machinery", "machinery-cel", "machinery-cron", "api"]),
     ("workflow-engine", &["machinery", "machinery-cron", "machinery-cel", "workflow-api"]),
-    ("workflow-outbound", &["machinery-networks", "s3"]),
+    ("workflow-outbound", &["machinery-lookup", "machinery-networks", "s3"]),
     ("workflow-store", &["workflow-outbound"]),
     ("workflow-convert", &["machinery", "workflow-api", "workflow-engine"]),
     (

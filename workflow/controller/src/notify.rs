@@ -180,7 +180,8 @@ impl Runs {
             body: Body::Bytes(body.into()),
             ..Request::new(Method::POST, webhook.url.as_str())
         };
-        Ok(match tokio::time::timeout(TIMEOUT, self.outbound.send(request)).await {
+        let outbound = self.outbound.on_behalf_of(key.plane.as_str());
+        Ok(match tokio::time::timeout(TIMEOUT, outbound.send(request)).await {
             Err(_) => Attempt::Failed("no answer in time".into()),
             // What the server says is not repeated: it may be of a network that only the controllers see.
             Ok(Err(error)) => Attempt::Failed(error.to_string()),

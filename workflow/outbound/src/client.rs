@@ -2,6 +2,7 @@
 
 use crate::Networks;
 use bytes::Bytes;
+use freehold_machinery_lookup::lookup;
 use futures_util::TryStreamExt as _;
 use http::header::{CONTENT_LENGTH, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -13,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -166,6 +167,8 @@ impl Response {
 pub struct Outbound {
     networks: Arc<Networks>,
     tls: Arc<ClientConfig>,
+    /// On whose behalf names are looked up; empty for the operator.
+    share: Arc<str>,
 }
 
 /// The authorities that the machine trusts, read once.
@@ -187,7 +190,12 @@ impl Outbound {
             .expect("the provider has the usual versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Self { networks: Arc::new(networks), tls: Arc::new(tls) }
+        Self { networks: Arc::new(networks), tls: Arc::new(tls), share: "".into() }
+    }
+
+    /// Requests on behalf of a control plane, whose names are looked up within the plane's share of lookups.
+    pub fn on_behalf_of(&self, plane: &str) -> Self {
+        Self { share: plane.into(), ..self.clone() }
     }
 
     /// Sends a request and returns the head of the answer.
@@ -249,10 +257,9 @@ impl Outbound {
     /// connected to.
     async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
         let failed = |why: String| Error::Connect(format!("{host}:{port}"), why);
-        let found = tokio::net::lookup_host((host, port)).await.map_err(|e| failed(e.to_string()))?;
-        let found: Vec<SocketAddr> = found.take(16).collect();
+        let found = lookup(&self.share, host, port).await.map_err(|e| failed(e.to_string()))?;
         let mut last = failed("the name has no address".into());
-        for address in found {
+        for address in found.into_iter().take(16) {
             if !self.networks.allows(address.ip()) {
                 last = Error::Forbidden(address.ip());
                 continue;
