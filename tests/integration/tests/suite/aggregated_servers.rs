@@ -262,7 +262,10 @@ fn rogue_servers_harm_requests_that_match_them_alone(engine: Engine) {
     // A page of its own runs nothing at this address, where the console is, and leaves and learns no cookie.
     let page = format!("{}/projects/web{}", server.url(), at("page"));
     let head = Held::get(&kubectl, &page, &["cookie: session=ours"]).head().to_ascii_lowercase();
-    contains_all(&head, &["200", "content-security-policy: default-src 'none'; frame-ancestors 'none'; sandbox"]);
+    contains_all(
+        &head,
+        &["200", "content-security-policy: default-src 'none'; frame-ancestors 'none'; sandbox"],
+    );
     assert!(!head.contains("set-cookie") && !head.contains("unsafe-inline"), "{head}");
     assert!(!rogue.heads().iter().any(|head| head.contains("session=ours")), "a cookie was passed on");
 
