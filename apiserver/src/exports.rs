@@ -170,14 +170,16 @@ impl Exports for KnownExports {
 
     fn bundle(&self, ty: &ResourceType) -> Option<Arc<Bundle>> {
         let export = self.0.apis().export_of(ty).filter(|export| !export.admission.is_null())?;
-        let mut known = self.1.lock();
-        if let Some((_, bundle)) = known.get(&export.identity).filter(|(at, _)| *at == export.modified) {
+        let current = |(at, _): &&(u64, Arc<Bundle>)| *at == export.modified;
+        if let Some((_, bundle)) = self.1.lock().get(&export.identity).filter(current) {
             return Some(bundle.clone());
         }
+        // Compiled without the lock: a large one keeps only its own writers waiting.
+        let bundle = Arc::new(Bundle::of(&export.name, &export.plane, &export.admission));
+        let mut known = self.1.lock();
         if known.len() >= MAX_BUNDLES {
             known.clear();
         }
-        let bundle = Arc::new(Bundle::of(&export.name, &export.plane, &export.admission));
         known.insert(export.identity.clone(), (export.modified, bundle.clone()));
         Some(bundle)
     }
