@@ -64,4 +64,5 @@ mod ttl;
 mod volumes;
 
 pub use config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS, Scope};
+pub use freehold_controllers::NodeCidrs;
 pub use manager::Manager;
