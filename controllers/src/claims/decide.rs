@@ -47,9 +47,12 @@ pub(super) fn make(pod: &Value, entry: &str, template: &Value) -> Value {
     annotations.insert(POD_CLAIM.to_owned(), entry.into());
     // Names of Pods may be as long as names can be.
     let start: String = format!("{}-{entry}", meta::name(pod)).chars().take(240).collect();
+    let mut owner = controller_reference(pod);
+    // As with kube-controller-manager, the Pod's deletion does not wait for it.
+    owner.as_object_mut().map(|owner| owner.remove("blockOwnerDeletion"));
     let mut metadata = json!({
         "generateName": format!("{start}-"), "namespace": meta::namespace(pod), "annotations": annotations,
-        "ownerReferences": [controller_reference(pod)],
+        "ownerReferences": [owner],
     });
     if let Some(labels) = from("labels") {
         metadata["labels"] = labels;

@@ -141,7 +141,8 @@ fn decide_free(claim: &Value, observed: &Observed) -> Step {
     };
     match text(found, "/provisioner") {
         in_tree if in_tree.starts_with(IN_TREE) => {
-            Step::Wait(Some(warning("ProvisioningFailed", "no volume plugin matched")))
+            let message = format!("no volume plugin matched name: {in_tree}");
+            Step::Wait(Some(warning("ProvisioningFailed", message)))
         }
         provisioner => Step::Provision(provisioner.to_owned()),
     }

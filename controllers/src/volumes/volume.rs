@@ -69,7 +69,8 @@ fn is_provisioned(volume: &Value) -> bool {
 fn reclaim(volume: &Value) -> Step {
     let failed =
         |reason, message: &str| Step::Failed(Notice { warning: true, reason, message: message.to_owned() });
-    let is_ours = meta::annotation(volume, MIGRATED_TO).is_none();
+    // Those of CSI are their drivers', whoever made them.
+    let is_ours = meta::annotation(volume, MIGRATED_TO).is_none() && !volume["spec"]["csi"].is_object();
     match policy(volume) {
         _ if volume["status"]["phase"] == "Failed" => Step::Leave,
         "Recycle" if is_ours => failed("VolumeFailedRecycle", "No recycler plugin found for the volume!"),
@@ -126,6 +127,14 @@ mod tests {
             };
             assert_eq!(step, expected, "{volume}");
         }
+    }
+
+    #[test]
+    fn a_volume_of_a_driver_is_left_to_it() {
+        let reference = json!({"namespace": "n", "name": "data", "uid": "u"});
+        let mut driven = volume(reference, "Delete", json!({}), "Released");
+        driven["spec"]["csi"] = json!({"driver": "csi.example"});
+        assert_eq!(decide(&driven, None), Step::Released);
     }
 
     #[test]
