@@ -57,7 +57,7 @@ impl Serving {
         let client = self.client("controller-manager")?;
         let (ca, signing) = (self.data.pki.ca.cert_pem(), Some(self.data.pki.ca.clone()));
         let config = ControllerConfig::new(client, &self.external_url, ca, signing);
-        Ok(ControllerConfig { metrics: self.metrics.clone(), ..self.controllers.apply(config) })
+        Ok(ControllerConfig { metrics: self.metrics.clone(), ..self.controllers.apply(config)? })
     }
 
     /// Runs the controllers of subsystems over the planes that Freehold's controllers work in.

@@ -6,9 +6,9 @@ use crate::{
     pki::Pki,
     stop,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use freehold_client::{Client, Config as ClientConfig};
-use freehold_controller_manager::Config as ControllerConfig;
+use freehold_controller_manager::{Config as ControllerConfig, NodeCidrs};
 use freehold_machinery::PlaneId;
 use freehold_runtime::{Division, Election, Metrics, Times};
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -23,13 +23,32 @@ pub(crate) struct ControllerArgs {
     /// Largest number of endpoints in an EndpointSlice of a Service.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     max_endpoints_per_slice: u16,
+    /// Networks of Pods, of which each node of a plane gets a part: one, or one of each family. Default: nodes get none.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    cluster_cidr: Vec<String>,
+    /// Length of the prefix of a node's part of an IPv4 network.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(..=32), requires = "cluster_cidr")]
+    node_cidr_mask_size_ipv4: u8,
+    /// Length of the prefix of a node's part of an IPv6 network.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u8).range(..=128), requires = "cluster_cidr")]
+    node_cidr_mask_size_ipv6: u8,
 }
 
 impl ControllerArgs {
     /// A configuration as the flags have it.
-    pub(crate) fn apply(&self, config: ControllerConfig) -> ControllerConfig {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the networks of Pods can't be divided as asked.
+    pub(crate) fn apply(&self, config: ControllerConfig) -> Result<ControllerConfig> {
         let max_endpoints_per_slice = self.max_endpoints_per_slice.into();
-        ControllerConfig { max_endpoints_per_slice, ..config.select(&self.controllers) }
+        let mut config = ControllerConfig { max_endpoints_per_slice, ..config.select(&self.controllers) };
+        if !self.cluster_cidr.is_empty() {
+            let (ipv4, ipv6) = (self.node_cidr_mask_size_ipv4, self.node_cidr_mask_size_ipv6);
+            let cidrs = NodeCidrs::new(&self.cluster_cidr, ipv4, ipv6);
+            config.options.node_cidrs = Some(cidrs.map_err(|why| anyhow!("--cluster-cidr: {why}"))?);
+        }
+        Ok(config)
     }
 }
 
@@ -77,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             "without --pki-dir another controller manager must create the kubeconfigs of projects"
         );
     }
-    let config = args.controllers.apply(ControllerConfig::new(client.clone(), url, ca, signing));
+    let config = args.controllers.apply(ControllerConfig::new(client.clone(), url, ca, signing))?;
     let config = match args.plane {
         Some(plane) => config.for_plane(plane, ""),
         None => config,

@@ -41,6 +41,10 @@ pub const KUBERNETES_CONTROLLERS: &[&str] = &[
     "taint-eviction",
     "ephemeral-volume",
     "token-cleaner",
+    "persistentvolume-binder-controller",
+    "node-ipam-controller",
+    "resourceclaim-controller",
+    "service-lb-controller",
 ];
 
 /// The controllers of Freehold itself, which work in the core plane.
@@ -99,6 +103,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Endpoints that a slice of a Service has at most, 1 to 1,000.
     pub max_endpoints_per_slice: usize,
+    /// Settings of controllers of volumes, addresses and devices.
+    pub options: freehold_controllers::Options,
     /// Where the infra plane is, if that is not the plane `infra` of the same server.
     pub infra: Option<freehold_client::Config>,
 }
@@ -127,6 +133,7 @@ impl Config {
             parts: None,
             metrics: Metrics::default(),
             max_endpoints_per_slice: 100,
+            options: freehold_controllers::Options::default(),
             infra: None,
         }
     }

@@ -10,11 +10,8 @@ use crate::project::ProjectView;
 use crate::revisions::Revision;
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value};
-use freehold_runtime::{
-    Controller, Informer, Interest, Key, Metrics, Outcome, Planes, Presence, Queue, QueueKey, Reconciled,
-    Store, resync,
-};
-use futures_util::future::BoxFuture;
+use freehold_runtime::{Controller, Informer, Interest, Key, Metrics, Planes, Queue, Store, resync};
+pub(crate) use freehold_runtime::{Reconcile, Synced};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -23,33 +20,9 @@ use tokio_util::task::TaskTracker;
 /// How often every object that a controller looks after is looked at without a cause.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30 * 60);
 
-/// How soon the objects of a plane that is arriving are looked at again.
-const ARRIVING: Duration = Duration::from_millis(20);
-
 /// How long changes of what an object counts are gathered, where many come at about the same time: its status tells of them at
 /// once, and who follows that takes one step for all of them.
 pub(crate) const TOGETHER: Duration = Duration::from_millis(100);
-
-/// A controller: what it does with one key.
-pub(crate) trait Reconcile: Send + Sync + 'static {
-    /// What its queue holds.
-    type Key: QueueKey;
-
-    /// Brings one object closer to what is wanted.
-    fn reconcile(&self, key: Self::Key) -> impl Future<Output = Reconciled> + Send;
-}
-
-/// A store that can be waited for.
-pub(crate) trait Synced: Send + Sync {
-    fn wait(&self, token: CancellationToken) -> BoxFuture<'static, bool>;
-}
-
-impl<T: Send + Sync + 'static> Synced for Store<T> {
-    fn wait(&self, token: CancellationToken) -> BoxFuture<'static, bool> {
-        let store = self.clone();
-        Box::pin(async move { store.synced(&token).await })
-    }
-}
 
 /// What every controller is started with.
 pub(crate) struct Context {
@@ -65,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) tasks: TaskTracker,
     shared: Shared,
     /// What every controller waits for before it begins.
-    first: Vec<Box<dyn Synced>>,
+    first: Vec<Arc<dyn Synced>>,
 }
 
 /// Informers that several controllers read. Made when first asked for, started when all handlers are in.
@@ -160,6 +133,24 @@ impl Context {
         }
     }
 
+    /// What controllers of other crates are started with.
+    pub(crate) fn of_others(&self) -> freehold_controllers::Context {
+        let platform = match self.config.scope {
+            crate::Scope::AllPlanes => self.core.clone(),
+            crate::Scope::OnePlane { .. } => self.planes.clone(),
+        };
+        freehold_controllers::Context {
+            planes: self.planes.clone(),
+            platform,
+            metrics: self.metrics.clone(),
+            token: self.token.clone(),
+            tasks: self.tasks.clone(),
+            options: self.config.options.clone(),
+            first: self.first.clone(),
+            leaves: crate::handover::leaves,
+        }
+    }
+
     /// Runs an informer that only one controller has, and gives its store.
     pub(crate) fn run_informer<T: Send + Sync + 'static>(&self, informer: Informer<T>) -> Store<T> {
         let store = informer.store();
@@ -184,7 +175,7 @@ impl Context {
 
     /// Makes every controller that is started from now on wait for a store too.
     pub(crate) fn wait_for<T: Send + Sync + 'static>(&mut self, store: Store<T>) {
-        self.first.push(Box::new(store));
+        self.first.push(Arc::new(store));
     }
 
     /// Runs a controller once the stores that it reads are complete.
@@ -200,35 +191,9 @@ impl Context {
         let waits: Vec<_> =
             first.chain(stores.iter().copied()).map(|store| store.wait(self.token.clone())).collect();
         let controller = Controller::new(name, queue.clone()).workers(workers).metrics(&self.metrics);
-        let (token, reconciler, planes) = (self.token.clone(), Arc::new(reconciler), self.planes.clone());
-        self.tasks.spawn(async move {
-            for wait in waits {
-                if !wait.await {
-                    return;
-                }
-            }
-            let run = move |key| {
-                let plane = QueueKey::plane(&key).clone();
-                let presence = match crate::handover::leaves(name, &plane, &planes) {
-                    true => Presence::Away,
-                    false => planes.presence(&plane),
-                };
-                let (reconciler, planes) = (reconciler.clone(), planes.clone());
-                async move {
-                    match presence {
-                        // Another instance may have it by now.
-                        Presence::Here => {
-                            let work = planes.work(&plane, reconciler.reconcile(key));
-                            work.await.unwrap_or(Ok(Outcome::Done))
-                        }
-                        // With half of its objects known, the other half would be made again.
-                        Presence::Arriving => Ok(Outcome::After(ARRIVING)),
-                        Presence::Away => Ok(Outcome::Done),
-                    }
-                }
-            };
-            controller.run(token, run).await;
-        });
+        let (token, planes) = (self.token.clone(), self.planes.clone());
+        let leaves = move |plane: &PlaneId| crate::handover::leaves(name, plane, &planes);
+        self.tasks.spawn(controller.run_in_planes(self.planes.clone(), waits, leaves, reconciler, token));
     }
 
     /// Adds every key of a store to a queue from time to time.

@@ -65,4 +65,5 @@ mod turns;
 mod volumes;
 
 pub use config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS, Scope};
+pub use freehold_controllers::NodeCidrs;
 pub use manager::Manager;

@@ -91,6 +91,12 @@ impl Manager {
                 start(&mut self.context);
             }
         }
+        let others = self.context.of_others();
+        for (name, start) in freehold_controllers::CONTROLLERS {
+            if self.context.config.controllers.iter().any(|wanted| wanted == name) {
+                start(&others);
+            }
+        }
         self.context.run_shared();
         tracing::info!(controllers = self.context.config.controllers.len(), "controllers started");
         token.cancelled().await;
@@ -116,6 +122,7 @@ mod tests {
         let mut named: Vec<&str> =
             KUBERNETES_CONTROLLERS.iter().chain(FREEHOLD_CONTROLLERS).copied().collect();
         let mut startable: Vec<&str> = CONTROLLERS.iter().map(|(name, _)| *name).collect();
+        startable.extend(freehold_controllers::CONTROLLERS.iter().map(|(name, _)| *name));
         named.sort_unstable();
         startable.sort_unstable();
         assert_eq!(named, startable);
@@ -138,7 +145,7 @@ mod tests {
             let asked: Vec<String> = asked.iter().map(|one| (*one).to_owned()).collect();
             config().select(&asked).controllers
         };
-        let all = CONTROLLERS.len();
+        let all = CONTROLLERS.len() + freehold_controllers::CONTROLLERS.len();
         assert_eq!(select(&["*"]).len(), all);
         let but_one = select(&["*", "-job"]);
         assert!(but_one.len() == all - 1 && !but_one.contains(&"job".to_owned()));

@@ -7,6 +7,8 @@
 
 #[path = "controllers/rollout.rs"]
 mod rollout;
+#[path = "controllers/volumes.rs"]
+mod volumes;
 
 use freehold_tests_harness::{Engine, Kubectl, Server, tool};
 use regex::Regex;
@@ -90,13 +92,18 @@ fn controllers_make_of_objects_what_kube_controller_manager_makes() {
 }
 
 fn start_external(server: &Server, kubectl: &Kubectl) -> External {
+    start_external_with(server, kubectl, &["--controllers=*,-node-lifecycle-controller".to_owned()])
+}
+
+fn start_external_with(server: &Server, kubectl: &Kubectl, args: &[String]) -> External {
     let log = std::fs::File::create(server.folder().join("kube-controller-manager.log")).expect("a log");
     let child = Command::new(tool("FREEHOLD_TEST_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))
         .arg("--kubeconfig")
         .arg(kubectl.kubeconfig())
         .arg("--root-ca-file")
         .arg(server.data_dir().join("pki/ca.crt"))
-        .args(["--controllers=*,-node-lifecycle-controller", "--leader-elect=false", "--secure-port=0"])
+        .args(["--leader-elect=false", "--secure-port=0"])
+        .args(args)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log"))
         .stderr(log)

@@ -131,9 +131,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Clients of the apiserver: through its API alone.
     ("runtime", &["machinery", "client"]),
     ("webhook", &["machinery", "client", "pki", "runtime"]),
+    ("controllers", &["machinery", "client", "runtime"]),
     (
         "controller-manager",
-        &["machinery", "machinery-cron", "machinery-quota", "api", "client", "pki", "runtime"],
+        &["machinery", "machinery-cron", "machinery-quota", "api", "client", "pki", "runtime", "controllers"],
     ),
     ("provisioner", &["machinery", "api", "client", "pki", "runtime"]),
     ("node", &["machinery", "client", "pki", "runtime"]),
