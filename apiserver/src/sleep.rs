@@ -305,7 +305,7 @@ impl LocalBackend {
             let counts = pair.sleep_after.is_some() && !is_platforms && self.is_let_in(&target, user).await?;
             return Ok((pair.clone(), if counts { sleepers.count(pair) } else { None }));
         }
-        if pair.power == Power::Kept || is_platforms {
+        if is_platforms {
             return Err(kept_or_asleep(pair));
         }
         let decision = self.authorize(&target, attributes).await?;
