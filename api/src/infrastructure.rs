@@ -40,6 +40,23 @@ pub struct ProjectControlPlaneSpec {
     #[serde(default = "default_class")]
     #[schemars(length(min = 1, max = 63))]
     pub class: String,
+    /// Why none of its programs is to run; without it they run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Rest")]
+    pub rest: Option<Rest>,
+    /// Seconds without a request of a user after which the pair is put to rest; without it, it never is. The class says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub sleep_after_seconds: Option<u32>,
+}
+
+/// Why a pair is at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Rest {
+    /// Nobody used it for the time of its class: the next request of a user wakes it.
+    Idle,
+    /// Its project says so, and requests do not wake it.
+    ByHand,
 }
 
 fn default_class() -> String {
@@ -59,7 +76,7 @@ pub struct ProjectControlPlaneStatus {
     /// The generation of the spec that this is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the pair's apiserver answers at `endpoint`.
+    /// `Ready`: the pair's apiserver answers at `endpoint`. Reasons against it are `Asleep` and `Waking`, among others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -16,6 +16,12 @@ pub const PROVISIONER_FINALIZER: &str = "infrastructure.freehold.dev/provisioner
 pub const PROJECT_UID: &str = "infrastructure.freehold.dev/project-uid";
 /// The condition that `kubectl wait` waits for.
 pub const READY: &str = "Ready";
+/// Annotation of a ProjectControlPlane: when somebody last used its pair, about. The core servers write it.
+pub const LAST_REQUEST: &str = "infrastructure.freehold.dev/last-request";
+/// The reason of a pair that is not ready because it was put to rest.
+pub const ASLEEP: &str = "Asleep";
+/// The reason of a pair that is not ready because it comes back from its rest.
+pub const WAKING: &str = "Waking";
 /// The condition that tells how far a deletion is.
 pub const TERMINATING: &str = "Terminating";
 /// The class of a project that names none.

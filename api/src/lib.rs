@@ -25,17 +25,17 @@ pub mod workloads;
 pub use crd::{api_crds, core_crds, crd, infra_crds};
 pub use identity::{IdentityProvider, IdentityProviderSpec};
 pub use infrastructure::{
-    ProjectControlPlane, ProjectControlPlaneSpec, ProjectControlPlaneStatus, ProjectRef,
+    ProjectControlPlane, ProjectControlPlaneSpec, ProjectControlPlaneStatus, ProjectRef, Rest,
 };
 pub use object::{Condition, Definition, KindSpec, Object, ObjectMeta, OwnerReference, PrinterColumn};
 pub use reference::reference;
 pub use resourcemanager::{
-    ControlPlaneClass, ControlPlaneClassSpec, ControlPlaneClassStatus, ControlPlaneMode, ControlPlaneSpec,
-    ControlPlaneStatus, ForkSource, LocalRef, ObjectDeletion, Organization, OrganizationMembership,
-    OrganizationMembershipSpec, OrganizationMembershipStatus, OrganizationSpec, OrganizationStatus,
-    OrganizationType, OwnerKind, OwnerRef, PlaneLimits, Project, ProjectRestore, ProjectRestoreSpec,
-    ProjectRestoreStatus, ProjectSnapshot, ProjectSnapshotSpec, ProjectSnapshotStatus, ProjectSpec,
-    ProjectStatus, Role, Suspension, SuspensionLift,
+    ClassDedicated, ControlPlaneClass, ControlPlaneClassSpec, ControlPlaneClassStatus, ControlPlaneMode,
+    ControlPlaneSpec, ControlPlaneStatus, ForkSource, LocalRef, ObjectDeletion, Organization,
+    OrganizationMembership, OrganizationMembershipSpec, OrganizationMembershipStatus, OrganizationSpec,
+    OrganizationStatus, OrganizationType, OwnerKind, OwnerRef, PlaneLimits, Project, ProjectRestore,
+    ProjectRestoreSpec, ProjectRestoreStatus, ProjectSnapshot, ProjectSnapshotSpec, ProjectSnapshotStatus,
+    ProjectSpec, ProjectStatus, Role, Suspension, SuspensionLift,
 };
 pub use workloads::{
     ClassWorkloads, PodSecurityLevel, ProjectWorkloads, WorkloadCluster, WorkloadClusterSpec,

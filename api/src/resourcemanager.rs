@@ -225,6 +225,10 @@ pub struct ControlPlaneSpec {
     /// Which of its credentials count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PlaneCredentials>,
+    /// Puts a dedicated control plane to rest: none of its programs runs, and requests are refused with 503 until this is
+    /// taken back. Nothing that it holds is lost. It is nothing to a shared one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asleep: bool,
 }
 
 impl Default for ControlPlaneSpec {
@@ -234,6 +238,7 @@ impl Default for ControlPlaneSpec {
             class: crate::keys::DEFAULT_CLASS.to_owned(),
             from: None,
             credentials: None,
+            asleep: false,
         }
     }
 }
@@ -465,6 +470,20 @@ pub struct ControlPlaneClassSpec {
     /// Where Pods of its projects run that share clusters. Without it, projects have nodes of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads: Option<ClassWorkloads>,
+    /// What holds for its projects that have a pair of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedicated: Option<ClassDedicated>,
+}
+
+/// What a class says of dedicated pairs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClassDedicated {
+    /// Seconds after which a pair sleeps that no user has sent a request: its programs end, and the next request starts them and
+    /// waits. A watch or another long request of a user that goes on is use. Without it, pairs never sleep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 2678400))]
+    pub sleep_after_seconds: Option<u32>,
 }
 
 /// A `LabelSelector` of namespaces. All of its requirements have to hold.

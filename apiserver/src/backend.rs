@@ -13,7 +13,9 @@ use crate::{
     organization::UserView,
     people,
     policies::{PlaceKeys, place},
-    provider, rights, trails, view, visible,
+    provider, rights,
+    sleep::Sleepers,
+    trails, view, visible,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -31,8 +33,8 @@ use freehold_apiserver_registry::{
     WatchOptions, WriteOptions, Written, class_bindings, class_objects,
 };
 use freehold_apiserver_server::{
-    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, Kubelet, OpenIdDocument, Owner,
-    PlaneAction, RequestHeaders,
+    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, InUse, Kubelet, OpenIdDocument,
+    Owner, PlaneAction, RequestHeaders,
 };
 use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
@@ -64,6 +66,7 @@ pub struct LocalBackend {
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) trail: Option<Arc<Trail>>,
     pub(crate) flows: KnownFlows,
+    pub(crate) sleepers: Arc<Sleepers>,
     pub(crate) shown_lately: Arc<visible::ShownLately>,
 }
 
@@ -636,6 +639,14 @@ impl Backend for LocalBackend {
 
     async fn pair(&self, plane: &PlaneId) -> Result<DedicatedTarget> {
         self.planes.pair(plane).await
+    }
+
+    async fn awake(
+        &self,
+        pair: &DedicatedTarget,
+        attributes: &Attributes<'_>,
+    ) -> Result<(DedicatedTarget, Option<InUse>)> {
+        self.awake_for(pair, attributes).await
     }
 
     async fn export(&self, target: &Target) -> Result<ArchiveStream> {

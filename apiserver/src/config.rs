@@ -302,6 +302,7 @@ impl Config {
             lookup: Lookup::new(cache.clone()),
             store: self.store.clone(),
             sealed: self.sealed.clone(),
+            sleepers: crate::sleep::Sleepers::start(planes.clone(), registry.clone()),
             planes: planes.clone(),
             registry,
             outbound,

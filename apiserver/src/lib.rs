@@ -37,6 +37,7 @@ mod rights;
 mod services;
 mod shared;
 mod shared_limits;
+mod sleep;
 mod tenancy;
 mod tokens;
 mod trails;

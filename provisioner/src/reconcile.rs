@@ -76,8 +76,12 @@ impl Reconciler {
             return self.remove(&key, &object).await;
         }
         self.hold(&object).await?;
+        if object["spec"]["rest"].is_string() {
+            // Said before anything ends: nobody is to send requests there meanwhile.
+            self.tell(&object, &self.observe(&key, &object)).await?;
+        }
         let result = self.bring_about(&key, &object).await;
-        let seen = self.observe(&key);
+        let seen = self.observe(&key, &object);
         let seen = match &result {
             Ok(brought) => Observed { behind: brought.behind.clone(), ..seen },
             Err(error) => Observed { failure: error.to_string(), ..seen },
@@ -215,7 +219,7 @@ impl Reconciler {
         self.stores.endpoint(&key.name).or_else(told)
     }
 
-    fn observe(&self, key: &Key) -> Observed {
+    fn observe(&self, key: &Key, object: &Value) -> Observed {
         let ready = self.stores.endpoint(&key.name);
         let endpoint = match self.terms.reach {
             Reach::Pod => ready,
@@ -235,6 +239,7 @@ impl Reconciler {
             controller_manager,
             updated: apiserver.is_some_and(|workload| workload.deployed.available),
             problem,
+            rest: serde_json::from_value(object["spec"]["rest"].clone()).unwrap_or_default(),
             ..Observed::default()
         }
     }
@@ -322,6 +327,7 @@ fn spec(object: &Value) -> Result<Spec, Error> {
         plane: project.uid.clone(),
         organization: plane.spec.organization,
         class: plane.spec.class,
+        asleep: plane.spec.rest.is_some(),
     })
 }
 

@@ -16,6 +16,8 @@ pub struct Deployed {
     pub available: bool,
     /// Whether it is the first template of this Deployment: a new pair is no rollout.
     pub first: bool,
+    /// Whether none of its Pods is to run: it is waited for by nobody.
+    pub asleep: bool,
 }
 
 /// What a pair does about its image.
@@ -72,8 +74,9 @@ fn rolling(
     granted: &BTreeMap<String, String>,
 ) -> Vec<String> {
     let others = deployed.iter().filter(|(pair, _)| *pair != plane);
-    let rolling =
-        others.filter(|(pair, found)| (!found.available && !found.first) || granted.contains_key(*pair));
+    let rolling = others.filter(|(pair, found)| {
+        (!found.available && !found.first && !found.asleep) || granted.contains_key(*pair)
+    });
     rolling.map(|(pair, _)| pair.clone()).collect()
 }
 
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     fn pair(image: &str, available: bool) -> Deployed {
-        Deployed { image: image.to_owned(), available, first: false }
+        Deployed { image: image.to_owned(), available, first: false, asleep: false }
     }
 
     fn pairs(rows: &[(&str, Deployed)]) -> BTreeMap<String, Deployed> {
@@ -123,6 +126,15 @@ mod tests {
         let all = pairs(&[("a", new), ("b", pair("1", true))]);
         assert_eq!(rollouts.turn("b", "2", &all), go("2"));
         assert_eq!(rollouts.turn("c", "2", &all), go("2"), "it has no Deployment yet");
+    }
+
+    #[test]
+    fn a_pair_that_sleeps_halts_nobody() {
+        let rollouts = Rollouts::new(1);
+        let asleep = Deployed { asleep: true, ..pair("1", false) };
+        let all = pairs(&[("a", asleep), ("b", pair("1", true))]);
+        assert_eq!(rollouts.turn("a", "2", &all), go("2"));
+        assert_eq!(rollouts.turn("b", "2", &all), go("2"));
     }
 
     #[test]

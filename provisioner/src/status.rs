@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use freehold_api::keys;
+use freehold_api::{Rest, keys};
 use freehold_machinery::Value;
 use freehold_runtime::conditions;
 use jiff::Timestamp;
@@ -24,6 +24,8 @@ pub struct Observed {
     pub behind: Vec<String>,
     /// What keeps a program from running.
     pub problem: Option<Problem>,
+    /// Why none of its programs is to run.
+    pub rest: Option<Rest>,
 }
 
 /// The condition that tells whether a pair runs as it was planned last.
@@ -44,7 +46,9 @@ pub fn status(before: &Value, seen: &Observed, ca_pem: &str, generation: i64, no
     }
     status["caBundle"] = STANDARD.encode(ca_pem).into();
     status["observedGeneration"] = generation.into();
-    let (ready, reason, message) = verdict(seen);
+    let was_away = conditions::find(&status["conditions"], keys::READY)
+        .is_some_and(|ready| ready["reason"] == keys::ASLEEP || ready["reason"] == keys::WAKING);
+    let (ready, reason, message) = verdict(seen, was_away);
     let condition = conditions::Set {
         type_: keys::READY,
         status: if ready { "True" } else { "False" },
@@ -67,6 +71,7 @@ pub fn status(before: &Value, seen: &Observed, ca_pem: &str, generation: i64, no
 
 fn progress(seen: &Observed) -> (bool, &'static str, String) {
     match (&seen.problem, seen.updated) {
+        _ if seen.rest.is_some() => (true, keys::ASLEEP, String::new()),
         _ if !seen.behind.is_empty() => {
             let names = seen.behind.join(", ");
             (false, "Waiting", format!("gets its new image once these pairs run with theirs: {names}"))
@@ -80,7 +85,7 @@ fn progress(seen: &Observed) -> (bool, &'static str, String) {
 /// What is told of a pair that is ready, whatever is being changed about it.
 const ALL_READY: &str = "namespace and certificates: ready, apiserver: ready, controller manager: ready";
 
-fn verdict(seen: &Observed) -> (bool, &'static str, String) {
+fn verdict(seen: &Observed, was_away: bool) -> (bool, &'static str, String) {
     let word = |ready: bool| if ready { "ready" } else { "not ready" };
     let apiserver = seen.endpoint.is_some();
     let mut parts = format!(
@@ -97,7 +102,15 @@ fn verdict(seen: &Observed) -> (bool, &'static str, String) {
         _ if seen.removing => {
             (false, "Terminating", "the pair and its namespace are being removed".to_owned())
         }
+        _ if seen.rest == Some(Rest::Idle) => {
+            (false, keys::ASLEEP, "nobody used the pair: the next request of a user wakes it".to_owned())
+        }
+        _ if seen.rest.is_some() => {
+            let why = "the pair was put to rest by hand: spec.controlPlane.asleep of its project";
+            (false, keys::ASLEEP, why.to_owned())
+        }
         _ if !seen.failure.is_empty() => (false, "ProvisioningFailed", seen.failure.clone()),
+        _ if !apiserver && was_away => (false, reason(keys::WAKING), parts),
         _ if !apiserver => (false, reason("ApiserverNotReady"), parts),
         _ if !seen.controller_manager => (false, reason("ControllerManagerNotReady"), parts),
         _ => (true, "Ready", ALL_READY.to_owned()),
@@ -143,6 +156,29 @@ mod tests {
             assert_eq!(before["observedGeneration"], 3);
         }
         assert_eq!(before["conditions"].as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn a_pair_at_rest_says_so_until_its_apiserver_answers_again() {
+        let up =
+            Observed { endpoint: Some("https://a".into()), controller_manager: true, ..Observed::default() };
+        let rows = [
+            (up.clone(), "True", "Ready"),
+            (Observed { rest: Some(Rest::Idle), ..up.clone() }, "False", "Asleep"),
+            (Observed { rest: Some(Rest::ByHand), ..Observed::default() }, "False", "Asleep"),
+            (Observed::default(), "False", "Waking"),
+            (Observed::default(), "False", "Waking"),
+            (Observed { controller_manager: false, ..up.clone() }, "False", "ControllerManagerNotReady"),
+            (Observed::default(), "False", "ApiserverNotReady"),
+            (up, "True", "Ready"),
+        ];
+        let mut told = json!(null);
+        for (seen, is, reason) in rows {
+            told = status(&told, &seen, "ca", 1, Timestamp::UNIX_EPOCH);
+            let ready = conditions::find(&told["conditions"], "Ready").unwrap();
+            assert_eq!((&ready["status"], &ready["reason"]), (&json!(is), &json!(reason)), "{seen:?}");
+            assert_eq!(told["endpoint"], "https://a", "it stays");
+        }
     }
 
     #[test]

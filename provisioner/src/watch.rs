@@ -266,6 +266,7 @@ fn workload(deployment: &Value) -> Workload {
         image: image.unwrap_or_default().to_owned(),
         available: seen && current && wanted > 0,
         first: revision == "1",
+        asleep: deployment["spec"]["replicas"] == 0,
     };
     Workload { deployed, problem: problem::of_deployment(deployment) }
 }

@@ -82,6 +82,11 @@ pub(crate) fn of_footings(cache: &Cache) -> Arc<Changes> {
     start(cache, FOOTINGS, move |event| event.change().is_none_or(goes))
 }
 
+/// Tells of dedicated pairs.
+pub(crate) fn of_pairs(cache: &Cache) -> Arc<Changes> {
+    start(cache, [("infrastructure.freehold.dev", "projectcontrolplanes")], |_| true)
+}
+
 fn start<const N: usize>(
     cache: &Cache,
     resources: [(&'static str, &'static str); N],

@@ -145,6 +145,42 @@ pub struct DedicatedTarget {
     pub endpoint: Arc<str>,
     /// The DNS name that its certificate is for (`apiserver.project-<uid>.svc`).
     pub server_name: Arc<str>,
+    /// Whether it can be asked.
+    pub power: Power,
+    /// How long nobody has to use it until it sleeps; `None`: it never does.
+    pub sleep_after: Option<std::time::Duration>,
+}
+
+/// Whether the programs of a dedicated pair run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Power {
+    /// It can be asked.
+    #[default]
+    Awake,
+    /// Its programs start.
+    Waking,
+    /// Its programs have ended because nobody used it.
+    Asleep,
+    /// Its programs have ended because its project says so.
+    Kept,
+}
+
+impl Power {
+    /// Reads a `ProjectControlPlane`.
+    fn of(object: &freehold_machinery::Value) -> Self {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ready = conditions.filter(|condition| condition["type"] == freehold_api::keys::READY);
+        let is_away = |condition: &freehold_machinery::Value| {
+            condition["reason"] == freehold_api::keys::ASLEEP
+                || condition["reason"] == freehold_api::keys::WAKING
+        };
+        match object["spec"]["rest"].as_str() {
+            Some("Idle") => Self::Asleep,
+            Some(_) => Self::Kept,
+            None if ready.any(is_away) => Self::Waking,
+            None => Self::Awake,
+        }
+    }
 }
 
 /// The planes of a server.
@@ -162,6 +198,7 @@ pub struct Planes {
     policies: policies::Policies,
     rbac_changes: Arc<changes::Changes>,
     footing_changes: Arc<changes::Changes>,
+    pair_changes: Arc<changes::Changes>,
     /// Endpoints of dedicated pairs, by plane, with the revision of the object that they were read from.
     endpoints: Mutex<PlaneMap<(u64, Option<DedicatedTarget>)>>,
     /// Wakes the task that tidies up.
@@ -193,6 +230,7 @@ impl Planes {
         let rbac_changes = changes::of_policies(&cache);
         let apis = Apis::start(&cache, &directory, &rbac_changes, root.is_core());
         let footing_changes = changes::of_footings(&cache);
+        let pair_changes = changes::of_pairs(&cache);
         let (types, policies, endpoints, snapshots) = Default::default();
         let stores = stores.into();
         let all = Self {
@@ -208,6 +246,7 @@ impl Planes {
             policies,
             rbac_changes,
             footing_changes,
+            pair_changes,
             endpoints,
             upkeep,
         };
@@ -379,6 +418,11 @@ impl Planes {
         self.dedicated(&info).await
     }
 
+    /// Tells when something about dedicated pairs changes, for as long as it is kept.
+    pub fn pair_changes(&self) -> Arc<tokio::sync::watch::Sender<u64>> {
+        self.pair_changes.of(&PlaneId::infra())
+    }
+
     /// The uid of an organization, as far as it is known: one that comes later under its name has another.
     ///
     /// # Errors
@@ -412,6 +456,8 @@ impl Planes {
             plane: info.plane.clone(),
             endpoint: endpoint.into(),
             server_name: format!("apiserver.project-{}.svc", info.plane).into(),
+            power: Power::of(&object),
+            sleep_after: object["spec"]["sleepAfterSeconds"].as_u64().map(std::time::Duration::from_secs),
         });
         self.endpoints.lock().insert(info.plane.clone(), (entry.modified, target.clone()));
         target.ok_or_else(not_ready)

@@ -236,6 +236,20 @@ pub trait Backend: Send + Sync + 'static {
         Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()))
     }
 
+    /// A pair as it can be asked now, with what counts as its use for as long as it is kept. One that sleeps is woken and waited
+    /// for, where the user of `attributes` belongs to the project and may do what is asked.
+    ///
+    /// # Errors
+    /// 403 for others, 503 where it sleeps on, is not ready in time, or too many requests wait.
+    async fn awake(
+        &self,
+        pair: &DedicatedTarget,
+        attributes: &Attributes<'_>,
+    ) -> Result<(DedicatedTarget, Option<InUse>), Status> {
+        let _ = attributes;
+        Ok((pair.clone(), None))
+    }
+
     /// What a plane has now, as an archive, piece by piece (`GET /archive`).
     async fn export(&self, target: &Target) -> Result<ArchiveStream, Status>;
 
@@ -357,6 +371,9 @@ pub trait Backend: Send + Sync + 'static {
     /// A document of the plane's token issuer.
     async fn openid(&self, target: &Target, document: OpenIdDocument) -> Result<Value, Status>;
 }
+
+/// What is kept by a request for as long as it goes on.
+pub type InUse = Box<dyn std::any::Any + Send + Sync>;
 
 /// Audit events as they come, JSON each.
 pub type AuditStream = BoxStream<'static, Result<Vec<Bytes>, Status>>;

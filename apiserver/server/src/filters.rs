@@ -553,10 +553,17 @@ async fn pass_on(
     let attributes = info.attributes(user);
     let revoked = identity::either(edge.backend.revoked(target, user, &attributes), until);
     let told = edge.backend.told_of(target, &attributes, user.clone()).await?;
+    // Before it takes a place that others could have. A server that stops holds nobody.
+    let (pair, in_use) = tokio::select! {
+        awake = edge.backend.awake(pair, &attributes) => awake?,
+        () = edge.stop.cancelled() => {
+            return Err(Status::unavailable("the server stops while the control plane wakes").retry_after(1));
+        }
+    };
     let _place = if info.is_long_running() { None } else { Some(edge.pairs.take(&pair.plane)?) };
     let path = proxy::path_and_query(info, parts.uri.query())?;
     sources::forward(&mut parts.headers, connection.remote);
-    proxy::forward(edge, pair, &told, &path, parts, body, (held, revoked)).await
+    proxy::forward(edge, &pair, &told, &path, parts, body, ((held, in_use), revoked)).await
 }
 
 /// 401 for an identity that belongs to another plane and for nobody where organizations and users are asked for, 403 for who

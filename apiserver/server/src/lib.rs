@@ -67,7 +67,7 @@ mod yaml;
 mod fuzz;
 
 pub use aggregated::Aggregated;
-pub use backend::{ArchiveStream, AuditStream, Backend, Footing, OpenIdDocument, Owner, PlaneAction};
+pub use backend::{ArchiveStream, AuditStream, Backend, Footing, InUse, OpenIdDocument, Owner, PlaneAction};
 pub use browser::{Origins, OriginsError};
 pub use config::{
     Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,

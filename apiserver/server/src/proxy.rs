@@ -5,8 +5,8 @@
 //! Impersonation headers do: the pair holds the rules by which they are judged.
 
 use crate::{
-    filters::Edge, info::RequestInfo, metrics::Held, path::percent_encode, payload::Payload, respond,
-    respond::Reply, upstream,
+    backend::InUse, filters::Edge, info::RequestInfo, metrics::Held, path::percent_encode, payload::Payload,
+    respond, respond::Reply, upstream,
 };
 use freehold_apiserver_authn::forwarded_headers;
 use freehold_apiserver_planes::DedicatedTarget;
@@ -49,7 +49,7 @@ pub(crate) async fn forward(
     path: &str,
     parts: &mut Parts,
     body: Incoming,
-    (held, revoked): (Option<Held>, BoxFuture<'static, ()>),
+    (held, revoked): ((Option<Held>, Option<InUse>), BoxFuture<'static, ()>),
 ) -> Result<Reply, Status> {
     let upstream =
         edge.front_proxy.as_ref().ok_or_else(|| unreachable_pair(target, "no front proxy identity"))?;

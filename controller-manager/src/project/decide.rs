@@ -4,7 +4,7 @@ use super::kubeconfig::SecretView;
 use crate::object::{generation, text};
 use crate::plane::Refusal;
 use freehold_api::ControlPlaneMode;
-use freehold_api::keys::{PROJECT, READY, TERMINATING};
+use freehold_api::keys::{ASLEEP, PROJECT, READY, TERMINATING};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::conditions::{self, Set};
 use jiff::Timestamp;
@@ -135,7 +135,7 @@ pub(crate) fn wants_answer(project: &Value, control_plane: Option<&Value>) -> bo
         && control_plane.is_some_and(is_ready)
 }
 
-fn is_ready(control_plane: &Value) -> bool {
+pub(super) fn is_ready(control_plane: &Value) -> bool {
     conditions::is_true(&control_plane["status"]["conditions"], READY) && !meta::is_deleting(control_plane)
 }
 
@@ -156,6 +156,10 @@ fn mirror(observed: &Observed<'_>, control_plane: &Value) -> (Option<ControlPlan
     let field = |name: &str| condition.and_then(|c| c[name].as_str()).filter(|text| !text.is_empty());
     let reason = field("reason").unwrap_or("Provisioning");
     let message = field("message").unwrap_or("waiting for a dedicated control plane");
+    // It answers who may wake it.
+    if reason == ASLEEP && control_plane["spec"]["rest"] == "Idle" {
+        return (None, Ready { status: "True", ..Ready::no(reason, message) });
+    }
     (None, Ready::no(reason, message))
 }
 
@@ -282,6 +286,18 @@ mod tests {
             (
                 json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "NoRoom"}]}}),
                 ("False", "NoRoom"),
+            ),
+            (
+                json!({"spec": {"rest": "Idle"}, "status": {"conditions": [
+                    {"type": "Ready", "status": "False", "reason": "Asleep"},
+                ]}}),
+                ("True", "Asleep"),
+            ),
+            (
+                json!({"spec": {"rest": "ByHand"}, "status": {"conditions": [
+                    {"type": "Ready", "status": "False", "reason": "Asleep"},
+                ]}}),
+                ("False", "Asleep"),
             ),
             (json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), ("True", "Ready")),
         ];

@@ -6,12 +6,13 @@
 mod decide;
 mod fork;
 mod kubeconfig;
+mod sleep;
 mod teardown;
 mod view;
 
 use crate::context::{Context, RESYNC, Reconcile};
 use crate::expectations::{Expectations, NOT_YET};
-use crate::kinds::{CONTROL_PLANES, PROJECTS, SECRETS};
+use crate::kinds::{CLASSES, CONTROL_PLANES, PROJECTS, SECRETS};
 use crate::object::{finalizer_patch, status_patch, text};
 use crate::plane::{Actions, Refusal};
 use crate::turns::Turns;
@@ -51,6 +52,8 @@ struct Projects {
     organizations: Store<Value>,
     secrets: Store<SecretView>,
     control_planes: Store<Value>,
+    /// After how many seconds pairs of a class sleep, of those that say so.
+    sleeping: Store<u64>,
     written: Expectations<Key>,
     secrets_written: Expectations<Key>,
     recorder: Recorder,
@@ -81,6 +84,7 @@ pub(crate) fn start(context: &mut Context) {
     follow_organizations(context, &queue, &projects);
     let secrets = follow_secrets(context, &queue);
     let control_planes = follow_control_planes(context, &queue);
+    let sleeping = follow_classes(context, &queue, &control_planes);
     context.resync(&projects, &queue);
     let organizations = context.organizations().store();
     let config = &context.config;
@@ -98,6 +102,7 @@ pub(crate) fn start(context: &mut Context) {
         organizations: organizations.clone(),
         secrets: secrets.clone(),
         control_planes: control_planes.clone(),
+        sleeping: sleeping.clone(),
         written: Expectations::default(),
         secrets_written: Expectations::default(),
         recorder: Recorder::new("project"),
@@ -109,7 +114,7 @@ pub(crate) fn start(context: &mut Context) {
         "project",
         WORKERS,
         &queue,
-        &[&projects, &organizations, &secrets, &control_planes],
+        &[&projects, &organizations, &secrets, &control_planes, &sleeping],
         controller,
     );
 }
@@ -169,6 +174,24 @@ fn follow_control_planes(context: &Context, queue: &Arc<Queue<Key>>) -> Store<Va
     context.run_informer(informer)
 }
 
+/// What classes say of the sleep of pairs. Another word of one comes to the projects that have pairs of it.
+fn follow_classes(context: &Context, queue: &Arc<Queue<Key>>, control_planes: &Store<Value>) -> Store<u64> {
+    let interest = Interest::projected(CLASSES, |class| sleep::after(&class));
+    let mut informer = Informer::new(&context.core, interest);
+    let (queue, control_planes) = (queue.clone(), control_planes.clone());
+    informer.on_change(move |change| {
+        if change.old == change.new {
+            return;
+        }
+        for (_, pair) in control_planes.in_plane(&PlaneId::infra()) {
+            if text(&pair, "/spec/class") == &*change.key.name {
+                queue.add(Key::new(PlaneId::core(), "", text(&pair, "/spec/projectRef/name")));
+            }
+        }
+    });
+    context.run_informer(informer)
+}
+
 impl Reconcile for Projects {
     type Key = Key;
 
@@ -214,6 +237,10 @@ impl Reconcile for Projects {
             view.settle();
         }
         self.act(&key, &project, decision.actions).await?;
+        if let Some(control_plane) = self.control_plane(&project) {
+            let due = self.settle_sleep(&project, &control_plane).await?;
+            decision.again = decision.again.into_iter().chain(due).min();
+        }
         // What is due later than that is found by looking at everything from time to time.
         let soon = decision.again.filter(|again| *again < 2 * RESYNC);
         Ok(soon.map_or(Outcome::Done, Outcome::After))
@@ -254,6 +281,21 @@ impl Projects {
             validity: self.terms.signing.as_ref().map(|_| self.terms.validity),
             now: Timestamp::now(),
         })
+    }
+
+    /// Puts a pair to rest, or takes it back, where that is due; gives when to look again.
+    async fn settle_sleep(&self, project: &Value, control_plane: &Value) -> Result<Option<Duration>, Error> {
+        let class = Key::new(PlaneId::core(), "", text(control_plane, "/spec/class"));
+        let after = self.sleeping.get(&class).map(|after| *after);
+        let (patch, again) = sleep::decide(project, control_plane, after, Timestamp::now());
+        let Some(patch) = patch else { return Ok(again) };
+        let (name, patch) = (meta::name(control_plane), Patch::Merge(patch));
+        match self.infra.patch(&CONTROL_PLANES, None, name, &patch, &PatchOptions::default()).await {
+            // Somebody used it meanwhile: the watch tells.
+            Err(error) if error.is_not_found() || error.code() == 409 => Ok(again),
+            Err(error) => Err(error),
+            Ok(_) => Ok(again),
+        }
     }
 
     fn control_plane(&self, project: &Value) -> Option<Arc<Value>> {

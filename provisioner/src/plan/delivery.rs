@@ -77,7 +77,8 @@ pub(super) fn values(spec: &Spec, inputs: &Inputs) -> Value {
         ("IMAGE", inputs.image.clone()),
         ("CONTROLLER_MANAGER_IMAGE", controller_manager_image.clone()),
         ("IMAGE_PULL_POLICY", pull_policy(inputs).to_owned()),
-        ("APISERVER_REPLICAS", size.replicas.to_string()),
+        ("APISERVER_REPLICAS", replicas(spec, size.replicas)),
+        ("CONTROLLER_MANAGER_REPLICAS", replicas(spec, 1)),
         ("APISERVER_RESOURCES", size.apiserver.to_string()),
         ("CONTROLLER_MANAGER_RESOURCES", size.controller_manager.to_string()),
         ("APISERVER_CHECKSUM", apiserver_checksum(inputs)),
@@ -98,6 +99,11 @@ pub(super) fn values(spec: &Spec, inputs: &Inputs) -> Value {
     // Flux looks at the pair anew when the values change, and not only at its interval.
     secret["metadata"]["labels"]["reconcile.fluxcd.io/watch"] = "Enabled".into();
     secret
+}
+
+/// How many Pods of a program run.
+fn replicas(spec: &Spec, wanted: u32) -> String {
+    if spec.asleep { 0 } else { wanted }.to_string()
 }
 
 /// What Kubernetes makes of an absent policy, since manifests have to name one.

@@ -69,6 +69,9 @@ pub struct Spec {
     pub organization: String,
     /// Name of the ControlPlaneClass.
     pub class: String,
+    /// Whether none of its programs is to run.
+    #[serde(default)]
+    pub asleep: bool,
 }
 
 /// What the provisioner brings to each plan.

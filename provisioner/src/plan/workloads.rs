@@ -161,7 +161,7 @@ fn deployment(spec: &Spec, inputs: &Inputs, program: Program<'_>) -> Value {
     let mut pod_labels = labels(spec);
     pod_labels[COMPONENT] = name.into();
     let content = json!({"spec": {
-        "replicas": program.replicas,
+        "replicas": if spec.asleep { 0 } else { program.replicas },
         "revisionHistoryLimit": 1,
         "selector": component(name),
         "strategy": program.strategy,

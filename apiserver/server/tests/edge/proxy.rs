@@ -22,6 +22,8 @@ async fn pair() -> (Running, Running) {
         plane: "p1".parse().unwrap(),
         endpoint: format!("https://{}", dedicated.address).into(),
         server_name: NAME.into(),
+        power: Default::default(),
+        sleep_after: None,
     });
     (core, dedicated)
 }
@@ -117,6 +119,8 @@ async fn before_origin() -> Running {
         plane: "p1".parse().unwrap(),
         endpoint: format!("https://{address}").into(),
         server_name: NAME.into(),
+        power: Default::default(),
+        sleep_after: None,
     });
     let node = json!({"metadata": {"name": "n"}, "status": {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],

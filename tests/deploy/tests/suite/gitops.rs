@@ -42,6 +42,7 @@ fn spec(project: &str) -> Spec {
         plane: PLANE.into(),
         organization: "acme".into(),
         class: "large".into(),
+        asleep: false,
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 facts!(world:
     a_dedicated_pair_lives_comes_back_and_goes,
     a_class_brings_its_objects_to_a_dedicated_project,
+    a_pair_sleeps_when_nobody_uses_it_and_the_first_request_wakes_it,
 );
 
 const DEDICATED: &str = "
@@ -120,4 +121,51 @@ fn a_class_brings_its_objects_to_a_dedicated_project(world: &World) {
     assert_eq!(rules(), None);
     admin.ok(&["delete", "project", "house", "--timeout=120s"]);
     admin.ok(&["delete", "controlplaneclass", "own-house", "--timeout=120s"]);
+}
+
+fn a_pair_sleeps_when_nobody_uses_it_and_the_first_request_wakes_it(world: &World) {
+    let admin = world.admin();
+    let class = json!({
+        "apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": "ControlPlaneClass",
+        "metadata": {"name": "sleepy"}, "spec": {"dedicated": {"sleepAfterSeconds": 10}},
+    });
+    admin.apply(&class.to_string());
+    let project =
+        DEDICATED.replace("name: heavy", "name: dozer").replace("Dedicated}", "Dedicated, class: sleepy}");
+    admin.apply(&project);
+    world.wait_ready("dozer");
+    let uid = world.uid("dozer");
+    let kubectl = world.server().project("dozer");
+    kubectl.ok(&["create", "configmap", "kept", "--from-literal=k=v"]);
+    sleeps(world, "dozer", &uid);
+    world.at("/organizations/dozer").run(&["get", "configmaps", "--all-namespaces"]);
+    assert!(processes_with(&[&uid]).is_empty(), "an organization's view wakes nothing");
+    // Held, and not refused: this kubectl asks once.
+    contains_all(&kubectl.ok(&["get", "configmap", "kept", "-o", "jsonpath={.data.k}"]), &["v"]);
+    let asleep = |asleep: bool| {
+        let patch = json!({"spec": {"controlPlane": {"asleep": asleep}}}).to_string();
+        admin.ok(&["patch", "project", "dozer", "--type=merge", "-p", &patch]);
+    };
+    asleep(true);
+    until("it rests by hand", PATIENCE, || processes_with(&[&uid]).is_empty().then_some(()));
+    let project = || admin.json(&["get", "project", "dozer"]);
+    until("the project says so", PATIENCE, || {
+        (text(&project(), "/status/conditions/0/reason") == "Asleep").then_some(())
+    });
+    contains_all(&kubectl.fails(&["get", "configmaps"]), &["asleep"]);
+    assert!(processes_with(&[&uid]).is_empty(), "no request wakes it");
+    asleep(false);
+    until("it runs again", PATIENCE, || kubectl.run(&["get", "configmap", "kept"]).success.then_some(()));
+    admin.ok(&["delete", "project", "dozer", "--timeout=120s"]);
+    admin.ok(&["delete", "controlplaneclass", "sleepy", "--timeout=120s"]);
+}
+
+/// Waits until a project's pair has gone to sleep by itself.
+fn sleeps(world: &World, project: &str, uid: &str) {
+    until("its programs end", PATIENCE, || processes_with(&[uid]).is_empty().then_some(()));
+    until("its project says so, and is ready for a request", PATIENCE, || {
+        let project = world.admin().json(&["get", "project", project]);
+        let ready = &project["status"]["conditions"][0];
+        (ready["reason"] == "Asleep" && ready["status"] == "True").then_some(())
+    });
 }
