@@ -17,6 +17,7 @@ pub mod aggregation;
 pub mod bootstrap;
 pub mod escalation;
 pub mod iam;
+mod namespaces;
 pub mod node;
 pub mod policy;
 pub mod reserved;

@@ -1,13 +1,12 @@
 //! One plane's roles and bindings, indexed by subject.
 
-use crate::{Attributes, Decision, GROUP, Rule, RuleCache, Rules, rule::Probe};
-use freehold_machinery::{User, Value, meta, user::MASTERS};
-use std::{
-    collections::HashMap,
-    fmt,
-    ops::ControlFlow,
-    sync::{Arc, OnceLock},
+use crate::{
+    Attributes, Decision, GROUP, Rule, RuleCache, Rules,
+    namespaces::{Namespace, Namespaces},
+    rule::Probe,
 };
+use freehold_machinery::{User, Value, meta, user::MASTERS};
+use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc};
 
 /// How many unresolvable bindings a refusal names.
 const MAX_ERRORS: usize = 10;
@@ -15,41 +14,20 @@ const MAX_ERRORS: usize = 10;
 const MAX_LINES: usize = 50;
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// What a plane's roles and bindings allow. Immutable: when one of them changes, a new one is compiled.
-#[derive(Debug, Default)]
+/// What a plane's roles and bindings allow. Immutable: when one of them changes, another one is compiled, which shares what
+/// has not changed.
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
-    cluster: Scope,
-    namespaces: HashMap<Box<str>, Scope>,
-    cluster_roles: HashMap<Box<str>, Arc<Rules>>,
-    /// By namespace, then name.
-    roles: HashMap<Box<str>, HashMap<Box<str>, Arc<Rules>>>,
-    /// Where subjects have RoleBindings; made when it is first asked for.
-    places: OnceLock<Places>,
-}
-
-/// The namespaces in which a subject has RoleBindings, with the rules of their roles.
-pub(crate) type PlacesOf = Vec<(Arc<str>, Arc<Rules>)>;
-
-/// Where subjects have RoleBindings, by user name and by group.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    users: HashMap<Box<str>, PlacesOf>,
-    groups: HashMap<Box<str>, PlacesOf>,
-}
-
-impl Places {
-    /// The places of a user and of the user's groups.
-    pub(crate) fn of<'p>(&'p self, user: &'p User) -> impl Iterator<Item = &'p PlacesOf> {
-        let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
-        self.users.get(user.name.as_str()).into_iter().chain(groups)
-    }
+    cluster: Arc<Scope>,
+    cluster_roles: Arc<HashMap<Box<str>, Arc<Rules>>>,
+    namespaces: Namespaces,
 }
 
 /// Bindings that count everywhere, or in one namespace.
 #[derive(Debug, Default)]
-struct Scope {
-    users: HashMap<Box<str>, Vec<Grant>>,
-    groups: HashMap<Box<str>, Vec<Grant>>,
+pub(crate) struct Scope {
+    pub(crate) users: HashMap<Box<str>, Vec<Grant>>,
+    pub(crate) groups: HashMap<Box<str>, Vec<Grant>>,
 }
 
 /// What one binding gives one subject.
@@ -96,49 +74,85 @@ impl RoleRef {
     }
 }
 
+impl Scope {
+    fn bind(&mut self, object: &Value, namespace: &str, role: RoleRef, rules: Option<Arc<Rules>>) {
+        let binding =
+            Arc::new(Binding { name: meta::name(object).to_owned(), namespace: namespace.to_owned(), role });
+        for subject in object["subjects"].as_array().into_iter().flatten() {
+            let Some((kind, key)) = subject_key(subject, namespace) else { continue };
+            let grants = if matches!(kind, SubjectKind::Group) { &mut self.groups } else { &mut self.users };
+            let grant = Grant { rules: rules.clone(), binding: binding.clone(), kind };
+            grants.entry(key.into_boxed_str()).or_default().push(grant);
+        }
+    }
+}
+
 impl Policy {
     /// Compiles a plane's ClusterRoles, ClusterRoleBindings, Roles and RoleBindings, in any order; objects of other
     /// kinds are passed over.
     pub fn compile<'a>(cache: &RuleCache, objects: impl IntoIterator<Item = &'a Value>) -> Self {
-        let mut policy = Self::default();
-        let mut bindings = Vec::new();
+        let mut cluster_roles = HashMap::new();
+        let mut places: HashMap<&str, Vec<&Value>> = HashMap::new();
         for object in objects {
-            let name = || Box::from(meta::name(object));
             match object["kind"].as_str().unwrap_or_default() {
                 "ClusterRole" => {
-                    policy.cluster_roles.insert(name(), cache.get(&object["rules"]));
+                    cluster_roles.insert(Box::from(meta::name(object)), cache.get(&object["rules"]));
                 }
-                "Role" => {
-                    let roles = policy.roles.entry(Box::from(meta::namespace(object))).or_default();
-                    roles.insert(name(), cache.get(&object["rules"]));
-                }
-                "ClusterRoleBinding" => bindings.push((object, "")),
-                "RoleBinding" => bindings.push((object, meta::namespace(object))),
+                "ClusterRoleBinding" => places.entry("").or_default().push(object),
+                "Role" | "RoleBinding" => places.entry(meta::namespace(object)).or_default().push(object),
                 _ => {}
             }
         }
-        bindings.into_iter().for_each(|(object, namespace)| policy.bind(object, namespace));
+        let mut policy = Self { cluster_roles: Arc::new(cluster_roles), ..Self::default() };
+        for (namespace, objects) in places {
+            policy.replace(cache, namespace, objects);
+        }
         policy
     }
 
-    /// Where subjects have RoleBindings.
-    pub(crate) fn places(&self) -> &Places {
-        self.places.get_or_init(|| {
-            let mut places = Places::default();
-            for (namespace, scope) in &self.namespaces {
-                let namespace: Arc<str> = namespace.as_ref().into();
-                for (table, subjects) in
-                    [(&mut places.users, &scope.users), (&mut places.groups, &scope.groups)]
-                {
-                    for (subject, grants) in subjects {
-                        let rules = grants.iter().filter_map(|grant| grant.rules.clone());
-                        let found = table.entry(subject.clone()).or_default();
-                        found.extend(rules.map(|rules| (namespace.clone(), rules)));
-                    }
-                }
-            }
-            places
-        })
+    /// The policy once a namespace's Roles and RoleBindings, or, where it is empty, the plane's ClusterRoleBindings, are
+    /// `objects`. It costs by how many these are.
+    #[must_use]
+    pub fn with<'a>(
+        &self,
+        cache: &RuleCache,
+        namespace: &str,
+        objects: impl IntoIterator<Item = &'a Value>,
+    ) -> Self {
+        let mut policy = self.clone();
+        policy.replace(cache, namespace, objects.into_iter().collect());
+        policy
+    }
+
+    fn replace(&mut self, cache: &RuleCache, namespace: &str, objects: Vec<&Value>) {
+        let (roles, bindings): (Vec<&Value>, Vec<&Value>) =
+            objects.iter().partition(|object| object["kind"] == "Role");
+        let roles: HashMap<Box<str>, Arc<Rules>> =
+            roles.into_iter().map(|role| (Box::from(meta::name(role)), cache.get(&role["rules"]))).collect();
+        let mut scope = Scope::default();
+        for binding in &bindings {
+            let role = RoleRef::of(binding);
+            let rules = match role.kind.as_str() {
+                "ClusterRole" => self.cluster_roles.get(role.name.as_str()),
+                "Role" => roles.get(role.name.as_str()),
+                _ => None,
+            };
+            scope.bind(binding, namespace, role, rules.cloned());
+        }
+        if namespace.is_empty() {
+            self.cluster = Arc::new(scope);
+        } else {
+            let found = Namespace { roles, scope, is_bound: !bindings.is_empty() };
+            self.namespaces.set(namespace, (!objects.is_empty()).then_some(found));
+        }
+    }
+
+    /// Where a user and the user's groups have RoleBindings, with the rules of their roles.
+    pub(crate) fn places_of<'p>(
+        &'p self,
+        user: &'p User,
+    ) -> impl Iterator<Item = &'p (Arc<str>, Arc<Rules>)> {
+        self.namespaces.places_of(user)
     }
 
     /// The rules that ClusterRoleBindings give a user.
@@ -148,36 +162,18 @@ impl Policy {
         own.into_iter().chain(groups).flatten().filter_map(|grant| grant.rules.as_ref())
     }
 
-    fn bind(&mut self, object: &Value, namespace: &str) {
-        let role = RoleRef::of(object);
-        let rules = self.rules_of(&role, namespace).cloned();
-        let binding =
-            Arc::new(Binding { name: meta::name(object).to_owned(), namespace: namespace.to_owned(), role });
-        let scope = match namespace {
-            "" => &mut self.cluster,
-            namespace => self.namespaces.entry(Box::from(namespace)).or_default(),
-        };
-        for subject in object["subjects"].as_array().into_iter().flatten() {
-            let Some((kind, key)) = subject_key(subject, namespace) else { continue };
-            let grants =
-                if matches!(kind, SubjectKind::Group) { &mut scope.groups } else { &mut scope.users };
-            let grant = Grant { rules: rules.clone(), binding: binding.clone(), kind };
-            grants.entry(key.into_boxed_str()).or_default().push(grant);
-        }
-    }
-
     /// The rules of a role as a binding in `namespace` (empty: of the cluster) sees it.
     pub(crate) fn rules_of(&self, role: &RoleRef, namespace: &str) -> Option<&Arc<Rules>> {
         match role.kind.as_str() {
             "ClusterRole" => self.cluster_roles.get(role.name.as_str()),
-            "Role" => self.roles.get(namespace)?.get(role.name.as_str()),
+            "Role" => self.namespaces.get(namespace)?.roles.get(role.name.as_str()),
             _ => None,
         }
     }
 
     /// Whether a namespace has RoleBindings.
     pub(crate) fn has_bindings_in(&self, namespace: &str) -> bool {
-        self.namespaces.contains_key(namespace)
+        self.namespaces.get(namespace).is_some_and(|found| found.is_bound)
     }
 
     /// Whether the user may do that.
@@ -249,7 +245,7 @@ impl Policy {
         mut see: impl FnMut(&Grant, &str) -> ControlFlow<B>,
     ) -> Option<B> {
         let inner = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
-        for scope in std::iter::once(&self.cluster).chain(inner) {
+        for scope in std::iter::once(&*self.cluster).chain(inner.map(|inner| &inner.scope)) {
             let own = scope.users.get(user.name.as_str()).map(|grants| (user.name.as_str(), grants));
             let groups = user
                 .groups

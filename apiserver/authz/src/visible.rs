@@ -52,7 +52,7 @@ impl Policy {
         let probe = Probe::new(asked);
         // Most namespaces have bindings to the same few roles: each is looked at once.
         let mut everywhere: HashMap<*const Rules, bool> = HashMap::new();
-        for (namespace, rules) in self.places().of(asked.user).flatten() {
+        for (namespace, rules) in self.places_of(asked.user) {
             let whole = *everywhere.entry(Arc::as_ptr(rules)).or_insert_with(|| rules.allow(asked, probe));
             let named = || {
                 let one = Attributes { namespace, name: namespace, ..*asked };

@@ -509,3 +509,54 @@ fn an_answer_is_found_among_ten_thousand_bindings() {
     let refused = Attributes::resource(&asked, "get", "g", "r500x4");
     assert!(policy.authorize(&allowed).allowed && !policy.authorize(&refused).allowed);
 }
+
+#[test]
+fn a_policy_that_is_changed_place_by_place_answers_as_one_that_is_compiled_from_all() {
+    let rules = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
+    let roles =
+        vec![role("ClusterRole", "", "get", rules("get")), role("ClusterRole", "", "list", rules("list"))];
+    let cache = RuleCache::default();
+    let mut places: std::collections::BTreeMap<String, Vec<Value>> = Default::default();
+    let mut policy = Policy::compile(&cache, &roles);
+    let mut random = 7_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let verbs = ["get", "list", "watch"];
+    for step in 0..2_000 {
+        let place = match next(20) {
+            0 => String::new(),
+            n => format!("n{n}"),
+        };
+        let kind = if place.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
+        let mut objects = Vec::new();
+        if !place.is_empty() && next(2) == 0 {
+            objects.push(role("Role", &place, "own", rules("watch")));
+        }
+        for n in 0..next(4) {
+            let named = [("ClusterRole", "get"), ("ClusterRole", "list"), ("Role", "own")][next(3) as usize];
+            let kind_of_subject = ["User", "Group"][next(2) as usize];
+            let subject = json!([{"kind": kind_of_subject, "name": format!("s{}", next(3))}]);
+            objects.push(binding(kind, &place, &format!("b{n}"), named, subject));
+        }
+        policy = policy.with(&cache, &place, &objects);
+        places.insert(place, objects);
+        let whole = Policy::compile(&cache, roles.iter().chain(places.values().flatten()));
+        let asked = user(&format!("s{}", next(3)), &[&format!("s{}", next(3))]);
+        let namespace = format!("n{}", next(20));
+        for verb in verbs {
+            let at = Attributes { namespace: &namespace, ..Attributes::resource(&asked, verb, "", "pods") };
+            let (changed, compiled) = (policy.authorize(&at), whole.authorize(&at));
+            assert_eq!(
+                (changed.allowed, &changed.reason),
+                (compiled.allowed, &compiled.reason),
+                "step {step}"
+            );
+            let reach = freehold_apiserver_authz::Reach::Namespaces;
+            assert_eq!(policy.visible(&at, reach), whole.visible(&at, reach), "step {step}");
+        }
+        let text = |(rules, errors): (Vec<_>, Vec<_>)| format!("{rules:?} {errors:?}");
+        assert_eq!(text(policy.rules_for(&asked, &namespace)), text(whole.rules_for(&asked, &namespace)));
+    }
+}

@@ -250,8 +250,8 @@ impl CacheEvent {
         names(&self.key, self.collection.start.into()..self.collection.end.into()).1
     }
 
-    /// The object's namespace.
-    pub(crate) fn namespace(&self) -> Option<&str> {
+    /// The object's namespace; `None` for one at the cluster scope.
+    pub fn namespace(&self) -> Option<&str> {
         self.name().split_once('/').map(|(namespace, _)| namespace)
     }
 

@@ -457,6 +457,11 @@ impl Cache {
         hub.revision
     }
 
+    /// Returns when observers were told all that readers can see.
+    pub fn settle(&self) {
+        drop(self.hub.lock());
+    }
+
     /// Subscribes to the changes of a collection in every plane.
     pub fn observe_everywhere(
         &self,

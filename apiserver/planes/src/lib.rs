@@ -195,7 +195,7 @@ pub struct Planes {
     people: Arc<People>,
     apis: Arc<Apis>,
     types: types::Types,
-    policies: policies::Policies,
+    policies: Arc<policies::Policies>,
     rbac_changes: Arc<changes::Changes>,
     footing_changes: Arc<changes::Changes>,
     pair_changes: Arc<changes::Changes>,
@@ -231,7 +231,8 @@ impl Planes {
         let apis = Apis::start(&cache, &directory, &rbac_changes, root.is_core());
         let footing_changes = changes::of_footings(&cache);
         let pair_changes = changes::of_pairs(&cache);
-        let (types, policies, endpoints, snapshots) = Default::default();
+        let policies = policies::Policies::start(&cache);
+        let (types, endpoints, snapshots) = Default::default();
         let stores = stores.into();
         let all = Self {
             stores,

@@ -1,18 +1,25 @@
-//! RBAC of each plane, compiled when it is asked for and kept until one of its objects changes.
+//! RBAC of each plane, compiled when it is asked for and kept. When a binding changes, what its namespace has is compiled again
+//! and the rest stays: a plane of 10,000 namespaces has some ten times as many bindings, and each new namespace brings a few.
+
+mod known;
 
 use crate::{Apis, apis::BundledRules};
 use freehold_apiserver_authz::{Policy, RuleCache};
-use freehold_apiserver_cache::{Cache, Entry, ListRequest};
+use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
 use freehold_apiserver_catalog::TypeSet;
-use freehold_machinery::{PlaneId, PlaneMap, Result, Value, meta};
+use freehold_machinery::{PlaneId, Result, Value, meta};
+use known::{Found, Table};
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 pub(crate) const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
-/// Planes whose policies are kept; over it the table starts anew.
-const MAX_PLANES: usize = 2_048;
-/// Stacks whose policies are kept, likewise.
+/// The place of ClusterRoles in [`RESOURCES`].
+const CLUSTER_ROLES: usize = 0;
+/// Stacks whose policies are kept; over it the table starts anew.
 const MAX_STACKS: usize = 256;
 
 type Revisions = [u64; 4];
@@ -22,8 +29,7 @@ type Revisions = [u64; 4];
 pub(crate) struct Policies {
     /// Rules, once for all planes that have the same.
     rules: RuleCache,
-    /// Policies of planes, with the revisions of the four resources that they were compiled from.
-    known: Mutex<PlaneMap<(Revisions, Compiled)>>,
+    known: Mutex<Table>,
     /// The policy of planes that have no RBAC objects of their own, by the content of their stack and the address of
     /// the types that exports bring.
     base: Mutex<HashMap<(u64, usize), Compiled>>,
@@ -53,6 +59,23 @@ fn address(types: Option<&Arc<TypeSet>>) -> usize {
 }
 
 impl Policies {
+    /// The policies of a cache's planes.
+    pub(crate) fn start(cache: &Cache) -> Arc<Self> {
+        let policies: Arc<Self> = Arc::default();
+        for (index, resource) in RESOURCES.into_iter().enumerate() {
+            let weak = Arc::downgrade(&policies);
+            cache.observe_everywhere(GROUP, resource, move |event| {
+                let Some(policies) = weak.upgrade() else { return };
+                let mut known = policies.known.lock();
+                match event {
+                    Some(event) => known.note(&event.plane, index, event.revision, event.namespace()),
+                    None => known.clear(),
+                }
+            });
+        }
+        policies
+    }
+
     pub(crate) async fn of(
         &self,
         cache: &Cache,
@@ -60,37 +83,85 @@ impl Policies {
         bundle: Option<Bundle<'_>>,
     ) -> Result<Arc<Policy>> {
         let bundle = bundle.as_ref();
-        let types = bundle.map(|bundle| &bundle.types);
         let (revisions, stack) = cache.changes(plane, GROUP, RESOURCES).await?;
-        let known = match revisions {
-            None => self.base.lock().get(&(stack.content(), address(types))).cloned(),
-            Some(revisions) => {
-                let known = self.known.lock();
-                known.get(plane).filter(|(at, _)| *at == revisions).map(|(_, policy)| policy.clone())
-            }
-        };
-        if let Some(known) = known.filter(|known| known.is_of(bundle)) {
-            return Ok(known.policy);
+        let Some(revisions) = revisions else { return Ok(self.of_stack(plane, &stack, bundle)) };
+        let found = self.known.lock().find(plane, &revisions, |known| known.is_of(bundle));
+        match found {
+            Some(Found::Current(known)) => Ok(known.policy),
+            _ => Box::pin(self.renewed(cache, plane, bundle)).await,
         }
-        let Some(revisions) = revisions else {
-            let objects = RESOURCES.map(|resource| stack.objects(plane, GROUP, resource));
-            let policy = self.compile(objects.iter().flatten(), bundle);
-            let mut base = self.base.lock();
-            if base.len() >= MAX_STACKS {
-                base.clear();
-            }
-            let compiled = Compiled { policy: policy.clone(), types: types.cloned() };
-            base.insert((stack.content(), address(types)), compiled);
-            return Ok(policy);
-        };
-        let policy = self.compile(Box::pin(read(cache, plane)).await?.iter(), bundle);
-        let mut known = self.known.lock();
-        if known.len() >= MAX_PLANES {
-            known.clear();
+    }
+
+    /// The policy of a plane that has no RBAC objects of its own.
+    fn of_stack(&self, plane: &PlaneId, stack: &Stack, bundle: Option<&Bundle<'_>>) -> Arc<Policy> {
+        let types = bundle.map(|bundle| &bundle.types);
+        let key = (stack.content(), address(types));
+        let known = self.base.lock().get(&key).filter(|known| known.is_of(bundle)).cloned();
+        if let Some(known) = known {
+            return known.policy;
         }
-        let compiled = Compiled { policy: policy.clone(), types: types.cloned() };
-        known.insert(plane.clone(), (revisions, compiled));
+        let objects = RESOURCES.map(|resource| stack.objects(plane, GROUP, resource));
+        let policy = self.compile(objects.iter().flatten(), bundle);
+        let mut base = self.base.lock();
+        if base.len() >= MAX_STACKS {
+            base.clear();
+        }
+        base.insert(key, Compiled { policy: policy.clone(), types: types.cloned() });
+        policy
+    }
+
+    /// The policy of a plane whose objects have changed.
+    async fn renewed(
+        &self,
+        cache: &Cache,
+        plane: &PlaneId,
+        bundle: Option<&Bundle<'_>>,
+    ) -> Result<Arc<Policy>> {
+        self.known.lock().attend(plane);
+        // Whatever is visible was noted, or is read below.
+        cache.settle();
+        let (revisions, stack) = cache.changes(plane, GROUP, RESOURCES).await?;
+        let Some(revisions) = revisions else { return Ok(self.of_stack(plane, &stack, bundle)) };
+        let found = self.known.lock().find(plane, &revisions, |known| known.is_of(bundle));
+        let (begun, policy) = match found {
+            Some(Found::Current(known)) => return Ok(known.policy),
+            Some(Found::Behind(begun, known, places)) => {
+                (Some(begun), self.caught_up(cache, plane, (*known.policy).clone(), places).await?)
+            }
+            Some(Found::Unknown(begun)) => {
+                (Some(begun), self.compile(read(cache, plane).await?.iter(), bundle))
+            }
+            // So many planes are asked for that it was dropped meanwhile.
+            None => (None, self.compile(read(cache, plane).await?.iter(), bundle)),
+        };
+        if let Some(begun) = begun {
+            let types = bundle.map(|bundle| bundle.types.clone());
+            self.known.lock().keep(plane, begun, revisions, Compiled { policy: policy.clone(), types });
+        }
         Ok(policy)
+    }
+
+    /// A policy with what some namespaces (empty: the cluster scope) have now.
+    async fn caught_up(
+        &self,
+        cache: &Cache,
+        plane: &PlaneId,
+        mut policy: Policy,
+        places: BTreeSet<Box<str>>,
+    ) -> Result<Arc<Policy>> {
+        for place in places {
+            let (resources, namespace): (&[&str], _) = match &*place {
+                "" => (&["clusterrolebindings"], None),
+                namespace => (&["roles", "rolebindings"], Some(namespace)),
+            };
+            let mut objects = Vec::new();
+            for resource in resources {
+                let request = ListRequest { plane, group: GROUP, resource, namespace };
+                objects.extend(cache.list(request).await?.objects.iter().map(|entry| entry.value()));
+            }
+            policy = policy.with(&self.rules, &place, &objects);
+        }
+        Ok(Arc::new(policy))
     }
 
     fn compile<'a>(
@@ -108,7 +179,7 @@ impl Policies {
 
     /// Forgets a plane.
     pub(crate) fn forget(&self, plane: &PlaneId) {
-        self.known.lock().remove(plane);
+        self.known.lock().forget(plane);
     }
 }
 

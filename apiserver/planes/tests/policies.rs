@@ -59,3 +59,68 @@ async fn rights_that_went_while_a_plane_was_not_in_memory_are_gone() {
     assert!(!rules(&world, &a, "ann").await);
     assert!(rules(&world, &a, "bob").await);
 }
+
+/// A RoleBinding or Role of `name` in a namespace, or its absence.
+fn change(
+    plane: &PlaneId,
+    (resource, kind): (&str, &str),
+    (namespace, name): (&str, &str),
+    is_there: bool,
+) -> Change {
+    let path = ObjectPath {
+        group: GROUP.to_owned(),
+        resource: resource.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+    };
+    let key = Key::object(plane, &path);
+    if !is_there {
+        return Change::Delete(key);
+    }
+    let mut object = json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind,
+        "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}")}});
+    if kind == "Role" {
+        object["rules"] = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [name]}]);
+    } else {
+        object["roleRef"] = json!({"apiGroup": GROUP, "kind": "Role", "name": "get"});
+        object["subjects"] = json!([{"apiGroup": GROUP, "kind": "User", "name": name}]);
+    }
+    Change::Put(key, codec::encode(&object))
+}
+
+#[tokio::test]
+async fn what_changes_in_a_namespace_is_in_the_next_decision_and_the_rest_stays() {
+    let world = World::new().await;
+    let a: PlaneId = id("a");
+    bind(&world, &a, "ann").await;
+    let seen = async |world: &World| {
+        world.cache.catch_up().await.unwrap();
+        let policy = world.planes.policy(&a).await.unwrap();
+        let user = |name: &str| User { name: name.to_owned(), ..User::default() };
+        ["ann", "bob", "get"]
+            .map(|name| ["n1", "n2", "n3"].map(|namespace| policy.rules_for(&user(name), namespace).0.len()))
+    };
+    let kinds = [("roles", "Role"), ("rolebindings", "RoleBinding")];
+    let mut random = 3_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let mut there = std::collections::BTreeSet::new();
+    for step in 0..200 {
+        for _ in 0..=next(3) {
+            let kind = kinds[next(2) as usize];
+            let place = (["n1", "n2", "n3"][next(3) as usize], ["ann", "bob", "get"][next(3) as usize]);
+            let is_new = there.insert((kind, place));
+            if !is_new {
+                there.remove(&(kind, place));
+            }
+            world.commit(change(&a, kind, place, is_new)).await;
+        }
+        let renewed = seen(&world).await;
+        if step % 10 == 0 {
+            world.cache.forget(&a);
+            assert_eq!(renewed, seen(&world).await, "step {step}");
+        }
+    }
+}
