@@ -73,7 +73,7 @@ pub use informer::{Change, Informer, Interest, Seen};
 pub use key::{Key, QueueKey};
 pub use leader::{Election, Times};
 pub use metrics::Metrics;
-pub use planes::{Planes, Presence};
+pub use planes::{Control, Planes, Presence};
 pub use queue::{Counts, Queue};
 pub use reconcile::{Reconcile, Synced};
 pub use shares::{Shared, Shares, Sharing};

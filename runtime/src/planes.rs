@@ -4,7 +4,7 @@ use crate::parts::{PartGuard, Parts};
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::broadcast;
@@ -42,14 +42,26 @@ pub enum Presence {
     Away,
 }
 
+/// Who controls in a plane, from little that others do to all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Control {
+    /// These controllers alone.
+    #[default]
+    Ours,
+    /// A cluster that runs the plane's Pods binds their claims and gives addresses to Services; these controllers do the rest.
+    Cluster,
+    /// Other controllers.
+    Others,
+}
+
 /// Planes that came and went.
 #[derive(Debug)]
 struct Moves {
     sender: broadcast::Sender<Move>,
     /// When arriving planes began to; `None` for those away.
     absent: Mutex<HashMap<PlaneId, Option<Instant>>>,
-    /// Planes in which others control.
-    handed_over: Mutex<HashSet<PlaneId>>,
+    /// Planes in which others control, at least in part.
+    control: Mutex<HashMap<PlaneId, Control>>,
     /// Where several instances divide the planes between them.
     parts: Option<Parts>,
 }
@@ -118,7 +130,7 @@ impl Planes {
         let moves = Moves {
             sender: broadcast::Sender::new(BEHIND),
             absent: Mutex::default(),
-            handed_over: Mutex::default(),
+            control: Mutex::default(),
             parts,
         };
         Self { client, scope: Scope::All(Arc::new(moves)) }
@@ -248,21 +260,26 @@ impl Planes {
         }
     }
 
-    /// Reports whether other controllers work in a plane that the server serves. When they stop, informers read the
-    /// plane again, so that each of its objects is reconciled.
-    pub fn hand_over(&self, plane: &PlaneId, to_others: bool) {
+    /// Reports who controls in a plane that the server serves. When more of it becomes ours, informers read the plane again, so
+    /// that each of its objects is reconciled.
+    pub fn hand_over(&self, plane: &PlaneId, to: Control) {
         let Scope::All(moves) = &self.scope else { return };
-        if to_others {
-            moves.handed_over.lock().insert(plane.clone());
-        } else if moves.handed_over.lock().remove(plane) && !moves.absent.lock().contains_key(plane) {
+        let before = match to {
+            Control::Ours => moves.control.lock().remove(plane),
+            other => moves.control.lock().insert(plane.clone(), other),
+        };
+        if before.is_some_and(|before| before > to) && !moves.absent.lock().contains_key(plane) {
             self.leave(plane);
             self.arrive(plane);
         }
     }
 
-    /// Whether others control in a plane.
-    pub fn is_handed_over(&self, plane: &PlaneId) -> bool {
-        matches!(&self.scope, Scope::All(moves) if moves.handed_over.lock().contains(plane))
+    /// Who controls in a plane.
+    pub fn control(&self, plane: &PlaneId) -> Control {
+        match &self.scope {
+            Scope::All(moves) => moves.control.lock().get(plane).copied().unwrap_or_default(),
+            _ => Control::Ours,
+        }
     }
 
     /// Whether controllers are to work in a plane.
@@ -285,7 +302,7 @@ impl Planes {
     pub fn forget(&self, plane: &PlaneId) {
         if let Scope::All(moves) = &self.scope {
             moves.absent.lock().remove(plane);
-            moves.handed_over.lock().remove(plane);
+            moves.control.lock().remove(plane);
         }
     }
 
@@ -342,12 +359,14 @@ mod tests {
             Planes::all(Client::new(&Config::new("http://127.0.0.1:1", "", Identity::None)).unwrap());
         let plane: PlaneId = "p".parse().unwrap();
         let mut informer = planes.moves().unwrap();
-        planes.hand_over(&plane, false);
+        planes.hand_over(&plane, Control::Ours);
         assert!(informer.try_recv().is_err(), "it was not handed over");
-        planes.hand_over(&plane, true);
-        assert!(planes.is_handed_over(&plane));
-        planes.hand_over(&plane, false);
-        assert!(!planes.is_handed_over(&plane));
+        planes.hand_over(&plane, Control::Cluster);
+        planes.hand_over(&plane, Control::Others);
+        assert_eq!(planes.control(&plane), Control::Others);
+        assert!(informer.try_recv().is_err(), "nothing became ours");
+        planes.hand_over(&plane, Control::Ours);
+        assert_eq!(planes.control(&plane), Control::Ours);
         assert!(informer.try_recv().unwrap().arrival.is_none());
         assert!(informer.try_recv().unwrap().arrival.is_some());
     }

@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_named_volume_is_refused_for_the_first_difference() {
-        let rows: [(fn(&mut Value), Option<&str>); 6] = [
+        type Change = fn(&mut Value);
+        let rows: [(Change, Option<&str>); 6] = [
             (|_| {}, None),
             (|v| v["spec"]["capacity"]["storage"] = "1Gi".into(), Some("requested PV is too small")),
             (|v| v["spec"]["storageClassName"] = "x".into(), Some("storageClassName does not match")),
