@@ -174,15 +174,14 @@ impl Sleepers {
         let (project, organization) =
             info.map(|info| (info.name.clone(), info.organization.clone())).unwrap_or_default();
         let taken = self.held.lock().take(plane, &organization);
-        let place = Place { sleepers: self.clone(), plane: plane.clone(), organization };
         if let Err(whose) = taken {
-            std::mem::forget(place);
             // It is on its way all the same, for who comes again.
             return Err(Status::unavailable(format!(
                 "the control plane of project {project:?} is waking, and as many requests of this {whose} wait for such as may"
             ))
             .retry_after(RETRY));
         }
+        let _place = Place { sleepers: self.clone(), plane: plane.clone(), organization };
         let awake = self.awake(plane);
         tokio::time::timeout(LONGEST, awake).await.unwrap_or_else(|_| {
             let seconds = LONGEST.as_secs();
