@@ -54,7 +54,7 @@ fn versions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-/// A kind: what a CustomResourceDefinition has, without a webhook for conversions.
+/// A kind: what a CustomResourceDefinition has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiResourceSchemaSpec {
@@ -67,9 +67,15 @@ pub struct ApiResourceSchemaSpec {
     /// Whether objects live in namespaces: `Namespaced` or `Cluster`.
     #[schemars(extend("enum" = ["Namespaced", "Cluster"]))]
     pub scope: String,
-    /// Versions with schema, subresources and columns. Between them only `apiVersion` differs.
+    /// Versions with schema, subresources and columns.
     #[schemars(schema_with = "versions")]
     pub versions: Vec<Value>,
+    /// How objects come from one version into another, as in a CustomResourceDefinition: with `strategy: None`, which is the
+    /// default, only `apiVersion` differs; with `strategy: Webhook`, the provider's webhook converts the objects of all
+    /// consumers. A Service is one of the provider's project.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[schemars(schema_with = "any_object")]
+    pub conversion: Value,
 }
 
 /// Nothing is observed of a schema.
@@ -112,6 +118,10 @@ pub struct Consumers {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub organizations: Vec<String>,
+    /// Only projects of those with these labels: whoever may write the Project decides.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    #[schemars(schema_with = "labels")]
+    pub labels: std::collections::BTreeMap<String, String>,
 }
 
 /// What is published.
@@ -293,7 +303,7 @@ pub struct ApiExportStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportRef {
-    /// The provider's project.
+    /// The provider's project; `system:freehold` for an export of the platform.
     #[schemars(length(min = 1, max = 253))]
     pub project: String,
     /// The export.

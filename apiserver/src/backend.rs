@@ -38,7 +38,7 @@ use freehold_apiserver_server::{
 };
 use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
-use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{
     FutureExt, StreamExt,
     future::{self, BoxFuture},
@@ -231,6 +231,13 @@ impl Backend for LocalBackend {
         let Some(plane) = self.authentication.plane_claimed(peer, headers) else { return Ok(None) };
         let project = self.planes.directory().find_plane(&plane).await?;
         Ok(project.map(|project| Context::Project(project.name.to_string())))
+    }
+
+    fn withheld(&self, target: &Target, resource: &GroupResource, verb: &str) -> Option<Status> {
+        match target {
+            Target::Provider(scope) => provider::withheld(scope, resource, verb),
+            _ => None,
+        }
     }
 
     async fn types(&self, target: &Target) -> Result<Arc<TypeSet>> {

@@ -25,7 +25,10 @@ use freehold_apiserver_audit::{Auditor, Trail};
 use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
-use freehold_apiserver_planes::{Authorities as Published, Layers, Planes, apis::ProofKey};
+use freehold_apiserver_planes::{
+    Authorities as Published, Layers, Planes,
+    apis::{ProofKey, SystemExport},
+};
 use freehold_apiserver_registry::{Registry, TokenSecrets};
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Pages,
@@ -135,6 +138,8 @@ pub struct Config {
     /// Definitions and other objects that every project's plane has, without a key in the store. Servers on one store
     /// need the same.
     pub project_objects: Vec<Value>,
+    /// Kinds that projects can bind from the platform itself. Servers on one store need the same.
+    pub system_exports: Vec<SystemExport>,
     /// Admission plugins beside the built-in ones, behind which they run.
     pub plugins: Vec<&'static dyn Plugin>,
 }
@@ -412,6 +417,7 @@ impl Config {
             let key = authority.derived_secret("freehold bindings")?;
             planes.apis().prove_with(ProofKey::new(&key[..]));
         }
+        planes.apis().offer(&self.system_exports);
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! The exports of all planes, for the registry.
 
 use async_trait::async_trait;
-use freehold_api::{apis::LimitedConsumer, rollouts::RolloutStage};
+use freehold_api::{apis::LimitedConsumer, resourcemanager, rollouts::RolloutStage};
 use freehold_apiserver_admission::bundle::Bundle;
+use freehold_apiserver_cache::Entry;
 use freehold_apiserver_planes::{
     Planes,
     apis::{self, Access, Consumer, Referrer},
@@ -19,7 +20,10 @@ use freehold_machinery::{
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// Consumers that a message names.
 const NAMED: usize = 3;
@@ -46,22 +50,41 @@ impl KnownExports {
     }
 }
 
+impl KnownExports {
+    /// Whether the project of a plane has labels.
+    async fn has_labels(&self, plane: &PlaneId, labels: &BTreeMap<String, String>) -> Result<bool> {
+        if labels.is_empty() {
+            return Ok(true);
+        }
+        let Some(info) = self.0.directory().by_plane(plane) else { return Ok(false) };
+        let path = ObjectPath {
+            group: resourcemanager::GROUP.to_owned(),
+            resource: "projects".to_owned(),
+            namespace: None,
+            name: info.name.to_string(),
+        };
+        let project = self.0.stored(&PlaneId::core(), &path).await?;
+        let has = |project: Arc<Entry>| {
+            labels.iter().all(|(key, value)| project.label(key) == Some(value.as_str()))
+        };
+        Ok(project.is_some_and(has))
+    }
+}
+
 #[async_trait]
 impl Exports for KnownExports {
     async fn find(&self, project: &str, name: &str, seeker: Seeker<'_>) -> Result<Option<FoundExport>> {
         self.current().await?;
-        let Some(info) = self.0.directory().named(project) else { return Ok(None) };
-        let apis = self.0.apis();
-        let Some(export) = apis.export(&info.plane, name) else { return Ok(None) };
-        let labels = Deserialize::deserialize(seeker.labels).unwrap_or_default();
-        let consumer = Consumer {
-            plane: seeker.plane,
-            organization: seeker.organization,
-            labels: &labels,
-            by_class: false,
+        let provider = match project {
+            apis::SYSTEM => Some(PlaneId::core()),
+            project => self.0.directory().named(project).map(|info| info.plane.clone()),
         };
+        let apis = self.0.apis();
+        let Some(export) = provider.and_then(|plane| apis.export(&plane, name)) else { return Ok(None) };
+        let labels = Deserialize::deserialize(seeker.labels).unwrap_or_default();
+        let consumer = Consumer { plane: seeker.plane, organization: seeker.organization, labels: &labels };
         Ok(Some(FoundExport {
-            plane: info.plane.clone(),
+            plane: export.plane.clone(),
             identity: export.identity.to_string(),
             types: apis.types_for(&export, consumer),
             claims: export.claims.iter().filter_map(|claim| serde_json::to_value(&claim.0).ok()).collect(),
@@ -73,7 +96,8 @@ impl Exports for KnownExports {
             terms: Some(apis::terms_digest(&export.terms))
                 .filter(|digest| !digest.is_empty())
                 .map(|digest| Terms { digest, text: export.terms.clone() }),
-            is_open: export.is_for(seeker.organization),
+            is_open: export.is_for(seeker.organization)
+                && self.has_labels(seeker.plane, &export.project_labels).await?,
             missing: apis.missing(&export).into_iter().map(Into::into).collect(),
         }))
     }
@@ -136,7 +160,7 @@ impl Exports for KnownExports {
     }
 
     fn identity(&self, provider: &PlaneId, export: &str) -> String {
-        apis::identity(provider, export)
+        if provider.is_core() { String::new() } else { apis::identity(provider, export) }
     }
 
     fn terms_digest(&self, terms: &str) -> String {
@@ -187,7 +211,6 @@ impl Exports for KnownExports {
     fn access(&self, consumer: &PlaneId, provider: &str, export: &str) -> Option<Value> {
         let apis = self.0.apis();
         let export = apis.export(&provider.parse().ok()?, export)?;
-        apis.binding(consumer, &export)?;
         let row = |access: Access| {
             let time = jiff::Timestamp::from_second(access.last).unwrap_or_default();
             json!({
@@ -201,7 +224,11 @@ impl Exports for KnownExports {
             Value::Array(items) => items.clone(),
             _ => Vec::new(),
         };
-        Some(json!({"policies": list("policies"), "webhooks": list("webhooks"), "accesses": accesses}))
+        let conversions =
+            conversions(&apis.with_consumer(consumer, &export, |one| apis.types_for(&export, one))?);
+        Some(json!({
+            "policies": list("policies"), "webhooks": list("webhooks"), "conversions": conversions, "accesses": accesses,
+        }))
     }
 
     fn references(&self, ty: &ResourceType) -> Arc<[Reference]> {
@@ -296,6 +323,20 @@ impl Exports for KnownExports {
         let apis = self.0.apis();
         Ok(schemas.into_iter().filter(|name| !apis.has_schema(plane, name)).collect())
     }
+}
+
+/// The webhooks of a provider that convert objects, one for each resource.
+fn conversions(types: &[Arc<ResourceType>]) -> Vec<Value> {
+    let mut found: Vec<Value> = Vec::new();
+    for ty in types {
+        let Some(webhook) = ty.storage.conversion.of_provider() else { continue };
+        let one =
+            json!({"group": ty.group, "resource": ty.plural, "clientConfig": webhook.config["clientConfig"]});
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
 }
 
 /// The kinds of an export, as statuses of bindings have them.

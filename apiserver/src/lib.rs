@@ -60,6 +60,7 @@ pub use freehold_apiserver_audit::{
 };
 pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_outbound::Networks;
+pub use freehold_apiserver_planes::apis::{SYSTEM, SystemExport};
 pub use freehold_apiserver_server::{
     BoxError, Limits, MoreMetrics, Origins, Pages, PagesHandler, Payload, PlaneRead, ReadApi, ReadHandler,
 };

@@ -142,6 +142,18 @@ impl Store for Measured {
         self.done(operation, &start, since, result)
     }
 
+    async fn ranges(
+        &self,
+        ranges: &[KeyRange],
+        at: Revision,
+        limit: usize,
+    ) -> Result<Vec<RangeResult>, StoreError> {
+        let start = ranges.first().map(|keys| keys.start.clone()).unwrap_or_default();
+        let since = Instant::now();
+        let result = self.store.ranges(ranges, at, limit).await;
+        self.done("list", &start, since, result)
+    }
+
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         let (key, operation, since) = (first_key(&commit), operation(&commit), Instant::now());
         let result = self.store.commit(commit).await;

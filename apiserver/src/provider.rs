@@ -3,15 +3,16 @@
 //!
 //! The provider's project decides who uses the view; each consumer decides, by its binding, what the view shows of it.
 
-use crate::{backend::LocalBackend, view::annotate};
+use crate::{backend::LocalBackend, view::annotating};
 use freehold_api::keys;
-use freehold_apiserver_cache::Entry;
+use freehold_apiserver_cache::{Annotations, Entry};
+use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{
     Consumers, Planes, ProviderScope, Target,
     apis::{Binding, Claim, Export},
 };
-use freehold_apiserver_registry::{Across, Object, Operation, Patch, View, WriteOptions};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, meta};
+use freehold_apiserver_registry::{Across, Object, Operation, Patch, Versions, View, WriteOptions};
+use freehold_machinery::{GroupResource, PlaneId, ResourceType, Result, Status, User, Value, meta};
 use std::sync::Arc;
 
 /// How the users of providers are called in consumers' planes; nobody authenticates under such a name.
@@ -52,6 +53,22 @@ fn granted(export: &Export, binding: &Binding, op: &Operation, verb: &str) -> Re
         return Err(Status::forbidden(&op.ty.group_resource(), op.name.as_deref().unwrap_or_default(), &why));
     }
     Ok(Some(claims))
+}
+
+/// 403 for a kind of Kubernetes that the view does not show, because nobody claims or accepts it.
+pub(crate) fn withheld(scope: &ProviderScope, resource: &GroupResource, verb: &str) -> Option<Status> {
+    let export = scope.check_exists().ok()?;
+    TypeSet::builtin().by_resource(&resource.group, &resource.resource)?;
+    let is_about = |claim: &&Claim| {
+        claim.0.group == resource.group && claim.0.resource.split('/').next() == Some(&resource.resource)
+    };
+    let claim = format!("a claim of APIExport {:?} to {verb} it", export.name);
+    let why = match (export.claims.iter().find(is_about), &scope.consumers) {
+        (None, _) => format!("APIExport {:?} does not claim it", export.name),
+        (Some(_), Consumers::All) => format!("no consumer has accepted {claim}"),
+        (Some(_), _) => format!("the consumer has not accepted {claim}"),
+    };
+    Some(Status::forbidden(resource, "", &why))
 }
 
 fn selects(claims: &[Claim], object: &Value) -> bool {
@@ -220,7 +237,7 @@ pub(crate) async fn across(
     let (op, verb, all) = (op.clone(), verb.to_owned(), planes.clone());
     let name =
         format!("export {}/{} {}", scope.plane, scope.name, only.as_ref().map_or("*", PlaneId::as_str));
-    let show = move |plane: &PlaneId, object: Object| {
+    let view = move |plane: &PlaneId| {
         if only.as_ref().is_some_and(|only| only != plane) {
             return None;
         }
@@ -230,17 +247,17 @@ pub(crate) async fn across(
         }
         let binding = all.apis().binding(plane, &export)?;
         let claims = granted(&export, &binding, &op, &verb).ok()?;
-        if claims.is_some_and(|claims| !shows(&claims, &object)) {
-            return None;
-        }
-        let annotations = [
+        let annotations = Annotations::new(&[
             (keys::PLANE_ANNOTATION, plane.as_str()),
             (keys::PROJECT, &*info.name),
             (KCP_CLUSTER, &*info.name),
-        ];
-        Some(annotate(object, &annotations))
+        ]);
+        Some(annotating(annotations, move |object| {
+            claims.as_ref().is_none_or(|claims| shows(claims, object))
+        }))
     };
-    Ok(Across { planes: named, view: View::new(&name, show), types: None })
+    // The objects of all consumers are the provider's to see, and so its webhook's to convert.
+    Ok(Across { planes: named, view: View::new(&name, view), versions: Versions::OfType })
 }
 
 /// Whether claims are about an object. Most are about all of a type, and need not look at it.

@@ -158,9 +158,6 @@ fn schemas(objects: &[Value], prefix: &str) -> Result<Vec<Value>> {
 
 fn schema(crd: &Value, prefix: &str) -> Result<Value> {
     let name = meta::name(crd);
-    if crd["spec"]["conversion"]["strategy"].as_str().is_some_and(|strategy| strategy != "None") {
-        bail!("{name:?} has a webhook for conversions, which exports can't have");
-    }
     let mut spec: ApiResourceSchemaSpec = serde_json::from_value(crd["spec"].clone())
         .with_context(|| format!("{name:?} is no CustomResourceDefinition"))?;
     // Versions that are not served are no one's concern, but for the stored one.
@@ -225,15 +222,21 @@ fn accessed(access: &Value) -> Vec<String> {
     let kind = |value: &Value| if value["kind"] == "Mutating" { "changes" } else { "checks" };
     let policy = |one: &Value| format!("  policy {}, which {} what is written", text(one, "name"), kind(one));
     lines.extend(list("policies").iter().map(policy));
+    let at = |hook: &Value| {
+        let url = hook["clientConfig"]["url"].as_str();
+        url.map_or_else(|| "a Service of the provider's".to_owned(), str::to_owned)
+    };
     let webhook = |one: &Value| {
         let hook = &one["webhook"];
-        let at = match hook["clientConfig"]["url"].as_str() {
-            Some(url) => url.to_owned(),
-            None => "a Service of its own".to_owned(),
-        };
-        format!("  webhook {} at {at}, which {} what is written and sees it", text(hook, "name"), kind(one))
+        let (name, at) = (text(hook, "name"), at(hook));
+        format!("  webhook {name} at {at}, which {} what is written and sees it", kind(one))
     };
     lines.extend(list("webhooks").iter().map(webhook));
+    let conversion = |one: &Value| {
+        let (group, resource) = (text(one, "group"), text(one, "resource"));
+        format!("A webhook at {} converts {resource}.{group} between versions, and sees them.", at(one))
+    };
+    lines.extend(list("conversions").iter().map(conversion));
     if list("accesses").is_empty() {
         lines.push("The provider was not at objects here since the server's start.".to_owned());
         return lines;
@@ -303,10 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_with_a_conversion_webhook_is_refused() {
+    fn a_conversion_webhook_goes_into_the_schema() {
         let mut crd = crd();
-        crd["spec"]["conversion"] = json!({"strategy": "Webhook"});
-        assert!(schemas(&[crd], "v1").unwrap_err().to_string().contains("webhook"));
+        let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}});
+        crd["spec"]["conversion"] = conversion.clone();
+        assert_eq!(schemas(&[crd], "v1").unwrap().remove(0)["spec"]["conversion"], conversion);
     }
 
     #[test]
@@ -335,6 +339,7 @@ mod tests {
         let told = accessed(&json!({
             "policies": [{"name": "small", "spec": {}}],
             "webhooks": [{"kind": "Mutating", "webhook": {"name": "w.example.com", "clientConfig": {"url": "https://a"}}}],
+            "conversions": [{"group": "db.example.com", "resource": "databases", "clientConfig": {"service": {"name": "a"}}}],
             "accesses": [{"verb": "list", "group": "db.example.com", "resource": "databases", "user": "bo", "count": 3,
                 "last": "2026-01-01T00:00:00Z", "allConsumers": true}],
         }));
@@ -344,6 +349,7 @@ mod tests {
                 "For objects of these kinds, and nothing else, the provider has:",
                 "  policy small, which checks what is written",
                 "  webhook w.example.com at https://a, which changes what is written and sees it",
+                "A webhook at a Service of the provider's converts databases.db.example.com between versions, and sees them.",
                 "What the provider did of late, since the server's start:",
                 "  list databases.db.example.com, 3 times, last at 2026-01-01T00:00:00Z by bo, in all consumers at once",
             ]

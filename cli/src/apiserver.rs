@@ -164,7 +164,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 authorization: args.authorization.config(),
                 audit: args.audit.config()?,
                 transport: args.transport.config()?,
-                enabled: &args.subsystems.enabled,
+                subsystems: &args.subsystems,
                 more_metrics: None,
                 pages: None,
                 reads: Vec::new(),
@@ -239,6 +239,7 @@ async fn build_one(args: &Args, plane: PlaneId, options: EtcdOptions) -> Result<
         reads: Vec::new(),
         replace_authorities: false,
         project_objects: crate::subsystem::objects(&args.subsystems.enabled),
+        system_exports: Vec::new(),
         plugins: crate::subsystem::plugins(&args.subsystems.enabled),
     };
     config.build().await

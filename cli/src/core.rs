@@ -7,6 +7,7 @@ use crate::{
     in_cluster,
     pki::{Pki, VALIDITY},
     store::SealArgs,
+    subsystem::EnableArgs,
 };
 use anyhow::{Context, Result};
 use freehold_apiserver::{
@@ -14,7 +15,6 @@ use freehold_apiserver::{
 };
 use freehold_machinery::PlaneId;
 use freehold_pki::Pair;
-use freehold_runtime::Subsystem;
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -72,8 +72,8 @@ pub(crate) struct Core<'a> {
     pub(crate) transport: freehold_apiserver::Transport,
     /// Which admission plugins run, and who the server is to webhooks.
     pub(crate) admission: &'a AdmissionArgs,
-    /// Subsystems whose kinds every project has.
-    pub(crate) enabled: &'a [Subsystem],
+    /// Subsystems that projects have or can have.
+    pub(crate) subsystems: &'a EnableArgs,
     /// What components in its process count.
     pub(crate) more_metrics: Option<freehold_apiserver::MoreMetrics>,
     /// What it serves beside the API.
@@ -153,7 +153,7 @@ impl Core<'_> {
             host(url).with_context(|| format!("--external-url must be https://HOST[:PORT], not {url:?}"))?;
         }
         let own_store = matches!(self.store, StoreConfig::Embedded(..));
-        let mut project_objects = crate::subsystem::objects(self.enabled);
+        let mut project_objects = crate::subsystem::objects(&self.subsystems.enabled);
         let address = in_cluster::address(self.external_url, self.listen, own_store);
         project_objects.extend(address.into_iter().flat_map(in_cluster::endpoints));
         let sealed = self.seal.open(&self.store).await?;
@@ -199,7 +199,8 @@ impl Core<'_> {
             history: (!own_store).then_some(self.history),
             replace_authorities: self.replace_authorities,
             project_objects,
-            plugins: crate::subsystem::plugins(self.enabled),
+            system_exports: crate::subsystem::exports(&self.subsystems.running()),
+            plugins: crate::subsystem::plugins(&self.subsystems.enabled),
         };
         config.build().await
     }

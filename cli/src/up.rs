@@ -130,7 +130,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         authorization: args.authorization.config(),
         audit: args.audit.config()?,
         transport: args.transport.config()?,
-        enabled: &args.subsystems.enabled,
+        subsystems: &args.subsystems,
         more_metrics: {
             let metrics = metrics.clone();
             Some(Arc::new(move || metrics.render()))

@@ -16,7 +16,7 @@ mod validate;
 mod webhook;
 
 pub use compile::{compare_versions, compile};
-pub use export::{definition_of, exported};
+pub use export::{Exporter, definition_of, exported};
 pub use status::{
     CLEANUP_FINALIZER, NameConflict, begin_deletion, deletion_in_progress, has_its_names, is_established,
     name_conflict, prepare_status, set_status,

@@ -1,6 +1,6 @@
 //! A resource type: everything special about a kind, as data.
 
-use crate::{document::Document, gvk::*, schema::Schema};
+use crate::{PlaneId, document::Document, gvk::*, schema::Schema};
 use std::sync::{Arc, OnceLock};
 
 /// The annotation of a CRD that says in which contexts its types show: `project,organization`.
@@ -84,8 +84,28 @@ pub enum Conversion {
     None,
     /// A named built-in conversion (`events`, `horizontalpodautoscalers`).
     BuiltIn(&'static str),
-    /// A CRD's conversion webhook; the value is its configuration.
-    Webhook(Arc<serde_json::Value>),
+    /// A webhook is asked.
+    Webhook(Arc<ConversionWebhook>),
+}
+
+/// A webhook that converts objects between the versions of a CRD.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConversionWebhook {
+    /// Its configuration: `spec.conversion.webhook` of the CRD.
+    pub config: serde_json::Value,
+    /// The plane on whose behalf it is called, where objects of other planes are converted too: the provider's of an
+    /// export. `None` stands for the plane of the objects.
+    pub home: Option<PlaneId>,
+}
+
+impl Conversion {
+    /// The webhook of a provider that converts objects of all its consumers.
+    pub fn of_provider(&self) -> Option<&ConversionWebhook> {
+        match self {
+            Self::Webhook(webhook) => Some(&**webhook).filter(|webhook| webhook.home.is_some()),
+            _ => None,
+        }
+    }
 }
 
 /// A subresource that is served.

@@ -2,6 +2,8 @@
 
 mod annotations;
 
+pub use annotations::Annotations;
+
 use crate::decodable::Decodable;
 use bytes::Bytes;
 use freehold_machinery::Value;
@@ -322,6 +324,17 @@ impl Entry {
         }
     }
 
+    /// Whether the object's `apiVersion` is this one.
+    pub fn is_of(&self, api_version: &str) -> bool {
+        // Nearly all begin with it.
+        match self.json_slice().strip_prefix(b"{\"apiVersion\":\"") {
+            Some(rest) => {
+                rest.strip_prefix(api_version.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
+            }
+            None => seek(self.json_slice(), "apiVersion") == api_version,
+        }
+    }
+
     /// Whether the object waits for its finalizers.
     pub fn is_deleting(&self) -> bool {
         self.deleting
@@ -452,6 +465,19 @@ mod tests {
 
     fn entry(object: &Value, modified: u64) -> Entry {
         Entry::new(object.to_string().as_bytes(), 1, modified).unwrap()
+    }
+
+    #[test]
+    fn an_entry_tells_its_version_wherever_that_stands() {
+        let rows = [
+            (r#"{"apiVersion":"g.io/v1","kind":"K","metadata":{"name":"a","uid":"u"}}"#, true),
+            (r#"{"kind":"K","metadata":{"name":"a","uid":"u"},"apiVersion":"g.io/v1"}"#, true),
+            (r#"{"apiVersion":"g.io/v11","kind":"K","metadata":{"name":"a","uid":"u"}}"#, false),
+            (r#"{"kind":"K","metadata":{"name":"a","uid":"u"}}"#, false),
+        ];
+        for (json, expected) in rows {
+            assert_eq!(Entry::new(json.as_bytes(), 1, 2).unwrap().is_of("g.io/v1"), expected, "{json}");
+        }
     }
 
     #[test]

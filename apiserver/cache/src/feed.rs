@@ -80,7 +80,7 @@ pub struct Cache {
     /// Held during a count.
     pub(crate) counting: tokio::sync::Mutex<()>,
     /// Held during a read over all planes.
-    pub(crate) reading: tokio::sync::Mutex<()>,
+    pub(crate) reading: crate::read::Turns,
 }
 
 /// Counters of the cache.
@@ -154,7 +154,7 @@ impl Cache {
             counts: Counts::default(),
             census: Mutex::default(),
             counting: tokio::sync::Mutex::default(),
-            reading: tokio::sync::Mutex::default(),
+            reading: crate::read::Turns::default(),
             stores,
             keys,
             layers,

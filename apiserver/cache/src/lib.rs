@@ -24,7 +24,7 @@ mod skipped;
 mod switch;
 mod watch;
 
-pub use entry::Entry;
+pub use entry::{Annotations, Entry};
 pub use event::{CacheEvent, Change, EventKind, check};
 pub use feed::{Cache, CacheOptions, CacheState, Resident, Seen};
 pub use index::By;

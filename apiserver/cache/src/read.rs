@@ -9,15 +9,11 @@ use crate::{
     merge::{Span, Within},
     plane::Snapshot,
 };
-use freehold_apiserver_storage::{CLEAR_STEP, Key, KeyRange, ObjectPath, Range, StoreError};
+use freehold_apiserver_storage::{CLEAR_STEP, Key, KeyRange, ObjectPath, Range, RangeResult, StoreError};
 use freehold_machinery::{PlaneId, Result};
-use futures_util::StreamExt;
 use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Weak},
 };
 
 /// Keys in one read of the store.
@@ -40,6 +36,20 @@ pub struct ListRequest<'a> {
     pub resource: &'a str,
     /// One namespace, or all.
     pub namespace: Option<&'a str>,
+}
+
+impl ListRequest<'_> {
+    /// The plane's own keys behind a place, all of them where it is empty.
+    fn behind(&self, after: &str) -> KeyRange {
+        let keys = KeyRange::resource(self.plane, self.group, self.resource, self.namespace);
+        match after {
+            "" => keys,
+            after => {
+                let name = &*collection(self.group, self.resource);
+                keys.from_key(KeyRange::one(&key_of(self.plane, name, after)).end)
+            }
+        }
+    }
 }
 
 /// Objects that a list is to consist of, where not all of a part are wanted.
@@ -91,6 +101,31 @@ pub struct PagesOfPlanes {
     /// Behind which place the first of the planes goes on.
     after: Box<str>,
     layers: bool,
+    /// Whom it takes turns with.
+    turns: Turn,
+}
+
+/// Who reads over many planes takes turns with others that do, so that all of them have no more than one thread at a time.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// The turns that there are: one for the platform's own readers, and one for each collection that is read apart from them.
+#[derive(Default)]
+pub(crate) struct Turns {
+    common: Turn,
+    apart: parking_lot::Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Turns {
+    fn apart(&self, collection: String) -> Turn {
+        let mut apart = self.apart.lock();
+        if let Some(turn) = apart.get(&collection).and_then(Weak::upgrade) {
+            return turn;
+        }
+        apart.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Turn::default();
+        apart.insert(collection, Arc::downgrade(&turn));
+        turn
+    }
 }
 
 /// What stands in the way of a plane's end.
@@ -224,15 +259,21 @@ impl Cache {
         limit: usize,
         layers: bool,
     ) -> Result<Page> {
-        let keys = KeyRange::resource(request.plane, request.group, request.resource, request.namespace);
+        let range = Range { keys: request.behind(after), at: Some(at), limit, keys_only: false };
+        let read = self.stores.of(request.plane).range(range).await?;
+        self.shown_page(request, (&read, at, after), limit, layers).await
+    }
+
+    /// What a read of a plane's own keys behind a place shows, with what lies below.
+    async fn shown_page(
+        &self,
+        request: ListRequest<'_>,
+        (read, at, after): (&RangeResult, u64, &str),
+        limit: usize,
+        layers: bool,
+    ) -> Result<Page> {
         let prefix = KeyRange::resource(request.plane, request.group, request.resource, None).start.len();
         let name = &*collection(request.group, request.resource);
-        let start = match after {
-            "" => keys.start.clone(),
-            after => KeyRange::one(&key_of(request.plane, name, after)).end,
-        };
-        let range = Range { keys: keys.from_key(start), at: Some(at), limit, keys_only: false };
-        let read = self.stores.of(request.plane).range(range).await?;
         let stack = self.stack_at(request.plane, at, layers).await?;
         let own = OwnPage::new(&read.items, read.more, prefix, stack.record());
         let span = Span { collection: name, within: Within::namespace(request.namespace), after };
@@ -367,7 +408,15 @@ impl Cache {
         };
         let (group, resource) = (group.to_owned(), resource.to_owned());
         let namespace = namespace.map(str::to_owned);
-        Ok(PagesOfPlanes { planes: planes.into(), group, resource, namespace, at, after, layers })
+        let turns = self.reading.common.clone();
+        Ok(PagesOfPlanes { planes: planes.into(), group, resource, namespace, at, after, layers, turns })
+    }
+
+    /// Reads a collection that is one provider's: it waits for others who read that collection, and not for the platform's
+    /// controllers, of which a lot read when a server starts.
+    pub fn read_apart(&self, mut pages: PagesOfPlanes) -> PagesOfPlanes {
+        pages.turns = self.reading.apart(collection(&pages.group, &pages.resource));
+        pages
     }
 
     /// Reads the next objects, about `limit` of them; `None` at the end.
@@ -384,39 +433,36 @@ impl Cache {
         }
         // Who reads over all planes are controllers, a lot of them when a server starts. They take turns, so that they
         // have no more than one thread at a time, and who asks a plane for something need not wait behind them.
-        let _turn = if pages.layers { None } else { Some(self.reading.lock().await) };
+        let _turn = if pages.layers { None } else { Some(pages.turns.clone().lock_owned().await) };
         let mut found = Vec::new();
         let (group, resource, namespace) = (&*pages.group, &*pages.resource, pages.namespace.as_deref());
         let (at, layers) = (pages.at, pages.layers);
-        let first = std::mem::take(&mut pages.after);
-        let (mut done, full) = (0, AtomicBool::new(false));
-        {
-            let first = &*first;
-            // Planes that are being read when the page is full still go into it: they would be read again for the next one.
-            let wanted = |_: &(usize, PlaneId)| !full.load(Ordering::Relaxed);
-            let ahead = pages.planes.iter().cloned().enumerate().take_while(wanted);
-            let ahead = ahead.map(|(nth, plane)| async move {
-                let request = ListRequest { plane: &plane, group, resource, namespace };
-                let after = if nth == 0 { first } else { "" };
-                let page = self.page_of(request, at, after, limit, layers).await;
-                (plane, page)
-            });
-            let mut ahead = std::pin::pin!(futures_util::stream::iter(ahead).buffered(AHEAD));
-            while let Some((plane, page)) = ahead.next().await {
-                let page = page?;
+        let mut after = std::mem::take(&mut pages.after);
+        let mut done = 0;
+        'read: while found.len() < limit.max(1) && done < pages.planes.len() {
+            // All of these go into the page: they would be read again for the next one.
+            let ahead: Vec<&PlaneId> = pages.planes.iter().skip(done).take(AHEAD).collect();
+            let request = |plane| ListRequest { plane, group, resource, namespace };
+            let keys: Vec<KeyRange> = ahead
+                .iter()
+                .enumerate()
+                .map(|(nth, plane)| request(*plane).behind(if nth == 0 { &after } else { "" }))
+                .collect();
+            let Some(first) = ahead.first() else { break };
+            let reads = self.stores.of(first).ranges(&keys, at, limit).await?;
+            for (plane, read) in ahead.into_iter().zip(&reads) {
+                let page = self.shown_page(request(plane), (read, at, &after), limit, layers).await?;
                 let entries = page.objects.into_iter();
                 found.extend(entries.map(|entry| PageOfPlanes { plane: plane.clone(), entry }));
-                if let Some(next) = page.next {
-                    pages.after = next;
-                    break;
+                after = page.next.unwrap_or_default();
+                if !after.is_empty() {
+                    break 'read;
                 }
                 done += 1;
-                full.store(found.len() >= limit, Ordering::Relaxed);
-                if done % AHEAD == 0 {
-                    tokio::task::yield_now().await;
-                }
             }
+            tokio::task::yield_now().await;
         }
+        pages.after = after;
         pages.planes.drain(..done);
         Ok(Some(found))
     }

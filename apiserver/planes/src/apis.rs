@@ -12,6 +12,7 @@ mod proof;
 mod references;
 mod roles;
 mod rollout;
+mod system;
 
 pub use accesses::Access;
 pub use classes::ClassBindings;
@@ -20,6 +21,7 @@ pub use proof::ProofKey;
 pub use references::Referrer;
 pub(crate) use roles::BundledRules;
 pub use rollout::{Consumer, Rollout, selects};
+pub use system::{SYSTEM, SystemExport};
 
 use crate::{Directory, changes::Changes};
 use accesses::Accesses;
@@ -58,6 +60,7 @@ pub struct Apis {
     classes: Classes,
     references: References,
     accesses: Accesses,
+    system: system::System,
     /// Whether everything has been read.
     filled: watch::Sender<bool>,
     /// Counts changes of exports and schemas.
@@ -84,6 +87,7 @@ impl Apis {
             classes: Classes::new(!has_core),
             references: References::default(),
             accesses: Accesses::default(),
+            system: system::System::default(),
             filled: watch::Sender::new(!has_core),
             generation: AtomicU64::new(1),
             changes: watch::Sender::new(1),
@@ -131,8 +135,11 @@ impl Apis {
         }
     }
 
-    /// The export of a name in a provider's plane. One whose project is gone, or is served by a pair, is none.
+    /// The export of a name in a provider's plane; in the core plane that of the platform itself. One whose project is gone, or is served by a pair, is none.
     pub fn export(&self, plane: &PlaneId, name: &str) -> Option<Arc<Export>> {
+        if plane.is_core() {
+            return self.system.export(name);
+        }
         let info = self.directory.by_plane(plane)?;
         if info.dedicated || info.deleting {
             return None;
@@ -182,8 +189,11 @@ impl Apis {
     }
 
     fn compiled(&self, export: &Export) -> Types {
+        if let Some(types) = &export.fixed {
+            return types.clone();
+        }
         let schemas = || self.found(&export.plane, &export.schemas);
-        export.types.get(self.generation(), schemas, (&export.identity, export.since))
+        export.types.get(self.generation(), schemas, export.exporter(export.since))
     }
 
     /// The next types of an export. A rollout whose schemas are not all there changes nothing.
@@ -193,7 +203,7 @@ impl Apis {
             return self.compiled(export);
         }
         let since = rollout.since.max(export.since);
-        rollout.types.get(self.generation(), || found, (&export.identity, since))
+        rollout.types.get(self.generation(), || found, export.exporter(since))
     }
 
     /// The types of an export that a type is one of: the next ones for a consumer in a stage, otherwise the current ones.
@@ -253,12 +263,7 @@ impl Apis {
     ) -> Option<T> {
         let info = self.directory.by_plane(plane)?;
         let binding = self.binding(plane, export)?;
-        Some(look(Consumer {
-            plane,
-            organization: &info.organization,
-            labels: &binding.labels,
-            by_class: binding.is_of_class(),
-        }))
+        Some(look(Consumer { plane, organization: &info.organization, labels: &binding.labels }))
     }
 
     /// The binding of a plane that counts for an export, where it has one and its project is served here. Of several, that
@@ -306,21 +311,17 @@ impl Apis {
     pub(crate) fn bound(&self, plane: &PlaneId, bindings: &[Arc<Entry>]) -> Vec<Arc<ResourceType>> {
         let mut own: Vec<Binding> = bindings.iter().filter_map(|entry| Binding::read(entry)).collect();
         own.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        let info = self.directory.by_plane(plane);
-        let organization = info.as_ref().map_or("", |info| &*info.organization);
-        let of_plane = |export: &Export, binding: &Binding| {
-            let consumer = Consumer { plane, organization, labels: &binding.labels, by_class: false };
-            self.types_for(export, consumer)
-        };
-        self.types_of_bindings(own.iter().filter(|binding| self.is_proved(plane, binding)), of_plane)
+        self.types_of_bindings(plane, own.iter().filter(|binding| self.is_proved(plane, binding)))
     }
 
-    /// The types of what is bound. Of two with the same group and resource the first wins.
+    /// The types of what is bound in a plane. Of two with the same group and resource the first wins.
     fn types_of_bindings<'a>(
         &self,
+        plane: &PlaneId,
         bindings: impl Iterator<Item = &'a Binding>,
-        types_of: impl Fn(&Export, &Binding) -> Arc<[Arc<ResourceType>]>,
     ) -> Vec<Arc<ResourceType>> {
+        let info = self.directory.by_plane(plane);
+        let organization = info.as_ref().map_or("", |info| &*info.organization);
         let mut types: Vec<Arc<ResourceType>> = Vec::new();
         for binding in bindings {
             let Ok(provider) = binding.provider.parse::<PlaneId>() else { continue };
@@ -329,7 +330,8 @@ impl Apis {
             let is_taken = |ty: &&Arc<ResourceType>| {
                 others.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
             };
-            types.extend(types_of(&export, binding).iter().filter(|ty| !is_taken(ty)).cloned());
+            let consumer = Consumer { plane, organization, labels: &binding.labels };
+            types.extend(self.types_for(&export, consumer).iter().filter(|ty| !is_taken(ty)).cloned());
         }
         types
     }
@@ -346,7 +348,8 @@ impl Apis {
             Some(self.compiled_next(export, &rollout))
         };
         compiled.extend(exports.iter().filter_map(next));
-        let named = compiled.iter().flat_map(|types| types.served.iter());
+        let system = self.system.all().iter().filter_map(|export| export.fixed.as_ref());
+        let named = system.chain(&compiled).flat_map(|types| types.served.iter());
         named.chain(compiled.iter().flat_map(|types| types.everywhere.iter())).cloned().collect()
     }
 

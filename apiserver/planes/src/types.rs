@@ -135,7 +135,8 @@ impl Types {
                 let mut known = own.iter().chain(&brought);
                 known.any(|other| other.group == ty.group && other.plural == ty.plural)
             };
-            let by_class: Vec<_> = apis.class_types(class).into_iter().filter(|ty| !is_taken(ty)).collect();
+            let by_class: Vec<_> =
+                apis.class_types(class, plane).into_iter().filter(|ty| !is_taken(ty)).collect();
             brought.extend(by_class);
         }
         // Most changes of exports are about others.
@@ -169,7 +170,7 @@ impl Types {
     }
 
     /// What a plane serves that has nothing of its own: what its layers define and its class binds, once for all such
-    /// planes.
+    /// planes that the same rollouts have reached.
     fn of_stack(
         &self,
         plane: &PlaneId,
@@ -177,7 +178,7 @@ impl Types {
         has_apis: bool,
         class: Option<(&Apis, Arc<ClassBindings>)>,
     ) -> Arc<TypeSet> {
-        let bound = class.as_ref().map_or(0, |(apis, class)| class.key(apis.generation()));
+        let bound = class.as_ref().map_or(0, |(apis, class)| apis.class_key(class, plane));
         let key = (stack.content(), bound);
         if let Some(known) = self.stacks.lock().get(&key) {
             return known.clone();
@@ -190,7 +191,7 @@ impl Types {
             let is_own = |ty: &Arc<ResourceType>| {
                 types.iter().any(|own| own.group == ty.group && own.plural == ty.plural)
             };
-            let more: Vec<_> = apis.class_types(&class).into_iter().filter(|ty| !is_own(ty)).collect();
+            let more: Vec<_> = apis.class_types(&class, plane).into_iter().filter(|ty| !is_own(ty)).collect();
             types.extend(more);
         }
         let set = share(types, Vec::new());
@@ -350,7 +351,7 @@ impl Planes {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         for project in self.directory().of_organization(organization) {
             if let Some(class) = self.apis.class_of(&project.plane) {
-                merge(&mut customs, &self.apis.class_types(&class));
+                merge(&mut customs, &self.apis.class_types(&class, &project.plane));
             }
             let [own, registered] =
                 [&own, &registered].map(|list| list.binary_search(&project.plane).is_ok());

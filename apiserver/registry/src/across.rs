@@ -3,13 +3,12 @@
 use crate::{
     List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions,
     list::{At, expired},
-    registry::schema_since,
     select::Selection,
     token::{Seal, Token},
 };
 use async_trait::async_trait;
 use freehold_apiserver_cache::{Entry, PageOfPlanes, PagesOfPlanes, Scope};
-use freehold_machinery::{PlaneId, ResourceType, Result};
+use freehold_machinery::{PlaneId, PlaneMap, ResourceType, Result};
 use futures_util::Stream;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,8 +18,11 @@ use std::{
 /// Objects that are read at a time for a list that has no limit.
 pub(crate) const PAGE: usize = 500;
 
-/// Shows an object of a plane to whoever looks at several planes; `None` leaves it out.
-type Show = dyn Fn(&PlaneId, Object) -> Option<Object> + Send + Sync;
+/// Shows an object of one plane; `None` leaves it out.
+pub type ShowObject = Box<dyn Fn(Object) -> Option<Object> + Send + Sync>;
+
+/// Decides what of a plane is shown to whoever looks at several planes; `None` leaves the plane out.
+type ShowPlane = dyn Fn(&PlaneId) -> Option<ShowObject> + Send + Sync;
 
 /// Knows what each of several planes serves by itself.
 #[async_trait]
@@ -35,26 +37,67 @@ pub trait OwnTypes: Send + Sync + 'static {
 /// How objects are shown.
 #[derive(Clone)]
 pub struct View {
-    pub(crate) show: Arc<Show>,
+    of_plane: Arc<ShowPlane>,
     /// Equal for views that show an object the same way; 0 for the one that adds nothing.
     pub(crate) key: u64,
     name: Box<str>,
 }
 
 impl View {
-    /// A view. `name` tells it from those that show the same object otherwise.
+    /// A view, by what it shows of each plane. `name` tells it from those that show the same object otherwise.
     pub fn new(
         name: &str,
-        show: impl Fn(&PlaneId, Object) -> Option<Object> + Send + Sync + 'static,
+        of_plane: impl Fn(&PlaneId) -> Option<ShowObject> + Send + Sync + 'static,
     ) -> Self {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
-        Self { show: Arc::new(show), key: hasher.finish() | 1, name: name.into() }
+        Self { of_plane: Arc::new(of_plane), key: hasher.finish() | 1, name: name.into() }
     }
 
     /// Objects as they are.
     fn plain() -> Self {
-        Self { show: Arc::new(|_, object| Some(object)), key: 0, name: Box::default() }
+        let of_plane = |_: &PlaneId| -> Option<ShowObject> { Some(Box::new(Some)) };
+        Self { of_plane: Arc::new(of_plane), key: 0, name: Box::default() }
+    }
+
+    /// An object as it is shown now.
+    pub(crate) fn show(&self, plane: &PlaneId, object: Object) -> Option<Object> {
+        (self.of_plane)(plane)?(object)
+    }
+
+    /// Whether objects of a plane may be shown now.
+    pub(crate) fn shows(&self, plane: &PlaneId) -> bool {
+        (self.of_plane)(plane).is_some()
+    }
+
+    /// Decides once for each plane, for objects that are shown together.
+    pub(crate) fn together(&self) -> Together<'_> {
+        Together { view: self, planes: PlaneMap::default() }
+    }
+}
+
+/// What a view shows of planes, as it was decided for each of them first.
+pub(crate) struct Together<'a> {
+    view: &'a View,
+    planes: PlaneMap<Option<ShowObject>>,
+}
+
+impl Together<'_> {
+    fn of(&mut self, plane: &PlaneId) -> Option<&ShowObject> {
+        if !self.planes.contains_key(plane) {
+            self.planes.insert(plane.clone(), (self.view.of_plane)(plane));
+        }
+        self.planes.get(plane)?.as_ref()
+    }
+
+    /// Whether objects of a plane are shown.
+    pub(crate) fn shows(&mut self, plane: &PlaneId) -> bool {
+        self.of(plane).is_some()
+    }
+
+    /// An object as it is shown.
+    pub(crate) fn show(&mut self, plane: &PlaneId, object: Object) -> Option<Object> {
+        self.of(plane)?(object)
     }
 }
 
@@ -65,15 +108,25 @@ pub struct Across {
     pub planes: Option<Vec<PlaneId>>,
     /// What is shown.
     pub view: View,
-    /// By whose types objects come into the version that was asked for. Without it, those that need a webhook for that are
-    /// shown as they are stored.
-    pub types: Option<Arc<dyn OwnTypes>>,
+    /// How objects come into the version that was asked for.
+    pub versions: Versions,
+}
+
+/// How objects of several planes come into the version that was asked for.
+#[derive(Clone)]
+pub enum Versions {
+    /// Those that a webhook would have to convert are shown as they are stored: it must not see what is in another plane.
+    AsStored,
+    /// By each plane's own type.
+    OfPlanes(Arc<dyn OwnTypes>),
+    /// By the type that was asked for, whose webhook may see the objects of all these planes.
+    OfType,
 }
 
 impl Across {
     /// One plane, as it is.
     pub(crate) fn one(plane: &PlaneId) -> Self {
-        Self { planes: Some(vec![plane.clone()]), view: View::plain(), types: None }
+        Self { planes: Some(vec![plane.clone()]), view: View::plain(), versions: Versions::AsStored }
     }
 }
 
@@ -95,25 +148,22 @@ impl Registry {
             let page = self.cache.page_of_planes(&mut pages, size).await;
             let page = page.map_err(|status| expired(status, &seal, token.as_ref()))?;
             let Some(mut page) = page else { return Ok(list) };
-            page.retain(|found| selection.matches(&found.entry));
-            for run in page.chunk_by(|a, b| a.plane == b.plane) {
-                let Some(PageOfPlanes { plane, .. }) = run.first() else { continue };
-                let since = schema_since(&self.cache, plane, &op.ty);
-                let entries = run.iter().map(|found| found.entry.clone()).collect();
-                let objects = self.converter.own(across.types.as_ref(), plane, &op.ty, entries, since);
-                for (found, object) in run.iter().zip(objects.await?) {
-                    if selection.needs_conversion() && !selection.shows(&object.value()) {
-                        continue;
-                    }
-                    let Some(object) = (across.view.show)(plane, object) else { continue };
-                    if list.items.len() == most {
-                        let (plane, entry) = last.unwrap_or((plane.clone(), found.entry.clone()));
-                        list.continue_token = seal.seal(&Token::across(at, &plane, entry.place()))?;
-                        return Ok(list);
-                    }
-                    list.items.push(object);
-                    last = Some((plane.clone(), found.entry.clone()));
+            // What is not shown is not sent to a webhook either.
+            let mut shown = across.view.together();
+            page.retain(|found| selection.matches(&found.entry) && shown.shows(&found.plane));
+            let objects = self.converter.across(&across.versions, &self.cache, &op.ty, &page).await?;
+            for (PageOfPlanes { plane, entry }, object) in page.iter().zip(objects) {
+                if selection.needs_conversion() && !selection.shows(&object.value()) {
+                    continue;
                 }
+                let Some(object) = shown.show(plane, object) else { continue };
+                if list.items.len() == most {
+                    let (plane, entry) = last.unwrap_or((plane.clone(), entry.clone()));
+                    list.continue_token = seal.seal(&Token::across(at, &plane, entry.place()))?;
+                    return Ok(list);
+                }
+                list.items.push(object);
+                last = Some((plane.clone(), entry.clone()));
             }
         }
     }
@@ -155,7 +205,11 @@ impl Registry {
         let what = (&*op.ty.storage.group, &*op.ty.storage.resource, op.namespace.as_deref());
         let mut planes = across.planes.clone();
         planes.iter_mut().for_each(|planes| planes.sort_unstable());
-        self.cache.pages_of_planes(planes, what, at, after).await
+        let pages = self.cache.pages_of_planes(planes, what, at, after).await?;
+        Ok(match across.versions {
+            Versions::OfType => self.cache.read_apart(pages),
+            _ => pages,
+        })
     }
 
     /// Watches a resource over several planes, those included that come later and that the view shows.

@@ -3,23 +3,35 @@
 //!
 //! Objects are sent in batches. What a webhook made of some content is kept for a short while, so that the watchers and
 //! lists of a busy resource don't ask again and again. An answer has to keep an object's identity; of its metadata only
-//! labels and annotations are taken.
+//! labels and annotations are taken. A provider's webhook converts objects of all of its consumers, on behalf of the
+//! provider's plane: what it costs and may reach is the provider's.
 
 mod kept;
 mod review;
+mod stalled;
 
-use crate::{Object, OwnTypes, Question, Webhooks, convert, validate};
+use crate::{Object, OwnTypes, Question, Versions, Webhooks, convert, registry::schema_since, validate};
+use bytes::Bytes;
 use freehold_apiserver_admission::webhook::ClientConfig;
-use freehold_apiserver_cache::Entry;
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, resource::Conversion};
+use freehold_apiserver_cache::{Cache, Entry, PageOfPlanes};
+use freehold_machinery::{
+    PlaneId, ResourceType, Result, Status, Value,
+    resource::{Conversion, ConversionWebhook},
+};
 use kept::{Kept, Key};
-use std::{sync::Arc, time::Duration};
+use stalled::Stalled;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Objects of one batch, and bytes of their JSON after which it is full.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
 /// How long a webhook may take for a batch.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a provider's webhook may take, for which others wait.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that an answer may have beyond four times its question.
 const ROOM: usize = 1 << 20;
 
@@ -27,10 +39,11 @@ const ROOM: usize = 1 << 20;
 pub(crate) struct Converter {
     webhooks: Arc<dyn Webhooks>,
     kept: Kept,
+    stalled: Stalled,
 }
 
 /// Whether a webhook is needed for an object of this version.
-fn webhook<'t>(ty: &'t ResourceType, api_version: &str, to: &str) -> Option<&'t Value> {
+fn webhook<'t>(ty: &'t ResourceType, api_version: &str, to: &str) -> Option<&'t ConversionWebhook> {
     match &ty.storage.conversion {
         Conversion::Webhook(webhook) if api_version != to => Some(webhook),
         _ => None,
@@ -43,12 +56,12 @@ fn api_version(object: &Value) -> &str {
 
 /// Whether an object of a CRD is stored in another version than that of `ty`.
 pub(crate) fn differs(ty: &ResourceType, entry: &Entry) -> bool {
-    ty.custom && entry.field("apiVersion") != ty.api_version()
+    ty.custom && !entry.is_of(&ty.api_version())
 }
 
 impl Converter {
     pub(crate) fn new(webhooks: Arc<dyn Webhooks>) -> Self {
-        Self { webhooks, kept: Kept::default() }
+        Self { webhooks, kept: Kept::default(), stalled: Stalled::default() }
     }
 
     /// An entry in the version of `ty`, as [`convert::out`] gives it.
@@ -81,12 +94,13 @@ impl Converter {
         let mut out: Vec<Option<Object>> = Vec::with_capacity(entries.len());
         let (mut waiting, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
         for entry in entries {
-            if entry.field("apiVersion") == to {
+            if entry.is_of(&to) {
                 out.push(Some(convert::out(ty, entry, since)?));
                 continue;
             }
             let json = entry.json();
-            let key = Key::new(plane, ty, &json);
+            // A provider's webhook makes the same of equal objects, whichever consumer has them.
+            let key = Key::new(webhook.home.as_ref().unwrap_or(plane), ty, &json);
             if let Some(known) = self.kept.get(&key) {
                 out.push(Some(Object::Value(known)));
                 continue;
@@ -104,9 +118,36 @@ impl Converter {
         Ok(out.into_iter().flatten().collect())
     }
 
+    /// Entries of several planes, in their order, as who looks at all of them sees them by the type of one.
+    pub(crate) async fn across(
+        &self,
+        versions: &Versions,
+        cache: &Cache,
+        ty: &ResourceType,
+        found: &[PageOfPlanes],
+    ) -> Result<Vec<Object>> {
+        let entries = |run: &[PageOfPlanes]| run.iter().map(|one| one.entry.clone()).collect();
+        let mut objects = Vec::with_capacity(found.len());
+        // One question for all of them, where one webhook may see them.
+        if let Versions::OfType = versions {
+            return match found.first() {
+                Some(PageOfPlanes { plane, .. }) => {
+                    self.all(plane, ty, entries(found), schema_since(cache, plane, ty)).await
+                }
+                None => Ok(objects),
+            };
+        }
+        for run in found.chunk_by(|a, b| a.plane == b.plane) {
+            let Some(PageOfPlanes { plane, .. }) = run.first() else { continue };
+            let types = if let Versions::OfPlanes(types) = versions { Some(types) } else { None };
+            objects.extend(self.own(types, plane, ty, entries(run), schema_since(cache, plane, ty)).await?);
+        }
+        Ok(objects)
+    }
+
     /// Entries of one of several planes, in their order. Those of another version than that of `ty`, which may be another
     /// plane's, come into it by the plane's own type, where `types` knows that; otherwise as [`convert::own`] gives them.
-    pub(crate) async fn own(
+    async fn own(
         &self,
         types: Option<&Arc<dyn OwnTypes>>,
         plane: &PlaneId,
@@ -131,7 +172,7 @@ impl Converter {
         &self,
         plane: &PlaneId,
         ty: &ResourceType,
-        webhook: &Value,
+        webhook: &ConversionWebhook,
         (waiting, places): (&mut Vec<Value>, &mut Vec<(usize, Key)>),
         out: &mut [Option<Object>],
     ) -> Result<()> {
@@ -194,7 +235,7 @@ impl Converter {
         &self,
         plane: &PlaneId,
         ty: &ResourceType,
-        webhook: &Value,
+        webhook: &ConversionWebhook,
         object: Value,
         to: &str,
     ) -> Result<Value> {
@@ -206,7 +247,7 @@ impl Converter {
         &self,
         plane: &PlaneId,
         ty: &ResourceType,
-        webhook: &Value,
+        webhook: &ConversionWebhook,
         objects: Vec<Value>,
         to: &str,
         single: bool,
@@ -214,14 +255,36 @@ impl Converter {
         let kind = if single { ty.kind.clone() } else { format!("{}List", ty.kind) };
         let of = format!("{}, Kind={kind}", objects.first().map_or("", api_version));
         let failed = |why: String| Status::new(500, "", format!("conversion webhook for {of} {why}"));
-        let client = ClientConfig::of(&webhook["clientConfig"]);
+        let client = ClientConfig::of(&webhook.config["clientConfig"]);
         let client = client.map_err(|why| failed(format!("failed: {why}")))?;
-        let review = review::Review::new(webhook, &objects, to).map_err(|why| Status::new(500, "", why))?;
-        let max = review.body.len() * 4 + ROOM;
-        let question =
-            Question { body: review.body.clone(), timeout: TIMEOUT, told: false, max, plugin: None };
-        let answer = self.webhooks.ask(plane, &client, question).await;
+        let review =
+            review::Review::new(&webhook.config, &objects, to).map_err(|why| Status::new(500, "", why))?;
+        let answer = match &webhook.home {
+            None => self.call(plane, &client, &review, TIMEOUT).await,
+            Some(home) if self.stalled.rests(home, &client) => {
+                Err("it did not answer in time; it will be asked again in a few seconds".to_owned())
+            }
+            Some(home) => {
+                let since = Instant::now();
+                let answer = self.call(home, &client, &review, PROVIDER_TIMEOUT).await;
+                let has_stalled = answer.is_err() && since.elapsed() >= PROVIDER_TIMEOUT;
+                self.stalled.note(home, &client, has_stalled);
+                answer
+            }
+        };
         let answer = answer.map_err(|why| failed(format!("failed: {why}")))?;
         review.read(&answer, objects, to, single).map_err(failed)
+    }
+
+    async fn call(
+        &self,
+        plane: &PlaneId,
+        client: &ClientConfig,
+        review: &review::Review,
+        timeout: Duration,
+    ) -> Result<Bytes, String> {
+        let max = review.body.len() * 4 + ROOM;
+        let question = Question { body: review.body.clone(), timeout, told: false, max, plugin: None };
+        self.webhooks.ask(plane, client, question).await
     }
 }

@@ -16,7 +16,9 @@ use std::sync::Arc;
 /// of its version as it is now.
 pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Object> {
     let outdated = ty.custom && entry.modified < since;
-    if is_stored(ty) && !outdated {
+    // An export may have gone back to schemas of before, which do not know the version.
+    let foreign = ty.since > 0 && !entry.is_of(&ty.storage.api_version);
+    if is_stored(ty) && !outdated && !foreign {
         return Ok(Object::Cached(entry));
     }
     let kept = entry.value();
@@ -25,7 +27,10 @@ pub(crate) fn out(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Ob
         schema::prune(&mut value, schema, true);
         schema::default(&mut value, schema);
     }
-    let value = to_served(ty, value)?;
+    let mut value = to_served(ty, value)?;
+    if foreign && let Some(schema) = ty.schema.get() {
+        schema::default(&mut value, schema);
+    }
     if value == kept { Ok(Object::Cached(entry)) } else { Ok(Object::Value(Arc::new(value))) }
 }
 
@@ -54,7 +59,7 @@ pub(crate) fn settle_stored(ty: &ResourceType, object: &mut Value) {
 /// webhook would have to convert it, which must not see what is in another plane.
 pub(crate) fn own(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Object> {
     match ty.storage.conversion {
-        Conversion::Webhook(_) if entry.field("apiVersion") != ty.api_version() => Ok(Object::Cached(entry)),
+        Conversion::Webhook(_) if !entry.is_of(&ty.api_version()) => Ok(Object::Cached(entry)),
         _ => out(ty, entry, since),
     }
 }

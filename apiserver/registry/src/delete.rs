@@ -30,12 +30,27 @@ const ORPHAN: &str = "orphan";
 impl Registry {
     /// Deletes one object.
     pub async fn delete(&self, op: &Operation, options: &DeleteOptions) -> Result<Written> {
-        self.delete_one(op, options, true).await
+        self.delete_in_any_version(op, options, true).await
     }
 
     /// Deletes one object without asking admission, as part of something that was admitted.
     pub(crate) async fn delete_unasked(&self, op: &Operation, options: &DeleteOptions) -> Result<Written> {
-        self.delete_one(op, options, false).await
+        self.delete_in_any_version(op, options, false).await
+    }
+
+    /// Deletes one object, in the version that it is stored in where that of the operation can't be had.
+    async fn delete_in_any_version(
+        &self,
+        op: &Operation,
+        options: &DeleteOptions,
+        asks: bool,
+    ) -> Result<Written> {
+        match (self.delete_one(op, options, asks).await, op.as_stored()) {
+            (Err(status), Some(stored)) if status.code == 500 => {
+                self.delete_one(&stored, options, asks).await
+            }
+            (done, _) => done,
+        }
     }
 
     async fn delete_one(&self, op: &Operation, options: &DeleteOptions, asks: bool) -> Result<Written> {
@@ -160,6 +175,21 @@ impl Registry {
 
     /// Deletes every object that the options select; gives what was found.
     pub async fn delete_collection(
+        &self,
+        op: &Operation,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<List> {
+        match (self.delete_selected(op, selection, options).await, op.as_stored()) {
+            // Of fields to select by, another version may have none.
+            (Err(status), Some(stored)) if status.code == 500 && selection.field_selector.is_empty() => {
+                self.delete_selected(&stored, selection, options).await
+            }
+            (done, _) => done,
+        }
+    }
+
+    async fn delete_selected(
         &self,
         op: &Operation,
         selection: &ListOptions,

@@ -104,7 +104,7 @@ pub trait Exports: Send + Sync + 'static {
     fn prove(&self, consumer: &PlaneId, provider: &PlaneId, export: &str) -> Option<String>;
     /// Whether a proof is right.
     fn is_proved(&self, consumer: &PlaneId, provider: &str, export: &str, proof: &str) -> bool;
-    /// What objects of an export are stored under.
+    /// What objects of an export are stored under; empty for one of the platform, whose objects are stored as a definition's.
     fn identity(&self, provider: &PlaneId, export: &str) -> String;
     /// The digest of terms, empty for none.
     fn terms_digest(&self, terms: &str) -> String;
@@ -393,7 +393,10 @@ impl Registry {
         let refuse = |why: String| Err(Status::conflict(&op.ty.group_resource(), op.name(), &why));
         for schema in list(live, "/status/schemas") {
             let (group, resource) = (text(schema, "/group"), text(schema, "/resource"));
-            let stored = format!("{resource}:{}", text(live, "/status/identity"));
+            let stored = match text(live, "/status/identity") {
+                "" => resource.to_owned(),
+                identity => format!("{resource}:{identity}"),
+            };
             let request = ListRequest { plane: &op.plane, group, resource: &stored, namespace: None };
             let objects = self.cache.list(request).await?.objects;
             let Some(one) = objects.first() else { continue };
@@ -450,7 +453,8 @@ fn outcome(op: &Operation, found: &FoundExport) -> (bool, &'static str, String) 
     }
     let taken = found.types.iter().find(|ty| {
         let own = op.types.by_resource(&ty.group, &ty.plural);
-        own.is_some_and(|own| own.storage.resource != ty.storage.resource)
+        // Objects of a kind of the platform are stored as those of a definition.
+        own.is_some_and(|own| own.since == 0 || own.storage.resource != ty.storage.resource)
     });
     match taken {
         None => (true, "Bound", String::new()),

@@ -43,7 +43,7 @@ mod write;
 #[cfg(test)]
 mod fuzz;
 
-pub use across::{Across, OwnTypes, View};
+pub use across::{Across, OwnTypes, ShowObject, Versions, View};
 pub use class::class_objects;
 pub use exports::{
     Exports, FoundExport, FoundRollout, Members, ReferredBy, Seeker, Terms, bound_schemas, class_bindings,

@@ -35,6 +35,19 @@ pub struct Operation {
     pub annotations: Annotations,
 }
 
+impl Operation {
+    /// The operation in the version that objects are stored in, where a provider's webhook would have to convert them and the
+    /// plane serves that version. What needs no more than their metadata, or is to make them go, does not depend on the
+    /// webhook so.
+    pub fn as_stored(&self) -> Option<Self> {
+        self.ty.storage.conversion.of_provider()?;
+        let (group, version) = self.ty.storage.api_version.split_once('/')?;
+        let ty = self.types.find(group, version, &self.ty.plural)?;
+        let is_other = ty.version != self.ty.version && ty.storage == self.ty.storage;
+        is_other.then(|| Self { ty: ty.clone(), ..self.clone() })
+    }
+}
+
 /// A decoded body.
 #[derive(Clone, Debug)]
 pub struct Body {
@@ -151,8 +164,10 @@ pub struct WatchOptions {
 pub enum Object {
     /// From the cache: its bytes are ready to be sent.
     Cached(Arc<Entry>),
-    /// From the cache, with something added on its way.
+    /// Its JSON.
     Bytes(Bytes),
+    /// From the cache, with something added on its way: its JSON with a comma behind it, as an item of a list.
+    Item(Bytes),
     /// Made for this request.
     Value(Arc<Value>),
 }
@@ -163,6 +178,7 @@ impl Object {
         match self {
             Self::Cached(entry) => entry.json(),
             Self::Bytes(bytes) => bytes.clone(),
+            Self::Item(item) => item.slice(..item.len().saturating_sub(1)),
             Self::Value(value) => serialized(value).into(),
         }
     }
@@ -172,6 +188,7 @@ impl Object {
         match self {
             Self::Cached(entry) => Piece::Item(entry),
             Self::Bytes(bytes) => Piece::Bytes([&bytes, &b","[..]].concat().into()),
+            Self::Item(item) => Piece::Bytes(item),
             Self::Value(value) => {
                 let mut bytes = serialized(&value);
                 bytes.push(b',');
@@ -184,7 +201,9 @@ impl Object {
     pub fn value(&self) -> Arc<Value> {
         match self {
             Self::Cached(entry) => Arc::new(entry.value()),
-            Self::Bytes(bytes) => Arc::new(serde_json::from_slice(bytes).unwrap_or_default()),
+            Self::Bytes(_) | Self::Item(_) => {
+                Arc::new(serde_json::from_slice(&self.bytes()).unwrap_or_default())
+            }
             Self::Value(value) => value.clone(),
         }
     }

@@ -4,7 +4,7 @@
 //! state before it left, at the revision of the change.
 
 use crate::{
-    Across, Changed, Object, Operation, OwnTypes, Registry, View, WatchEvent, WatchOptions,
+    Across, Changed, Object, Operation, Registry, Versions, View, WatchEvent, WatchOptions,
     across::PAGE,
     conversion::{Converter, differs},
     convert,
@@ -13,7 +13,8 @@ use crate::{
     shown,
 };
 use freehold_apiserver_cache::{
-    Cache, CacheEvent, Change, Entry, EventKind, PagesOfPlanes, Scope, Subscription, WatchRequest, WatchStart,
+    Cache, CacheEvent, Change, Entry, EventKind, PageOfPlanes, PagesOfPlanes, Scope, Subscription,
+    WatchRequest, WatchStart,
 };
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, resource::Conversion};
 use futures_util::{Stream, future::BoxFuture};
@@ -37,8 +38,8 @@ struct Look {
     converter: Arc<Converter>,
     /// Whether `ty` is that of the one plane that is watched.
     is_one: bool,
-    /// The types of several planes.
-    types: Option<Arc<dyn OwnTypes>>,
+    /// How objects of several planes come into the version that was asked for.
+    versions: Versions,
     ty: Arc<ResourceType>,
     selection: Selection,
     view: View,
@@ -186,7 +187,7 @@ impl Registry {
             cache: self.cache.clone(),
             converter: self.converter.clone(),
             is_one,
-            types: across.types.clone(),
+            versions: across.versions.clone(),
             ty: op.ty.clone(),
             related_only: options.related_only,
             view: across.view.clone(),
@@ -310,20 +311,23 @@ impl Look {
             _ => convert::is_stored(&self.ty),
         };
         // Of other namespaces it is not told.
-        self.selection.is_everything() && as_stored && self.view.key == 0 && !self.related_only
+        // Of an export's types, some may be stored in a version of schemas that were taken back.
+        let is_export = self.ty.since > 0;
+        self.selection.is_everything() && as_stored && !is_export && self.view.key == 0 && !self.related_only
     }
 
     /// Some of the objects that the watch begins with, and the bookmark behind them where it is to end so.
     async fn present(self: Arc<Self>, mut initial: Initial, end: Option<u64>) -> Told {
         let mut told = Told::default();
-        let page: Vec<(PlaneId, Arc<Entry>)> = match &mut initial {
+        let page: Vec<PageOfPlanes> = match &mut initial {
             Initial::Memory(plane, entries) => {
-                entries.by_ref().take(PAGE).map(|entry| (plane.clone(), entry)).collect()
+                let found = |entry| PageOfPlanes { plane: plane.clone(), entry };
+                entries.by_ref().take(PAGE).map(found).collect()
             }
             Initial::Store(pages) => match self.cache.page_of_planes(pages, PAGE).await {
                 // A page of planes that have nothing is not the end.
                 Ok(Some(page)) if page.is_empty() => return Told { initial, ..told },
-                Ok(page) => page.into_iter().flatten().map(|found| (found.plane, found.entry)).collect(),
+                Ok(page) => page.unwrap_or_default(),
                 Err(status) => {
                     return Told { events: vec![WatchEvent::Error(status)], failed: true, ..told };
                 }
@@ -335,26 +339,29 @@ impl Look {
             return told;
         }
         told.initial = initial;
-        let wanted =
-            |entry: &Entry| (!self.related_only || entry.is_related()) && self.selection.matches(entry);
-        let chosen: Vec<_> = page.into_iter().filter(|(_, entry)| wanted(entry)).collect();
-        for run in chosen.chunk_by(|(a, _), (b, _)| a == b) {
-            let Some((plane, _)) = run.first() else { continue };
-            let since = schema_since(&self.cache, plane, &self.ty);
-            let entries = run.iter().map(|(_, entry)| entry.clone()).collect();
-            match self.converted(plane, entries, since).await {
-                Ok(mut objects) => {
-                    if self.selection.needs_conversion() {
-                        objects.retain(|object| self.selection.shows(&object.value()));
+        let mut shown = self.view.together();
+        let mut wanted = |found: &PageOfPlanes| {
+            let entry = &found.entry;
+            (!self.related_only || entry.is_related())
+                && self.selection.matches(entry)
+                && shown.shows(&found.plane)
+        };
+        let chosen: Vec<_> = page.into_iter().filter(|found| wanted(found)).collect();
+        match self.converted(&chosen).await {
+            Ok(objects) => {
+                for (found, object) in chosen.iter().zip(objects) {
+                    let is_asked = self.selection.needs_conversion();
+                    if is_asked && !self.selection.shows(&object.value()) {
+                        continue;
                     }
-                    for object in objects {
-                        self.show(&mut told, (EventKind::Added, plane), Ok(object), None);
-                    }
+                    let object = shown.show(&found.plane, object);
+                    let added = |object| Changed { kind: EventKind::Added, object, source: None };
+                    told.events.extend(object.map(|object| WatchEvent::Changed(added(object))));
                 }
-                Err(status) => {
-                    self.show(&mut told, (EventKind::Added, plane), Err(status), None);
-                    break;
-                }
+            }
+            Err(status) => {
+                told.failed = true;
+                told.events.push(WatchEvent::Error(status));
             }
         }
         told
@@ -365,16 +372,30 @@ impl Look {
         if self.is_one {
             return matches!(self.ty.storage.conversion, Conversion::Webhook(_));
         }
-        let Some(change) = event.change().filter(|_| self.types.is_some()) else { return false };
+        let may_ask = match self.versions {
+            Versions::AsStored => false,
+            Versions::OfPlanes(_) => true,
+            Versions::OfType => self.ty.storage.conversion.of_provider().is_some(),
+        };
+        let Some(change) = event.change().filter(|_| may_ask) else { return false };
         differs(&self.ty, &change.entry) || change.previous.as_ref().is_some_and(|e| differs(&self.ty, e))
     }
 
-    /// Entries of a plane in the version that was asked for.
-    async fn converted(&self, plane: &PlaneId, entries: Vec<Arc<Entry>>, since: u64) -> Result<Vec<Object>> {
-        match self.is_one {
-            true => self.converter.all(plane, &self.ty, entries, since).await,
-            false => self.converter.own(self.types.as_ref(), plane, &self.ty, entries, since).await,
+    /// Entries in the version that was asked for.
+    async fn converted(&self, found: &[PageOfPlanes]) -> Result<Vec<Object>> {
+        match found.first() {
+            Some(PageOfPlanes { plane, .. }) if self.is_one => {
+                let entries = found.iter().map(|one| one.entry.clone()).collect();
+                let since = schema_since(&self.cache, plane, &self.ty);
+                self.converter.all(plane, &self.ty, entries, since).await
+            }
+            _ => self.converter.across(&self.versions, &self.cache, &self.ty, found).await,
         }
+    }
+
+    async fn converted_one(&self, plane: &PlaneId, entry: &Arc<Entry>) -> Result<Option<Object>> {
+        let found = PageOfPlanes { plane: plane.clone(), entry: entry.clone() };
+        Ok(self.converted(&[found]).await?.pop())
     }
 
     /// An entry as this watch shows it, where it selects it.
@@ -382,7 +403,7 @@ impl Look {
         if !self.selection.matches(entry) {
             return Ok(None);
         }
-        let object = self.converted(plane, vec![entry.clone()], 0).await?.pop();
+        let object = self.converted_one(plane, entry).await?;
         let asked = self.selection.needs_conversion();
         Ok(object.filter(|object| !asked || self.selection.shows(&object.value())))
     }
@@ -398,8 +419,7 @@ impl Look {
                 if !self.show(&mut told, (kind, &plane), Ok(object), source)
                     && let Some(left) = left_view(&event, kind)
                 {
-                    let last = self.converted(&plane, vec![left], 0).await.map(|mut last| last.pop());
-                    if let Some(last) = last.transpose() {
+                    if let Some(last) = self.converted_one(&plane, &left).await.transpose() {
                         self.show(&mut told, (EventKind::Deleted, &plane), last, None);
                     }
                 }
@@ -412,7 +432,8 @@ impl Look {
     }
 
     async fn step(&self, event: &CacheEvent) -> Result<Option<(EventKind, Object)>> {
-        let Some(change) = event.change() else { return Ok(None) };
+        // What is not shown is not sent to a webhook either.
+        let Some(change) = event.change().filter(|_| self.view.shows(&event.plane)) else { return Ok(None) };
         let (plane, gone) = (&event.plane, change.kind == EventKind::Deleted);
         let now = if gone { None } else { self.chosen(plane, &change.entry).await? };
         let before = match &change.previous {
@@ -429,7 +450,7 @@ impl Look {
                 let last = if gone { Some(change.entry.clone()) } else { change.left(event.revision) };
                 match last {
                     Some(last) => {
-                        let object = self.converted(plane, vec![last], 0).await?.pop();
+                        let object = self.converted_one(plane, &last).await?;
                         object.map(|object| (EventKind::Deleted, object))
                     }
                     None => None,
@@ -475,7 +496,7 @@ impl Look {
     ) -> bool {
         let event = match object {
             Ok(object) => {
-                let Some(object) = (self.view.show)(plane, object) else { return false };
+                let Some(object) = self.view.show(plane, object) else { return false };
                 WatchEvent::Changed(Changed { kind, object, source })
             }
             Err(status) => {

@@ -194,6 +194,12 @@ pub trait Backend: Send + Sync + 'static {
         Err(Status::unavailable("this server reaches no nodes"))
     }
 
+    /// Why a resource is kept from a target that does not serve it; `None` where it is simply absent.
+    fn withheld(&self, target: &Target, resource: &GroupResource, verb: &str) -> Option<Status> {
+        let _ = (target, resource, verb);
+        None
+    }
+
     /// Deletes all that `list` selects; gives what was deleted.
     async fn delete_collection(
         &self,

@@ -16,7 +16,7 @@ use freehold_apiserver_authz::forbidden;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written, heavy};
-use freehold_machinery::{ResourceType, Status, Value, go};
+use freehold_machinery::{GroupResource, ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
 
@@ -61,6 +61,12 @@ pub(crate) async fn dispatch(
         return read_api::serve(call, api, plane).await;
     }
     let types = call.types().await?;
+    if find(&types, path).is_err() {
+        let resource = GroupResource::new(&path.group, &path.resource);
+        if let Some(refused) = call.edge.backend.withheld(&call.target, &resource, &info.verb) {
+            return Err(refused);
+        }
+    }
     if types.group(&path.group).is_none() {
         return Ok(respond::no_page());
     }
@@ -173,6 +179,8 @@ async fn get(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
 
 async fn list(call: &Call<'_>, op: Operation) -> Result<Reply, Status> {
     let output = Output::of(call, &op)?;
+    let stored = op.as_stored().filter(|_| output.shows_metadata_alone());
+    let op = stored.unwrap_or(op);
     let list = call.edge.backend.list(&call.target, op, options::list(call.query)?).await?;
     output.list(list)
 }

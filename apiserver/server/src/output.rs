@@ -221,6 +221,11 @@ impl Output {
         Ok(vec![head.into(), items.into(), tail.into()])
     }
 
+    /// Whether nothing but the metadata of objects goes out.
+    pub(crate) fn shows_metadata_alone(&self) -> bool {
+        self.metadata().is_some()
+    }
+
     /// The version of the metadata that goes out alone; `None` where objects are whole.
     fn metadata(&self) -> Option<MetaVersion> {
         match self.accepted.shape {

@@ -38,6 +38,7 @@ macro_rules! conformance {
             pages_read_at_one_revision_hold_each_key_once,
             keys_only_leaves_values_out,
             a_range_holds_no_key_of_its_neighbours,
+            several_ranges_read_as_each_of_them_does,
             a_past_revision_reads_as_it_was,
             a_future_revision_cannot_be_read,
             below_the_compacted_revision_nothing_can_be_read,

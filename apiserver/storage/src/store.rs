@@ -6,6 +6,7 @@ use bytes::Bytes;
 use freehold_machinery::Status;
 use futures_util::{
     StreamExt,
+    future::try_join_all,
     stream::{self, BoxStream},
 };
 
@@ -46,7 +47,7 @@ impl Range {
 }
 
 /// What a range read gives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeResult {
     /// In key order.
     pub items: Vec<KeyValue>,
@@ -275,6 +276,19 @@ where
 pub trait Store: Send + Sync + 'static {
     /// Reads keys in order.
     async fn range(&self, range: Range) -> Result<RangeResult, StoreError>;
+
+    /// Reads several ranges as of one revision, each up to so many keys (0 for all). An engine that has its keys in order reads
+    /// ranges that follow one another with little between them as it reads one.
+    async fn ranges(
+        &self,
+        ranges: &[KeyRange],
+        at: Revision,
+        limit: usize,
+    ) -> Result<Vec<RangeResult>, StoreError> {
+        let one =
+            |keys: &KeyRange| self.range(Range { keys: keys.clone(), at: Some(at), limit, keys_only: false });
+        try_join_all(ranges.iter().map(one)).await
+    }
 
     /// Commits a transaction. When it returns `Done` the changes are on disk (or on a quorum).
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;

@@ -12,7 +12,7 @@ use std::{
 
 const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 /// The owner of applied fields.
-const MANAGER: &str = "freehold-install";
+pub(super) const MANAGER: &str = "freehold-install";
 /// Longest wait for a definition to be served, or for it to be gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked at.
@@ -38,7 +38,7 @@ pub(super) fn print(subsystem: &Subsystem, extras: &Extras) -> Result<()> {
 
 /// Applies definitions, waits until they are served, and applies everything else. Returns how many objects it applied.
 pub(super) async fn apply(client: &Client, subsystem: &Subsystem, extras: &Extras) -> Result<usize> {
-    let (crds, manifests) = ((subsystem.crds)(), (subsystem.manifests)());
+    let crds = (subsystem.crds)();
     for crd in &crds {
         let applied = client.apply(&CRDS, MANAGER, crd).await;
         applied.with_context(|| format!("failed to apply CustomResourceDefinition {:?}", meta::name(crd)))?;
@@ -46,8 +46,14 @@ pub(super) async fn apply(client: &Client, subsystem: &Subsystem, extras: &Extra
     for crd in &crds {
         wait_established(client, meta::name(crd)).await?;
     }
+    Ok(crds.len() + apply_others(client, subsystem, extras).await?)
+}
+
+/// Applies what a subsystem has beside its definitions. Returns how many objects it applied.
+pub(super) async fn apply_others(client: &Client, subsystem: &Subsystem, extras: &Extras) -> Result<usize> {
+    let manifests = (subsystem.manifests)();
     let mut types = Types::new(client);
-    let mut applied = crds.len();
+    let mut applied = 0;
     for object in manifests.iter().chain(&extras.optional).chain(&extras.workloads) {
         let named = || {
             format!(
@@ -63,26 +69,30 @@ pub(super) async fn apply(client: &Client, subsystem: &Subsystem, extras: &Extra
     Ok(applied)
 }
 
-/// Deletes what [`apply`] applied, in the opposite order; objects of the subsystem's kinds only with `objects`.
-pub(super) async fn remove(
-    client: &Client,
-    subsystem: &Subsystem,
-    extras: &Extras,
-    objects: bool,
-) -> Result<()> {
-    let (crds, manifests) = ((subsystem.crds)(), (subsystem.manifests)());
-    if !objects {
-        for crd in &crds {
-            if let Some(left) = remaining(client, crd).await? {
-                bail!("there are still objects, such as {left}: delete them, or add --delete-objects");
-            }
+/// Refuses while there are objects of a subsystem's kinds.
+pub(super) async fn check_empty(client: &Client, subsystem: &Subsystem) -> Result<()> {
+    for crd in &(subsystem.crds)() {
+        if let Some(left) = remaining(client, crd).await? {
+            bail!("there are still objects, such as {left}: delete them, or add --delete-objects");
         }
     }
+    Ok(())
+}
+
+/// Deletes what [`apply_others`] applied, in the opposite order.
+pub(super) async fn remove_others(client: &Client, subsystem: &Subsystem, extras: &Extras) -> Result<()> {
+    let manifests = (subsystem.manifests)();
     let mut types = Types::new(client);
     for object in manifests.iter().chain(&extras.optional).rev() {
         let Some(resource) = types.find_unless_absent(object).await? else { continue };
         delete(client, &resource, Some(meta::namespace(object)), meta::name(object)).await?;
     }
+    Ok(())
+}
+
+/// Deletes the definitions of a subsystem, with all objects of them.
+pub(super) async fn remove_definitions(client: &Client, subsystem: &Subsystem) -> Result<()> {
+    let crds = (subsystem.crds)();
     for crd in crds.iter().rev() {
         delete(client, &CRDS, None, meta::name(crd)).await?;
     }

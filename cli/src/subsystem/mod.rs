@@ -4,6 +4,7 @@
 //! brings it to one project.
 
 mod admission;
+mod binding;
 mod install;
 
 pub(crate) use admission::plugins;
@@ -18,7 +19,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::Args as ClapArgs;
 use freehold_api::urls;
-use freehold_apiserver::{PlaneRead, ReadApi};
+use freehold_apiserver::{PlaneRead, ReadApi, SystemExport};
 use freehold_client::{Client, Config};
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{Election, Metrics, Planes, ReadRequest, Scope, Subsystem, Times};
@@ -219,6 +220,12 @@ fn handler(reads: freehold_runtime::ReadHandler) -> freehold_apiserver::ReadHand
     })
 }
 
+/// What projects can bind of subsystems.
+pub(crate) fn exports(running: &[Subsystem]) -> Vec<SystemExport> {
+    let export = |one: &Subsystem| SystemExport { name: binding::export(one), definitions: (one.crds)() };
+    running.iter().map(export).collect()
+}
+
 /// Everything that projects get of subsystems, definitions first.
 pub(crate) fn objects(enabled: &[Subsystem]) -> Vec<Value> {
     let crds = enabled.iter().flat_map(|one| (one.crds)());
@@ -265,25 +272,41 @@ impl EnableIn {
     }
 }
 
-/// `freehold enable`: in one project.
+/// `freehold enable`: in one project. Where the server exports the subsystem it is bound, elsewhere its kinds are defined.
 pub(crate) async fn enable(args: EnableIn) -> Result<()> {
-    let (client, name) = (args.client()?, args.subsystem.name);
-    install::apply(&client, &args.subsystem, &extras(&args.subsystem))
+    let (client, subsystem, extras) = (args.client()?, &args.subsystem, extras(&args.subsystem));
+    let enabled = async {
+        if !binding::bind(&client, subsystem).await? {
+            return install::apply(&client, subsystem, &extras).await.map(|_| "its definitions".to_owned());
+        }
+        install::apply_others(&client, subsystem, &extras).await?;
+        Ok(format!("APIBinding {:?}", binding::export(subsystem)))
+    };
+    let by = enabled
         .await
-        .with_context(|| format!("failed to enable {name} in project {:?}", args.project))?;
-    println!("project {:?} has {name}", args.project);
+        .with_context(|| format!("failed to enable {} in project {:?}", subsystem.name, args.project))?;
+    println!("project {:?} has {}, by {by}", args.project, subsystem.name);
     Ok(())
 }
 
 /// `freehold disable`: in one project.
 pub(crate) async fn disable(args: DisableIn) -> Result<()> {
-    let (client, which) = (args.which.client()?, &args.which);
-    install::remove(&client, &which.subsystem, &extras(&which.subsystem), args.delete_objects)
+    let (client, which, objects) = (args.which.client()?, &args.which, args.delete_objects);
+    let subsystem = &which.subsystem;
+    let disabled = async {
+        if !objects {
+            install::check_empty(&client, subsystem).await?;
+        }
+        install::remove_others(&client, subsystem, &extras(subsystem)).await?;
+        match binding::unbind(&client, subsystem, objects).await? {
+            true => Ok(()),
+            false => install::remove_definitions(&client, subsystem).await,
+        }
+    };
+    disabled
         .await
-        .with_context(|| {
-            format!("failed to disable {} in project {:?}", which.subsystem.name, which.project)
-        })?;
-    println!("project {:?} no longer has {}", which.project, which.subsystem.name);
+        .with_context(|| format!("failed to disable {} in project {:?}", subsystem.name, which.project))?;
+    println!("project {:?} no longer has {}", which.project, subsystem.name);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use crate::{
     GroupVersionKind, Value,
     document::Document,
     resource::{
-        CONTEXTS, CONTEXTS_ANNOTATION, Cell, Column, Conversion, Documentation, LazySchema, ResourceType,
-        ScalePaths, StorageAs, Subresource,
+        CONTEXTS, CONTEXTS_ANNOTATION, Cell, Column, Conversion, ConversionWebhook, Documentation,
+        LazySchema, ResourceType, ScalePaths, StorageAs, Subresource,
     },
     schema,
     status::FieldError,
@@ -138,7 +138,9 @@ fn storage(spec: &Value, names: &Value) -> StorageAs {
             .filter(|c| text(c, "strategy") == "Webhook")
             .and_then(|c| given(c, "webhook"))
         {
-            Some(webhook) => Conversion::Webhook(Arc::new(webhook.clone())),
+            Some(webhook) => {
+                Conversion::Webhook(Arc::new(ConversionWebhook { config: webhook.clone(), home: None }))
+            }
             None => Conversion::None,
         },
     }

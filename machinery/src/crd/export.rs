@@ -1,7 +1,11 @@
 //! Exported types: what an `APIResourceSchema` says, as the definition that it stands for.
 
 use super::{compile, default, set_status, text};
-use crate::{ResourceType, Value, status::FieldError};
+use crate::{
+    PlaneId, ResourceType, Value,
+    resource::{Conversion, ConversionWebhook},
+    status::FieldError,
+};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -15,6 +19,7 @@ pub fn definition_of(spec: &Value) -> Value {
         "metadata": {"name": name},
         "spec": {
             "group": spec["group"], "names": spec["names"], "scope": spec["scope"], "versions": spec["versions"],
+            "conversion": spec["conversion"],
         },
     });
     default(&mut crd);
@@ -22,15 +27,31 @@ pub fn definition_of(spec: &Value) -> Value {
     crd
 }
 
-/// The types that an export serves of a schema since a revision. Objects are stored under the resource and `identity`, so
-/// that no other type of that name reads them.
+/// An export, as its types need it.
+#[derive(Clone, Copy, Debug)]
+pub struct Exporter<'a> {
+    /// The provider's plane.
+    pub home: &'a PlaneId,
+    /// What objects are stored under beside their resource, so that no other type of that name reads them.
+    pub identity: &'a str,
+    /// The revision since which the export has the schema.
+    pub since: u64,
+}
+
+/// The types that an export serves of a schema. A webhook for conversions is called on behalf of the provider's plane.
 ///
 /// # Errors
 /// What [`compile`] finds wrong with the schema.
-pub fn exported(spec: &Value, identity: &str, since: u64) -> Result<Vec<Arc<ResourceType>>, Vec<FieldError>> {
+pub fn exported(spec: &Value, by: Exporter<'_>) -> Result<Vec<Arc<ResourceType>>, Vec<FieldError>> {
+    let Exporter { home, identity, since } = by;
     let types = compile(&definition_of(spec))?.into_iter();
     let marked = types.filter_map(Arc::into_inner).map(|mut ty| {
         ty.storage.resource = format!("{}:{identity}", ty.plural);
+        if let Conversion::Webhook(webhook) = &ty.storage.conversion {
+            let config = webhook.config.clone();
+            let webhook = ConversionWebhook { config, home: Some(home.clone()) };
+            ty.storage.conversion = Conversion::Webhook(Arc::new(webhook));
+        }
         ty.hash = format!("{}:{identity}:{since}", ty.hash);
         ty.since = since;
         Arc::new(ty)
@@ -53,7 +74,9 @@ mod tests {
 
     #[test]
     fn types_of_two_exports_are_stored_apart() {
-        let of = |identity: &str| exported(&widgets(), identity, 7).unwrap().remove(0);
+        let home = PlaneId::core();
+        let of =
+            |identity| exported(&widgets(), Exporter { home: &home, identity, since: 7 }).unwrap().remove(0);
         let (a, b) = (of("a"), of("b"));
         assert_eq!((&*a.group, &*a.plural, &*a.version), ("example.com", "widgets", "v1"));
         assert_eq!(a.storage.resource, "widgets:a");
@@ -66,6 +89,20 @@ mod tests {
     fn a_schema_that_is_none_is_refused() {
         let mut spec = widgets();
         spec["versions"][0]["schema"]["openAPIV3Schema"]["type"] = "nonsense".into();
-        assert!(exported(&spec, "a", 1).is_err());
+        assert!(exported(&spec, Exporter { home: &PlaneId::core(), identity: "a", since: 1 }).is_err());
+    }
+
+    #[test]
+    fn a_webhook_for_conversions_is_called_on_behalf_of_the_provider() {
+        let mut spec = widgets();
+        let config =
+            json!({"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://a.example"}});
+        spec["conversion"] = json!({"strategy": "Webhook", "webhook": config});
+        let home: PlaneId = "provider".parse().unwrap();
+        let types = exported(&spec, Exporter { home: &home, identity: "a", since: 1 }).unwrap();
+        let webhook = types[0].storage.conversion.of_provider().unwrap();
+        assert_eq!((&webhook.config, &webhook.home), (&config, &Some(home)));
+        let own = compile(&definition_of(&spec)).unwrap().remove(0);
+        assert!(own.storage.conversion.of_provider().is_none(), "a definition's own is its plane's");
     }
 }

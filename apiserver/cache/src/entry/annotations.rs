@@ -6,29 +6,57 @@ use freehold_machinery::{Map, Value, meta};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 
+/// Annotations that the server adds to objects, ready to be put into their JSON.
+#[derive(Clone, Debug)]
+pub struct Annotations {
+    pairs: Box<[(Box<str>, Box<str>)]>,
+    /// `"KEY":"VALUE",` of each.
+    text: Box<str>,
+}
+
+impl Annotations {
+    /// Keys and values that need no JSON escapes.
+    pub fn new(pairs: &[(&str, &str)]) -> Self {
+        Self {
+            pairs: pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            text: pairs
+                .iter()
+                .map(|(key, value)| format!("\"{key}\":\"{value}\","))
+                .collect::<String>()
+                .into(),
+        }
+    }
+
+    /// The keys with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(key, value)| (&**key, &**value))
+    }
+}
+
 impl Entry {
-    /// The object's JSON with annotations of the server, which replace the object's own under these keys. The object is
-    /// decoded only where it has one of them. Keys and values must need no JSON escapes.
-    pub fn with_annotations(&self, annotations: &[(&str, &str)]) -> Bytes {
+    /// The object's JSON with annotations of the server, which replace the object's own under these keys, and a comma behind
+    /// it, as an item of a list. The object is decoded only where it has one of them.
+    pub fn item_with(&self, annotations: &Annotations) -> Bytes {
         if self.has_annotation(annotations) {
             return self.annotated_anew(annotations);
         }
-        let mut text = String::new();
-        for (key, value) in annotations {
-            text.push_str(&format!("\"{key}\":\"{value}\","));
-        }
-        let (at, insert) = if self.annotations == 0 {
-            (self.metadata as usize, format!("\"annotations\":{{{}}},", text.trim_end_matches(',')))
-        } else if self.json_slice().get(self.annotations as usize) == Some(&b'}') {
-            (self.annotations as usize, text.trim_end_matches(',').to_owned())
-        } else {
-            (self.annotations as usize, text)
+        let (json, text) = (self.json_slice(), &*annotations.text);
+        let bare = text.trim_end_matches(',');
+        let (at, insert) = match self.annotations as usize {
+            0 => (self.metadata as usize, ["\"annotations\":{", bare, "},"]),
+            at if json.get(at) == Some(&b'}') => (at, ["", bare, ""]),
+            at => (at, ["", text, ""]),
         };
-        [&self.json_slice()[..at], insert.as_bytes(), &self.json_slice()[at..]].concat().into()
+        let mut item = Vec::with_capacity(json.len() + insert.map(str::len).iter().sum::<usize>() + 1);
+        item.extend_from_slice(&json[..at]);
+        insert.iter().for_each(|part| item.extend_from_slice(part.as_bytes()));
+        item.extend_from_slice(&json[at..]);
+        item.push(b',');
+        item.into()
     }
 
     /// Whether the object itself has an annotation of one of these keys, or none that can be added to.
-    fn has_annotation(&self, annotations: &[(&str, &str)]) -> bool {
+    fn has_annotation(&self, annotations: &Annotations) -> bool {
         let Some(start) = self.annotations.checked_sub(1).filter(|_| self.annotations != NO_MAP) else {
             return self.annotations == NO_MAP;
         };
@@ -37,21 +65,21 @@ impl Entry {
         HasKey(annotations).deserialize(&mut deserializer).unwrap_or(true)
     }
 
-    fn annotated_anew(&self, annotations: &[(&str, &str)]) -> Bytes {
+    fn annotated_anew(&self, annotations: &Annotations) -> Bytes {
         let mut object = self.value();
         let own = meta::metadata_mut(&mut object).entry("annotations").or_insert(Value::Null);
         if !own.is_object() {
             *own = Value::Object(Map::new());
         }
-        for (key, text) in annotations {
-            own[*key] = (*text).into();
+        for (key, text) in annotations.iter() {
+            own[key] = text.into();
         }
-        object.to_string().into()
+        format!("{object},").into()
     }
 }
 
 /// Deserializes a JSON object to whether it has one of some keys.
-struct HasKey<'k>(&'k [(&'k str, &'k str)]);
+struct HasKey<'k>(&'k Annotations);
 
 impl<'de> DeserializeSeed<'de> for HasKey<'_> {
     type Value = bool;
@@ -71,7 +99,7 @@ impl<'de> Visitor<'de> for HasKey<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
         let mut found = false;
         while let Some(Text(key)) = map.next_key()? {
-            found |= self.0.iter().any(|(wanted, _)| key == *wanted);
+            found |= self.0.iter().any(|(wanted, _)| key == wanted);
             map.next_value::<IgnoredAny>()?;
         }
         Ok(found)
@@ -83,6 +111,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn annotated(entry: &Entry, pairs: &[(&str, &str)]) -> (String, Value) {
+        let item = String::from_utf8(entry.item_with(&Annotations::new(pairs)).into()).unwrap();
+        let json = item.strip_suffix(',').unwrap();
+        (json.to_owned(), serde_json::from_str(json).unwrap())
+    }
+
     #[test]
     fn annotations_of_the_server_replace_those_that_an_object_claims() {
         let entry = |annotations: &str| {
@@ -92,11 +126,10 @@ mod tests {
         for claimed in
             [r#"{"p":"core"}"#, r#"{"a":"1","\u0070":"core"}"#, r#"{"p":"x","p":"core"}"#, "null", "[]"]
         {
-            let bytes = entry(claimed).with_annotations(&[("p", "web")]);
-            let value: Value = serde_json::from_slice(&bytes).unwrap();
+            let (json, value) = annotated(&entry(claimed), &[("p", "web")]);
             assert_eq!(value["metadata"]["annotations"]["p"], "web", "{claimed}");
             assert_eq!(value["metadata"]["resourceVersion"], "7");
-            assert!(!String::from_utf8_lossy(&bytes).contains("core"), "{claimed}");
+            assert!(!json.contains("core"), "{claimed}");
         }
     }
 
@@ -108,8 +141,7 @@ mod tests {
                 meta::remove(&mut object, "annotations");
             }
             let entry = Entry::new(object.to_string().as_bytes(), 1, 7).unwrap();
-            let bytes = entry.with_annotations(&[("p", "web"), ("q", "x")]);
-            let value: Value = serde_json::from_slice(&bytes).unwrap();
+            let (_, value) = annotated(&entry, &[("p", "web"), ("q", "x")]);
             assert_eq!(value["metadata"]["annotations"]["p"], "web");
             assert_eq!(value["metadata"]["annotations"]["q"], "x");
             assert_eq!(value["metadata"]["annotations"]["z"], annotations["z"]);

@@ -4,7 +4,8 @@
 //! each export. A plane's class follows from its project. Both are read from the core plane, so these bindings need no
 //! proof, and a plane that is bound this way has no key.
 
-use super::{Apis, Binding, Claim, Export, rollout::Labels};
+use super::{Apis, Binding, Claim, Consumer, Export, rollout::Labels};
+use freehold_api::apis::CLASS_LABEL;
 use freehold_api::resourcemanager::{ControlPlaneClassSpec, ControlPlaneClassStatus};
 use freehold_apiserver_cache::{CacheEvent, Entry, EventKind, ListRequest};
 use freehold_machinery::{PlaneId, ResourceType, Result};
@@ -47,6 +48,8 @@ impl ClassBindings {
         let object = entry.value();
         let spec = ControlPlaneClassSpec::deserialize(&object["spec"]).ok()?;
         let status = ControlPlaneClassStatus::deserialize(&object["status"]).unwrap_or_default();
+        // What the APIBinding is labelled with that projects see.
+        let labels: Labels = [(CLASS_LABEL.to_owned(), entry.name().to_owned())].into();
         let bindings: Vec<Arc<Binding>> = spec
             .bindings
             .into_iter()
@@ -66,19 +69,12 @@ impl ClassBindings {
                         .chain(bound.default_claims.clone())
                         .map(Claim)
                         .collect(),
-                    labels: Labels::default(),
+                    labels: labels.clone(),
                     created: entry.created,
                 }))
             })
             .collect();
         (!bindings.is_empty()).then(|| Self { class: entry.name().into(), bindings })
-    }
-
-    /// Differs for other bindings, and for other schemas of their exports.
-    pub(crate) fn key(&self, generation: u64) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.class, generation).hash(&mut hasher);
-        hasher.finish()
     }
 }
 
@@ -168,10 +164,28 @@ impl Apis {
         Ok(found)
     }
 
-    /// The types that a class brings to its planes. Planes share them, so that no stage of a rollout changes them.
-    pub(crate) fn class_types(&self, class: &ClassBindings) -> Vec<Arc<ResourceType>> {
-        let current = |export: &Export, _: &Binding| self.types_of(export);
-        self.types_of_bindings(class.bindings.iter().map(|one| &**one), current)
+    /// The types that a class brings to one of its planes.
+    pub(crate) fn class_types(&self, class: &ClassBindings, plane: &PlaneId) -> Vec<Arc<ResourceType>> {
+        self.types_of_bindings(plane, class.bindings.iter().map(|one| &**one))
+    }
+
+    /// Equal for planes of a class to which it brings the same types: it differs for other bindings, for other schemas of
+    /// their exports, and between planes that a rollout has reached and others.
+    pub(crate) fn class_key(&self, class: &ClassBindings, plane: &PlaneId) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&class.class, self.generation()).hash(&mut hasher);
+        if self.index.read().has_rollouts() {
+            let info = self.directory.by_plane(plane);
+            let organization = info.as_ref().map_or("", |info| &*info.organization);
+            let is_reached = |one: &Binding| {
+                let export = self.export(&one.provider.parse().ok()?, &one.export)?;
+                let consumer = Consumer { plane, organization, labels: &one.labels };
+                Some(self.rollout(&export)?.includes(consumer))
+            };
+            let reached: Vec<_> = class.bindings.iter().map(|one| is_reached(one)).collect();
+            reached.hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// The planes that consume an export by their class.

@@ -2,7 +2,9 @@
 
 use freehold_api::apis;
 use freehold_machinery::{
-    GroupVersionKind, ResourceType, Value, crd, crd::references::Reference, resource::Subresource,
+    GroupVersionKind, ResourceType, Value, crd,
+    crd::{Exporter, references::Reference},
+    resource::Subresource,
 };
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
@@ -33,13 +35,13 @@ pub(super) struct Types {
 pub(super) struct TypeCache(Mutex<Option<(u64, Types)>>);
 
 impl TypeCache {
-    /// The types of schemas as of a generation, stored under an identity and served since a revision: those of before where
-    /// they are equal, so that planes' sets stay the same values.
+    /// The types that an export serves of schemas, as of a generation: those of before where they are equal, so that planes'
+    /// sets stay the same values.
     pub(super) fn get(
         &self,
         generation: u64,
         schemas: impl FnOnce() -> Vec<Arc<Schema>>,
-        (identity, since): (&str, u64),
+        by: Exporter<'_>,
     ) -> Types {
         let mut known = self.0.lock();
         if let Some((at, types)) = &*known
@@ -49,7 +51,7 @@ impl TypeCache {
         }
         let schemas = schemas();
         let references = references_of(&schemas);
-        let compiled = || compile(&schemas, &references, (identity, since));
+        let compiled = || compile(&schemas, &references, by);
         let served = compiled();
         let is_equal =
             |before: &Types| before.served.iter().map(|ty| &ty.hash).eq(served.iter().map(|ty| &ty.hash));
@@ -70,16 +72,17 @@ impl TypeCache {
     }
 }
 
-/// The types of schemas, stored under an identity and served since a revision.
+/// The types that an export serves of schemas.
 fn compile(
     schemas: &[Arc<Schema>],
     references: &ReferenceFields,
-    (identity, since): (&str, u64),
+    by: Exporter<'_>,
 ) -> Vec<Arc<ResourceType>> {
     let mut types: Vec<Arc<ResourceType>> = Vec::new();
     for schema in schemas {
         // What can't be compiled was refused when it was written.
-        let compiled = crd::exported(&schema.spec, identity, since.max(schema.modified)).unwrap_or_default();
+        let compiled = crd::exported(&schema.spec, Exporter { since: by.since.max(schema.modified), ..by });
+        let compiled = compiled.unwrap_or_default();
         let is_taken = |ty: &Arc<ResourceType>| {
             types.iter().any(|other| other.group == ty.group && other.plural == ty.plural)
         };

@@ -1,13 +1,13 @@
 //! What the server knows of exports, schemas and bindings, by plane.
 
-use super::compiled::{Schema, TypeCache};
+use super::compiled::{Schema, TypeCache, Types};
 use super::rollout::{Labels, Rollout};
 use freehold_api::apis::{
     self, ApiBindingSpec, ApiBindingStatus, ApiExportSpec, ExportLimit, ExportedRole, PermissionClaim,
 };
 use freehold_api::rollouts::ROLLOUTS;
 use freehold_apiserver_cache::Entry;
-use freehold_machinery::{PlaneId, PlaneMap, Value};
+use freehold_machinery::{PlaneId, PlaneMap, Value, crd::Exporter};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::{
@@ -52,6 +52,8 @@ pub struct Export {
     pub admission: Value,
     /// Organizations whose projects may bind it; `*` for all.
     pub organizations: Vec<String>,
+    /// Labels that those projects have to have.
+    pub project_labels: Labels,
     /// The revision that it was made at.
     pub created: u64,
     /// The revision that it was last written at.
@@ -59,6 +61,8 @@ pub struct Export {
     /// The revision since which its schemas are what they are; later where that is not known.
     pub(super) since: u64,
     pub(super) types: TypeCache,
+    /// The types of an export of the platform itself.
+    pub(super) fixed: Option<Types>,
 }
 
 /// What a provider may do in a consumer's plane.
@@ -131,10 +135,12 @@ impl Export {
                 false => serde_json::json!({"policies": spec.policies, "webhooks": spec.webhooks}),
             },
             organizations: spec.consumers.organizations,
+            project_labels: spec.consumers.labels,
             created: entry.created,
             modified: entry.modified,
             since: entry.modified,
             types: TypeCache::default(),
+            fixed: None,
         };
         if let Some(before) = before.filter(|before| before.serves_like(&export)) {
             export.since = before.since;
@@ -145,6 +151,11 @@ impl Export {
     /// Whether consumers are served the same types, with the same roles about them, by two states of an export.
     fn serves_like(&self, other: &Self) -> bool {
         self.created == other.created && self.schemas == other.schemas && self.roles == other.roles
+    }
+
+    /// The export as its types need it, with the revision since which it has their schemas.
+    pub(super) fn exporter(&self, since: u64) -> Exporter<'_> {
+        Exporter { home: &self.plane, identity: &self.identity, since }
     }
 
     /// Whether projects of an organization may bind it without a right in the provider's project.
@@ -199,11 +210,6 @@ impl Binding {
     /// Whether it names an export.
     pub fn is_for(&self, export: &Export) -> bool {
         *self.provider == *export.plane.as_str() && self.export == export.name
-    }
-
-    /// Whether the class of a plane brings it: such a binding has no proof.
-    pub(super) fn is_of_class(&self) -> bool {
-        self.proof.is_empty()
     }
 
     /// Whether everything that this binding grants is granted by another one too.
@@ -267,6 +273,11 @@ impl Index {
     pub(super) fn restricted(&self, export: &Export) -> u64 {
         let key = (Box::from(export.plane.as_str()), export.name.clone());
         self.restricted.get(&key).copied().unwrap_or_default()
+    }
+
+    /// Whether any rollout is under way.
+    pub(super) fn has_rollouts(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// The rollout of an export that counts: of those that are under way, the oldest.

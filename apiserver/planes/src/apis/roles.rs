@@ -82,7 +82,8 @@ mod tests {
             "group": "db.example.com", "names": {"plural": "databases", "kind": "Database"}, "scope": "Namespaced",
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
         });
-        let ty = crd::exported(&spec, "i", 1).unwrap_or_default().remove(0);
+        let by = crd::Exporter { home: &PlaneId::core(), identity: "i", since: 1 };
+        let ty = crd::exported(&spec, by).unwrap_or_default().remove(0);
         let role = |resources: &[&str]| ExportedRole {
             role: RoleName::Edit,
             resources: resources.iter().map(|name| (*name).to_owned()).collect(),

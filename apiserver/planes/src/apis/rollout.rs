@@ -46,8 +46,6 @@ pub struct Consumer<'a> {
     pub organization: &'a str,
     /// The labels of its binding.
     pub labels: &'a BTreeMap<String, String>,
-    /// Whether it has the export from its class alone. Such planes share their types, and are in no stage.
-    pub by_class: bool,
 }
 
 impl Rollout {
@@ -99,9 +97,6 @@ impl Rollout {
 
 /// Whether a stage of a rollout is about a consumer.
 pub fn selects(stage: &RolloutStage, rollout: &str, consumer: Consumer<'_>) -> bool {
-    if consumer.by_class {
-        return false;
-    }
     let by_label = |(key, value): (&String, &String)| consumer.labels.get(key) == Some(value);
     stage.percent.is_some_and(|percent| place(rollout, consumer.plane) < u64::from(percent))
         || stage.organizations.iter().any(|name| name == consumer.organization)
@@ -125,11 +120,7 @@ mod tests {
 
     fn by_percent(percent: u8, plane: &PlaneId) -> bool {
         let stage = RolloutStage { percent: Some(percent), ..RolloutStage::default() };
-        selects(
-            &stage,
-            "v2",
-            Consumer { plane, organization: "acme", labels: &Labels::new(), by_class: false },
-        )
+        selects(&stage, "v2", Consumer { plane, organization: "acme", labels: &Labels::new() })
     }
 
     #[test]
@@ -160,7 +151,7 @@ mod tests {
     fn a_stage_selects_by_organization_and_by_labels_of_the_binding() {
         let plane: PlaneId = "web".parse().unwrap();
         let labels: Labels = [("ring".to_owned(), "canary".to_owned())].into();
-        let consumer = Consumer { plane: &plane, organization: "acme", labels: &labels, by_class: false };
+        let consumer = Consumer { plane: &plane, organization: "acme", labels: &labels };
         let rows = [
             (RolloutStage { organizations: vec!["acme".into()], ..RolloutStage::default() }, true),
             (RolloutStage { organizations: vec!["other".into()], ..RolloutStage::default() }, false),
@@ -176,7 +167,6 @@ mod tests {
         ];
         for (stage, expected) in rows {
             assert_eq!(selects(&stage, "v2", consumer), expected, "{stage:?}");
-            assert!(!selects(&stage, "v2", Consumer { by_class: true, ..consumer }), "{stage:?}");
         }
     }
 }

@@ -40,6 +40,9 @@ pub(super) fn breaking(old: &Value, new: &Value) -> Vec<String> {
             shown(&new["names"]["kind"])
         ));
     }
+    if loses_webhook(old, new) {
+        found.push("objects are no longer converted by a webhook".to_owned());
+    }
     for before in versions(old) {
         let name = shown(&before["name"]);
         let Some(after) = versions(new).find(|after| after["name"] == before["name"]) else {
@@ -58,6 +61,12 @@ pub(super) fn breaking(old: &Value, new: &Value) -> Vec<String> {
         compare(&format!("version {name}: "), "", schemas, &mut found, 0);
     }
     found
+}
+
+/// Whether objects come from one version into another by their `apiVersion` alone, and did so by a webhook before.
+pub(super) fn loses_webhook(old: &Value, new: &Value) -> bool {
+    let converts = |spec: &Value| spec["conversion"]["strategy"] == "Webhook";
+    converts(old) && !converts(new)
 }
 
 /// The versions that are served.
@@ -300,6 +309,15 @@ mod tests {
         let mut wide = base.clone();
         wide["scope"] = "Cluster".into();
         assert_eq!(breaking(&base, &wide), ["scope changed from Namespaced to Cluster"]);
+    }
+
+    #[test]
+    fn a_removed_conversion_breaks() {
+        let plain = kind(json!({"type": "object"}));
+        let mut converted = plain.clone();
+        converted["conversion"] = json!({"strategy": "Webhook"});
+        assert_eq!(breaking(&converted, &plain), ["objects are no longer converted by a webhook"]);
+        assert!(breaking(&plain, &converted).is_empty() && breaking(&converted, &converted).is_empty());
     }
 
     #[test]

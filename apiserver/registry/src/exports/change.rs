@@ -1,6 +1,10 @@
 //! A new schema in an export: refused where it breaks what consumers have, unless the provider insists.
 
-use super::{api_path, breaking::breaking, list, text};
+use super::{
+    api_path,
+    breaking::{breaking, loses_webhook},
+    list, text,
+};
 use crate::{Operation, Registry};
 use freehold_machinery::{
     PlaneId, ResourceType, Result, Status, Value, crd, meta, schema, status::FieldError, strict,
@@ -148,10 +152,14 @@ impl Registry {
     async fn failing(&self, changed: &Changed, change: &SchemaChange<'_>) -> Result<Vec<String>> {
         let types =
             changed.new.as_ref().map(|new| crd::compile(&crd::definition_of(new)).unwrap_or_default());
+        // Without a webhook an object has to be as each version wants it, otherwise as the one that it is stored in.
+        let in_all = changed.new.as_ref().is_some_and(|new| loses_webhook(&changed.old, new));
         let is_valid = |object: &Value| {
-            let api_version = text(object, "/apiVersion");
-            let stored = types.iter().flatten().find(|ty| ty.api_version() == api_version);
-            stored.is_some_and(|ty| is_valid(ty, object)) && !has_failed(object, change.condition)
+            let is_stored = |ty: &Arc<ResourceType>| ty.api_version() == text(object, "/apiVersion");
+            let mut types = types.iter().flatten();
+            types.clone().any(is_stored)
+                && types.all(|ty| !in_all && !is_stored(ty) || is_valid(ty, object))
+                && !has_failed(object, change.condition)
         };
         let mut failing = Vec::new();
         let resource = format!("{}:{}", changed.plural, change.identity);

@@ -43,7 +43,7 @@ impl Registry {
             let path = api_path("apibindings", binding.name());
             let (found, own) = self.cache.get_for_update(&op.plane, &path).await?;
             let Some(found) = found.map(|found| found.value()) else { continue };
-            if text(&found, "/status/identity") != identity {
+            if text(&found, "/status/plane").is_empty() || text(&found, "/status/identity") != identity {
                 continue;
             }
             if meta::is_deleting(&found) || is_closed(&found, CLOSED) {

@@ -36,6 +36,8 @@ const COMPACTED_KEY: &str = "compacted";
 const RECLAIMED_KEY: &str = "reclaimed";
 /// After so many versions of one key that are not wanted, seeking is cheaper than reading on.
 const SEEK_AFTER: usize = 16;
+/// Bytes between two ranges that are read past; seeking costs as much.
+const GAP: usize = 16 << 10;
 /// Memtables waiting to be written out. Beyond four the database would block a commit without end if writing fails.
 const MAX_SEALED: usize = 2;
 
@@ -308,14 +310,41 @@ impl Disk {
         most: usize,
         mut visit: impl FnMut(Found<'_>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<bool, StoreError> {
-        let mut seen = 0;
-        let end = codec::escape(&range.end);
-        let mut from = codec::escape(&range.start);
+        self.scan_each(snapshot, std::slice::from_ref(range), at, most, |_, found| visit(found))
+    }
+
+    /// Visits each live key of ranges as of a revision, with the number of its range, looking at no more than `most` versions.
+    /// Returns whether that was enough. The ranges are in order and apart; a visit that breaks ends its range.
+    pub(crate) fn scan_each(
+        &self,
+        snapshot: &Snapshot,
+        ranges: &[KeyRange],
+        at: Revision,
+        most: usize,
+        mut visit: impl FnMut(usize, Found<'_>) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let mut bounds = ranges.iter().map(|range| (codec::escape(&range.start), codec::escape(&range.end)));
+        let Some(last) = ranges.last().map(|range| codec::escape(&range.end)) else { return Ok(true) };
+        let Some((mut start, mut end)) = bounds.next() else { return Ok(true) };
+        let (mut nth, mut seen, mut passed) = (0, 0, 0);
+        let mut from = start.clone();
         let mut stem: Vec<u8> = Vec::new();
         let (mut decided, mut skipped) = (false, 0);
-        'seek: while from < end {
-            for guard in snapshot.range(&self.data, from.as_slice()..end.as_slice()) {
+        'seek: while from < last {
+            for guard in snapshot.range(&self.data, from.as_slice()..last.as_slice()) {
                 let (place, content) = guard.into_inner().map_err(store_error)?;
+                while *place >= *end {
+                    let Some(next) = bounds.next() else { return Ok(true) };
+                    ((start, end), nth, passed) = (next, nth + 1, 0);
+                }
+                if *place < *start {
+                    passed += place.len() + content.len();
+                    if passed > GAP {
+                        (from, passed) = (start.clone(), 0);
+                        continue 'seek;
+                    }
+                    continue;
+                }
                 let found = read_version(&place, &content)?;
                 seen += 1;
                 if seen > most {
@@ -336,8 +365,11 @@ impl Disk {
                     continue;
                 }
                 decided = true;
-                if found.created != 0 && visit(found)?.is_break() {
-                    return Ok(true);
+                if found.created != 0 && visit(nth, found)?.is_break() {
+                    let Some(next) = bounds.next() else { return Ok(true) };
+                    ((start, end), nth, passed) = (next, nth + 1, 0);
+                    from = start.clone();
+                    continue 'seek;
                 }
             }
             return Ok(true);

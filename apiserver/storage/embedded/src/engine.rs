@@ -136,6 +136,28 @@ impl Store for Embedded {
         }
     }
 
+    /// Ranges that are in order are read by one look through the keys, where it holds nobody up.
+    async fn ranges(
+        &self,
+        ranges: &[KeyRange],
+        at: Revision,
+        limit: usize,
+    ) -> Result<Vec<RangeResult>, StoreError> {
+        let ranges = ranges.to_vec();
+        let in_order = ranges.is_sorted_by(|one, next| one.end <= next.start);
+        self.read(move |inner| match in_order {
+            true => inner.ranges(&ranges, at, limit),
+            false => ranges.chunks(1).map(|one| inner.ranges(one, at, limit)).try_fold(
+                Vec::with_capacity(ranges.len()),
+                |mut all, read| {
+                    all.extend(read?);
+                    Ok(all)
+                },
+            ),
+        })
+        .await
+    }
+
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         commit.validate()?;
         self.ask(|answer| Request::Commit(commit, answer)).await

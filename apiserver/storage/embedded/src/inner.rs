@@ -194,6 +194,31 @@ impl Inner {
         Ok(read.map(|(items, more)| RangeResult { items, more, revision }))
     }
 
+    /// Reads several ranges, which are in order and apart, each up to a limit.
+    pub(crate) fn ranges(
+        &self,
+        ranges: &[KeyRange],
+        at: Revision,
+        limit: usize,
+    ) -> Result<Vec<RangeResult>, StoreError> {
+        let limit = if limit == 0 { usize::MAX } else { limit };
+        let (read, revision) = self.read(Some(at), |disk, snapshot, at| {
+            let mut read: Vec<(Vec<KeyValue>, bool)> = ranges.iter().map(|_| Default::default()).collect();
+            disk.scan_each(snapshot, ranges, at, usize::MAX, |nth, found| {
+                let Some((items, more)) = read.get_mut(nth) else { return Ok(ControlFlow::Break(())) };
+                *more = items.len() == limit;
+                if *more {
+                    return Ok(ControlFlow::Break(()));
+                }
+                items.push(found.to_key_value(false)?);
+                Ok(ControlFlow::Continue(()))
+            })?;
+            Ok(read)
+        })?;
+        let result = |(items, more)| RangeResult { items, more, revision };
+        Ok(read.into_iter().map(result).collect())
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Result<Option<KeyValue>, StoreError> {
         Ok(self.read(None, |disk, snapshot, at| disk.version_at(snapshot, key, at))?.0)
     }

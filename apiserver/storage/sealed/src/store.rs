@@ -334,6 +334,17 @@ fn damaged(key: &Key, why: &str) -> StoreError {
     StoreError::Corrupt(format!("the value of {key:?} can't be opened: {why}"))
 }
 
+impl Sealed {
+    /// Opens the values of what was read.
+    async fn open_all(&self, found: &mut RangeResult) -> Result<(), StoreError> {
+        for (nth, item) in found.items.iter_mut().enumerate() {
+            item.value = self.core.open(&item.key, &item.value).await?;
+            take_turns(nth + 1).await;
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Store for Sealed {
     async fn range(&self, range: Range) -> Result<RangeResult, StoreError> {
@@ -342,9 +353,20 @@ impl Store for Sealed {
         if keys_only {
             return Ok(found);
         }
-        for (nth, item) in found.items.iter_mut().enumerate() {
-            item.value = self.core.open(&item.key, &item.value).await?;
-            take_turns(nth + 1).await;
+        self.open_all(&mut found).await?;
+        Ok(found)
+    }
+
+    async fn ranges(
+        &self,
+        ranges: &[KeyRange],
+        at: Revision,
+        limit: usize,
+    ) -> Result<Vec<RangeResult>, StoreError> {
+        let reading = self.core.inner.ranges(ranges, at, limit);
+        let mut found = within("store.ranges", Kind::Client, reading).await?;
+        for one in &mut found {
+            self.open_all(one).await?;
         }
         Ok(found)
     }

@@ -80,6 +80,41 @@ pub async fn a_range_holds_no_key_of_its_neighbours(store: Shared) {
     assert_eq!(read(&store, blue().from_key(KeyRange::one(&key("a")).end)).await, []);
 }
 
+/// In whatever order they are, with little or much between them, and with a long history.
+pub async fn several_ranges_read_as_each_of_them_does(store: Shared) {
+    let planes = ["a", "a-b", "b", "c", "d", "e"];
+    for plane in planes.iter().filter(|plane| **plane != "c") {
+        for name in ["one", "three", "two"] {
+            write(&store, &key_in(plane, name), plane).await;
+        }
+        // Something else of the plane, which is large for one of them.
+        let size = if *plane == "b" { 40_000 } else { 10 };
+        let path = ObjectPath {
+            group: "apps".into(),
+            resource: "deployments".into(),
+            namespace: Some("default".into()),
+            name: "between".into(),
+        };
+        write(&store, &Key::object(&self::plane(plane), &path), &"x".repeat(size)).await;
+    }
+    let mut at = 0;
+    for _ in 0..40 {
+        at = write(&store, &key_in("d", "one"), "again").await;
+    }
+    done(&store, changes(vec![Change::Delete(key_in("e", "two"))])).await;
+    let range = |name: &&str| KeyRange::resource(&plane(name), "", "configmaps", None);
+    let in_order: Vec<KeyRange> = ["a-b", "a", "b", "c", "d", "e"].iter().map(range).collect();
+    let other: Vec<KeyRange> = planes.iter().rev().map(range).collect();
+    for (ranges, limit) in [(&in_order, 0), (&other, 0), (&in_order, 2), (&in_order, 3), (&Vec::new(), 0)] {
+        let read = store.ranges(ranges, at, limit).await.expect("the store reads");
+        assert_eq!(read.len(), ranges.len());
+        for (keys, found) in ranges.iter().zip(read) {
+            let range = Range { keys: keys.clone(), at: Some(at), limit, keys_only: false };
+            assert_eq!(found, store.range(range).await.expect("the store reads"), "{keys:?}, limit {limit}");
+        }
+    }
+}
+
 /// The result still tells the store's own revision.
 pub async fn a_past_revision_reads_as_it_was(store: Shared) {
     let before = store.revision().await.expect("the store tells its revision");

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 facts!(world:
     a_schema_that_is_too_large_too_deep_or_too_many_is_refused,
-    a_conversion_webhook_in_a_schema_is_never_called,
     a_kind_of_freehold_or_kubernetes_itself_is_never_replaced,
     a_rule_that_is_costly_as_it_runs_fails_its_own_objects_alone,
     a_webhook_that_hangs_in_one_consumer_holds_up_no_other,
@@ -43,27 +42,6 @@ fn a_schema_that_is_too_large_too_deep_or_too_many_is_refused(world: &World) {
     let refused = http.json(Method::PUT, &format!("{GROUP}/apiexports/pg"), &export);
     assert_eq!(refused.code, 422, "{}", refused.body);
     assert_eq!(http.get(&format!("{GROUP}/apiresourceschemas")).code, 200, "the server is well");
-}
-
-fn a_conversion_webhook_in_a_schema_is_never_called(world: &World) {
-    let parties = Parties::new(world, "convert");
-    let hook = HookServer::start(|_, _| Reply::Hang);
-    let mut two = schema("v2.databases.db.example.com", &widely());
-    let mut second = two["spec"]["versions"][0].clone();
-    second["name"] = "v2".into();
-    second["storage"] = false.into();
-    two["spec"]["versions"].as_array_mut().unwrap().push(second);
-    two["spec"]["conversion"] = json!({"strategy": "Webhook",
-        "webhook": {"clientConfig": hook.by_url("/convert"), "conversionReviewVersions": ["v1"]}});
-    let made = Http::of(&parties.provider).json(Method::POST, &format!("{GROUP}/apiresourceschemas"), &two);
-    assert_eq!((made.code, &made.body["spec"]["conversion"]), (201, &Value::Null), "{}", made.body);
-    let patch = json!({"spec": {"schemas": ["v2.databases.db.example.com"]}}).to_string();
-    parties.provider.ok(&["patch", "apiexport", "pg", "--type=merge", "-p", &patch]);
-    parties.bind(&parties.consumer);
-    parties.consumer.apply(&database("orders", 1).to_string());
-    let second = Http::of(&parties.consumer).get(&IN_DEFAULT.replace("/v1/", "/v2/"));
-    assert_eq!(second.body["items"][0]["apiVersion"], "db.example.com/v2", "{}", second.body);
-    assert!(hook.seen().is_empty(), "nobody asks a provider's server");
 }
 
 fn a_kind_of_freehold_or_kubernetes_itself_is_never_replaced(world: &World) {

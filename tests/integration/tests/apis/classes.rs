@@ -27,14 +27,18 @@ pub(crate) fn class(parties: &Parties, name: &str, more: &Value) -> Value {
 
 /// Makes a project of a class, in the organization of the consumers.
 pub(crate) fn project(world: &World, tag: &str, class: &str) -> Http {
-    let name = format!("classed-{tag}");
+    project_named(world, &format!("classed-{tag}"), tag, class)
+}
+
+/// Makes a project with a name.
+pub(crate) fn project_named(world: &World, name: &str, tag: &str, class: &str) -> Http {
     let object = json!({
         "apiVersion": "resourcemanager.freehold.dev/v1alpha1", "kind": "Project", "metadata": {"name": name},
         "spec": {"ownerRef": {"kind": "Organization", "name": format!("consumers-{tag}")}, "controlPlane": {"class": class}},
     });
     world.admin().apply(&object.to_string());
-    world.wait_ready(&name);
-    Http::of(&world.server().project(&name))
+    world.wait_ready(name);
+    Http::of(&world.server().project(name))
 }
 
 fn a_project_of_a_class_has_what_the_class_binds_from_its_first_request(world: &World) {

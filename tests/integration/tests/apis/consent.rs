@@ -12,6 +12,7 @@ facts!(world:
     default_claims_count_unless_they_are_rejected,
     default_claims_that_come_later_are_not_accepted_by_anybody,
     an_export_adds_to_the_roles_of_consumers_what_its_own_kinds_are_about,
+    an_export_is_bound_by_projects_with_the_labels_that_it_wants,
 );
 
 const MERGE: &str = "application/merge-patch+json";
@@ -165,4 +166,26 @@ fn an_export_adds_to_the_roles_of_consumers_what_its_own_kinds_are_about(world: 
     let who = "--as=system:serviceaccount:default:viewer";
     let answer = parties.other.run(&["auth", "can-i", "get", "databases.db.example.com", who]);
     assert_eq!(answer.stdout.trim(), "no");
+}
+
+fn an_export_is_bound_by_projects_with_the_labels_that_it_wants(world: &World) {
+    let parties = Parties::new(world, "labels");
+    let consumers = json!({"organizations": ["consumers-labels"], "labels": {"tier": "gold"}});
+    let patch = json!({"spec": {"consumers": consumers}}).to_string();
+    parties.provider.ok(&["patch", "apiexport", "pg", "--type=merge", "-p", &patch]);
+    let bind = || {
+        let http = Http::of(&parties.consumer);
+        http.json(Method::POST, &format!("{GROUP}/apibindings"), &parties.binding(&json!([])))
+    };
+    let refused = bind();
+    assert_eq!(refused.code, 403, "{}", refused.body);
+    world.admin().ok(&["label", "project", &parties.names[1], "tier=gold"]);
+    let bound = bind();
+    assert_eq!((bound.code, condition(&bound.body, "Bound").0), (201, "True".to_owned()), "{}", bound.body);
+    // The label alone opens nothing to who is of another organization.
+    world.organization("strangers-labels", &["stranger-labels"]);
+    world.admin().ok(&["label", "project", "stranger-labels", "tier=gold"]);
+    let stranger = Http::of(&world.server().project("stranger-labels"));
+    let refused = stranger.json(Method::POST, &format!("{GROUP}/apibindings"), &parties.binding(&json!([])));
+    assert_eq!(refused.code, 403, "{}", refused.body);
 }

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod attacks_bundle;
+mod attacks_conversion;
 mod attacks_hostile;
 mod attacks_races;
 mod attacks_view;
@@ -10,11 +11,13 @@ mod changing;
 mod classes;
 mod consent;
 mod consuming;
+mod conversion;
 mod limits;
 mod page;
 mod providing;
 mod references;
 mod rollout;
+mod subsystems;
 
 use freehold_tests_integration::{Answer, Http, Kubectl, World};
 use serde_json::{Value, json};
@@ -134,9 +137,10 @@ fn condition(object: &Value, kind: &str) -> (String, String) {
     (text("status"), text("reason"))
 }
 
-/// Whether a provider is refused: what no consumer has accepted is not even served in its view.
+/// Whether a provider is refused, with the reason.
 fn is_refused(answer: &Answer) -> bool {
-    matches!(answer.code, 403 | 404)
+    let why = answer.body["message"].as_str().unwrap_or_default();
+    answer.code == 403 && (why.contains("accepted a claim of APIExport") || why.contains("does not claim it"))
 }
 
 /// A quota of one count in the namespace `default` that counts from here on.

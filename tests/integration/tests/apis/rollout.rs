@@ -19,7 +19,7 @@ facts!(world:
     a_rollout_keeps_what_it_rests_on,
     no_status_of_a_client_skips_a_stage,
     a_provider_sees_both_versions_during_a_rollout,
-    a_project_that_has_an_export_from_its_class_gets_the_schemas_with_the_export,
+    a_project_that_has_an_export_from_its_class_is_in_stages_too,
     roles_that_an_export_gains_reach_consumers_in_a_stage,
 );
 
@@ -326,38 +326,60 @@ fn a_provider_sees_both_versions_during_a_rollout(world: &World) {
         r#"{"spec":{"revert":true}}"#,
     ]);
     until_phase(&parties, "Reverted");
-    // What was stored in the version that is gone stays in reach.
-    let kept = Http::of(&parties.consumer).get(&format!("{IN_DEFAULT}/new"));
-    assert_eq!(kept.code, 200, "{}", kept.body);
+    // What was stored in the version that is gone is read in the one that is there.
+    let http = Http::of(&parties.consumer);
+    let kept = http.get(&format!("{IN_DEFAULT}/new"));
+    assert_eq!((kept.code, &kept.body["apiVersion"]), (200, &json!("db.example.com/v1")), "{}", kept.body);
+    for list in [http.get(DATABASES).body, parties.in_view(None).get(DATABASES).body] {
+        let items = list["items"].as_array().unwrap();
+        assert!(items.iter().all(|item| item["apiVersion"] == "db.example.com/v1"), "{list}");
+    }
+    let watching =
+        parties.consumer.background(&["get", "databases", "--watch", "-o", "jsonpath={.apiVersion}{'\\n'}"]);
+    watching.wait_for("db.example.com/v1");
+    assert_eq!(http.get(&v2(DATABASES)).code, 404);
+    let patch = json!({"spec": {"size": 5}}).to_string();
+    let patched = http.send(Method::PATCH, &format!("{IN_DEFAULT}/new"), MERGE, patch);
+    assert_eq!((patched.code, &patched.body["apiVersion"]), (200, &json!("db.example.com/v1")));
+    let deleted = http.send(Method::DELETE, &format!("{IN_DEFAULT}/new"), "", "");
+    assert_eq!(deleted.code, 200, "{}", deleted.body);
 }
 
-fn a_project_that_has_an_export_from_its_class_gets_the_schemas_with_the_export(world: &World) {
+fn a_project_that_has_an_export_from_its_class_is_in_stages_too(world: &World) {
     let parties = prepared(world, "byclass", &with_backups());
     world.admin().apply(&classes::class(&parties, "rolled", &json!({})).to_string());
+    world.admin().apply(&classes::class(&parties, "held", &json!({})).to_string());
     let classed = classes::project(world, "byclass", "rolled");
-    let backups_there = |name: &str| {
-        let made = classed.json(Method::POST, IN_DEFAULT, &database(name, 3));
+    let late = classes::project_named(world, "late-byclass", "byclass", "held");
+    let backups_in = |http: &Http, name: &str| {
+        let made = http.json(Method::POST, IN_DEFAULT, &database(name, 3));
         assert_eq!(made.code, 201, "{}", made.body);
         made.body["spec"]["backups"].clone()
     };
-    let spec = json!({"stages": [{"percent": 100}], "health": {"condition": "Healthy"}});
-    parties.provider.apply(&rollout(&spec).to_string());
+    assert_eq!(backups_in(&classed, "before"), Value::Null);
+    // The label of the binding that its projects see names the class.
+    let stages = json!([{"labels": {"apis.freehold.dev/class": "rolled"}}, {"percent": 100}]);
+    parties
+        .provider
+        .apply(&rollout(&json!({"stages": stages, "health": {"condition": "Healthy"}})).to_string());
     let found = until_stage(&parties, 1);
     assert_eq!(
         (&found["status"]["updated"], &found["status"]["consumers"]),
-        (&json!(2), &json!(3)),
+        (&json!(1), &json!(4)),
         "{found}"
     );
-    assert_eq!(backups(&parties.other, "early"), 7);
-    assert_eq!(backups_there("early"), Value::Null);
-    assert_eq!(names(&parties.in_view(None).get(DATABASES).body).len(), 2);
+    assert_eq!(backups_in(&classed, "early"), 7);
+    assert_eq!(classed.get(&format!("{IN_DEFAULT}/before")).body["spec"]["backups"], 7);
+    assert_eq!(backups_in(&late, "early"), Value::Null, "another class is in no stage yet");
+    assert_eq!(backups(&parties.other, "early"), Value::Null);
+    assert_eq!(names(&parties.in_view(None).get(DATABASES).body).len(), 4);
     say(&parties, "True");
     parties.provider.ok(&["wait", "--for=condition=Complete", "apirollout/next", "--timeout=120s"]);
-    until("the class has the schemas", PATIENCE, || {
-        let read = classed.get(&format!("{IN_DEFAULT}/early")).body;
+    until("the other class has the schemas", PATIENCE, || {
+        let read = late.get(&format!("{IN_DEFAULT}/early")).body;
         (read["spec"]["backups"] == 7).then_some(())
     });
-    assert_eq!(backups_there("late"), 7);
+    assert_eq!(backups_in(&late, "late"), 7);
 }
 
 fn roles_that_an_export_gains_reach_consumers_in_a_stage(world: &World) {
