@@ -3,6 +3,8 @@
 //! A link is a file in the data directory, named by the hash of its code. Whoever may write there may do everything anyway.
 //! Its first use removes it.
 
+mod serve;
+
 use crate::pki::{Pki, VALIDITY, write};
 use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -36,6 +38,14 @@ pub(crate) struct ConsoleArgs {
     /// Serve no console at /console/.
     #[arg(long)]
     no_console: bool,
+    #[command(flatten)]
+    oidc: OidcArgs,
+}
+
+/// Flags of signing in to the console at an issuer.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Console")]
+struct OidcArgs {
     /// OpenID Connect issuer where people sign in to the console. --authentication-config has to accept its ID tokens.
     #[arg(long, value_name = "URL", requires = "console_oidc_client_id")]
     console_oidc_issuer: Option<String>,
@@ -87,7 +97,7 @@ impl Console {
         let gateway = Gateway::new(Config {
             upstream: ClientConfig::new(local_url, pki.ca.cert_pem(), Identity::None),
             public_url: external_url.to_owned(),
-            oidc: args.oidc(&origin)?,
+            oidc: args.oidc.config(&origin)?,
             origin: Some(origin),
             links,
         })?;
@@ -107,8 +117,10 @@ impl ConsoleArgs {
     pub(crate) fn is_on(&self) -> bool {
         !self.no_console
     }
+}
 
-    fn oidc(&self, origin: &str) -> Result<Option<OidcConfig>> {
+impl OidcArgs {
+    fn config(&self, origin: &str) -> Result<Option<OidcConfig>> {
         let (Some(issuer), Some(client_id)) = (&self.console_oidc_issuer, &self.console_oidc_client_id)
         else {
             return Ok(None);
@@ -228,6 +240,8 @@ pub(crate) struct Args {
 enum Command {
     /// Prints a link that signs in to the console of a running `freehold up`, once, within ten minutes.
     Link(LinkArgs),
+    /// Serves the console beside API servers elsewhere. It has no rights of its own: people sign in with a token or at an issuer.
+    Serve(serve::Args),
 }
 
 #[derive(clap::Args)]
@@ -244,8 +258,14 @@ struct LinkArgs {
 }
 
 /// Runs `freehold console`.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let Command::Link(args) = args.command;
+pub(crate) async fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Link(args) => print_link(args),
+        Command::Serve(args) => serve::run(args).await,
+    }
+}
+
+fn print_link(args: LinkArgs) -> Result<()> {
     let kubeconfig = args.data_dir.join("admin.kubeconfig");
     let text = fs::read_to_string(&kubeconfig).with_context(|| {
         format!("{} can't be read: is --data-dir that of a server?", kubeconfig.display())

@@ -216,7 +216,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Use(args) => use_context::run(&args),
         Command::Login(args) => login::login(args).await,
         Command::Token(args) => login::token(args).await,
-        Command::Console(args) => console::run(args),
+        Command::Console(args) => console::run(args).await,
         Command::Version(args) => version::run(args).await,
         Command::Completion(args) => completion::completion(&args, program()),
         Command::Man(args) => completion::man(&args, program()),

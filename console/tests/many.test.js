@@ -45,7 +45,7 @@ describe('many projects', { skip: !LONG }, () => {
     assert.ok((await page.locator('tbody tr').count()) < 100);
     await until('further pages are read', async () => {
       await page.locator('.box').evaluate((box) => (box.scrollTop = box.scrollHeight));
-      return Number(/^\d+/.exec(await page.locator('.foot').innerText())?.[0]) >= Math.min(1500, PROJECTS);
+      return Number(/^[\d,]+/.exec(await page.locator('.foot').innerText())?.[0].replaceAll(',', '')) >= Math.min(1500, PROJECTS);
     }, 120_000);
     await page.keyboard.press('Control+k');
     const last = `many-${String(PROJECTS - 1).padStart(6, '0')}`;

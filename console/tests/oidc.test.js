@@ -63,6 +63,7 @@ describe('OpenID Connect', { skip: !LONG }, () => {
     await page.getByRole('heading', { name: 'Projects' }).waitFor();
     const session = await sessionOf(page);
     assert.deepEqual([session.user, session.method], ['jane', 'oidc']);
+    assert.deepEqual([session.issuer.clientId, session.issuer.scopes], ['freehold', ['profile', 'email']]);
     assert.doesNotMatch(JSON.stringify(session), /eyJ/, 'the token stays on the server’s side');
     assert.ok(requests.every((url) => !url.startsWith(server.url) || !url.includes('eyJ')), 'no token in an address');
     const asked = new URL(requests.find((url) => url.includes('code_challenge=')));

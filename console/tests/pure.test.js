@@ -1,7 +1,10 @@
 // Parts of the console that need no browser: catalogues, selectors, answers of HTTP, dates of certificates.
 
 import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { parse } from 'svelte/compiler';
 import { source } from './source.js';
 
 const [{ de }, { en }] = await Promise.all([source('i18n/de'), source('i18n/en')]);
@@ -9,6 +12,9 @@ const { answerOf, requestOf, textOf } = await source('lib/http');
 const { isHeld, validity } = await source('lib/operations');
 const { parts, selectorsOf } = await source('lib/selectors');
 const { problemsOf } = await source('lib/validate');
+const { kubectl } = await source('lib/kubectl');
+const { splitter } = await source('lib/lines');
+const { relationsOf } = await source('lib/relations');
 
 test('each catalogue has each text, with the same parameters', () => {
   assert.deepEqual(Object.keys(de).toSorted(), Object.keys(en).toSorted());
@@ -17,6 +23,56 @@ test('each catalogue has each text, with the same parameters', () => {
     assert.deepEqual(parameters(de[key]), parameters(text), key);
     assert.ok(de[key].trim(), key);
   }
+});
+
+test('templates have no texts of their own', () => {
+  const folder = new URL('../src/', import.meta.url).pathname;
+  // Names of things that are the same in each language.
+  const names = /^(Freehold|Ctrl K|exec|attach|default|freehold console link)$/;
+  const found = [];
+  const look = (node, file) => {
+    if (Array.isArray(node)) return node.forEach((one) => look(one, file));
+    if (!node || typeof node !== 'object') return;
+    const told = node.type === 'Attribute' && ['title', 'aria-label', 'placeholder', 'alt', 'label'].includes(node.name) && Array.isArray(node.value);
+    const texts = node.type === 'Text' ? [node] : told ? node.value.filter((one) => one.type === 'Text') : [];
+    for (const { data } of texts) {
+      const text = data.trim();
+      if (/[A-Za-z]{2}/.test(text) && !names.test(text)) found.push(`${file}: ${text}`);
+    }
+    if (['Attribute', 'StyleDirective', 'StyleSheet'].includes(node.type)) return;
+    Object.entries(node).forEach(([key, value]) => key !== 'instance' && key !== 'module' && key !== 'css' && look(value, file));
+  };
+  for (const file of readdirSync(folder, { recursive: true }).filter((one) => one.endsWith('.svelte'))) {
+    look(parse(readFileSync(join(folder, file), 'utf8'), { modern: true }).fragment, file);
+  }
+  assert.deepEqual(found, []);
+});
+
+test('a word of a command is one word, whatever it is', () => {
+  assert.equal(kubectl('https://a', '/projects/b', 'get', 'x', '-n', 'a;b'), "kubectl --server https://a/projects/b get x -n 'a;b'");
+  assert.equal(kubectl('', '', "it's", '$(x)', '', '~a'), `kubectl 'it'\\''s' '$(x)' '' '~a'`);
+});
+
+test('pieces of a log become lines, and endless lines end', () => {
+  const parts = splitter();
+  assert.deepEqual([parts.take('a\nb'), parts.take('c\n'), parts.rest()], [['a'], ['bc'], []]);
+  const long = parts.take('x'.repeat(40_000));
+  assert.deepEqual([long.length, long[0].length, parts.rest()[0].length], [2, 16_384, 40_000 - 2 * 16_384]);
+});
+
+test('relations are what owners say, once, whoever names whom', () => {
+  const type = (kind) => ({ group: '', version: 'v1', resource: `${kind.toLowerCase()}s`, kind, namespaced: true, verbs: [] });
+  const one = (kind, uid, ...owners) => ({ type: type(kind), object: { metadata: { name: uid, uid, ownerReferences: owners.map((uid) => ({ apiVersion: 'v1', kind: 'X', name: uid, uid })) } } });
+  const all = [one('A', 'a'), one('B', 'b', 'a'), one('C', 'c', 'b', 'a'), one('D', 'd', 'gone'), one('E', 'e', 'e')];
+  const known = new Map(all.map((each) => [each.object.metadata.uid, each]));
+  const of = (uid) => {
+    const { nodes, edges } = relationsOf(known, [], known.get(uid).object, known.get(uid).type);
+    return [nodes.map((node) => node.key).toSorted().join(' '), edges.map(({ from, to }) => from + to).toSorted().join(' ')];
+  };
+  assert.deepEqual(of('b'), ['a b c', 'ab bc']);
+  assert.deepEqual(of('a'), ['a b c', 'ab ac bc']);
+  assert.deepEqual(of('d'), ['d gone', 'goned']);
+  assert.deepEqual(of('e'), ['e', 'ee']);
 });
 
 test('what is typed becomes selectors where it is one', () => {

@@ -3,6 +3,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { compileModule } from 'svelte/compiler';
 import ts from 'typescript';
 
 const TOP = new URL('..', import.meta.url).pathname;
@@ -13,7 +14,8 @@ const done = new Set();
 function write(file) {
   if (done.has(file)) return;
   done.add(file);
-  const text = ts.transpileModule(readFileSync(file, 'utf8'), OPTIONS).outputText;
+  const plain = ts.transpileModule(readFileSync(file, 'utf8'), OPTIONS).outputText;
+  const text = file.endsWith('.svelte.ts') ? compileModule(plain, { filename: file, generate: 'server' }).js.code : plain;
   const linked = text.replace(/(from|import) '(\.[^']*)'/g, (_, word, path) => {
     write(join(dirname(file), `${path}.ts`));
     return `${word} '${path}.js'`;

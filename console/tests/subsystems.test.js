@@ -44,7 +44,7 @@ describe('subsystems', { skip: !LONG }, () => {
     writeFileSync(kubeconfig, execFileSync(BIN, ['kubeconfig', 'web'], { env: { ...process.env, KUBECONFIG: join(server.data, 'admin.kubeconfig') } }));
     env = { ...process.env, KUBECONFIG: kubeconfig };
     for (const subsystem of ['tenancy', 'workflow']) {
-      run(BIN, subsystem, 'install');
+      run(BIN, 'install', subsystem);
       children.push(spawn(BIN, [subsystem, 'controller'], { env, stdio: 'ignore' }));
     }
     for (const file of ['quota', 'tenants', 'template']) run('kubectl', 'apply', '-f', `${EXAMPLES}tenancy/${file}.yaml`);

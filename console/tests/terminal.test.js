@@ -109,7 +109,7 @@ describe('terminal', () => {
     assert.ok(cookies.every((one) => one.value !== 'planted'), 'a cookie of a Pod is none of the console');
     if (process.env.FREEHOLD_CONSOLE_PICTURES) await page.screenshot({ path: `${process.env.FREEHOLD_CONSOLE_PICTURES}/console-ports.png` });
     assert.deepEqual(await axe(page), []);
-    assert.match(await page.locator('main').innerText(), /kubectl port-forward -n shop pod\/site 8080/);
+    assert.match(await page.locator('main').innerText(), /kubectl --server \S+\/projects\/web port-forward -n shop pod\/site 8080/);
     assert.deepEqual(errors, []);
     await page.locator('input[type=number]').fill('9');
     await page.getByRole('button', { name: 'Send' }).click();

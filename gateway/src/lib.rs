@@ -25,6 +25,7 @@ mod pieces;
 mod rate;
 mod reply;
 mod secret;
+mod server;
 mod sessions;
 mod share;
 mod streams;
@@ -34,6 +35,7 @@ pub use gateway::{Config, Gateway};
 pub use identity::{Credentials, Links};
 pub use oidc::OidcConfig;
 pub use reply::{Body, BoxError, Reply};
+pub use server::{CertificateFiles, ServeError};
 
 /// Parts of OpenID Connect that `freehold login` has in common with the console's sign-in.
 pub mod openid {

@@ -5,7 +5,7 @@ use crate::{
     gateway::Gateway,
     guard,
     identity::{Caller, Credentials},
-    oidc::{self, Tokens},
+    oidc::{self, Oidc, Tokens},
     reply::{self, Reply},
     sessions::{self, Method, Session},
 };
@@ -151,6 +151,7 @@ impl Gateway {
             "version": env!("CARGO_PKG_VERSION"),
             "server": self.public_url,
             "certificateAuthority": self.upstream.ca_pem,
+            "issuer": self.oidc.as_ref().filter(|_| session.method == Method::Oidc).map(Oidc::describe),
         })
     }
 

@@ -95,6 +95,12 @@ impl Oidc {
         Self { config, ca_pem, seal, started, endpoints: tokio::sync::Mutex::default() }
     }
 
+    /// What a client of its own has to know to sign in here: nothing of it is a secret.
+    pub(crate) fn describe(&self) -> Value {
+        let OidcConfig { issuer, client_id, scopes, .. } = &self.config;
+        json!({"url": issuer, "clientId": client_id, "scopes": scopes})
+    }
+
     fn redirect_uri(&self) -> String {
         format!("{}/console/api/login/callback", self.config.origin)
     }

@@ -24,6 +24,12 @@ const LIFE = 30_000;
 const MOST = 500;
 const answers = new Map<string, { at: number; verdict: Promise<Verdict> }>();
 
+async function decide(ask: Ask): Promise<Verdict> {
+  // Whoever may do something to all objects of a type may do it to this one: a list of many asks once.
+  if (ask.name && (await may({ ...ask, name: undefined })).allowed) return { allowed: true, reason: '' };
+  return review(ask);
+}
+
 async function review({ base, path, ...attributes }: Ask): Promise<Verdict> {
   const body = {
     apiVersion: 'authorization.k8s.io/v1',
@@ -42,7 +48,7 @@ export function may(ask: Ask): Promise<Verdict> {
   const key = JSON.stringify(ask);
   const found = answers.get(key);
   if (found && Date.now() - found.at < LIFE) return found.verdict;
-  const verdict = review(ask);
+  const verdict = decide(ask);
   // What could not be answered is asked again.
   verdict.catch(() => answers.delete(key));
   if (answers.size >= MOST) answers.clear();
@@ -50,15 +56,21 @@ export function may(ask: Ask): Promise<Verdict> {
   return verdict;
 }
 
+/** Whether all of something is allowed; of several refusals the first. */
+async function mayAll(asks: Ask[]): Promise<Verdict> {
+  const verdicts = await Promise.all(asks.map(may));
+  return verdicts.find((one) => !one.allowed) ?? { allowed: true, reason: '' };
+}
+
 /** Whether something is allowed, for as long as the component is shown. Until it is known, it is not. */
-export function useMay(ask: () => Ask | undefined): { readonly verdict: Verdict | undefined } {
+export function useMay(ask: () => Ask | Ask[] | undefined): { readonly verdict: Verdict | undefined } {
   let verdict = $state.raw<Verdict | undefined>();
   $effect(() => {
     const wanted = ask();
     let current = true;
     verdict = undefined;
     if (wanted) {
-      may(wanted).then(
+      mayAll([wanted].flat()).then(
         (found) => current && (verdict = found),
         (error) => current && (verdict = { allowed: false, reason: String(error.message ?? error) }),
       );

@@ -1,5 +1,7 @@
 // Requests to the gateway. The browser has a cookie and nothing else; the gateway asks the API with the user's own rights.
 
+import { t } from '../i18n/index.svelte';
+
 export interface Meta {
   name: string;
   namespace?: string;
@@ -75,6 +77,14 @@ export interface Session {
   version: string;
   server: string;
   certificateAuthority: string;
+  /** Where the person signed in, if that was at an issuer. */
+  issuer: Issuer | null;
+}
+
+export interface Issuer {
+  url: string;
+  clientId: string;
+  scopes: string[];
 }
 
 const ROOT = '/console/api';
@@ -100,7 +110,7 @@ export async function send(method: string, path: string, init: RequestInit = {})
     });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new Failure(0, 'Unreachable', 'The server can’t be reached.');
+    throw new Failure(0, 'Unreachable', t('unreachable'));
   }
   if (answer.ok) return answer;
   const failure = await statusOf(answer);

@@ -1,4 +1,4 @@
-// What a plane serves, from its aggregated discovery.
+// What a plane serves, from its aggregated discovery. Pure but for reading it.
 
 import { get, type Type } from './api';
 
@@ -33,12 +33,14 @@ async function read(path: string): Promise<Type[]> {
 }
 
 const LIFE = 30_000;
+/** Planes whose types are kept. */
+const MOST = 50;
 const known = new Map<string, { at: number; types: Promise<Type[]> }>();
 
 /** The types that a plane or context serves, one version of each. */
-export function discover(base: string): Promise<Type[]> {
+export function discover(base: string, anew = false): Promise<Type[]> {
   const found = known.get(base);
-  if (found && Date.now() - found.at < LIFE) return found.types;
+  if (found && !anew && Date.now() - found.at < LIFE) return found.types;
   const types = Promise.all([read(`${base}/api`), read(`${base}/apis`)]).then(([core, groups]) => {
     const first = new Map<string, Type>();
     for (const type of [...core, ...groups]) {
@@ -48,13 +50,10 @@ export function discover(base: string): Promise<Type[]> {
     return [...first.values()].toSorted((a, b) => a.kind.localeCompare(b.kind) || a.group.localeCompare(b.group));
   });
   types.catch(() => known.delete(base));
+  if (known.size >= MOST) known.clear();
   known.set(base, { at: Date.now(), types });
   return types;
 }
-
-/** Whether a plane serves a resource. */
-export const serves = async (base: string, group: string, resource: string): Promise<Type | undefined> =>
-  (await discover(base)).find((type) => type.group === group && type.resource === resource);
 
 /** A type as people and kubectl write it. */
 export const nameOf = (type: Pick<Type, 'group' | 'resource'>): string => (type.group ? `${type.resource}.${type.group}` : type.resource);

@@ -60,6 +60,7 @@ const root = (host: HTMLElement) => host.shadowRoot ?? host.attachShadow({ mode:
 export interface Editor {
   text(): string;
   set(text: string): void;
+  focus(): void;
   close(): void;
 }
 
@@ -104,6 +105,7 @@ export function edit(host: HTMLElement, { text, label, change, schema }: Options
   return {
     text: () => view.state.doc.toString(),
     set: (fresh) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: fresh } }),
+    focus: () => view.focus(),
     close: () => view.destroy(),
   };
 }

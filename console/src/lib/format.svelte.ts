@@ -15,14 +15,15 @@ const STEPS: [number, string][] = [
 
 /** How long ago a time was, as kubectl writes it. */
 export function age(time: string | undefined): string {
-  if (!time) return '';
-  const seconds = Math.max(0, Math.floor((clock - Date.parse(time)) / 1000));
+  const began = Date.parse(time ?? '');
+  if (Number.isNaN(began)) return '';
+  const seconds = Math.max(0, Math.floor((clock - began) / 1000));
   const [size, unit] = STEPS.find(([size]) => seconds >= size * (size === 1 ? 0 : 2)) ?? [1, 's'];
   return `${Math.floor(seconds / size)}${unit}`;
 }
 
 export const when = (time: string | undefined): string =>
-  time ? new Date(time).toLocaleString(language.code, { dateStyle: 'medium', timeStyle: 'medium' }) : '';
+  time && !Number.isNaN(Date.parse(time)) ? new Date(time).toLocaleString(language.code, { dateStyle: 'medium', timeStyle: 'medium' }) : '';
 
 export const number = (value: number): string => value.toLocaleString(language.code);
 

@@ -3,9 +3,9 @@
 /** A word of a command, quoted where a shell would read it otherwise. */
 export const word = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-/** `kubectl` with the server of a plane or context. */
+/** `kubectl` with the server of a plane or context. Each word is quoted: a page's address, which anybody can write, ends up here. */
 export const kubectl = (server: string, base: string, ...words: string[]): string =>
-  ['kubectl', ...(base ? ['--server', word(server + base)] : []), ...words].join(' ');
+  ['kubectl', ...(base ? ['--server', server + base] : []), ...words].map(word).join(' ');
 
 /** The words of a command line, with quotes as a shell reads them. */
 export const words = (line: string): string[] =>

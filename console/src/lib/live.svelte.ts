@@ -7,6 +7,8 @@ import { stream } from './stream.svelte';
 const PAGE = 500;
 /** Objects of the first page: what a screen shows, so that it is there soon. */
 const FIRST_PAGE = 100;
+/** Objects that are read of a list which a page needs as a whole, or looks through for a text. */
+export const MOST = 10_000;
 
 export interface Row {
   key: string;
@@ -30,27 +32,46 @@ const keyOf = ({ metadata: { uid, namespace, name, annotations } }: KubeObject) 
 const newer = (a: KubeObject, b: KubeObject) =>
   BigInt(a.metadata.resourceVersion || 0) >= BigInt(b.metadata.resourceVersion || 0);
 
+export interface Way {
+  /** In the columns of the server. */
+  table?: boolean;
+  /** All of it, up to so many, where a page has no table that reads on as it is scrolled. */
+  whole?: boolean;
+}
+
 /** A list that stays current while it is open. */
 export class Live {
   columns = $state.raw<Column[]>([]);
   rows = $state.raw<Row[]>([]);
   state = $state<'idle' | 'loading' | 'live' | 'failed'>('idle');
   failure = $state.raw<Failure | undefined>();
-  /** How many there are, where more are there than were read. */
+  /** How many were not read; 0 where that is not known, as of lists by selectors. */
   remaining = $state(0);
+  /** Whether there are more than were read. */
+  unread = $state(false);
 
   #table: boolean;
+  #wanted: number;
   #all = new Map<string, Row>();
   #gone = new Set<string>();
   #path = '';
   #next = '';
-  #busy = false;
+  #whole: boolean;
+  #page: Promise<void> | undefined;
+  #reading: AbortController | undefined;
   #flush = 0;
   #abort = new AbortController();
   #end: (() => void) | undefined;
 
-  constructor(table: boolean) {
+  constructor({ table = false, whole = false }: Way) {
     this.#table = table;
+    this.#whole = whole;
+    this.#wanted = whole ? MOST : PAGE;
+  }
+
+  /** Whether there are more than a page that needs all of them is given. */
+  get cut(): boolean {
+    return this.#whole && this.unread && this.rows.length >= MOST;
   }
 
   get items(): KubeObject[] {
@@ -78,12 +99,14 @@ export class Live {
       this.rows = [];
       this.columns = [];
       this.state = 'loading';
+      this.#wanted = this.#whole ? MOST : PAGE;
     }
     this.#path = path;
     this.#all.clear();
     this.#gone.clear();
     this.#next = '';
     this.remaining = 0;
+    this.unread = false;
     this.failure = undefined;
     this.#abort = new AbortController();
   }
@@ -91,7 +114,7 @@ export class Live {
   async #load() {
     const abort = this.#abort;
     try {
-      const version = await this.#page();
+      const version = await this.#read();
       if (abort.signal.aborted) return;
       this.state = 'live';
       this.#end = stream.watch(this.#path, this.#table, version, {
@@ -99,7 +122,7 @@ export class Live {
         expired: () => this.#reread(),
         failed: (failure) => this.#fail(failure),
       });
-      if (this.#all.size < PAGE) void this.more();
+      await this.readOn();
     } catch (error) {
       if (!abort.signal.aborted) this.#fail(error);
     }
@@ -122,18 +145,31 @@ export class Live {
 
   /** Reads the next page, where there is one. */
   async more() {
-    if (!this.#next || this.#busy) return;
-    this.#busy = true;
+    if (this.#next) await (this.#page ??= this.#one().finally(() => (this.#page = undefined)));
+  }
+
+  async #one() {
+    const abort = this.#abort;
     try {
-      await this.#page();
+      await this.#read();
     } catch (error) {
+      if (abort.signal.aborted) return;
       if (error instanceof Failure && error.code === 410) this.#reread();
-    } finally {
-      this.#busy = false;
+      else this.#fail(error);
     }
   }
 
-  async #page(): Promise<string> {
+  /** Reads pages until so many objects are there, or all. */
+  async readOn(count = 0) {
+    this.#wanted = Math.max(this.#wanted, count);
+    const abort = this.#abort;
+    if (this.#reading === abort) return;
+    this.#reading = abort;
+    while (this.#next && this.#all.size < this.#wanted && !abort.signal.aborted && this.state === 'live') await this.more();
+    if (this.#reading === abort) this.#reading = undefined;
+  }
+
+  async #read(): Promise<string> {
     const token = this.#next ? `&continue=${encodeURIComponent(this.#next)}` : '';
     const path = `${this.#path}${separator(this.#path)}limit=${token ? PAGE : FIRST_PAGE}${token}`;
     const abort = this.#abort;
@@ -146,7 +182,8 @@ export class Live {
       this.#take(row);
     }
     this.#next = page.metadata.continue ?? '';
-    this.remaining = page.metadata.remainingItemCount ?? 0;
+    this.unread = this.#next !== '';
+    this.remaining = this.unread ? (page.metadata.remainingItemCount ?? 0) : 0;
     this.#show();
     return page.metadata.resourceVersion ?? '';
   }
@@ -183,8 +220,8 @@ export class Live {
 }
 
 /** A list for as long as the component is shown that asks for it; another path replaces it. */
-export function useLive(path: () => string | undefined, table = false): Live {
-  const live = new Live(table);
+export function useLive(path: () => string | undefined, way: Way = {}): Live {
+  const live = new Live(way);
   $effect(() => {
     const wanted = path();
     if (wanted) return live.open(wanted);

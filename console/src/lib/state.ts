@@ -12,6 +12,15 @@ export const tones = {
   deleting: 'warn',
 } as const;
 
+const TONES: Record<string, 'good' | 'bad' | 'warn'> = { True: 'good', False: 'bad', Unknown: 'warn' };
+
+/** How well an object is by whichever of its conditions says so; nothing where none does. */
+export function toneOf(object: KubeObject | undefined): 'good' | 'bad' | 'warn' | 'none' {
+  const told = ['Ready', 'Available', 'Complete', 'Succeeded', 'Established'].map((name) => condition(object, name)).find((one) => one);
+  if (object?.metadata.deletionTimestamp) return 'warn';
+  return TONES[told?.status ?? ''] ?? 'none';
+}
+
 export function stateOf(object: KubeObject): { name: StateName; detail: string } {
   if (object.metadata.deletionTimestamp) {
     return { name: 'deleting', detail: condition(object, 'Terminating')?.message ?? '' };

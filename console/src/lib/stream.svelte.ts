@@ -1,6 +1,7 @@
 // One stream for all watches of this page. A watch goes on from the last version that it saw, so a stream that breaks loses
 // nothing: the next one begins where it was.
 
+import { t } from '../i18n/index.svelte';
 import { Failure, json, send, type KubeObject } from './api';
 
 export interface WatchHandlers {
@@ -84,7 +85,7 @@ class Stream {
       }
       busy = false;
     };
-    const begin = at ? json('PUT', path, wanted) : Promise.reject(new Failure(0, 'Unreachable', 'The connection is not there yet.'));
+    const begin = at ? json('PUT', path, wanted) : Promise.reject(new Failure(0, 'Unreachable', t('noConnection')));
     begin
       .then(() => {
         busy = false;
@@ -114,7 +115,7 @@ class Stream {
 
   #lost() {
     this.#name = undefined;
-    for (const name of [...this.#terminals.keys()]) this.#terminalEnded(name, new Failure(0, 'Unreachable', 'The connection broke.'));
+    for (const name of [...this.#terminals.keys()]) this.#terminalEnded(name, new Failure(0, 'Unreachable', t('connectionBroke')));
   }
 
   /** Ends the stream, and forgets all watches. */

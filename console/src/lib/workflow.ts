@@ -12,6 +12,7 @@ export interface Task {
   image?: string;
   taskRef?: { name?: string };
   dag?: { name?: string };
+  approval?: { message?: string };
 }
 
 export interface TaskStatus {
@@ -21,6 +22,7 @@ export interface TaskStatus {
   message?: string;
   attempt?: number;
   pod?: string;
+  exitCode?: number;
   startedAt?: string;
   finishedAt?: string;
 }

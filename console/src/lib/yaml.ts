@@ -1,6 +1,7 @@
 // Objects as YAML. Loaded where YAML is shown.
 
 import { parseDocument, stringify } from 'yaml';
+import { t } from '../i18n/index.svelte';
 import type { KubeObject } from './api';
 
 /** An object as YAML, without what only servers read. */
@@ -20,6 +21,6 @@ export function fromYaml(text: string): KubeObject {
   const [error] = document.errors;
   if (error) throw new Error(error.message);
   const value: unknown = document.toJS({ maxAliasCount: 20 });
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error('an object is wanted');
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error(t('objectWanted'));
   return value as KubeObject;
 }

@@ -55,7 +55,7 @@ impl Machine {
     fn fill(&self, folder: &Path, volume: &Value) {
         std::fs::create_dir_all(folder).expect("the test's folder can be written");
         if let Some(name) = volume["secret"]["secretName"].as_str() {
-            self.project(folder, "Secret", name, &Value::Null);
+            self.project(folder, "Secret", name, &volume["secret"]["items"]);
         } else if let Some(name) = volume["configMap"]["name"].as_str() {
             self.project(folder, "ConfigMap", name, &Value::Null);
         } else if let Some(sources) = volume["projected"]["sources"].as_array() {

@@ -218,7 +218,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("workloads-decide", &["machinery", "api"]),
     ("workloads-syncer", &["machinery", "api", "client", "pki", "runtime", "workloads-decide"]),
     ("scheduler", &["machinery", "client", "runtime"]),
-    ("gateway", &["machinery", "api", "client", "pki"]),
+    ("gateway", &["machinery", "api", "client", "runtime", "pki"]),
     // The program: the one crate that knows both sides.
     (
         "cli",

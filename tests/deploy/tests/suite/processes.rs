@@ -30,6 +30,7 @@ struct Ports {
     server: u16,
     server_metrics: u16,
     manager_metrics: u16,
+    console: u16,
 }
 
 impl Installation {
@@ -37,7 +38,7 @@ impl Installation {
         let folder =
             tempfile::Builder::new().prefix("freehold-chart-").tempdir().expect("a temporary directory");
         let kube = Kube::start(KubeOptions::default());
-        let [etcd, peer, etcd_metrics, server, server_metrics, manager_metrics] =
+        let [etcd, peer, etcd_metrics, server, server_metrics, manager_metrics, console] =
             std::array::from_fn(|_| free_port());
         let member = format!("freehold-etcd-0.freehold-etcd.{NAMESPACE}.svc");
         let addresses = [
@@ -47,12 +48,13 @@ impl Installation {
             ("0.0.0.0:2380".to_owned(), format!("127.0.0.1:{peer}")),
             ("0.0.0.0:2381".to_owned(), format!("127.0.0.1:{etcd_metrics}")),
             ("0.0.0.0:7443".to_owned(), format!("127.0.0.1:{server}")),
+            ("0.0.0.0:8443".to_owned(), format!("127.0.0.1:{console}")),
             (format!("https://freehold.{NAMESPACE}.svc"), format!("https://127.0.0.1:{server}")),
             ("https://kubernetes.default.svc".to_owned(), kube.url()),
         ];
         let machine =
             Machine { folder: folder.path().to_owned(), addresses: addresses.into(), ..Machine::default() };
-        let ports = Ports { etcd_metrics, server, server_metrics, manager_metrics };
+        let ports = Ports { etcd_metrics, server, server_metrics, manager_metrics, console };
         Self { running: Vec::new(), objects: render(RELEASE, args), machine, kube, ports, folder }
     }
 
@@ -135,7 +137,9 @@ fn what_the_chart_renders_runs() {
         eprintln!("left out: there is no kube-apiserver; `tools/get kube-apiserver` builds it");
         return;
     }
-    let mut all = Installation::new(&["--set", "monitoring.enabled=true,backup.enabled=true"]);
+    let console = "console.enabled=true,console.url=https://console.example,console.tlsSecret=console-tls";
+    let values = format!("monitoring.enabled=true,backup.enabled=true,{console}");
+    let mut all = Installation::new(&["--set", &values]);
     all.start("StatefulSet", "freehold-etcd", "freehold-etcd-0");
     let secret = all.make_pki();
 
@@ -159,6 +163,8 @@ fn what_the_chart_renders_runs() {
         ready.success.then_some(())
     });
 
+    the_console_signs_in(&mut all, &secret, &kubectl);
+
     let test = &find(&all.objects, "Pod", "freehold-test-access")["spec"];
     assert_eq!(all.machine.pod("test-1", test).run(), "yes\n");
 
@@ -179,6 +185,48 @@ fn what_the_chart_renders_runs() {
     assert!(unknown.is_empty() && asked_for().len() > 20, "metrics that nobody exports: {unknown:?}");
 
     certificates_of_cert_manager_have_their_places(&mut all, &secret);
+}
+
+/// Somebody signs in to the console with a key, and reads what the key may read; the console itself has no key of the servers.
+fn the_console_signs_in(all: &mut Installation, secret: &Value, kubectl: &Kubectl) {
+    let tls = json!({"tls.crt": secret["data"]["ca.crt"], "tls.key": secret["data"]["ca.key"]});
+    all.machine.add(&json!({"kind": "Secret", "metadata": {"name": "console-tls"}, "data": tls}));
+    all.start("Deployment", "freehold-console", "console-1");
+    let volume = all.folder.path().join("console-1/server");
+    let files = std::fs::read_dir(&volume).expect("the volume is there").flatten();
+    let files: Vec<_> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(files, ["ca.crt"]);
+    let port = all.ports.console;
+    all.until("the console listens", |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok());
+
+    let metadata = |name: &str| json!({"name": name, "namespace": "organization-acme"});
+    let iam = "iam.freehold.dev/v1alpha1";
+    let account = json!({"apiVersion": iam, "kind": "ServiceAccount", "metadata": metadata("robot")});
+    kubectl.apply(&account.to_string());
+    let spec = json!({"serviceAccountRef": {"name": "robot"}});
+    let key = json!({"apiVersion": iam, "kind": "ServiceAccountKey", "metadata": metadata("robot-1"), "spec": spec});
+    let file = all.folder.path().join("key.json");
+    std::fs::write(&file, key.to_string()).expect("the test's folder can be written");
+    let file = file.display().to_string();
+    let token = kubectl.ok(&["create", "-f", &file, "-o", "jsonpath={.status.token}"]);
+
+    let jar = all.folder.path().join("cookies").display().to_string();
+    let own = ["-H", "X-Freehold-Console: 1", "-H", "Sec-Fetch-Site: same-origin", "-b", &jar, "-c", &jar];
+    let ask = |args: &[&str], path: &str| {
+        let url = format!("https://127.0.0.1:{port}/console/api/{path}");
+        let mut curl = std::process::Command::new("curl");
+        let answer =
+            curl.args(["-sk", "--max-time", "20"]).args(own).args(args).arg(url).output().expect("curl runs");
+        String::from_utf8(answer.stdout).expect("an answer of text")
+    };
+    let ways: Value = serde_json::from_str(&ask(&[], "login")).expect("JSON");
+    assert_eq!(ways, json!({"link": false, "token": true, "oidc": false}));
+    let body = json!({"token": token}).to_string();
+    let session = ask(&["-H", "Content-Type: application/json", "-d", &body], "login/token");
+    assert!(session.contains("robot") && !session.contains(&token), "{session}");
+    let refused = ask(&[], "k8s/apis/resourcemanager.freehold.dev/v1alpha1/organizations");
+    assert!(refused.contains("\"code\":403") && refused.contains("robot"), "{refused}");
+    assert!(ask(&[], "k8s/version").contains("gitVersion"));
 }
 
 /// cert-manager has a Secret for each authority, with file names of its own.
