@@ -16,6 +16,7 @@ use crate::{
     policies::Policies,
     reload::{Follower, Material, Source},
     services::CachedServices,
+    tenant_rules::TenantRules,
     webhooks::Hooks,
 };
 use anyhow::{Context, Result};
@@ -374,7 +375,7 @@ impl Config {
     /// Tells a registry of the plugins and of what projects have. A core server's knows which APIs projects export; a pair's
     /// does not.
     fn equip(&self, registry: Registry, planes: &Arc<Planes>) -> Result<Registry> {
-        let chain = Chain::new(&self.admission).with(&self.plugins);
+        let chain = Chain::new(&self.admission).with(&[&TenantRules]).with(&self.plugins);
         let tenancy = Arc::new(crate::tenancy::Projects(planes.clone()));
         let registry = registry.with_admission(chain).with_tenancy(tenancy);
         let registry = registry.with_shared_limits(Arc::new(crate::shared_limits::TenantQuotas));

@@ -39,6 +39,7 @@ mod shared;
 mod shared_limits;
 mod sleep;
 mod tenancy;
+mod tenant_rules;
 mod tokens;
 mod trails;
 mod view;

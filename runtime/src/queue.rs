@@ -60,6 +60,8 @@ struct State<K> {
     /// Time up to which the retries of a plane are used up.
     failing: HashMap<PlaneId, Instant>,
     sequence: u64,
+    /// Whether nothing is queued any more.
+    closed: bool,
     /// Keys in `dirty` that are worked on.
     again: usize,
     counts: Counts,
@@ -133,6 +135,7 @@ impl<K: QueueKey> Queue<K> {
             failures: HashMap::new(),
             failing: HashMap::new(),
             sequence: 0,
+            closed: false,
             again: 0,
             counts: Counts::default(),
         };
@@ -142,6 +145,11 @@ impl<K: QueueKey> Queue<K> {
     /// From now on so many keys of one plane, at most, are worked on at once.
     pub fn limit_each_plane(&self, share: usize) {
         self.state.lock().share = share.max(1);
+    }
+
+    /// Drops what is added from now on: no controller of this process takes from the queue.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
     }
 
     /// Adds a key, unless it waits already.
@@ -291,6 +299,9 @@ impl<K: QueueKey> Level<K> {
 
 impl<K: QueueKey> State<K> {
     fn add(&mut self, key: K, priority: Priority) {
+        if self.closed {
+            return;
+        }
         let worked_on = self.working.contains(&key);
         match self.dirty.get_mut(&key) {
             Some((_, known)) if *known == priority || priority == Priority::Routine => return,
@@ -379,7 +390,7 @@ impl<K: QueueKey> State<K> {
     }
 
     fn delay(&mut self, key: K, at: Instant) {
-        if self.due.get(&key).is_some_and(|due| *due <= at) {
+        if self.closed || self.due.get(&key).is_some_and(|due| *due <= at) {
             return;
         }
         self.due.insert(key.clone(), at);

@@ -12,6 +12,8 @@ use tokio_util::task::TaskTracker;
 
 /// How often the certificate is renewed and the registration written again.
 const RENEWAL: Duration = Duration::from_secs(6 * 3600);
+/// How often it is looked whether that time has come: clocks jump, and machines are suspended.
+const LOOK: Duration = Duration::from_secs(60);
 /// How soon a failed renewal is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 /// How often a reviewer that is not ready is looked at.
@@ -78,6 +80,12 @@ impl Webhook {
     }
 }
 
+/// Whether a certificate is renewed: its time has come by this machine's clock, or the clock went back before it was made.
+fn is_due(renewed: Timestamp, now: Timestamp) -> bool {
+    let age = now.duration_since(renewed);
+    age.is_negative() || age.unsigned_abs() >= RENEWAL
+}
+
 struct Renewal {
     client: Client,
     serving: Arc<Serving>,
@@ -88,16 +96,20 @@ struct Renewal {
 
 impl Renewal {
     async fn run(self) {
-        let mut wait = RENEWAL;
+        let (mut renewed, mut wait) = (Timestamp::now(), LOOK);
         loop {
             tokio::time::sleep(wait).await;
-            wait = match self.renew().await {
-                Ok(()) => RENEWAL,
+            wait = LOOK;
+            if !is_due(renewed, Timestamp::now()) {
+                continue;
+            }
+            match self.renew().await {
+                Ok(()) => renewed = Timestamp::now(),
                 Err(error) => {
                     tracing::warn!(%error, "failed to renew the webhook's certificate; will retry");
-                    RETRY
+                    wait = RETRY;
                 }
-            };
+            }
         }
     }
 
@@ -107,5 +119,20 @@ impl Renewal {
         self.reviewer.register(&self.client, &self.place.address, &trust.bundle).await?;
         self.serving.replace(trust.issue(&self.place.names)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+
+    #[test]
+    fn a_certificate_is_renewed_when_clocks_jump() {
+        let renewed = Timestamp::UNIX_EPOCH;
+        let rows = [(0, false), (5, false), (6, true), (30, true), (-1, true)];
+        for (hours, due) in rows {
+            assert_eq!(is_due(renewed, renewed + SignedDuration::from_hours(hours)), due, "{hours} h");
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! The webhook is asked about requests in namespaces of tenants, never about those of administrators and nodes.
 
 pub mod configuration;
+mod defaults;
 mod guards;
 pub mod index;
 pub mod ledger;

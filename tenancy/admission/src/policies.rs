@@ -6,8 +6,11 @@
 
 use freehold_machinery::Value;
 use freehold_tenancy_api::{CORDONED_LABEL, GROUP, MANAGED_LABEL, TENANT_LABEL};
+use freehold_tenancy_decide::admission::{INGRESS_CLASS_ANNOTATION, OWNERS_KEYS, STORAGE_CLASS_ANNOTATION};
 use freehold_tenancy_decide::rules::PREFIX;
 use serde_json::json;
+
+pub use crate::defaults::mutating;
 
 pub(crate) const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
@@ -89,6 +92,8 @@ struct Check {
     rule: (&'static str, &'static [&'static str], &'static [&'static str]),
     /// Whether parts of the cluster are checked, too.
     everybody: bool,
+    /// Whether an update that leaves the spec as it is passes.
+    of_spec: bool,
     /// Which namespaces: those of tenants, cordoned ones, or all.
     namespaces: Namespaces,
     variables: Vec<(&'static str, String)>,
@@ -107,12 +112,12 @@ const WRITES: &[&str] = &["CREATE", "UPDATE"];
 const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 
 /// The variable with the rules of the request's namespace.
-fn rules() -> (&'static str, String) {
+pub(crate) fn rules() -> (&'static str, String) {
     let annotations = "namespaceObject.metadata.annotations";
     ("rules", format!("has({annotations}) ? {annotations} : {{}}"))
 }
 
-fn rule(key: &str) -> String {
+pub(crate) fn rule(key: &str) -> String {
     format!("'{PREFIX}{key}'")
 }
 
@@ -122,20 +127,36 @@ fn each_list(key: &str, holds: &str) -> String {
     format!("!({key} in variables.rules) || variables.rules[{key}].split(';').all(list, {holds})")
 }
 
-fn class(name: &'static str, at: (&'static str, &'static [&'static str]), key: &str, field: &str) -> Check {
+fn class(
+    name: &'static str,
+    at: (&'static str, &'static [&'static str]),
+    key: &str,
+    field: &str,
+    annotation: Option<&str>,
+) -> Check {
     let key = rule(key);
-    let unchanged = format!(
-        "(request.operation == 'UPDATE' && has(oldObject.{field}) && oldObject.{field} == object.{field})"
-    );
+    // The annotation of former times counts more than the field.
+    let classes = |object: &str| {
+        let named = format!("(has({object}.{field}) ? [{object}.{field}] : [])");
+        let Some(annotation) = annotation else { return named };
+        let annotations = format!("{object}.metadata.annotations");
+        let noted = format!("has({annotations}) && '{annotation}' in {annotations}");
+        format!("{named} + ({noted} ? [{annotations}['{annotation}']] : [])")
+    };
     Check {
         name,
         rule: (at.0, at.1, WRITES),
         everybody: true,
+        of_spec: annotation.is_none(),
         namespaces: Namespaces::Tenants,
-        variables: vec![rules()],
+        variables: vec![
+            rules(),
+            ("classes", classes("object")),
+            ("before", format!("request.operation == 'UPDATE' ? {} : []", classes("oldObject"))),
+        ],
         expression: format!(
-            "!({key} in variables.rules) || !has(object.{field}) || object.{field} == '' || {unchanged} \
-             || object.{field} in variables.rules[{key}].split(',')"
+            "!({key} in variables.rules) || variables.classes.all(c, c == '' || c in variables.before \
+             || c in variables.rules[{key}].split(','))"
         ),
         message: "the class is not allowed by the tenant",
     }
@@ -157,6 +178,7 @@ fn pods() -> Vec<Check> {
         name,
         rule: ("", PODS, WRITES),
         everybody: true,
+        of_spec: true,
         namespaces: Namespaces::Tenants,
         variables,
         expression,
@@ -199,6 +221,7 @@ fn network() -> Vec<Check> {
         name,
         rule: (group, resources, WRITES),
         everybody: true,
+        of_spec: true,
         namespaces: Namespaces::Tenants,
         variables: vec![rules()],
         expression,
@@ -211,7 +234,7 @@ fn network() -> Vec<Check> {
     let routes = "!has(object.spec.hostnames) || object.spec.hostnames";
     let wildcard = rule("forbid-wildcard-hosts");
     let services: &[&str] = &["services"];
-    let (ingresses, http): (&[&str], &[&str]) = (&["ingresses"], &["httproutes"]);
+    let (ingresses, http): (&[&str], &[&str]) = (&["ingresses"], &["httproutes", "grpcroutes", "tlsroutes"]);
     let gateway = "gateway.networking.k8s.io";
     vec![
         check(
@@ -261,6 +284,7 @@ fn rights() -> Vec<Check> {
         name,
         rule,
         everybody: false,
+        of_spec: false,
         namespaces,
         variables: Vec::new(),
         expression,
@@ -282,8 +306,9 @@ fn rights() -> Vec<Check> {
          || ({} && authorizer.group('{GROUP}').resource('tenants').name({label}).check('provision').allowed())",
         labelled("object", TENANT_LABEL)
     );
+    let owners = OWNERS_KEYS.map(|key| format!("'{key}'")).join(", ");
     let system = format!(
-        "(k.startsWith('tenancy.freehold.dev/') || k.startsWith('{PREFIX}') \
+        "((k.startsWith('tenancy.freehold.dev/') && !(k in [{owners}])) || k.startsWith('{PREFIX}') \
          || k.startsWith('pod-security.kubernetes.io/') || k == 'scheduler.alpha.kubernetes.io/node-selector')"
     );
     let same = |field: &str| {
@@ -318,6 +343,7 @@ fn rights() -> Vec<Check> {
             provision,
             "name a tenant that lets you create namespaces by the label tenancy.freehold.dev/tenant",
         ),
+        keys(),
         // The server selects a changed namespace by its new labels: without the tenant's label it would not be checked.
         member(
             "namespace-metadata",
@@ -335,6 +361,45 @@ fn rights() -> Vec<Check> {
     ]
 }
 
+/// The check of required, forbidden and protected labels and annotations when a namespace is changed. The rules stand in the
+/// namespace as it was: members cannot change those.
+fn keys() -> Check {
+    let map = |object: &str, field: &str| {
+        format!("(has({object}.metadata.{field}) ? {object}.metadata.{field} : {{}})")
+    };
+    let of = |field: &'static str| {
+        let (new, old) = (map("object", field), map("oldObject", field));
+        let list = |what: &str| {
+            let key = rule(&format!("{what}-{field}"));
+            format!("({key} in variables.rules ? variables.rules[{key}].split(',') : [])")
+        };
+        let value = "r.substring(r.indexOf('=') + 1)";
+        let required = format!(
+            "{}.all(r, r.split('=')[0] in {new} && ({value} == '' || {new}[r.split('=')[0]] in {value}.split('|')))",
+            list("required")
+        );
+        let forbidden = format!(
+            "{new}.all(k, (k in {old} && {old}[k] == {new}[k]) || !{}.exists(p, p.endsWith('*') \
+             ? k.startsWith(p.substring(0, p.size() - 1)) : k == p))",
+            list("forbidden")
+        );
+        let protected =
+            format!("{}.all(k, !(k in {old}) || (k in {new} && {new}[k] == {old}[k]))", list("protected"));
+        format!("{required} && {forbidden} && {protected}")
+    };
+    let annotations = "oldObject.metadata.annotations";
+    Check {
+        name: "namespace-keys",
+        rule: ("", &["namespaces"], &["UPDATE"]),
+        everybody: false,
+        of_spec: false,
+        namespaces: Namespaces::All,
+        variables: vec![("rules", format!("has({annotations}) ? {annotations} : {{}}"))],
+        expression: format!("{} && {}", of("labels"), of("annotations")),
+        message: "a label or annotation is required, forbidden or protected by the tenant",
+    }
+}
+
 /// All checks as ValidatingAdmissionPolicies with their bindings, and the protection of Tenants.
 pub fn validating() -> Vec<Value> {
     let mut checks = vec![
@@ -343,21 +408,24 @@ pub fn validating() -> Vec<Value> {
             ("", &["persistentvolumeclaims"]),
             "storage-classes",
             "spec.storageClassName",
+            Some(STORAGE_CLASS_ANNOTATION),
         ),
         class(
             "ingress-classes",
             ("networking.k8s.io", &["ingresses"]),
             "ingress-classes",
             "spec.ingressClassName",
+            Some(INGRESS_CLASS_ANNOTATION),
         ),
         class(
             "gateway-classes",
             ("gateway.networking.k8s.io", &["gateways"]),
             "gateway-classes",
             "spec.gatewayClassName",
+            None,
         ),
-        class("priority-classes", ("", &["pods"]), "priority-classes", "spec.priorityClassName"),
-        class("runtime-classes", ("", &["pods"]), "runtime-classes", "spec.runtimeClassName"),
+        class("priority-classes", ("", &["pods"]), "priority-classes", "spec.priorityClassName", None),
+        class("runtime-classes", ("", &["pods"]), "runtime-classes", "spec.runtimeClassName", None),
     ];
     checks.extend(pods());
     checks.extend(network());
@@ -375,7 +443,7 @@ pub(crate) const SAME_SPEC: &str = "(request.operation == 'UPDATE' && has(object
 
 fn policy(check: &Check) -> [Value; 2] {
     let name = format!("{}.{GROUP}", check.name);
-    let expression = match check.everybody {
+    let expression = match check.of_spec {
         true => format!("{SAME_SPEC} || ({})", check.expression),
         false => check.expression.clone(),
     };
@@ -449,87 +517,6 @@ fn tenants() -> [Value; 2] {
     [policy, binding(&name)]
 }
 
-/// Default classes as MutatingAdmissionPolicies with their bindings, for servers that have those.
-pub fn mutating() -> Vec<Value> {
-    let defaults = [
-        ("", "persistentvolumeclaims", "storage-class", "storageClassName"),
-        ("networking.k8s.io", "ingresses", "ingress-class", "ingressClassName"),
-        ("", "pods", "priority-class", "priorityClassName"),
-        ("", "pods", "runtime-class", "runtimeClassName"),
-    ];
-    let classes = defaults.iter().flat_map(|(group, resource, key, field)| {
-        let unset = json!({"name": "names-no-class", "expression": format!("!has(object.spec.{field})")});
-        mutating_policy(&format!("default-{key}"), (group, resource), Some(unset), mutation(key, field))
-    });
-    classes.chain(mutating_policy("node-selector", ("", "pods"), None, node_selector())).collect()
-}
-
-/// The mutation that gives Pods the tenant's node selector. Other values for its keys are refused later on, so they are
-/// left as they are.
-fn node_selector() -> Value {
-    let rule = rule("node-selector");
-    let map = "(has(object.spec.nodeSelector) ? [] \
-        : [JSONPatch{op: 'add', path: '/spec/nodeSelector', value: Object.spec.nodeSelector{}}])";
-    let absent = "!has(object.spec.nodeSelector) || !(p.split('=')[0] in object.spec.nodeSelector)";
-    let add = "JSONPatch{op: 'add', path: '/spec/nodeSelector/' + jsonpatch.escapeKey(p.split('=')[0]), \
-        value: p.split('=')[1]}";
-    let keys = format!("variables.rules[{rule}].split(',').filter(p, {absent}).map(p, {add})");
-    let expression = format!("{rule} in variables.rules ? {map} + {keys} : []");
-    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
-}
-
-/// The mutation that gives an object its class, if the namespace has a default. Conditions of a policy cannot do this:
-/// kube-apiserver evaluates them without the namespace.
-fn mutation(key: &str, field: &str) -> Value {
-    let rule = rule(&format!("default-{key}"));
-    if field != "priorityClassName" {
-        let class = format!("Object{{spec: Object.spec{{{field}: variables.rules[{rule}]}}}}");
-        let expression = format!("{rule} in variables.rules ? {class} : Object{{}}");
-        return json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
-    }
-    // The server computed the priority of no class before; it computes it anew where there is none.
-    let remove = |field: &str| {
-        format!("(has(object.spec.{field}) ? [JSONPatch{{op: 'remove', path: '/spec/{field}'}}] : [])")
-    };
-    let add = format!("[JSONPatch{{op: 'add', path: '/spec/{field}', value: variables.rules[{rule}]}}]");
-    let patch = [add, remove("priority"), remove("preemptionPolicy")].join(" + ");
-    let expression = format!("{rule} in variables.rules ? {patch} : []");
-    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
-}
-
-fn mutating_policy(
-    name: &str,
-    (group, resource): (&str, &str),
-    condition: Option<Value>,
-    mutation: Value,
-) -> [Value; 2] {
-    let name = format!("{name}.{GROUP}");
-    let mut conditions = not_admins().as_array().cloned().unwrap_or_default();
-    conditions.extend(condition);
-    let (variable, expression) = rules();
-    let policy = json!({
-        "apiVersion": API_VERSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": {
-                "namespaceSelector": {"matchExpressions": [{"key": TENANT_LABEL, "operator": "Exists"}]},
-                "resourceRules": [{
-                    "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": ["CREATE"],
-                }],
-            },
-            "matchConditions": conditions,
-            "variables": [{"name": variable, "expression": expression}],
-            "mutations": [mutation],
-        },
-    });
-    let binding = json!({
-        "apiVersion": API_VERSION, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
-        "spec": {"policyName": name},
-    });
-    [policy, binding]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -543,6 +530,11 @@ mod tests {
             let protects = pair[0]["metadata"]["name"] == "prevent-deletion.tenancy.freehold.dev";
             assert_eq!(exempts, !protects, "{}", pair[0]["metadata"]["name"]);
         }
-        assert!(mutating().iter().step_by(2).all(|policy| policy.to_string().contains("system:masters")));
+        assert!(
+            crate::defaults::mutating()
+                .iter()
+                .step_by(2)
+                .all(|policy| policy.to_string().contains("system:masters"))
+        );
     }
 }

@@ -3,6 +3,8 @@
 
 #[path = "admission/guards.rs"]
 mod guards;
+#[path = "admission/installed.rs"]
+mod installed;
 #[path = "../../controllers/tests/tenants/site.rs"]
 #[allow(dead_code, reason = "the controllers' tests ask for more of it")]
 mod site;
@@ -12,7 +14,7 @@ mod workloads;
 use freehold_client::{Client, Error, RawRequest, Resource};
 use freehold_machinery::meta;
 use freehold_runtime::Scope;
-use freehold_tenancy_admission::{SECRET, Webhook, policies};
+use freehold_tenancy_admission::{SECRET, Webhook};
 use freehold_tenancy_decide::admission::Exempt;
 use freehold_tests_harness::until;
 use freehold_webhook::Place;
@@ -59,20 +61,8 @@ fn all(site: &Site) {
     the_authority_is_renewed_and_shared(site);
 }
 
-/// Applies policies and their bindings.
-fn install(site: &Site, policies: &[freehold_machinery::Value]) {
-    for object in policies {
-        let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-        let plural = if kind.ends_with("policy") { kind.replace("policy", "policies") } else { kind + "s" };
-        let resource = Resource::dynamic("admissionregistration.k8s.io", "v1", plural, false);
-        let applied = site.wait(site.client().apply(&resource, "test", object));
-        applied.unwrap_or_else(|error| panic!("{}: {error}", meta::name(object)));
-    }
-}
-
 fn tenants(site: &Site) {
-    install(site, &policies::validating());
-    install(site, &policies::mutating());
+    installed::install(site);
     site.apply("{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: low}, value: 70}");
     site.apply(
         r#"
@@ -87,6 +77,7 @@ metadata: {name: web}
 spec:
   members: [{role: owner, subjects: [{name: ann}]}]
   namespaces: {selfService: true, requirePrefix: true, max: 12, declared: [{name: a}]}
+  metadata: {labels: {stage: dev}, labelRules: {required: {stage: [dev, prod]}, forbidden: [example.com/*], protected: [cost]}}
   quota: narrow
   classes: {storage: {allowed: [fast], default: fast}, priority: {allowed: [low], default: low}}
   images: {registries: [registry.example.com]}
@@ -159,6 +150,14 @@ fn rules_hold_without_a_webhook(site: &Site) {
         &pod("p2", "registry.example.com/a", ", tolerations: [{key: gpu, operator: Exists}]"),
         "a toleration is not allowed",
     );
+    // Annotations of former times name classes, too.
+    let noted = |api: &str, kind: &str, name: &str, note: &str, spec: &str| {
+        object(api, kind, name, spec)
+            .replace("namespace: web-a", &format!("namespace: web-a, annotations: {{{note}: gold}}"))
+    };
+    let spec = "{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}";
+    let note = "volume.beta.kubernetes.io/storage-class";
+    refused(site, &noted("v1", "PersistentVolumeClaim", "noted", note, spec), "the class is not allowed");
     for allowed in [
         claim("fast"),
         service("s3", "{externalIPs: [10.1.0.1], ports: [{port: 80}]}"),
@@ -190,8 +189,18 @@ fn members_keep_off_what_is_the_tenants(site: &Site) {
         &["label", "namespace", "web-a", "pod-security.kubernetes.io/enforce=privileged"],
         "cannot be changed by members",
     );
-    fails(&["create", "namespace", "mine"], "name a tenant");
-    site.kubectl.ok(&["label", "namespace", "web-a", "note=fine", "--as", "ann"]);
+    // A server that decides by itself chooses the tenant, and then the name is wrong.
+    let words = if site.name == "Freehold" { "begin with \"web-\"" } else { "name a tenant" };
+    fails(&["create", "namespace", "mine"], words);
+    site.kubectl.ok(&["label", "namespace", "web-a", "note=fine", "cost=one", "--as", "ann"]);
+    let kept = "required, forbidden or protected";
+    let label = |change: &'static str| ["label", "namespace", "web-a", "--overwrite", change];
+    for change in ["stage=qa", "stage-", "example.com/x=y", "cost=two", "cost-"] {
+        let words = if site.name == "Freehold" { "" } else { kept };
+        fails(&label(change), words);
+    }
+    site.kubectl.ok(&["label", "namespace", "web-a", "--overwrite", "stage=prod", "--as", "ann"]);
+    site.kubectl.ok(&["label", "namespace", "web-a", "--overwrite", "example.com/x=y", "cost=two"]);
     let set = |field: &str, value: bool| {
         let patch = json!({"spec": {field: value}}).to_string();
         site.kubectl.ok(&["patch", "tenant", "web", "--type=merge", "-p", &patch]);
@@ -305,7 +314,10 @@ fn start_webhook(site: &Site) -> Scope {
 }
 
 fn namespaces_join_tenants(site: &Site) {
-    let create = |name: &str| site.kubectl.run(&["create", "namespace", name, "--as", "ann"]);
+    let create = |name: &str| {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"stage": "dev"}}});
+        site.kubectl.run_with_input(&["create", "--as", "ann", "-f", "-"], &object.to_string())
+    };
     // From the moment that the server knows the webhook.
     until(&format!("{}: a namespace joins its creator's tenant", site.name), PATIENCE, || {
         create("web-b").success.then_some(())

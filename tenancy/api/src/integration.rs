@@ -1,7 +1,7 @@
 //! `IntegrationConfig`: a system that tenants are set up in; `Extension`: one tenant in such a system.
 
 use crate::{GROUP, READY_COLUMN, VERSION, column};
-use freehold_api::{Condition, Definition, KindSpec, Object};
+use freehold_api::{Condition, Definition, KindSpec, Object, PrinterColumn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,17 @@ pub struct GroupKind {
 
 /// The observed state of an IntegrationConfig.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct IntegrationConfigStatus {}
+#[serde(rename_all = "camelCase", default)]
+pub struct IntegrationConfigStatus {
+    /// How many Extensions name it.
+    pub extensions: u64,
+    /// The generation of the spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: the system's namespace and kinds are there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
 
 impl KindSpec for IntegrationConfigSpec {
     type Status = IntegrationConfigStatus;
@@ -98,7 +108,11 @@ impl KindSpec for IntegrationConfigSpec {
         short_names: &[],
         namespaced: false,
         description: "An IntegrationConfig describes a system that tenants are set up in, such as Argo CD.",
-        columns: &[column("Type", ".spec.type")],
+        columns: &[
+            column("Type", ".spec.type"),
+            PrinterColumn { kind: "integer", ..column("Extensions", ".status.extensions") },
+            READY_COLUMN,
+        ],
     };
 }
 

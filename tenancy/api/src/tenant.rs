@@ -318,7 +318,7 @@ pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
 /// What becomes of a kind of object when the tenant is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// It stays, without the tenant's label and the objects that the controller kept in it.
+    /// It stays, without what made it the tenant's: a namespace without the label and the objects that the controller kept in it.
     #[default]
     Keep,
     /// It is deleted.
@@ -331,7 +331,7 @@ pub enum DeletionPolicy {
 pub struct Deletion {
     /// Its namespaces.
     pub namespaces: DeletionPolicy,
-    /// Its Argo CD objects.
+    /// Its Extensions, with their objects in Argo CD. Those that stay reach no namespace any more.
     pub argocd: DeletionPolicy,
 }
 

@@ -7,6 +7,7 @@ mod sleep;
 mod tenants;
 
 use anyhow::{Context as _, Result};
+use clap::Parser as _;
 use freehold_client::{Client, Config};
 use freehold_machinery::Value;
 use freehold_runtime::Subsystem;
@@ -39,12 +40,15 @@ pub struct Args {
     /// Kubeconfig of the control plane or cluster. Default: $KUBECONFIG.
     #[arg(long, global = true, env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
+    /// What to do. Default: run the subsystem.
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
+    /// Runs the controllers, and the webhook where the server does not decide by itself, until Ctrl-C or SIGTERM.
+    Run(serve::RunArgs),
     /// Runs the controllers until Ctrl-C or SIGTERM.
     Controller(serve::Controllers),
     /// Runs the admission webhook until Ctrl-C or SIGTERM, and registers it.
@@ -75,7 +79,10 @@ pub async fn run(args: Args) -> Result<()> {
     let config = Config::from_kubeconfig(&path)
         .with_context(|| format!("kubeconfig {} can't be used", path.display()))?;
     let client = Client::new(&config)?;
-    match args.command {
+    let run_alone = || Command::Run(serve::RunArgs::parse_from(["freehold tenancy run"]));
+    let command = args.command.unwrap_or_else(run_alone);
+    match command {
+        Command::Run(run) => serve::run(client, run).await,
         Command::Controller(controllers) => serve::controllers(client, controllers).await,
         Command::Webhook(webhook) => serve::webhook(client, webhook).await,
         Command::Proxy(proxy) => proxy::run(config, client, proxy).await,

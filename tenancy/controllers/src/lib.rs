@@ -20,12 +20,29 @@ use std::collections::BTreeSet;
 
 pub use tenant::FINALIZER;
 
-/// The controllers, by the names that `--controllers` takes.
-pub const NAMES: [&str; 6] = ["tenant", "namespace", "quota", "supervisor", "template", "extension"];
+/// Controllers that share their informers, by the names that `--controllers` takes.
+pub const FAMILIES: [&[&str]; 4] = [
+    &["tenant", "namespace", "quota"],
+    &["supervisor"],
+    &["template", "template-instance", "template-group-instance"],
+    &["extension", "integration-config"],
+];
+/// The environment variable with the controllers to run, separated by commas. Default: all.
+pub const CHOICE: &str = "FREEHOLD_TENANCY_CONTROLLERS";
 
-/// Spawns all controllers of the subsystem on the scope's tasks.
+/// The names of all controllers.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.into_iter().flatten().copied()
+}
+
+/// Spawns the controllers that the environment names on the scope's tasks.
 pub fn start(scope: &Scope) {
-    start_some(scope, &NAMES.into_iter().collect());
+    let chosen = std::env::var(CHOICE).unwrap_or_default();
+    let chosen: Vec<&str> = chosen.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    for name in chosen.iter().filter(|name| !names().any(|known| known == **name)) {
+        tracing::warn!(name, "{CHOICE} names a controller that does not exist; it is ignored");
+    }
+    start_some(scope, &names().filter(|name| chosen.is_empty() || chosen.contains(name)).collect());
 }
 
 /// Starts the named controllers.
@@ -34,12 +51,8 @@ pub fn start_some(scope: &Scope, names: &BTreeSet<&str>) {
     if names.contains("supervisor") {
         supervisor::start_supervisor(scope);
     }
-    if names.contains("template") {
-        template::start_templates(scope);
-    }
-    if names.contains("extension") {
-        integration::start_extensions(scope);
-    }
+    template::start_some(scope, template::TemplateOptions::from_environment(scope), names);
+    integration::start_some(scope, names);
 }
 
 /// Starts the controllers of tenants, namespaces and quotas, which share their informers.

@@ -2,12 +2,12 @@
 
 use crate::observed::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Informers, NAMESPACES, Observed, TENANTS};
 use crate::usage::Usages;
-use freehold_client::{Client, Error, Patch, PatchOptions};
+use freehold_client::{Client, DeleteOptions, Error, ListOptions, Patch, PatchOptions, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::conditions::{self, Set};
 use freehold_runtime::{Controller, Key, Outcome, Queue, Reconciled, Scope};
-use freehold_tenancy_api::TENANT_LABEL;
-use freehold_tenancy_api::tenant::Tenant;
+use freehold_tenancy_api::tenant::{DeletionPolicy, Tenant};
+use freehold_tenancy_api::{GROUP, TENANT_LABEL, VERSION};
 use freehold_tenancy_decide::namespace::covers;
 use freehold_tenancy_decide::tenant::{Chain, Step, Taken, cluster_rbac, plan};
 use jiff::Timestamp;
@@ -15,12 +15,15 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
+const EXTENSIONS: Resource = Resource::cluster(GROUP, VERSION, "extensions");
 /// Keeps a Tenant until its namespaces are released or deleted.
 pub const FINALIZER: &str = "tenancy.freehold.dev/namespaces";
 /// Tenants reconciled at once.
 const WORKERS: usize = 4;
 /// How long changes of namespaces are gathered before their tenant counts them.
 const GATHER: Duration = Duration::from_millis(250);
+/// How soon it is looked again whether a tenant's Extensions and namespaces are gone.
+const GONE: Duration = Duration::from_secs(1);
 /// How soon a name that was taken is tried again.
 const TAKEN: Duration = Duration::from_secs(30);
 
@@ -98,8 +101,9 @@ impl Controlled {
         if tenant.metadata.deletion_timestamp.is_some() {
             return self.terminate(&key, &client, &tenant).await;
         }
-        if !tenant.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-            set_finalizer(&client, &tenant, true).await?;
+        let has_finalizer = tenant.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+        if !has_finalizer && !set_finalizer(&client, &tenant, true).await? {
+            return Ok(Outcome::Done);
         }
         let chain = self.observed.chain(&key.plane, &key.name).unwrap_or_default();
         for object in cluster_rbac(&chain) {
@@ -164,10 +168,27 @@ impl Controlled {
 
     async fn terminate(&self, key: &Key, client: &Client, tenant: &Tenant) -> Reconciled {
         self.report(key, client, tenant, &[]).await?;
-        let left = self.observed.namespaces.count_by_index(&key.plane, &key.name);
-        if !tenant.spec.prevent_deletion && left == 0 {
-            set_finalizer(client, tenant, false).await?;
+        if tenant.spec.prevent_deletion {
+            return Ok(Outcome::Done);
         }
+        if tenant.spec.deletion.argocd == DeletionPolicy::Delete
+            && delete_extensions(client, &key.name).await?
+        {
+            return Ok(Outcome::After(GONE));
+        }
+        if self.observed.namespaces.count_by_index(&key.plane, &key.name) > 0 {
+            return Ok(Outcome::Done);
+        }
+        // One that was created a moment ago may not be known here yet.
+        let options = ListOptions {
+            label_selector: format!("{TENANT_LABEL}={}", key.name),
+            limit: 1,
+            ..ListOptions::default()
+        };
+        if !client.list(&NAMESPACES, None, &options).await?.items.is_empty() {
+            return Ok(Outcome::After(GONE));
+        }
+        set_finalizer(client, tenant, false).await?;
         Ok(Outcome::Done)
     }
 
@@ -297,7 +318,26 @@ impl Facts<'_> {
     }
 }
 
-async fn set_finalizer(client: &Client, tenant: &Tenant, wanted: bool) -> Result<(), Error> {
+/// Deletes the Extensions of a tenant; whether there were any.
+async fn delete_extensions(client: &Client, tenant: &str) -> Result<bool, Error> {
+    let all = match client.list_all(&EXTENSIONS, None, &ListOptions::default()).await {
+        Err(error) if error.is_not_found() => return Ok(false),
+        other => other?,
+    };
+    let mut any = false;
+    for extension in all.items.iter().filter(|extension| extension["spec"]["tenant"] == tenant) {
+        any = true;
+        let options = DeleteOptions::uid(meta::uid(extension));
+        match client.delete(&EXTENSIONS, None, meta::name(extension), &options).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(any)
+}
+
+/// Sets or removes the finalizer; whether the Tenant is still there.
+async fn set_finalizer(client: &Client, tenant: &Tenant, wanted: bool) -> Result<bool, Error> {
     let mut finalizers = tenant.metadata.finalizers.clone();
     finalizers.retain(|finalizer| finalizer != FINALIZER);
     if wanted {
@@ -306,7 +346,7 @@ async fn set_finalizer(client: &Client, tenant: &Tenant, wanted: bool) -> Result
     let metadata = json!({"resourceVersion": tenant.metadata.resource_version, "finalizers": finalizers});
     let patch = Patch::Merge(json!({"metadata": metadata}));
     match client.patch(&TENANTS, None, &tenant.metadata.name, &patch, &PatchOptions::default()).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop),
+        Err(error) if error.is_not_found() => Ok(false),
+        other => other.map(|_| true),
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Api, PATIENCE, Running, apis};
 use freehold_tenancy_controllers::supervisor::start_supervisor;
-use freehold_tests_harness::{Random, until};
+use freehold_tests_harness::{Random, crds, until};
 use std::time::Duration;
 
 const KINDS: &str =
@@ -185,6 +185,33 @@ fn a_personal_namespace_is_deleted_at_the_end_of_its_life() {
         (!namespace.success || !namespace.stdout.is_empty()).then_some(())
     });
     assert_eq!(api.field("", "namespace/kept", ".metadata.deletionTimestamp"), "");
+}
+
+#[test]
+fn a_scaled_object_of_keda_is_paused_and_goes_on() {
+    let api = common::freehold();
+    let known = crds().into_iter().find(|crd| crd.object["metadata"]["name"] == "scaledobjects.keda.sh");
+    let crd = known.expect("`tools/get crds` gets the definitions of KEDA").object.to_string();
+    api.kubectl.run_with_input(&["create", "-f", "-"], &crd).expect_ok();
+    api.kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", "crd/scaledobjects.keda.sh"]);
+    api.apply(&workloads("a"));
+    api.apply(
+        "{apiVersion: keda.sh/v1alpha1, kind: ScaledObject, metadata: {name: db, namespace: a, annotations: {a: b}}, \
+         spec: {scaleTargetRef: {kind: StatefulSet, name: db}, triggers: [{type: cron, metadata: {start: '0 0 * * *', end: '1 0 * * *', timezone: UTC, desiredReplicas: '2'}}]}}",
+    );
+    let before = api.content("a", "scaledobjects");
+    let _controllers = Running::start(&api, start_supervisor);
+    put_to_sleep(&api, "");
+    api.wait_field(
+        "a",
+        "scaledobject/db",
+        ".metadata.annotations.autoscaling\\.keda\\.sh/paused-replicas",
+        "0",
+    );
+    asleep(&api, "a");
+    api.kubectl.ok(&["delete", "resourcesupervisor", "nights"]);
+    awake(&api, "a");
+    assert_eq!(api.content("a", "scaledobjects"), before);
 }
 
 #[test]

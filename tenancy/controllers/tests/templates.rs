@@ -1,6 +1,8 @@
 //! Templates on a Freehold project and on a real kube-apiserver.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "templates/charts.rs"]
+mod charts;
 mod common;
 
 use common::{Api, PATIENCE, Running, apis, freehold};
@@ -246,6 +248,7 @@ spec:
         api.wait_field("a", &format!("templateinstance/{name}"), REASON, reason);
     }
     assert_eq!(api.field("a", "configmap/odd", ".data.a"), "x\nkind: Pod\n---\n");
+    too_much_is_refused(&api);
     // A name that somebody else has.
     api.kubectl.ok(&["create", "configmap", "settings", "-n", "a", "--from-literal=mine=1"]);
     instance("taken", "base", "");
@@ -259,6 +262,28 @@ spec:
         "",
         "what was there before outlives the instance"
     );
+}
+
+/// Some kilobytes of parameters become more than 10 MB of objects.
+fn too_much_is_refused(api: &Api) {
+    let manifest = |at: usize| {
+        format!(
+            "  - {{apiVersion: v1, kind: ConfigMap, metadata: {{name: big{at}}}, data: {{a: \"${{parameters.text}}\"}}}}\n"
+        )
+    };
+    let manifests: String = (0..60).map(manifest).collect();
+    api.apply(&format!(
+        "apiVersion: tenancy.freehold.dev/v1alpha1\nkind: Template\nmetadata: {{name: big}}\nspec:\n  \
+         parameters: {{type: object, properties: {{text: {{type: string}}}}}}\n  manifests:\n{manifests}"
+    ));
+    let text = "x".repeat(200 << 10);
+    let instance = format!(
+        "{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: TemplateInstance, metadata: {{name: big, namespace: a}}, \
+         spec: {{template: big, parameters: {{text: {text}}}}}}}"
+    );
+    api.kubectl.run_with_input(&["create", "-f", "-"], &format!("---\n{instance}")).expect_ok();
+    api.wait_field("a", "templateinstance/big", REASON, "TooLarge");
+    assert!(!api.kubectl.run(&["get", "configmap", "big0", "-n", "a"]).success, "nothing is written of it");
 }
 
 #[test]
@@ -390,4 +415,50 @@ spec:
     ]);
     api.wait_field("a", "templateinstance/base", REASON, "ChartFailed");
     assert_eq!(api.field("a", "configmap/web-settings", ".data.color"), "x: y\nz", "what was applied stays");
+}
+
+#[test]
+fn charts_come_from_a_repository_and_from_a_registry() {
+    let program = options().helm.program;
+    if !program.is_file() {
+        eprintln!("left out: there is no helm; `tools/get helm` builds it");
+        return;
+    }
+    let source = charts::serve(&program);
+    let api = freehold();
+    api.apply(&[ACCOUNT, &namespace("a")].join("\n---\n"));
+    let _controllers = Running::start(&api, |scope| {
+        let sources = vec![format!("http://{}", source.address), format!("oci://{}/", source.address)];
+        let helm = HelmOptions { program: program.clone(), sources };
+        start_templates_with(scope, TemplateOptions { trust_creators: false, helm });
+    });
+    let rows = [
+        (
+            "repository",
+            format!("repository: 'http://{}', chart: demo, version: 1.2.3", source.address),
+            "Applied",
+        ),
+        ("registry", format!("oci: 'oci://{}/charts/demo', version: 1.2.3", source.address), "Applied"),
+        (
+            "absent",
+            format!("repository: 'http://{}', chart: demo, version: 9.9.9", source.address),
+            "ChartUnavailable",
+        ),
+        ("foreign", "oci: 'oci://registry.example.com/demo', version: 1.2.3".to_owned(), "SourceNotAllowed"),
+    ];
+    for (name, chart, reason) in rows {
+        api.apply(&format!(
+            "{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Template, metadata: {{name: {name}}}, \
+             spec: {{helm: {{releaseName: {name}, values: {{color: \"${{tenant.name}}\"}}, {chart}}}}}}}"
+        ));
+        api.apply(
+            &group("")
+                .replace("name: base}", &format!("name: {name}}}"))
+                .replace("template: base", &format!("template: {name}")),
+        );
+        api.wait_field("a", &format!("templateinstance/{name}"), REASON, reason);
+    }
+    for name in ["repository", "registry"] {
+        assert_eq!(api.field("a", &format!("configmap/{name}-settings"), ".data.color"), "acme");
+    }
 }

@@ -161,7 +161,11 @@ pub fn annotations(chain: &Chain) -> BTreeMap<String, String> {
     }
     for (labels, what) in [(true, "labels"), (false, "annotations")] {
         let keys = keys(chain, labels);
-        let required = keys.required.iter().map(|(key, values)| format!("{key}={}", values.join("|")));
+        let required = keys.required.iter().map(|(key, values)| {
+            // Values that would be read as several are left to the webhook, which has them as they are.
+            let plain = values.iter().all(|value| !value.contains([',', '=', '|']));
+            format!("{key}={}", if plain { values.join("|") } else { String::new() })
+        });
         let lists = [
             ("required", required.collect::<Vec<_>>()),
             ("forbidden", Vec::from_iter(keys.forbidden)),

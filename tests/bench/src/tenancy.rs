@@ -6,11 +6,15 @@ use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
 use crate::{Options, load, process};
 use anyhow::{Context, Result, bail, ensure};
-use freehold_client::{Client, DeleteOptions, ListOptions, Patch, PatchOptions, RawRequest, Resource};
+use freehold_client::{
+    Client, Config, DeleteOptions, Identity, ListOptions, Patch, PatchOptions, RawRequest, Resource,
+};
 use freehold_tests_harness::{freehold_binary, tool};
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderValue, Method};
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -24,6 +28,7 @@ const SECRETS: Resource = Resource::namespaced("", "v1", "secrets");
 const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments");
 const LIMIT_RANGES: Resource = Resource::namespaced("", "v1", "limitranges");
 const BINDINGS: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+const ROLES: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles");
 const ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts");
 const WEBHOOKS: Resource =
     Resource::cluster("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations");
@@ -32,6 +37,8 @@ const WEBHOOKS: Resource =
 const CONCURRENCY: usize = 64;
 /// Groups of the member whose lists are measured, each with a tenant of its own.
 const GROUPS: usize = 300;
+/// One namespace of so many is the first tenant's: of 50,000 it has 10,000.
+const LARGE: usize = 5;
 /// Namespaces that are timed one by one.
 const TIMED: usize = 100;
 /// Workloads, and objects of the template, of each namespace.
@@ -40,6 +47,8 @@ const EACH: usize = 5;
 const CREATES: usize = 1000;
 const SPACES: usize = 100;
 const LIMIT: usize = 400;
+/// The webhook, which the server finds at the address that it listens on.
+const WEBHOOK: [&str; 2] = ["tenancy", "webhook"];
 /// How long anything may take before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(3600);
 const PERIOD: Duration = Duration::from_millis(250);
@@ -91,8 +100,7 @@ struct Site<'a> {
 
 /// Measures one server.
 pub(crate) async fn measure(of: Kind, options: &Options, report: &mut Report) -> Result<()> {
-    let args: &[&str] = if of == Kind::Kube { &[] } else { &["--outbound-networks=public,127.0.0.0/8"] };
-    let subject = Subject::start_with(of, options, args)?;
+    let subject = Subject::start(of, options)?;
     let plane = subject.plane().await?;
     let kubeconfig = subject.kubeconfig().context("a server of ours")?;
     let site = Site { subject: &subject, plane, kubeconfig, namespaces: options.spaces };
@@ -106,28 +114,62 @@ pub(crate) async fn measure(of: Kind, options: &Options, report: &mut Report) ->
         .status()
         .context("freehold install tenancy")?;
     ensure!(installed.success(), "freehold install tenancy: {installed}");
-    let controllers = Program::start(&site.kubeconfig, &["tenancy", "controller"])?;
+    let mut controllers = Program::controllers(&site.kubeconfig)?;
+    let mut webhook = None;
     if of == Kind::Kube {
-        programs.push(Program::start(&site.kubeconfig, &["tenancy", "webhook"])?);
+        webhook = Some(Program::start(&site.kubeconfig, &WEBHOOK)?);
         site.until("the webhook is registered", async || {
             Ok(site.plane.get_opt(&WEBHOOKS, None, GROUP).await?.is_some())
         })
         .await?;
     }
-    let pid = controllers.0.id();
     site.fill(of, report).await?;
     site.ready(of, report).await?;
-    site.quota(of, report).await?;
+    site.quota(of, webhook.as_mut(), report).await?;
     site.admission(of, options, report).await?;
-    if of != Kind::Kube {
-        site.member(of, report).await?;
-    }
-    site.template(of, report).await?;
+    site.member(of, report).await?;
+    site.template(of, &mut controllers, report).await?;
     site.sleep(of, report).await?;
-    let resident = process::memory_at_rest(pid).await.resident;
+    let resident = process::memory_at_rest(controllers.process.0.id()).await.resident;
     report.add(TITLE, "resident memory of the controllers", of, Value::Bytes(resident));
+    site.largest_object(of, report).await?;
     drop(controllers);
     site.cold_start(of, report).await
+}
+
+/// The subsystem's controllers, with their metrics.
+struct Controllers {
+    process: Program,
+    metrics: SocketAddr,
+}
+
+impl Program {
+    fn controllers(kubeconfig: &Path) -> Result<Controllers> {
+        let metrics = free_address()?;
+        let listen = metrics.to_string();
+        let process = Self::start(kubeconfig, &["tenancy", "controller", "--metrics-listen", &listen])?;
+        Ok(Controllers { process, metrics })
+    }
+}
+
+/// An address of this machine with a port that nothing listens at.
+fn free_address() -> Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+impl Controllers {
+    /// Whether they have begun and have nothing left to do.
+    async fn is_at_rest(&self) -> bool {
+        let client = Config::new(format!("http://{}", self.metrics), "", Identity::None);
+        let Ok(client) = Client::new(&client) else { return false };
+        let Ok(answer) = client.request(&RawRequest::get("/metrics")).await else { return false };
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let sum = |metric: &str| -> f64 {
+            let lines = text.lines().filter(|line| line.starts_with(metric) && line.contains("template"));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        };
+        sum("workqueue_adds_total") > 0.0 && sum("workqueue_depth") == 0.0
+    }
 }
 
 impl Site<'_> {
@@ -163,7 +205,8 @@ impl Site<'_> {
     }
 
     fn namespace(&self, n: usize) -> (Resource, Json) {
-        let tenant = format!("t{}", n % self.tenants());
+        let tenant = if n.is_multiple_of(LARGE) { 0 } else { n % self.tenants() };
+        let tenant = format!("t{tenant}");
         let labels = json!({LABEL: tenant, "env": "dev"});
         (NAMESPACES, json!({"metadata": {"name": format!("{tenant}-{n}"), "labels": labels}}))
     }
@@ -218,7 +261,17 @@ impl Site<'_> {
         Ok(())
     }
 
-    async fn quota(&self, of: Kind, report: &mut Report) -> Result<()> {
+    /// Kills the webhook while it decides, twice, with another in its place each time.
+    async fn kill(&self, webhook: Option<&mut Program>) -> Result<()> {
+        let Some(webhook) = webhook else { return Ok(()) };
+        for _ in 0..2 {
+            tokio::time::sleep(PERIOD).await;
+            *webhook = Program::start(&self.kubeconfig, &WEBHOOK)?;
+        }
+        Ok(())
+    }
+
+    async fn quota(&self, of: Kind, webhook: Option<&mut Program>, report: &mut Report) -> Result<()> {
         let quota = json!({
             "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Quota", "metadata": {"name": "some"},
             "spec": {"hard": {"secrets": LIMIT.to_string()}},
@@ -238,11 +291,15 @@ impl Site<'_> {
         }
         let begun = Instant::now();
         let creates = stream::iter(0..CREATES).map(|n| self.secret(n % SPACES, n)).buffer_unordered(CREATES);
-        let answers: Vec<Result<(bool, Duration)>> = creates.collect().await;
+        let (answers, killed): (Vec<Result<(bool, Duration)>>, _) =
+            tokio::join!(creates.collect(), self.kill(webhook));
+        killed?;
         let took = begun.elapsed();
         let answers: Vec<(bool, Duration)> = answers.into_iter().collect::<Result<_>>()?;
         let created = answers.iter().filter(|(created, _)| *created).count();
-        let row = format!("created of {CREATES} parallel creates over {SPACES} namespaces, limit {LIMIT}");
+        let kills = if of == Kind::Kube { ", the webhook killed twice" } else { "" };
+        let row =
+            format!("created of {CREATES} parallel creates over {SPACES} namespaces, limit {LIMIT}{kills}");
         report.add(TITLE, row, of, Value::Count(created));
         report.add(TITLE, "all of them decided within", of, Value::Time(took));
         // Each of these needs what the delete before it gave back.
@@ -327,19 +384,119 @@ impl Site<'_> {
     async fn member(&self, of: Kind, report: &mut Report) -> Result<()> {
         let mut request = RawRequest::get("/api/v1/namespaces");
         request.headers.insert("impersonate-user", HeaderValue::from_static("many"));
-        for n in 0..GROUPS {
+        // The first tenant is the large one.
+        for n in 1..=GROUPS {
             request.headers.append("impersonate-group", HeaderValue::try_from(format!("group-{n}"))?);
         }
-        let shown = self.plane.json(request.clone()).await?["items"].as_array().map_or(0, Vec::len);
+        // kube-apiserver cannot filter a list: the subsystem's proxy does it in front of one.
+        let proxy = if of == Kind::Kube { Some(self.proxy().await?) } else { None };
+        let client = proxy.as_ref().map_or(&self.plane, |(_, client)| client);
+        self.until("the member sees namespaces", async || {
+            let list = client.json(request.clone()).await;
+            Ok(list.is_ok_and(|list| list["items"].as_array().is_some_and(|items| !items.is_empty())))
+        })
+        .await?;
+        let shown = client.json(request.clone()).await?["items"].as_array().map_or(0, Vec::len);
         let requests = (0..TIMED).map(|_| request.clone());
-        let lists = load::send_all(self.subject, &self.plane, requests, 1).await?;
+        let lists = load::send_all(self.subject, client, requests, 1).await?;
         let row = format!("a member with {GROUPS} groups lists own namespaces, median / p99");
         report.add(TITLE, row, of, Value::spread(&lists.each));
         report.add(TITLE, "namespaces in that list", of, Value::Count(shown));
         Ok(())
     }
 
-    async fn template(&self, of: Kind, report: &mut Report) -> Result<()> {
+    /// The proxy in front of the server, and a client of it that may act as anybody.
+    async fn proxy(&self) -> Result<(Program, Client)> {
+        let account = json!({"metadata": {"name": "front", "namespace": "default"}});
+        self.plane.create(&ACCOUNTS, &account).await?;
+        let binding = json!({
+            "metadata": {"name": "bench-front"},
+            "subjects": [{"kind": "ServiceAccount", "name": "front", "namespace": "default"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bench-impersonator"},
+        });
+        let role = json!({
+            "metadata": {"name": "bench-impersonator"},
+            "rules": [{"apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"]}],
+        });
+        self.plane.create(&ROLES, &role).await?;
+        self.plane.create(&BINDINGS, &binding).await?;
+        let path = format!("{}/front/token", ACCOUNTS.collection_path(Some("default")));
+        let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}});
+        let answer = self.plane.json(RawRequest::new(Method::POST, path).json(&asked)).await?;
+        let token = answer["status"]["token"].as_str().context("a token")?.to_owned();
+        let folder = self.kubeconfig.parent().context("a folder")?.join("tenancy-proxy");
+        let listen = free_address()?.to_string();
+        let certificates = folder.display().to_string();
+        let program = Program::start(
+            &self.kubeconfig,
+            &["tenancy", "proxy", "--listen", &listen, "--certificates", &certificates],
+        )?;
+        let ca = folder.join("ca.crt");
+        self.until("the proxy has a certificate", async || Ok(ca.exists())).await?;
+        let config =
+            Config::new(format!("https://{listen}"), std::fs::read_to_string(&ca)?, Identity::Token(token));
+        Ok((program, Client::new(&config)?))
+    }
+
+    /// The largest object that the subsystem keeps for tenants.
+    async fn largest_object(&self, of: Kind, report: &mut Report) -> Result<()> {
+        let mut largest = (0, String::new());
+        for plural in [
+            "tenants",
+            "quotas",
+            "quotaledgers",
+            "resourcesupervisors",
+            "templates",
+            "sleeprecords",
+            "templateinstances",
+        ] {
+            let namespaced = matches!(plural, "sleeprecords" | "templateinstances");
+            let resource = Resource::dynamic(GROUP, "v1alpha1", plural, namespaced);
+            let list = self.plane.list_all(&resource, None, &ListOptions::default()).await?;
+            let sizes = list.items.iter().map(|item| (item.to_string().len(), plural.to_owned()));
+            largest = sizes.fold(largest, std::cmp::max);
+        }
+        let bytes = i64::try_from(largest.0)?;
+        report.add(TITLE, "largest object of the subsystem", of, Value::Bytes(bytes));
+        Ok(())
+    }
+
+    /// The resource versions of what templates keep, by kind, namespace and name.
+    async fn versions(&self) -> Result<BTreeSet<String>> {
+        let mut versions = BTreeSet::new();
+        let instances = Resource::namespaced(GROUP, "v1alpha1", "templateinstances");
+        for resource in [CONFIG_MAPS, instances, kind("templategroupinstances"), kind("templates")] {
+            let list = self.plane.list_all(&resource, None, &ListOptions::default()).await?;
+            let version = |item: &Json| {
+                let metadata = &item["metadata"];
+                format!(
+                    "{resource} {} {} {}",
+                    metadata["namespace"], metadata["name"], metadata["resourceVersion"]
+                )
+            };
+            versions.extend(list.items.iter().map(version));
+        }
+        Ok(versions)
+    }
+
+    /// How many objects are written when the controllers of templates start anew.
+    async fn second_run(&self, of: Kind, controllers: &mut Controllers, report: &mut Report) -> Result<()> {
+        self.until("the controllers have nothing to do", async || Ok(controllers.is_at_rest().await)).await?;
+        let before = self.versions().await?;
+        let kubeconfig = self.kubeconfig.clone();
+        drop(controllers.process.0.kill());
+        *controllers = Program::controllers(&kubeconfig)?;
+        // An answer of the metrics may come before the first key: it has to be so twice in a row.
+        for _ in 0..2 {
+            self.until("the second run is over", async || Ok(controllers.is_at_rest().await)).await?;
+            tokio::time::sleep(PERIOD).await;
+        }
+        let written = self.versions().await?.difference(&before).count();
+        report.add(TITLE, "objects that a second run of the template writes", of, Value::Count(written));
+        Ok(())
+    }
+
+    async fn template(&self, of: Kind, controllers: &mut Controllers, report: &mut Report) -> Result<()> {
         let manifests: Vec<Json> = (0..EACH)
             .map(|at| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("own{at}")}, "data": {"n": "${namespace.name}"}}))
             .collect();
@@ -386,6 +543,7 @@ impl Site<'_> {
         }
         let times: Samples = times.into_iter().collect();
         report.add(TITLE, "drift repaired, median / p99", of, Value::spread(&times));
+        self.second_run(of, controllers, report).await?;
         self.plane.delete(&kind("templategroupinstances"), None, "own", &DeleteOptions::default()).await?;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Extensions: the objects by which other systems know a tenant, kept in step with its namespaces.
 
+mod config;
 mod objects;
 
 use crate::running::{Reconcile, control};
@@ -16,7 +17,7 @@ use freehold_tenancy_decide::integration::{Input, Integration, Refusal, integrat
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -72,8 +73,22 @@ struct Extending {
     worlds: Mutex<HashMap<PlaneId, Arc<World>>>,
 }
 
-/// Starts the extensions controller.
-pub fn start_extensions(scope: &Scope) {
+/// Starts those of the controllers of integrations that are named.
+pub(crate) fn start_some(scope: &Scope, names: &BTreeSet<&str>) {
+    if names.contains("extension") {
+        start_extensions(scope);
+    }
+    if names.contains("integration-config") {
+        config::start(scope);
+    }
+}
+
+/// Starts the controllers of Extensions and IntegrationConfigs.
+pub fn start_integrations(scope: &Scope) {
+    start_some(scope, &["extension", "integration-config"].into());
+}
+
+fn start_extensions(scope: &Scope) {
     let queue = Queue::<Key>::new();
     let interest =
         Interest::projected(EXTENSIONS, ExtensionView::of).index(|_, view: &ExtensionView| view.index());
@@ -163,19 +178,22 @@ impl Extending {
         }
     }
 
-    /// What the integration is to know of the tenant.
+    /// What the integration is to know of the tenant; `None` where there is no such tenant.
     async fn input(
         &self,
         key: &Key,
         view: &ExtensionView,
         world: &World,
         integration: &dyn Integration,
-    ) -> Result<Input, Error> {
+    ) -> Result<Option<Input>, Error> {
         let tenant = &view.spec.tenant;
         let namespaces = world.namespaces.by_index(&key.plane, tenant);
         let mut namespaces: Vec<String> =
             namespaces.into_iter().map(|(key, _)| key.name.to_string()).collect();
         namespaces.sort();
+        let Some(tenant_object) = world.tenants.get(&Key::new(key.plane.clone(), "", tenant)) else {
+            return Ok(None);
+        };
         let client = world.planes.client(&key.plane);
         let mut secrets = BTreeMap::<SecretRef, Map>::new();
         for wanted in integration.secrets(&view.spec) {
@@ -187,9 +205,8 @@ impl Extending {
                 secrets.insert(wanted, secret["data"].as_object().cloned().unwrap_or_default());
             }
         }
-        let tenant_object = world.tenants.get(&Key::new(key.plane.clone(), "", tenant));
-        let groups = tenant_object.map(|tenant| groups_of(&tenant)).unwrap_or_default();
-        Ok(Input { tenant: tenant.clone(), groups, namespaces, secrets })
+        let groups = groups_of(&tenant_object);
+        Ok(Some(Input { tenant: tenant.clone(), groups, namespaces, secrets }))
     }
 
     async fn report(
@@ -292,15 +309,27 @@ impl Reconcile for Extending {
         if !world.namespaces.synced(&world.token).await || !world.tenants.synced(&world.token).await {
             return Ok(Outcome::Done);
         }
-        self.set_finalizer(&key, &view, true).await?;
         let input = self.input(&key, &view, &world, integration).await?;
-        let result = match integration.objects(&config, &view.spec, &input) {
-            Ok(wanted) => keeping.keep(integration.kinds(), &wanted).await?.map(|()| wanted.len()),
-            Err(refusal) => Err(refusal),
+        let wanted = match &input {
+            Some(input) => integration.objects(&config, &view.spec, input),
+            None => Err(Refusal::new("TenantNotFound", format!("there is no Tenant {}", view.spec.tenant))),
+        };
+        let namespaces = input.map(|input| input.namespaces).unwrap_or_default();
+        let result = match wanted {
+            Ok(wanted) => {
+                self.set_finalizer(&key, &view, true).await?;
+                keeping.keep(integration.kinds(), &wanted).await?.map(|()| wanted.len())
+            }
+            Err(refusal) => {
+                let narrowed =
+                    |object: &Value| integration.narrowed(&config, &view.spec, object, &namespaces);
+                keeping.narrow(integration.kinds(), narrowed).await?;
+                Err(refusal)
+            }
         };
         self.watch_kept(&key.plane, &world, integration);
         let objects = result.as_ref().copied().unwrap_or_default();
-        self.report(&key, &view, (objects, input.namespaces.len()), result.as_ref().err()).await?;
+        self.report(&key, &view, (objects, namespaces.len()), result.as_ref().err()).await?;
         Ok(Outcome::After(RESYNC))
     }
 }

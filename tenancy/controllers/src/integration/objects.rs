@@ -72,20 +72,38 @@ impl Keeping<'_> {
         }
     }
 
-    /// Deletes the Extension's objects beside the wanted ones.
-    pub(super) async fn delete_others(&self, kinds: &[KeptKind], wanted: &[Value]) -> Result<(), Error> {
+    /// The Extension's objects of a kind; none where the server does not have it.
+    async fn live(&self, resource: &Resource) -> Result<Vec<Value>, Error> {
         let options = ListOptions {
             label_selector: format!("{EXTENSION_LABEL}={}", self.extension),
             ..ListOptions::default()
         };
+        match self.client.list_all(resource, Some(self.namespace), &options).await {
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            other => other.map(|list| list.items),
+        }
+    }
+
+    /// Takes out of existing objects what goes too far by now.
+    pub(super) async fn narrow(
+        &self,
+        kinds: &[KeptKind],
+        narrowed: impl Fn(&Value) -> Option<Value>,
+    ) -> Result<(), Error> {
         for kind in kinds {
             let resource = resource(kind);
-            let live = match self.client.list_all(&resource, Some(self.namespace), &options).await {
-                Ok(list) => list.items,
-                Err(error) if error.is_not_found() => continue,
-                Err(error) => return Err(error),
-            };
-            for object in live {
+            for object in self.live(&resource).await?.iter().filter_map(&narrowed) {
+                self.client.update(&resource, &object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the Extension's objects beside the wanted ones.
+    pub(super) async fn delete_others(&self, kinds: &[KeptKind], wanted: &[Value]) -> Result<(), Error> {
+        for kind in kinds {
+            let resource = resource(kind);
+            for object in self.live(&resource).await? {
                 let stays =
                     wanted.iter().any(|w| w["kind"] == kind.kind && meta::name(w) == meta::name(&object));
                 if stays {

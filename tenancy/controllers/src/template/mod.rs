@@ -23,7 +23,7 @@ use freehold_client::Resource;
 use freehold_runtime::{Change, Informer, Interest, Key, Planes, Queue, Scope, Store};
 use freehold_tenancy_api::{GROUP, VERSION};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use views::{GroupView, InstanceView, RevisionView, TemplateView};
@@ -85,15 +85,26 @@ struct Shared {
     applied: Mutex<HashMap<Key, apply::Memory>>,
 }
 
-/// Starts the controllers of templates, with options from the environment.
-pub fn start_templates(scope: &Scope) {
-    start_templates_with(scope, TemplateOptions::from_environment(scope));
-}
+/// The controllers of templates, by the names that `--controllers` takes.
+const NAMES: [&str; 3] = ["template", "template-instance", "template-group-instance"];
 
 /// Starts the controllers of templates.
 pub fn start_templates_with(scope: &Scope, options: TemplateOptions) {
-    let (template_queue, instance_queue, group_queue) =
-        (Queue::<Key>::new(), Queue::<Key>::new(), Queue::<Key>::new());
+    start_some(scope, options, &NAMES.into_iter().collect());
+}
+
+/// Starts those of the controllers of templates that are named.
+pub(crate) fn start_some(scope: &Scope, options: TemplateOptions, names: &BTreeSet<&str>) {
+    if !NAMES.iter().any(|name| names.contains(name)) {
+        return;
+    }
+    let [template_queue, instance_queue, group_queue] = NAMES.map(|name| {
+        let queue = Queue::<Key>::new();
+        if !names.contains(name) {
+            queue.close();
+        }
+        queue
+    });
     let mut templates = Informer::new(&scope.planes, Interest::projected(TEMPLATES, TemplateView::of));
     let mut revisions = Informer::new(
         &scope.planes,
@@ -144,23 +155,18 @@ pub fn start_templates_with(scope: &Scope, options: TemplateOptions) {
     scope.tasks.spawn(instances.run(scope.token.clone()));
     scope.tasks.spawn(groups.run(scope.token.clone()));
     let when = || Box::pin(ready.clone());
-    control(
-        scope,
-        "tenancy-template",
-        2,
-        &template_queue,
-        when(),
-        Arc::new(revisions::Revising(shared.clone())),
-    );
-    control(
-        scope,
-        "tenancy-template-instance",
-        WORKERS,
-        &instance_queue,
-        when(),
-        Arc::new(instance::Instances(shared.clone())),
-    );
-    control(scope, "tenancy-template-group", 2, &group_queue, when(), Arc::new(group::Grouping(shared)));
+    if names.contains("template") {
+        let revising = Arc::new(revisions::Revising(shared.clone()));
+        control(scope, "tenancy-template", 2, &template_queue, when(), revising);
+    }
+    if names.contains("template-instance") {
+        let instances = Arc::new(instance::Instances(shared.clone()));
+        control(scope, "tenancy-template-instance", WORKERS, &instance_queue, when(), instances);
+    }
+    if names.contains("template-group-instance") {
+        let grouping = Arc::new(group::Grouping(shared));
+        control(scope, "tenancy-template-group-instance", 2, &group_queue, when(), grouping);
+    }
 }
 
 fn wait<T: Send + Sync + 'static>(

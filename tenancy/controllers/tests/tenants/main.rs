@@ -45,6 +45,7 @@ fn all(site: &Site) {
     limits_of_a_parent_are_reported(site);
     broken_references_have_reasons(site);
     cordoned_tenants_mark_their_namespaces(site);
+    a_tenant_that_goes_in_the_middle_leaves_no_half(site);
 }
 
 const READY: &str = "tenancy.freehold.dev/Ready";
@@ -263,12 +264,22 @@ fn limits_of_a_parent_are_reported(site: &Site) {
 }
 
 fn broken_references_have_reasons(site: &Site) {
+    let round = "{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: round}, spec: {parent: about, namespaces: {declared: [{name: x}]}}}";
+    let about = "{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: about}, spec: {parent: round}}";
+    site.apply(round);
+    site.condition(&["tenant", "round"], "ParentResolved", "False", "ParentMissing");
+    if site.name == "Freehold" {
+        let output = site.kubectl.run_with_input(&["apply", "-f", "-"], &format!("---\n{about}"));
+        assert!(output.stderr.contains("would be its own ancestor"), "{}", output.stderr);
+    } else {
+        // No webhook runs here: it is reported.
+        site.apply(about);
+        site.condition(&["tenant", "round"], "ParentResolved", "False", "ParentCycle");
+        site.condition(&["tenant", "about"], "Ready", "False", "ParentCycle");
+        site.condition(&["namespace", "round-x"], READY, "False", "ParentCycle");
+    }
     site.apply(
         r#"
-{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: round}, spec: {parent: about, namespaces: {declared: [{name: x}]}}}
----
-{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: about}, spec: {parent: round}}
----
 {apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {name: orphan}, spec: {parent: nobody, quota: none}}
 ---
 {apiVersion: tenancy.freehold.dev/v1alpha1, kind: Quota, metadata: {name: wrong}, spec: {hard: {pods: many}}}
@@ -276,9 +287,6 @@ fn broken_references_have_reasons(site: &Site) {
 {apiVersion: v1, kind: Namespace, metadata: {name: lost, labels: {tenancy.freehold.dev/tenant: nobody}}}
 "#,
     );
-    site.condition(&["tenant", "round"], "ParentResolved", "False", "ParentCycle");
-    site.condition(&["tenant", "about"], "Ready", "False", "ParentCycle");
-    site.condition(&["namespace", "round-x"], READY, "False", "ParentCycle");
     site.condition(&["tenant", "orphan"], "ParentResolved", "False", "ParentMissing");
     site.condition(&["tenant", "orphan"], "WithinQuota", "False", "QuotaMissing");
     site.condition(&["quotas.tenancy.freehold.dev", "wrong"], "Ready", "False", "InvalidLimit");
@@ -312,6 +320,42 @@ fn cordoned_tenants_mark_their_namespaces(site: &Site) {
     site.until("the mark goes", &["namespace", "sub-a"], |ns| {
         ns["metadata"]["labels"]["tenancy.freehold.dev/cordoned"].is_null()
     });
+}
+
+/// A tenant is deleted while its namespaces are being made, and another takes its place under another name: that is how a
+/// tenant is renamed.
+fn a_tenant_that_goes_in_the_middle_leaves_no_half(site: &Site) {
+    let kubectl = &site.kubectl;
+    let declared = |adopt: bool| {
+        let one = |n: usize| format!("{{name: wave-{n}, prefixed: false, adopt: {adopt}}}");
+        (0..12).map(one).collect::<Vec<_>>().join(", ")
+    };
+    let tenant = |name: &str, adopt: bool| {
+        format!(
+            "{{apiVersion: tenancy.freehold.dev/v1alpha1, kind: Tenant, metadata: {{name: {name}}}, \
+             spec: {{members: [{{role: owner, subjects: [{{name: {name}}}]}}], namespaces: {{declared: [{}]}}}}}}",
+            declared(adopt)
+        )
+    };
+    site.apply(&tenant("before", false));
+    site.until("the first namespace is there", &["namespace", "wave-0"], |_| true);
+    kubectl.ok(&["delete", "tenant", "before", "--timeout=60s"]);
+    let labelled = "tenancy.freehold.dev/tenant=before";
+    assert!(kubectl.ok(&["get", "namespaces", "-l", labelled, "-o", "name"]).is_empty(), "{}", site.name);
+    assert!(
+        kubectl.ok(&["get", "rolebindings", "-A", "-l", labelled, "-o", "name"]).is_empty(),
+        "{}",
+        site.name
+    );
+    // Whatever there is by now is taken over, and the rest is made.
+    site.apply(&tenant("after", true));
+    site.condition(&["tenant", "after"], "Ready", "True", "AsExpected");
+    for n in 0..12 {
+        let name = format!("wave-{n}");
+        site.condition(&["namespace", &name], READY, "True", "Ready");
+        let binding = site.get(&["rolebinding", "tenancy:admin", "-n", &name]).unwrap();
+        assert_eq!(binding["subjects"][0]["name"], "after", "{}", site.name);
+    }
 }
 
 fn deletion(site: &Site) {

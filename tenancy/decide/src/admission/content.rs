@@ -6,31 +6,46 @@ use crate::tenant::Chain;
 use freehold_machinery::Value;
 use serde_json::json;
 
+/// The annotation of a claim with its StorageClass.
+pub const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+/// The annotation of an Ingress with its class.
+pub const INGRESS_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
 /// Where an object names a class.
 struct ClassField {
     group: &'static str,
     resource: &'static str,
     pointer: &'static str,
     rule: usize,
+    /// The annotation that names the class where the field does not, and counts more: controllers still follow it.
+    annotation: Option<&'static str>,
 }
 
 /// Fields with classes, by their place in [`CLASSES`].
 const FIELDS: [ClassField; 5] = [
-    ClassField { group: "", resource: "persistentvolumeclaims", pointer: "/spec/storageClassName", rule: 0 },
+    ClassField {
+        group: "",
+        resource: "persistentvolumeclaims",
+        pointer: "/spec/storageClassName",
+        rule: 0,
+        annotation: Some(STORAGE_CLASS_ANNOTATION),
+    },
     ClassField {
         group: "networking.k8s.io",
         resource: "ingresses",
         pointer: "/spec/ingressClassName",
         rule: 1,
+        annotation: Some(INGRESS_CLASS_ANNOTATION),
     },
     ClassField {
         group: "gateway.networking.k8s.io",
         resource: "gateways",
         pointer: "/spec/gatewayClassName",
         rule: 2,
+        annotation: None,
     },
-    ClassField { group: "", resource: "pods", pointer: "/spec/priorityClassName", rule: 3 },
-    ClassField { group: "", resource: "pods", pointer: "/spec/runtimeClassName", rule: 4 },
+    ClassField { group: "", resource: "pods", pointer: "/spec/priorityClassName", rule: 3, annotation: None },
+    ClassField { group: "", resource: "pods", pointer: "/spec/runtimeClassName", rule: 4, annotation: None },
 ];
 
 pub(super) fn decide(request: &Request<'_>, chain: &Chain) -> Result<Vec<Value>, String> {
@@ -58,26 +73,32 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
 
 fn class(request: &Request<'_>, chain: &Chain, field: &ClassField) -> Result<Vec<Value>, String> {
     let rule: &ClassRule = &CLASSES[field.rule];
-    let named = text(request.object, field.pointer).filter(|name| !name.is_empty());
-    let old = text(request.old, field.pointer);
-    if request.operation == Operation::Update && named == old {
-        return Ok(Vec::new());
-    }
-    let Some(named) = named else {
+    let named = named_classes(request.object, field);
+    let old = named_classes(request.old, field);
+    if named.is_empty() {
         // An empty name is an answer: a claim for a volume without class.
         let open = request.operation == Operation::Create && request.object.pointer(field.pointer).is_none();
         let default = rules::default_class(chain, rule).filter(|_| open);
         return Ok(default.map(|class| defaulted(request, field, &class)).unwrap_or_default());
-    };
-    match rules::allowed_classes(chain, rule) {
-        Some(allowed) if !allowed.iter().any(|class| class == named) => Err(format!(
-            "tenant {:?}: {} {named:?} is not allowed; allowed: {}",
+    }
+    let Some(allowed) = rules::allowed_classes(chain, rule) else { return Ok(Vec::new()) };
+    let is_allowed = |name: &&str| old.contains(name) || allowed.iter().any(|class| class == name);
+    match named.iter().find(|name| !is_allowed(name)) {
+        Some(name) => Err(format!(
+            "tenant {:?}: {} {name:?} is not allowed; allowed: {}",
             name_of(chain),
             rule.what,
             listed(&allowed)
         )),
-        _ => Ok(Vec::new()),
+        None => Ok(Vec::new()),
     }
+}
+
+/// The classes that an object names, in its field and in the annotation that goes before it.
+fn named_classes<'a>(object: &'a Value, field: &ClassField) -> Vec<&'a str> {
+    let annotation = field.annotation.and_then(|key| object["metadata"]["annotations"][key].as_str());
+    let named = [text(object, field.pointer), annotation];
+    named.into_iter().flatten().filter(|name| !name.is_empty()).collect()
 }
 
 /// The operations that give an object a class. A Pod's priority was computed for no class before: the server computes it

@@ -1,4 +1,4 @@
-//! Rules of host names of Ingresses, HTTP routes and Gateways.
+//! Rules of host names of Ingresses, routes and Gateways.
 
 use super::{Index, Request, is, name_of};
 use crate::rules;
@@ -38,7 +38,7 @@ pub fn hosts_of(resource: &GroupResource, object: &Value) -> BTreeSet<(String, S
             }
             hosts
         }
-        ("gateway.networking.k8s.io", "httproutes") => {
+        ("gateway.networking.k8s.io", "httproutes" | "grpcroutes" | "tlsroutes") => {
             let hosts = list("/spec/hostnames");
             hosts.iter().map(|host| (text(host), "/".to_owned())).collect()
         }

@@ -6,14 +6,18 @@ use crate::target::is_protected;
 use crate::tenant::{CREATOR_ANNOTATION, Chain, chain};
 use freehold_machinery::Value;
 use freehold_tenancy_api::TENANT_LABEL;
+use freehold_tenancy_api::supervisor::{SLEEP_ANNOTATION, SLEEP_UNTIL_ANNOTATION};
 use freehold_tenancy_api::tenant::Tenant;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Annotations by which owners put a namespace to sleep and wake it; they can keep each workload awake as well.
+pub const OWNERS_KEYS: [&str; 2] = [SLEEP_ANNOTATION, SLEEP_UNTIL_ANNOTATION];
+
 /// Whether a key of a label or annotation is the subsystem's own, or decides about the security of Pods.
 pub fn is_system_key(key: &str) -> bool {
-    key.starts_with("tenancy.freehold.dev/")
+    (key.starts_with("tenancy.freehold.dev/") && !OWNERS_KEYS.contains(&key))
         || key.starts_with(PREFIX)
         || key.starts_with("pod-security.kubernetes.io/")
         || key == "scheduler.alpha.kubernetes.io/node-selector"
@@ -140,11 +144,13 @@ fn changed(request: &Request<'_>, field: &str) -> Vec<(String, Option<String>, O
     keys.into_iter().map(change).filter(|(_, old, new)| old != new).collect()
 }
 
-/// Refuses members' changes of keys that are the subsystem's own. The tenant's label may be set at creation.
+/// Refuses members' changes of keys that are the subsystem's own. The tenant's label may be set at creation, and so may the
+/// creator's own name: admission has been here before where it runs once more.
 fn own_keys(request: &Request<'_>) -> Result<Vec<Value>, String> {
     for field in ["labels", "annotations"] {
-        for (key, ..) in changed(request, field) {
-            let at_creation = request.operation == Operation::Create && key == TENANT_LABEL;
+        for (key, _, new) in changed(request, field) {
+            let is_creator = || key == CREATOR_ANNOTATION && new.as_deref() == Some(&*request.user.name);
+            let at_creation = request.operation == Operation::Create && (key == TENANT_LABEL || is_creator());
             if is_system_key(&key) && !at_creation {
                 return Err(format!("metadata.{field}: {key:?} cannot be changed by members"));
             }

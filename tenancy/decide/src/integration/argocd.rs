@@ -66,6 +66,32 @@ impl Integration for ArgoCd {
         }
         Ok(objects)
     }
+
+    fn narrowed(
+        &self,
+        config: &IntegrationConfigSpec,
+        extension: &ExtensionSpec,
+        existing: &Value,
+        namespaces: &[String],
+    ) -> Option<Value> {
+        let destinations = existing["spec"]["destinations"].as_array()?;
+        let own = config.argo_cd.server.as_str();
+        let is_within = |destination: &&Value| {
+            let server = destination["server"].as_str().unwrap_or_default();
+            let namespace = destination["namespace"].as_str().unwrap_or_default();
+            match server == own {
+                true => namespaces.iter().any(|name| name == namespace),
+                false => extension.argo_cd.clusters.iter().any(|cluster| cluster.server == server),
+            }
+        };
+        let within: Vec<Value> = destinations.iter().filter(is_within).cloned().collect();
+        if within.len() == destinations.len() {
+            return None;
+        }
+        let mut narrowed = existing.clone();
+        narrowed["spec"]["destinations"] = within.into();
+        Some(narrowed)
+    }
 }
 
 /// The names of a tenant's AppProjects.

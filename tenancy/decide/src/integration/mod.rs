@@ -75,6 +75,18 @@ pub trait Integration: Send + Sync {
         extension: &ExtensionSpec,
         input: &Input,
     ) -> Result<Vec<Value>, Refusal>;
+
+    /// An existing object without what reaches beyond the tenant's namespaces; `None` where nothing does. It is written where
+    /// objects are refused or the tenant is gone: what a tenant has lost does not stay within its reach meanwhile.
+    fn narrowed(
+        &self,
+        _config: &IntegrationConfigSpec,
+        _extension: &ExtensionSpec,
+        _existing: &Value,
+        _namespaces: &[String],
+    ) -> Option<Value> {
+        None
+    }
 }
 
 /// The integration of a type.
