@@ -57,6 +57,9 @@ impl<K: QueueKey> Gauge for Queue<K> {
     }
 }
 
+/// Renders figures in the OpenMetrics format, without the mark of the end.
+pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// The counters of all controllers of a process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
@@ -64,6 +67,8 @@ pub struct Metrics {
     queues: Arc<RwLock<BTreeMap<String, Arc<dyn Gauge>>>>,
     /// Leases that this process competes for, and whether it has them.
     leases: Arc<RwLock<BTreeMap<String, bool>>>,
+    /// What subsystems count beside these, by their names.
+    others: Arc<RwLock<BTreeMap<&'static str, Render>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -79,6 +84,11 @@ impl Metrics {
 
     pub(crate) fn follow(&self, controller: &str, queue: Arc<dyn Gauge>) {
         self.queues.write().insert(controller.to_owned(), queue);
+    }
+
+    /// Renders what a subsystem counts with the rest. A later one of the same name takes its place.
+    pub fn add(&self, subsystem: &'static str, render: Render) {
+        self.others.write().insert(subsystem, render);
     }
 
     /// Notes whether this process has a Lease.
@@ -120,6 +130,9 @@ impl Metrics {
         let _ = writeln!(text, "# TYPE leader_election_master_status gauge");
         for (lease, leads) in self.leases.read().iter() {
             let _ = writeln!(text, "leader_election_master_status{{name=\"{lease}\"}} {}", u8::from(*leads));
+        }
+        for render in self.others.read().values() {
+            text.push_str(&render());
         }
         text
     }

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) const RUNS: Resource = Resource::namespaced("workflow.freehold.dev", "v1alpha1", "dagruns");
 pub(crate) const DAGS: Resource = Resource::namespaced("workflow.freehold.dev", "v1alpha1", "dags");
 pub(crate) const PODS: Resource = Resource::namespaced("", "v1", "pods");
+pub(crate) const REVISIONS: Resource = Resource::namespaced("apps", "v1", "controllerrevisions");
 const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
 /// How long anything may take.
