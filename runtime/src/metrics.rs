@@ -1,7 +1,7 @@
 //! Metrics of controllers and queues.
 
 use crate::queue::Counts;
-use crate::{Queue, QueueKey};
+use crate::{Queue, QueueKey, Render};
 use freehold_machinery::PlaneId;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -56,9 +56,6 @@ impl<K: QueueKey> Gauge for Queue<K> {
         Queue::deepest(self, limit)
     }
 }
-
-/// Renders figures in the OpenMetrics format, without the mark of the end.
-pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The counters of all controllers of a process. Cheap to clone.
 #[derive(Clone, Default)]

@@ -16,7 +16,7 @@ use crate::live::Live;
 use crate::memo::Fresh;
 use crate::trace::Tracer;
 use crate::view::{DagView, PodView, RunView};
-use freehold_machinery::{PlaneId, Value};
+use freehold_machinery::PlaneId;
 use freehold_runtime::{
     Change, Controller, Informer, Interest, Key, Outcome, Planes, Presence, Queue, Reconciled, Recorder,
     Scope, Store,
@@ -158,7 +158,8 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
     let (working, token) = (runs.clone(), token.clone());
     scope.tasks.spawn(async move {
         let (runs, pods) = (working.runs.clone(), working.pods.clone());
-        for store in [&stores.0, &stores.1, &stores.2] {
+        stores.0.synced(&token).await;
+        for store in [&stores.1, &stores.2] {
             store.synced(&token).await;
         }
         if runs.synced(&token).await && pods.synced(&token).await {

@@ -3,7 +3,7 @@
 //! What follows from the definition is not kept: names, order, items, what is open.
 
 use crate::event::Failure;
-use crate::fan::Fan;
+use crate::fan::{Fan, Items};
 use crate::paging::{Outputs, PageName};
 use crate::run::{Run, Stage, WakeFor};
 use crate::{Info, Node, NodeId, Plan, State};
@@ -13,6 +13,7 @@ use freehold_machinery::Value;
 use freehold_workflow_api::{EncodedState, Phase, TaskKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// States up to this many bytes are kept as they are.
 const SMALL: usize = 512;
@@ -160,7 +161,7 @@ impl Run {
         (run.reason, run.message, run.retries) = (kept.reason, kept.message, kept.retries);
         run.counts.retries = kept.attempts;
         let count = run.nodes.len();
-        run.nodes = read(&kept.nodes, count)?;
+        run.nodes = read(&kept.nodes, Some(count))?;
         // Outputs of tasks are there before items, which may follow from them.
         run.paging.pages = kept.pages;
         run.read_pages(pieces)?;
@@ -186,8 +187,18 @@ impl Run {
     fn restore_fan(&mut self, plan: &Plan, task: u32, nodes: &str) -> Result<(), String> {
         let for_each = plan.tasks().get(task as usize).and_then(|of| of.task.for_each.clone());
         let for_each = for_each.ok_or_else(|| format!("task {task} has no items"))?;
-        let items = self.items(plan, task, &for_each)?;
-        let nodes = read(nodes, items.len())?;
+        let (items, nodes) = match self.items(plan, task, &for_each) {
+            Ok(items) => {
+                let nodes = read(nodes, Some(items.len()))?;
+                (items, nodes)
+            }
+            // A task before it is done again, and what its items follow from is not there. None of them is kept then.
+            Err(_) if self.nodes[task as usize].state == State::Waiting => {
+                let nodes = read(nodes, None)?;
+                (Items::List(Arc::new(vec![Value::Null; nodes.len()])), nodes)
+            }
+            Err(error) => return Err(error),
+        };
         let count = |wanted: fn(&Node) -> bool| {
             u32::try_from(nodes.iter().filter(|node| wanted(node)).count()).unwrap_or(u32::MAX)
         };
@@ -269,12 +280,13 @@ fn write(nodes: &[Node], with_times: bool) -> Vec<u8> {
     bytes
 }
 
-fn read(text: &str, count: usize) -> Result<Vec<Node>, String> {
+/// Reads so many tasks, or all that there are.
+fn read(text: &str, count: Option<usize>) -> Result<Vec<Node>, String> {
     let bytes = BASE64.decode(text).map_err(|e| e.to_string())?;
     let mut bytes = bytes.into_iter();
-    let mut nodes = Vec::with_capacity(count);
+    let mut nodes = Vec::with_capacity(count.unwrap_or(0));
     let truncated = || "the state is cut off".to_owned();
-    for _ in 0..count {
+    while count.map_or(bytes.len() > 0, |count| nodes.len() < count) {
         let head = bytes.next().ok_or_else(truncated)?;
         let mut node = Node { state: State::of(head & 0xf).ok_or("unknown state")?, ..Node::default() };
         let mut next = || parse(&mut bytes).ok_or_else(truncated);

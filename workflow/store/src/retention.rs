@@ -68,7 +68,9 @@ impl Database {
             let mut fresh = self.fresh.lock();
             let due: Vec<String> =
                 fresh.iter().filter(|(_, runs)| **runs >= often).map(|(plane, _)| plane.clone()).collect();
-            due.iter().for_each(|plane| drop(fresh.remove(plane)));
+            due.iter().for_each(|plane| {
+                fresh.remove(plane);
+            });
             due
         };
         let mut purged = Purged::default();

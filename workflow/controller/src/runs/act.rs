@@ -9,7 +9,7 @@ use crate::view::PodView;
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{EventType, Key};
-use freehold_workflow_api::{ConcurrencyPolicy, Phase, TaskEvents, TaskKind, names};
+use freehold_workflow_api::{ConcurrencyPolicy, Phase, TaskEvents, TaskKind};
 use freehold_workflow_engine::{Action, Event, Failure, LockNeed, NodeId, Notice, PodState};
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
