@@ -303,3 +303,29 @@ fn one_pod_runs_a_minute() {
     let rate = count as f64 * 60.0 / took.as_secs_f64();
     println!("{count} one-Pod runs in {took:?} (created in {created:?}): {rate:.0} a minute");
 }
+
+/// From the end of a task's Pod to the creation of the next one, in a run of tasks after each other.
+#[test]
+fn steps_of_a_chain() {
+    let Some(rounds) = std::env::var("FREEHOLD_WORKFLOW_STEPS").ok().and_then(|n| n.parse::<usize>().ok())
+    else {
+        return;
+    };
+    let home = Home::freehold();
+    home.start();
+    let after =
+        |n: usize| n.checked_sub(1).map(|before| format!("t{before}")).into_iter().collect::<Vec<_>>();
+    let tasks: Vec<Value> = (0..50)
+        .map(|n| task(&format!("t{n}"), &after(n).iter().map(String::as_str).collect::<Vec<_>>()))
+        .collect();
+    home.create(&dag("chain", json!({"tasks": tasks})));
+    let gaps = home.gaps();
+    for round in 0..rounds {
+        home.run("chain", &format!("r{round}"), json!({}));
+        home.ended(&format!("r{round}"));
+    }
+    let mut gaps = gaps.lock().clone();
+    gaps.sort();
+    let at = |percent: usize| gaps[(gaps.len() - 1) * percent / 100];
+    println!("{} steps: median {:?}, p99 {:?}, longest {:?}", gaps.len(), at(50), at(99), at(100));
+}

@@ -42,7 +42,7 @@ async function send(to: Connection, method: string, path: string, query: Query, 
   const answer = await (to.fetch ?? fetch)((to.url ?? '') + path + search, init);
   if (answer.ok) return answer;
   const status = (await answer.json().catch(() => ({}))) as Partial<Status>;
-  throw new Refused(answer.status, status.message ?? answer.statusText, status.reason);
+  throw new Refused(answer.status, status.message ?? answer.statusText, status.reason ?? undefined);
 }
 
 const part = encodeURIComponent;

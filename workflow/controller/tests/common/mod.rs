@@ -372,6 +372,34 @@ impl Home {
         self.block(self.client.list_all(&PODS, Some("default"), &ListOptions::default())).expect("Pods").items
     }
 
+    /// Notes from now on how long it takes from the end of a Pod to the creation of the next one of its run.
+    pub(crate) fn gaps(&self) -> Arc<Mutex<Vec<Duration>>> {
+        use freehold_client::{WatchEvent, WatchOptions};
+        let (gaps, client) = (Arc::<Mutex<Vec<Duration>>>::default(), self.client.clone());
+        let listed =
+            self.block(client.list_all(&PODS, Some("default"), &ListOptions::default())).expect("Pods");
+        let noted = gaps.clone();
+        self.runtime.spawn(async move {
+            let options =
+                WatchOptions { resource_version: listed.resource_version, ..WatchOptions::default() };
+            let mut watch = client.watch(&PODS, Some("default"), &options).await.expect("a watch");
+            let mut last: BTreeMap<String, std::time::Instant> = BTreeMap::new();
+            while let Some(Ok(event)) = watch.next().await {
+                let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else { continue };
+                let run = meta::label(&pod, names::RUN_UID).unwrap_or_default().to_owned();
+                if pod["status"]["phase"] == "Succeeded" {
+                    // It comes again while it is let go.
+                    if !meta::is_deleting(&pod) {
+                        last.insert(run, std::time::Instant::now());
+                    }
+                } else if let Some(at) = last.remove(&run) {
+                    noted.lock().push(at.elapsed());
+                }
+            }
+        });
+        gaps
+    }
+
     /// Waits until all Pods are gone.
     pub(crate) fn no_pods_left(&self) {
         self.until("Pods are deleted", || self.pods().is_empty().then_some(()));
