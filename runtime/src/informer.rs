@@ -431,7 +431,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         if !self.planes.is_ours(&plane) {
             return;
         }
-        let key = Key::of(plane, &object);
+        let key = Key::of(self.store.shared_plane(plane), &object);
         self.observe(&key, &object, Seen::There);
         if let Some(unseen) = &mut self.unseen {
             unseen.remove(&key);

@@ -1,7 +1,7 @@
 //! Metrics of controllers and queues.
 
 use crate::queue::Counts;
-use crate::{Queue, QueueKey};
+use crate::{Queue, QueueKey, Render};
 use freehold_machinery::PlaneId;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -64,6 +64,8 @@ pub struct Metrics {
     queues: Arc<RwLock<BTreeMap<String, Arc<dyn Gauge>>>>,
     /// Leases that this process competes for, and whether it has them.
     leases: Arc<RwLock<BTreeMap<String, bool>>>,
+    /// What subsystems count beside these, by their names.
+    others: Arc<RwLock<BTreeMap<&'static str, Render>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -79,6 +81,11 @@ impl Metrics {
 
     pub(crate) fn follow(&self, controller: &str, queue: Arc<dyn Gauge>) {
         self.queues.write().insert(controller.to_owned(), queue);
+    }
+
+    /// Renders what a subsystem counts with the rest. A later one of the same name takes its place.
+    pub fn add(&self, subsystem: &'static str, render: Render) {
+        self.others.write().insert(subsystem, render);
     }
 
     /// Notes whether this process has a Lease.
@@ -120,6 +127,9 @@ impl Metrics {
         let _ = writeln!(text, "# TYPE leader_election_master_status gauge");
         for (lease, leads) in self.leases.read().iter() {
             let _ = writeln!(text, "leader_election_master_status{{name=\"{lease}\"}} {}", u8::from(*leads));
+        }
+        for render in self.others.read().values() {
+            text.push_str(&render());
         }
         text
     }

@@ -54,8 +54,9 @@ struct State<K> {
     busy: HashMap<PlaneId, usize>,
     /// How many may be.
     share: usize,
+    /// Delayed keys, each held once with its time in `due`: there may be a million of them.
     delayed: BinaryHeap<Reverse<Delayed<K>>>,
-    due: HashMap<K, Instant>,
+    due: HashMap<Arc<K>, Instant>,
     failures: HashMap<K, u32>,
     /// Time up to which the retries of a plane are used up.
     failing: HashMap<PlaneId, Instant>,
@@ -91,7 +92,7 @@ pub struct Counts {
 struct Delayed<K> {
     at: Instant,
     sequence: u64,
-    key: K,
+    key: Arc<K>,
 }
 
 impl<K> PartialEq for Delayed<K> {
@@ -393,6 +394,7 @@ impl<K: QueueKey> State<K> {
         if self.closed || self.due.get(&key).is_some_and(|due| *due <= at) {
             return;
         }
+        let key = Arc::new(key);
         self.due.insert(key.clone(), at);
         self.sequence += 1;
         self.delayed.push(Reverse(Delayed { at, sequence: self.sequence, key }));
@@ -404,7 +406,7 @@ impl<K: QueueKey> State<K> {
             let Some(Reverse(Delayed { at, key, .. })) = self.delayed.pop() else { return };
             if self.due.get(&key) == Some(&at) {
                 self.due.remove(&key);
-                self.add(key, Priority::Changed);
+                self.add(Arc::unwrap_or_clone(key), Priority::Changed);
             }
         }
     }

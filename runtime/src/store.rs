@@ -115,6 +115,13 @@ impl<T> Store<T> {
             .map_or(true, |wanted: u64| self.shared.revision.load(Ordering::Acquire) >= wanted)
     }
 
+    /// A plane's identifier as keys of the store have it: its text is held once for all objects of the plane.
+    pub(crate) fn shared_plane(&self, plane: PlaneId) -> PlaneId {
+        let objects = self.shared.objects.read();
+        let first = objects.by_key.range(Key::new(plane.clone(), "", "")..).next();
+        first.filter(|(key, _)| key.plane == plane).map_or(plane, |(key, _)| key.plane.clone())
+    }
+
     pub(crate) fn set_revision(&self, resource_version: &str) {
         if let Ok(seen) = resource_version.parse() {
             self.shared.revision.fetch_max(seen, Ordering::AcqRel);

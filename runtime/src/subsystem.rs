@@ -44,6 +44,8 @@ pub struct Reads {
 pub struct ReadRequest {
     /// The namespace; `None` for all.
     pub namespace: Option<String>,
+    /// The namespace's uid: one of the same name before it was another.
+    pub namespace_uid: String,
     /// The plural resource.
     pub resource: String,
     /// The name; `None` for a list.
@@ -61,8 +63,8 @@ pub type ReadHandler = Arc<dyn Fn(PlaneId, ReadRequest) -> BoxFuture<'static, Re
 /// and a webhook elsewhere.
 #[derive(Clone, Copy)]
 pub struct Admission {
-    /// The API group of the kinds.
-    pub group: &'static str,
+    /// The API groups of the kinds.
+    pub groups: &'static [&'static str],
     /// Checks an object that is created or, where there is an old one, updated.
     pub admit: fn(&Value, Option<&Value>, &Find<'_>) -> Result<()>,
 }

@@ -5,10 +5,11 @@
 
 use crate::{
     call::Call,
+    info::ResourcePath,
     respond::{self, Reply},
 };
 use freehold_apiserver_planes::Target;
-use freehold_machinery::{PlaneId, Status};
+use freehold_machinery::{PlaneId, Status, meta};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct PlaneRead {
     pub plane: PlaneId,
     /// The namespace; `None` for all.
     pub namespace: Option<String>,
+    /// The namespace's uid: one of the same name before it was another.
+    pub namespace_uid: String,
     /// The plural resource.
     pub resource: String,
     /// The name; `None` for a list.
@@ -70,6 +73,7 @@ pub(crate) async fn serve(call: &Call<'_>, api: &ReadApi, plane: PlaneId) -> Res
     }
     let read = PlaneRead {
         plane,
+        namespace_uid: uid_of(call, about).await?,
         namespace: about.namespace.clone(),
         resource: about.resource.clone(),
         name: about.name.clone().filter(|_| about.named),
@@ -77,4 +81,14 @@ pub(crate) async fn serve(call: &Call<'_>, api: &ReadApi, plane: PlaneId) -> Res
         query: query.to_owned(),
     };
     Ok(respond::json(200, (api.handler)(read).await?.into()))
+}
+
+/// The uid of the namespace that a request is about; 404 where there is none.
+async fn uid_of(call: &Call<'_>, about: &ResourcePath) -> Result<String, Status> {
+    let Some(name) = &about.namespace else { return Ok(String::new()) };
+    let types = call.types().await?;
+    let ty = types.find("", "v1", "namespaces").ok_or_else(Status::no_such_resource)?;
+    let path = ResourcePath { name: Some(name.clone()), named: true, ..ResourcePath::default() };
+    let found = call.edge.backend.get(&call.target, call.operation(&types, ty, &path), "").await?.value();
+    Ok(meta::uid(&found).to_owned())
 }

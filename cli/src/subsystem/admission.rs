@@ -24,15 +24,15 @@ impl Plugin for Checks {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<()> {
-        let Some(admission) = self.0.admission.filter(|admission| attributes.ty.group == admission.group)
-        else {
+        let group = attributes.ty.group.as_str();
+        let Some(admission) = self.0.admission.filter(|admission| admission.groups.contains(&group)) else {
             return Ok(());
         };
         let Some(object) = attributes.object().filter(|_| attributes.subresource.is_empty()) else {
             return Ok(());
         };
         let find = |resource: &str, namespace: &str, name: &str| {
-            lookup.get(attributes.plane, admission.group, resource, namespace, name)
+            lookup.get(attributes.plane, group, resource, namespace, name)
         };
         (admission.admit)(object, attributes.old, &find)
     }

@@ -215,8 +215,8 @@ pub(crate) fn reads(running: &[Subsystem], folder: &Path) -> Vec<ReadApi> {
 /// What a subsystem answers, for the server.
 fn handler(reads: freehold_runtime::ReadHandler) -> freehold_apiserver::ReadHandler {
     Arc::new(move |read| {
-        let PlaneRead { plane, namespace, resource, name, subresource, query } = read;
-        reads(plane, ReadRequest { namespace, resource, name, subresource, query })
+        let PlaneRead { plane, namespace, namespace_uid, resource, name, subresource, query } = read;
+        reads(plane, ReadRequest { namespace, namespace_uid, resource, name, subresource, query })
     })
 }
 

@@ -97,9 +97,12 @@ pub(crate) struct Options {
     /// manager needs the same memory as with planes that were filled one by one, and more CPU.
     #[arg(long)]
     forks: bool,
-    /// How many one-task runs of workflows are counted.
+    /// How many one-task runs of workflows are counted; 0 leaves that out, as it does for the four sizes that follow.
     #[arg(long, default_value_t = 6000)]
     runs: usize,
+    /// How many runs of tasks after each other are timed step by step.
+    #[arg(long, default_value_t = 4)]
+    chains: usize,
     /// How many tasks the largest run of a workflow has.
     #[arg(long, default_value_t = 100_000)]
     tasks: usize,

@@ -23,12 +23,23 @@ const SMALL: usize = 10;
 
 /// Measures one server.
 pub(crate) async fn measure(kind: Kind, options: &Options, report: &mut Report) -> Result<()> {
-    throughput(kind, options, report).await?;
-    queue(kind, options, report).await?;
-    steps(kind, options, report).await?;
-    sizes(kind, options, report).await?;
-    memory(kind, options, report).await?;
-    schedules::measure(kind, options, report).await
+    if options.runs > 0 {
+        throughput(kind, options, report).await?;
+        queue(kind, options, report).await?;
+    }
+    if options.chains > 0 {
+        steps(kind, options, report).await?;
+    }
+    if options.tasks > 0 {
+        sizes(kind, options, report).await?;
+    }
+    if options.live_runs > 0 {
+        memory(kind, options, report).await?;
+    }
+    if options.schedules > 0 {
+        schedules::measure(kind, options, report).await?;
+    }
+    Ok(())
 }
 
 /// Runs of one Pod, as fast as they are made, and what each costs.
@@ -95,11 +106,20 @@ async fn steps(kind: Kind, options: &Options, report: &mut Report) -> Result<()>
     let kubelet = Kubelet::start(&place, true)?;
     let _controllers = place.controllers()?;
     place.define("chain", chain(STEPS)).await?;
-    for round in 1..=4 {
+    for round in 1..=options.chains {
         place.runs(&format!("round-{round}"), "chain", 1).await?;
         place.over("chain", round).await?;
     }
-    let samples: Samples = kubelet.gaps().into_iter().collect();
+    let gaps = kubelet.gaps();
+    if let Some(longest) = gaps.iter().max() {
+        report.add(
+            "Workflows: one run of tasks after each other",
+            "the longest of these steps",
+            kind,
+            Value::Time(*longest),
+        );
+    }
+    let samples: Samples = gaps.into_iter().collect();
     let title = "Workflows: one run of tasks after each other";
     report.add(title, "from a task's end to the next Pod, median / p99", kind, Value::spread(&samples));
     report.reach(&goals::WORKFLOW_NEXT, kind, Value::Time(samples.p99()));

@@ -29,7 +29,7 @@ pub use dag::{
 pub use graph::{Cycle, order};
 pub use run::{
     Approval, Argument, DagRunSpec, DagRunStatus, Decision, EncodedState, Phase, Retry as RunRetry,
-    RunCounts, RunState, TaskStatus,
+    RunCounts, RunState, TaskStatus, again,
 };
 pub use task::{
     Approve, Backoff, ChildDag, ClusterDagTaskSpec, DagTaskSpec, ForEach, HttpHeader, HttpTask, Output,

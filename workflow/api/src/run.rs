@@ -273,3 +273,22 @@ impl KindSpec for DagRunSpec {
         ],
     };
 }
+
+/// Returns a run to be created that has the definition and parameters of another, as its object is.
+pub fn again(run: &Value) -> Value {
+    let metadata = &run["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let dag = run["spec"]["dag"].as_str().filter(|dag| !dag.is_empty()).unwrap_or(name);
+    let mut spec = run["spec"].clone();
+    for field in ["retry", "approvals", "state"] {
+        spec.as_object_mut().map(|spec| spec.remove(field));
+    }
+    let mut again = serde_json::json!({
+        "apiVersion": format!("{}/{}", crate::GROUP, crate::VERSION), "kind": "DAGRun",
+        "metadata": {"generateName": format!("{dag}-"), "namespace": metadata["namespace"]}, "spec": spec,
+    });
+    if metadata["labels"].is_object() {
+        again["metadata"]["labels"] = metadata["labels"].clone();
+    }
+    again
+}

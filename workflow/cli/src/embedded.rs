@@ -1,10 +1,11 @@
 //! History in the data folder of `freehold up`: written by its controllers, read through its own API.
 
 use crate::history::History;
-use crate::server::purge;
+use crate::serve::repository;
+use crate::server::{Keep, purge};
 use freehold_machinery::Status;
 use freehold_runtime::{ReadHandler, Reads, Scope, Subsystem};
-use freehold_workflow_controller::{Options, start};
+use freehold_workflow_controller::{Options, Repository, start};
 use freehold_workflow_server::{HISTORY_GROUP, HistoryRead, read};
 use freehold_workflow_store::{Database, Error, Location, Recorder};
 use std::collections::BTreeMap;
@@ -15,8 +16,10 @@ use tokio::sync::OnceCell;
 
 /// The file in the folder of subsystems.
 const FILE: &str = "workflow.db";
-/// Days after which runs leave the history.
-const KEEP_DAYS: u32 = 90;
+/// What the history keeps: a plane that makes many runs has those of fewer days.
+const KEEP: Keep = Keep { days: 90, of_each_plane: Some(100_000) };
+/// The file there that says where artifacts are of namespaces that say nothing themselves.
+const ARTIFACTS: &str = "workflow-artifacts.yaml";
 /// How soon opening is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -57,6 +60,7 @@ fn open(folder: &Path) -> ReadHandler {
             })?;
             let request = HistoryRead {
                 namespace: request.namespace.as_deref(),
+                namespace_uid: &request.namespace_uid,
                 resource: &request.resource,
                 name: request.name.as_deref(),
                 subresource: request.subresource.as_deref(),
@@ -69,7 +73,18 @@ fn open(folder: &Path) -> ReadHandler {
 
 /// How the controllers of a server run.
 fn options() -> Options {
-    Options { kontroler: true, ..Options::default() }
+    // Where the server's own spans go.
+    let traces = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").unwrap_or_default();
+    Options { kontroler: true, traces, ..Options::default() }
+}
+
+/// Where artifacts are of namespaces that say nothing themselves, if the folder has a file about it.
+fn artifacts(folder: &Path) -> Option<Arc<Repository>> {
+    let file = folder.join(ARTIFACTS);
+    let read = file.is_file().then(|| repository(&file))?;
+    read.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "there is no artifact repository"))
+        .ok()
+        .map(Arc::new)
 }
 
 /// Starts the controllers, with a history where there is a folder for it.
@@ -91,7 +106,8 @@ fn start_with_history(scope: &Scope) {
             }
         };
         let observer = Arc::new(History::new(Recorder::start(database.clone()), None));
-        start(&scope, Options { observer: Some(observer), ..options() });
-        purge(database, None, KEEP_DAYS, scope.token.clone()).await;
+        let artifacts = artifacts(&folder);
+        start(&scope, Options { observer: Some(observer), artifacts, ..options() });
+        purge(database, None, KEEP, scope.token.clone()).await;
     });
 }

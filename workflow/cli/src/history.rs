@@ -5,11 +5,11 @@ use freehold_client::{Client, RawRequest, Resource};
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{Error, Key};
 use freehold_workflow_api::{DAGRun, TaskStatus, names};
-use freehold_workflow_controller::Observer;
+use freehold_workflow_controller::{Observer, namespace_uid};
 use freehold_workflow_store::{
-    Counts, LogKey, LogRecord, LogStore, Phase, Record, Recorder, RunRecord, TaskRecord,
+    Counts, LogKey, LogRecord, LogStore, LogWriter, Phase, Record, Recorder, RunRecord, TaskRecord,
 };
-use futures_util::{StreamExt as _, future::try_join_all};
+use futures_util::{Stream, StreamExt as _, future::try_join_all};
 use std::time::Duration;
 
 const PODS: Resource = Resource::namespaced("", "v1", "pods");
@@ -56,58 +56,88 @@ impl History {
         let run_uid = pod["metadata"]["labels"][names::RUN_UID].as_str().unwrap_or_default();
         let key = LogKey { plane: &plane, run: run_uid, pod_uid: text("uid"), container };
         let mut writer = files.append(&key).await?;
-        // What an earlier attempt has written is not written again.
-        let mut skip = usize::try_from(writer.bytes()).unwrap_or(usize::MAX);
-        let until = tokio::time::Instant::now() + LOG_TIMEOUT;
-        loop {
-            let chunk = match tokio::time::timeout_at(until, stream.next()).await {
-                Ok(Some(chunk)) => chunk?,
-                Ok(None) => break,
-                Err(_) => {
-                    tracing::warn!(container, "the log did not come to its end in 30 s; what came is kept");
-                    break;
-                }
-            };
-            let known = skip.min(chunk.len());
-            skip -= known;
-            writer.write(&chunk[known..]).await?;
+        let copied = copy(&mut stream, &mut writer, container).await;
+        if let Err(error) = &copied
+            && let Err(left) = writer.abort().await
+        {
+            tracing::warn!(container, %error, %left, "failed to give up a log; the bucket's rules have to remove its parts");
         }
-        tokio::time::timeout(LOG_TIMEOUT, writer.finish())
-            .await
-            .map_err(|_| "the store of logs does not answer")??;
+        copied?;
         Ok((writer.location().to_owned(), writer.bytes(), writer.lines()))
     }
 }
 
+/// Writes a log to its end, or as far as it comes in time.
+async fn copy<B: AsRef<[u8]>>(
+    stream: &mut (impl Stream<Item = Result<B, freehold_client::Error>> + Unpin),
+    writer: &mut LogWriter,
+    container: &str,
+) -> Result<(), Error> {
+    // What an earlier attempt has written is not written again.
+    let mut skip = usize::try_from(writer.bytes()).unwrap_or(usize::MAX);
+    let until = tokio::time::Instant::now() + LOG_TIMEOUT;
+    loop {
+        let chunk = match tokio::time::timeout_at(until, stream.next()).await {
+            Ok(Some(chunk)) => chunk?,
+            Ok(None) => break,
+            Err(_) => {
+                tracing::warn!(container, "the log did not come to its end in 30 s; what came is kept");
+                break;
+            }
+        };
+        let chunk = chunk.as_ref();
+        let known = skip.min(chunk.len());
+        skip -= known;
+        writer.write(&chunk[known..]).await?;
+    }
+    tokio::time::timeout(LOG_TIMEOUT, writer.finish())
+        .await
+        .map_err(|_| "the store of logs does not answer")??;
+    Ok(())
+}
+
 #[async_trait]
 impl Observer for History {
-    async fn recorded(&self, plane: &PlaneId, run: &DAGRun) -> Result<(), Error> {
-        self.record(records_of(plane.as_str(), run)).await
+    async fn recorded(&self, plane: &PlaneId, namespace_uid: &str, run: &DAGRun) -> Result<(), Error> {
+        self.record(records_of(plane.as_str(), namespace_uid, run)).await
     }
 
     async fn pod_ended(&self, client: &Client, run: &Key, pod: &str, run_uid: &str) -> Result<(), Error> {
         let Some(files) = &self.logs else { return Ok(()) };
         let Some(object) = client.get_opt(&PODS, run.ns(), pod).await? else { return Ok(()) };
-        let Some(created_at) = self.created_at(client, run, run_uid).await? else { return Ok(()) };
+        let Some(of) = self.about(client, run, run_uid).await? else { return Ok(()) };
         for container in containers_of(&object) {
             let kept = match self.keep_log(files, client, run, &object, &container).await {
                 Ok(kept) => kept,
                 Err(error) if is_gone(&error) => continue,
                 Err(error) => return Err(error),
             };
-            let record = log_record(run, &object, run_uid, created_at, &container, kept);
+            let record = log_record(run, &object, &of, &container, kept);
             self.recorder.record(record).await?;
         }
         Ok(())
     }
 }
 
+/// What logs of a run are kept by.
+struct About {
+    uid: String,
+    created_at: i64,
+    namespace_uid: String,
+}
+
 impl History {
-    /// When a run was created; `None` where it is gone.
-    async fn created_at(&self, client: &Client, run: &Key, uid: &str) -> Result<Option<i64>, Error> {
+    /// What the logs of a run are kept by; `None` where it is gone.
+    async fn about(&self, client: &Client, run: &Key, uid: &str) -> Result<Option<About>, Error> {
         let found = client.get_opt(&RUNS, run.ns(), &run.name).await?;
-        let found = found.filter(|found| found["metadata"]["uid"] == uid);
-        Ok(found.and_then(|found| millis(found["metadata"]["creationTimestamp"].as_str())))
+        let Some(found) = found.filter(|found| found["metadata"]["uid"] == uid) else { return Ok(None) };
+        let created = found["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+        let namespace_uid = namespace_uid(client, &run.namespace, created).await?;
+        Ok(namespace_uid.zip(millis(Some(created))).map(|(namespace_uid, created_at)| About {
+            uid: uid.to_owned(),
+            created_at,
+            namespace_uid,
+        }))
     }
 }
 
@@ -128,22 +158,16 @@ fn containers_of(pod: &Value) -> Vec<String> {
     began.filter_map(|status| status["name"].as_str().map(str::to_owned)).collect()
 }
 
-fn log_record(
-    run: &Key,
-    pod: &Value,
-    uid: &str,
-    created_at: i64,
-    container: &str,
-    kept: (String, u64, u64),
-) -> LogRecord {
+fn log_record(run: &Key, pod: &Value, of: &About, container: &str, kept: (String, u64, u64)) -> LogRecord {
     let metadata = &pod["metadata"];
     let node = metadata["annotations"][names::NODE].as_str().unwrap_or_default();
     let (location, bytes, lines) = kept;
     LogRecord {
         plane: run.plane.to_string(),
         namespace: run.namespace.to_string(),
-        run: uid.to_owned(),
-        run_created_at: created_at,
+        namespace_uid: of.namespace_uid.clone(),
+        run: of.uid.clone(),
+        run_created_at: of.created_at,
         task: metadata["labels"][names::TASK].as_str().unwrap_or(&run.name).to_owned(),
         attempt: node.rsplit('.').next().and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
         restart: 0,
@@ -176,7 +200,7 @@ fn phase(phase: freehold_workflow_api::Phase) -> Phase {
 }
 
 /// The records of a run's status: the run, and the tasks that the status shows.
-fn records_of(plane: &str, run: &DAGRun) -> Vec<Record> {
+fn records_of(plane: &str, namespace_uid: &str, run: &DAGRun) -> Vec<Record> {
     let (metadata, status) = (&run.metadata, &run.status);
     let now = jiff::Timestamp::now().as_millisecond();
     let created_at = millis(metadata.creation_timestamp.as_deref()).unwrap_or(now);
@@ -192,6 +216,7 @@ fn records_of(plane: &str, run: &DAGRun) -> Vec<Record> {
     let record = RunRecord {
         plane: plane.to_owned(),
         namespace: metadata.namespace.clone(),
+        namespace_uid: namespace_uid.to_owned(),
         uid: metadata.uid.clone(),
         name: metadata.name.clone(),
         dag: run.spec.dag.clone(),
@@ -231,6 +256,7 @@ fn task_record(run: &RunRecord, task: &TaskStatus, now: i64) -> TaskRecord {
     TaskRecord {
         plane: run.plane.clone(),
         namespace: run.namespace.clone(),
+        namespace_uid: run.namespace_uid.clone(),
         run: run.uid.clone(),
         run_created_at: run.created_at,
         task: task.name.clone(),
@@ -267,7 +293,7 @@ mod tests {
                     {"name": "later", "phase": "Pending"}]},
         }))
         .unwrap();
-        let records = records_of("p", &run);
+        let records = records_of("p", "n1", &run);
         let (Record::Run(run), Record::Task(task)) = (&records[0], &records[1]) else {
             panic!("{records:?}")
         };

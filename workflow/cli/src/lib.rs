@@ -3,6 +3,7 @@
 mod artifact;
 mod definitions;
 mod embedded;
+mod follow;
 pub mod history;
 mod run;
 mod serve;
@@ -66,6 +67,9 @@ enum Command {
         /// The Pods of one task alone.
         #[arg(long)]
         task: Option<String>,
+        /// Print lines as they come, of Pods to come as well, until the run is over.
+        #[arg(long, short)]
+        follow: bool,
     },
     /// Shows the progress of a run until it is over.
     Watch {
@@ -104,7 +108,7 @@ enum Command {
         /// A DAG, or a file with one.
         dag: String,
     },
-    /// Counts runs of each DAG by how they ended.
+    /// Counts runs of each DAG by how they ended; with the history of the server, also by day, with how long they took and waited.
     Stats,
     /// Starts the runs that a schedule asks for within a time.
     Backfill(run::Backfill),
@@ -148,7 +152,12 @@ pub async fn run(args: Args) -> Result<()> {
         Command::Run(start) => run::start(&client()?, namespace, &start).await,
         Command::List { dag } => show::list(&client()?, namespace, dag.as_deref()).await,
         Command::Get { run } => show::get(&client()?, namespace, &run).await,
-        Command::Logs { run, task } => show::logs(&client()?, namespace, &run, task.as_deref()).await,
+        Command::Logs { run, task, follow: false } => {
+            show::logs(&client()?, namespace, &run, task.as_deref()).await
+        }
+        Command::Logs { run, task, follow: true } => {
+            follow::logs(&client()?, namespace, &run, task.as_deref()).await
+        }
         Command::Watch { run } => show::watch(&client()?, namespace, &run).await,
         Command::Stop(stop) => run::stop(&client()?, namespace, &stop).await,
         Command::Retry(retry) => run::retry(&client()?, namespace, &retry).await,

@@ -152,14 +152,7 @@ pub(crate) async fn retry(client: &Client, namespace: &str, args: &Retry) -> Res
 
 pub(crate) async fn resubmit(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let run = client.get(&RUNS, Some(namespace), name).await?;
-    let mut spec = run["spec"].clone();
-    for field in ["retry", "approvals", "state"] {
-        spec.as_object_mut().map(|spec| spec.remove(field));
-    }
-    let dag = run["spec"]["dag"].as_str().filter(|dag| !dag.is_empty()).unwrap_or(name);
-    let mut again = object(None, dag, namespace, spec);
-    again["metadata"]["labels"] = run["metadata"]["labels"].clone();
-    println!("{}", meta::name(&client.create(&RUNS, &again).await?));
+    println!("{}", meta::name(&client.create(&RUNS, &freehold_workflow_api::again(&run)).await?));
     Ok(())
 }
 

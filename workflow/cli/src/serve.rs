@@ -161,14 +161,9 @@ pub(crate) async fn controllers(client: Client, args: &Controllers) -> Result<()
     };
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
-        let (counted, figures) = (metrics.clone(), options.figures.clone());
-        let serving = serve_metrics(
-            address,
-            Format::Text,
-            Arc::new(move || counted.render() + &figures.render()),
-            token.clone(),
-        )
-        .await;
+        let counted = metrics.clone();
+        let rendered = Arc::new(move || counted.render());
+        let serving = serve_metrics(address, Format::Text, rendered, token.clone()).await;
         serving.with_context(|| format!("can't listen at {address}"))?;
     }
     args.webhook.start(&client, &token).await?;
@@ -233,7 +228,7 @@ pub(crate) fn until_stopped() -> CancellationToken {
 }
 
 /// Reads where artifacts are kept, with the credentials.
-fn repository(file: &std::path::Path) -> Result<Repository> {
+pub(crate) fn repository(file: &std::path::Path) -> Result<Repository> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
     let mut fields: serde_json::Map<String, Value> =
         freehold_client::kubeconfig_as(&text).with_context(|| format!("{} is no map", file.display()))?;

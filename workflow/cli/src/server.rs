@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, anyhow, bail};
 use freehold_client::Config;
 use freehold_workflow_server::{App, Authentication, OidcOptions, Options, TlsFiles, create_account, serve};
-use freehold_workflow_store::{Credentials, Database, Location, LogStore, Role};
+use freehold_workflow_store::{Credentials, Database, Location, LogStore, Purged, Role};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -160,17 +160,38 @@ pub async fn run(api: Config, args: ServerArgs, token: CancellationToken) -> Res
         serve(App::new(options)?, args.listen, tls, token.clone()).await.map_err(|why| anyhow!(why))?;
     println!("serving on {scheme}://{}", serving.address);
     if let Some(days) = args.keep_days {
-        tokio::spawn(purge(database, logs, days, token));
+        tokio::spawn(purge(database, logs, Keep { days, of_each_plane: None }, token));
     }
     serving.ended().await;
     Ok(())
 }
 
-/// Deletes what is older than `days`.
-pub(crate) async fn purge(database: Database, logs: Option<LogStore>, days: u32, token: CancellationToken) {
+/// What of the history is deleted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    /// Days after which runs go.
+    pub(crate) days: u32,
+    /// Runs that each plane has at most; `None`: any number.
+    pub(crate) of_each_plane: Option<i64>,
+}
+
+impl Keep {
+    async fn purge(self, database: &Database) -> Result<Purged, freehold_workflow_store::Error> {
+        let before = jiff::Timestamp::now().as_millisecond() - i64::from(self.days) * 86_400_000;
+        let mut purged = database.purge(before).await?;
+        if let Some(keep) = self.of_each_plane {
+            let trimmed = database.trim(keep).await?;
+            purged.logs.extend(trimmed.logs);
+            purged.more |= trimmed.more;
+        }
+        Ok(purged)
+    }
+}
+
+/// Deletes what is not kept any longer.
+pub(crate) async fn purge(database: Database, logs: Option<LogStore>, keep: Keep, token: CancellationToken) {
     while !token.is_cancelled() {
-        let before = jiff::Timestamp::now().as_millisecond() - i64::from(days) * 86_400_000;
-        let more = match database.purge(before).await {
+        let more = match keep.purge(&database).await {
             Ok(purged) => {
                 for log in &purged.logs {
                     if let Some(Err(error)) = match &logs {

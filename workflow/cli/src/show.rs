@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use freehold_client::{Client, ListOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_workflow_api::names;
+use freehold_workflow_server::HISTORY_GROUP;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -87,14 +88,24 @@ pub(crate) async fn get(client: &Client, namespace: &str, name: &str) -> Result<
     Ok(())
 }
 
-pub(crate) async fn logs(client: &Client, namespace: &str, name: &str, task: Option<&str>) -> Result<()> {
-    let run = client.get(&RUNS, Some(namespace), name).await?;
-    let mut selector = format!("{}={}", names::RUN_UID, meta::uid(&run));
+/// The Pods of a run, or of one of its tasks.
+pub(crate) async fn pods(
+    client: &Client,
+    namespace: &str,
+    run: &Value,
+    task: Option<&str>,
+) -> Result<Vec<Value>> {
+    let mut selector = format!("{}={}", names::RUN_UID, meta::uid(run));
     if let Some(task) = task {
         selector = format!("{selector},{}={}", names::TASK, freehold_workflow_engine::names::label(task));
     }
     let options = ListOptions { label_selector: selector, ..ListOptions::default() };
-    let pods = client.list_all(&PODS, Some(namespace), &options).await?.items;
+    Ok(client.list_all(&PODS, Some(namespace), &options).await?.items)
+}
+
+pub(crate) async fn logs(client: &Client, namespace: &str, name: &str, task: Option<&str>) -> Result<()> {
+    let run = client.get(&RUNS, Some(namespace), name).await?;
+    let pods = pods(client, namespace, &run, task).await?;
     if pods.is_empty() {
         bail!(
             "run {name:?} has no Pods any more; set podRetention: Keep on the DAG, or keep logs with freehold workflow controller"
@@ -159,6 +170,37 @@ pub(crate) async fn stats(client: &Client, namespace: &str) -> Result<()> {
     for (dag, counts) in counts {
         rows.push([vec![dag.to_owned()], counts.iter().map(u32::to_string).collect()].concat());
     }
+    print(&rows);
+    days(client, namespace).await
+}
+
+/// Prints what days amount to, where the server has a history.
+async fn days(client: &Client, namespace: &str) -> Result<()> {
+    let path = format!("/apis/{HISTORY_GROUP}/v1alpha1/namespaces/{namespace}/days");
+    let found = match client.get_path(&path).await {
+        Err(error) if matches!(error.code(), 403 | 404) => return Ok(()),
+        found => found?,
+    };
+    let number = |day: &Value, pointer: &str| day.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let seconds = |day: &Value, pointer: &str| format!("{:.1}s", number(day, pointer) as f64 / 1e3);
+    let mut rows =
+        vec![row(&["DAY", "SUCCEEDED", "FAILED", "STOPPED", "RATE", "P50", "P95", "WAIT P50", "WAIT P95"])];
+    for day in found["items"].as_array().into_iter().flatten() {
+        let rate =
+            day["successRate"].as_f64().map(|rate| format!("{:.1}%", rate * 100.0)).unwrap_or_default();
+        rows.push(row(&[
+            text(day, "/day"),
+            &number(day, "/succeeded").to_string(),
+            &number(day, "/failed").to_string(),
+            &number(day, "/stopped").to_string(),
+            &rate,
+            &seconds(day, "/duration/p50"),
+            &seconds(day, "/duration/p95"),
+            &seconds(day, "/queue/p50"),
+            &seconds(day, "/queue/p95"),
+        ]));
+    }
+    println!();
     print(&rows);
     Ok(())
 }

@@ -242,6 +242,7 @@ fn artifacts_results_and_logs_go_through_a_store_whose_credentials_no_pod_has() 
         assert_eq!(logs.length(&record.location).await.unwrap(), Some(5));
         assert_eq!(logs.search(&record.location, "mad", 0, 10).await.unwrap().len(), 1);
         large(&logs).await;
+        given_up(&logs, &home.folder.path().join("data/artifacts")).await;
         logs.remove(&record.location).await.unwrap();
         assert_eq!(logs.length(&record.location).await.unwrap(), None);
     });
@@ -266,6 +267,27 @@ async fn large(logs: &LogStore) {
     );
 }
 
+/// A log whose writing breaks off leaves nothing.
+async fn given_up(logs: &LogStore, bucket: &Path) {
+    let key = freehold_workflow_store::LogKey { plane: "p", run: "r", pod_uid: "u", container: "broken" };
+    let mut writer = logs.append(&key).await.unwrap();
+    writer.write(&vec![b'x'; 20 << 20]).await.unwrap();
+    assert!(bytes_below(bucket) > 16 << 20, "parts are there");
+    let before = bytes_below(bucket);
+    writer.abort().await.unwrap();
+    assert!(bytes_below(bucket) + (16 << 20) <= before, "parts are gone");
+    assert_eq!(logs.length(writer.location()).await.unwrap(), None);
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => bytes_below(&entry.path()),
+        _ => entry.metadata().map_or(0, |of| of.len()),
+    };
+    entries.map(size).sum()
+}
+
 #[test]
 fn artifacts_go_through_a_shared_volume() {
     let home = Home::start();
@@ -278,5 +300,6 @@ fn artifacts_go_through_a_shared_volume() {
     ]);
     let run = home.ended("default", "files", "first", &json!([]));
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
-    assert!(shared.join("core/default/named/notes/one").is_file());
+    let uid = home.project.ok(&["get", "namespace", "default", "-o", "jsonpath={.metadata.uid}"]);
+    assert!(shared.join(format!("core/default/{uid}/named/notes/one")).is_file());
 }

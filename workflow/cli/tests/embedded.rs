@@ -100,6 +100,16 @@ fn runs_of_a_project_are_in_its_history_and_in_no_other() {
         let refused = raw(("web", &as_reader), path);
         assert!(refused.is_err(), "{path}");
     }
+    // Who gets the name of a namespace that is gone gets nothing of what was kept of it.
+    assert_eq!(raw(("web", &web), "/namespaces/team/runs").unwrap()["items"][0]["name"], "second");
+    web.ok(&["delete", "namespace", "team", "--wait"]);
+    web.ok(&["create", "namespace", "team"]);
+    assert_eq!(raw(("web", &web), "/namespaces/team/runs").unwrap()["items"], json!([]));
+    assert_eq!(raw(("web", &web), "/namespaces/team/days").unwrap()["items"], json!([]));
+    assert!(raw(("web", &web), &format!("/namespaces/team/runs/{second}")).is_err());
+    // What the controllers count is served with the rest.
+    let figures = server.kubectl().ok(&["get", "--raw", "/metrics"]);
+    assert!(figures.contains("freehold_workflow_runs_total{outcome=\"succeeded\"} 2"), "{figures}");
     // It outlives a restart.
     server.restart();
     assert_eq!(raw(("web", &web), &format!("/namespaces/default/runs/{first}")).unwrap()["name"], "first");

@@ -6,12 +6,14 @@
 
 use crate::kinds::DAGS;
 use freehold_client::{Client, Error, Resource};
-use freehold_machinery::{Value, meta};
+use freehold_machinery::status::{FieldError, FieldErrorKind};
+use freehold_machinery::{Status, Value, meta};
 use freehold_runtime::Admission;
 use freehold_webhook::certificates::Shared;
 use freehold_webhook::{Address, Place, Reviewer, Webhook, WebhookError};
-use freehold_workflow_api::GROUP;
-use freehold_workflow_api::admission::{RESOURCES, admit, referenced_dag};
+use freehold_workflow_api::admission::{FindDag, RESOURCES, admit, referenced_dag};
+use freehold_workflow_api::{GROUP, kontroler};
+use freehold_workflow_convert::convert;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -20,8 +22,8 @@ use tokio_util::task::TaskTracker;
 
 /// The check for servers that ask in their own process.
 pub(crate) const ADMISSION: Admission = Admission {
-    group: GROUP,
-    admit: |object, old, find| admit(object, old, &|namespace, name| find("dags", namespace, name)),
+    groups: &[GROUP, kontroler::GROUP],
+    admit: |object, old, find| check(object, old, &|namespace, name| find("dags", namespace, name)),
 };
 
 const CONFIGURATIONS: Resource =
@@ -45,6 +47,33 @@ pub async fn start_webhook(
     let reviewer = Arc::new(Definitions { client: client.clone() });
     let webhook = Webhook { listener, place, secret: Shared { namespace, name: SECRET }, reviewer };
     webhook.start(client.clone(), tasks, token).await
+}
+
+/// Checks an object of the subsystem's kinds or of Kontroler's.
+fn check(object: &Value, old: Option<&Value>, find: &FindDag<'_>) -> Result<(), Status> {
+    let group = object["apiVersion"].as_str().and_then(|version| version.split('/').next());
+    match group {
+        Some(kontroler::GROUP) => convertible(object, old),
+        _ => admit(object, old, find),
+    }
+}
+
+/// Refuses an object of Kontroler's kinds that could not be converted, whatever else there is.
+fn convertible(object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    if old.is_some_and(|old| old["spec"] == object["spec"]) {
+        return Ok(());
+    }
+    let converted = convert(std::slice::from_ref(object)).pop().unwrap_or_default();
+    let found: Vec<FieldError> = converted
+        .problems
+        .into_iter()
+        .map(|problem| FieldError::new(FieldErrorKind::Forbidden, problem.path, problem.message))
+        .collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let kind = object["kind"].as_str().unwrap_or_default();
+    Err(Status::invalid(kontroler::GROUP, kind, meta::name(object), &found))
 }
 
 /// Decides on definitions and runs.
@@ -80,7 +109,7 @@ impl Definitions {
             None => None,
         };
         let dag = dag.map(Arc::new);
-        match admit(object, old, &|_, _| dag.clone()) {
+        match check(object, old, &|_, _| dag.clone()) {
             Ok(()) => json!({"allowed": true}),
             Err(status) => json!({"allowed": false, "status": status.to_json()}),
         }
@@ -95,7 +124,7 @@ fn configuration(address: &Address, bundle: &str) -> Value {
         "webhooks": [{
             "name": format!("definitions.{GROUP}"), "clientConfig": address.client_config(bundle, PATH),
             "rules": [{
-                "apiGroups": [GROUP], "apiVersions": ["*"], "resources": RESOURCES,
+                "apiGroups": [GROUP, kontroler::GROUP], "apiVersions": ["*"], "resources": RESOURCES,
                 "operations": ["CREATE", "UPDATE"], "scope": "*",
             }],
             "failurePolicy": "Ignore", "matchPolicy": "Equivalent", "sideEffects": "None",

@@ -2,7 +2,7 @@
 //!
 //! A Pod never has the credentials of a store. Its container's command is run by `freehold workflow artifact exec`, which an
 //! init container puts there; it gets presigned requests for exactly the objects of its task from a Secret of its own. Keys
-//! begin with plane and namespace, whatever a task says.
+//! begin with plane, namespace and the namespace's uid, whatever a task says.
 
 use crate::kinds::{CONFIG_MAPS, SECRETS};
 use crate::live::Live;
@@ -99,9 +99,9 @@ impl Repository {
         Ok(Self { place, prefix: prefix.to_owned(), ca_bundle: config.ca_bundle.clone() })
     }
 
-    /// The whole key of an artifact of a namespace.
-    fn key(&self, plane: &PlaneId, namespace: &str, relative: &str) -> String {
-        let own = format!("{plane}/{namespace}/{relative}");
+    /// The whole key of an artifact of a namespace, by its name and uid.
+    fn key(&self, plane: &PlaneId, (namespace, uid): (&str, &str), relative: &str) -> String {
+        let own = format!("{plane}/{namespace}/{uid}/{relative}");
         if self.prefix.is_empty() { own } else { format!("{}/{own}", self.prefix) }
     }
 }
@@ -266,7 +266,7 @@ impl Live {
         let (run, plan) = (&self.run, &self.plan);
         let holds = validity(&plan.task(node.task).task.template.timeout);
         let at = |method: Method, relative: &str| {
-            let whole = repository.key(&key.plane, &key.namespace, relative);
+            let whole = repository.key(&key.plane, (&key.namespace, &self.namespace_uid), relative);
             match &repository.place {
                 Place::Bucket(bucket) => bucket
                     .presign(&method, &whole, &[], holds)
@@ -333,7 +333,7 @@ mod tests {
         let config = config_of(&bucket).unwrap();
         let repository = Repository::new(&config, Credentials::default()).unwrap();
         let plane = "web".parse().unwrap();
-        assert_eq!(repository.key(&plane, "default", "runs/u/x"), "a/b/web/default/runs/u/x");
+        assert_eq!(repository.key(&plane, ("default", "n1"), "runs/u/x"), "a/b/web/default/n1/runs/u/x");
         let volume = json!({"volume": "{\"persistentVolumeClaim\": {\"claimName\": \"c\"}}"});
         assert!(matches!(
             Repository::new(&config_of(&volume).unwrap(), Credentials::default()).unwrap().place,

@@ -3,10 +3,12 @@
 use crate::Options;
 use crate::kinds::{DAGS, RUNS};
 use crate::runs::{Runs, entry};
-use crate::view::RunView;
+use crate::view::{DagView, RunView};
 use freehold_client::{Client, Error, Patch, PatchOptions};
 use freehold_machinery::{Value, meta, time};
-use freehold_runtime::{Controller, Key, Outcome, Presence, Reconciled, Scope, conditions};
+use freehold_runtime::{
+    Change, Controller, Key, Outcome, Presence, Queue, Reconciled, Scope, Store, conditions,
+};
 use freehold_workflow_api::{DagSpec, names};
 use freehold_workflow_engine::names::{label, scheduled_run};
 use freehold_workflow_engine::schedule::{self, Due};
@@ -19,7 +21,7 @@ use std::time::Duration;
 const WORKERS: usize = 4;
 /// Runs that are deleted at once when there are too many.
 const DELETES: usize = 50;
-/// A tick further away is looked at again by then: clocks are set.
+/// A tick further away is looked at again by then, or by twice that: clocks are set.
 const FAR: Duration = Duration::from_secs(3600);
 
 struct Dags {
@@ -58,12 +60,17 @@ pub(crate) fn start(scope: &Scope, options: &Options, runs: Arc<Runs>) {
 
 impl Dags {
     async fn reconcile(self: Arc<Self>, key: Key) -> Reconciled {
-        let Some(dag) = self.runs.definitions.dags.get(&key).filter(|dag| !meta::is_deleting(dag)) else {
+        let Some(view) = self.runs.definitions.dags.get(&key).filter(|view| !view.deleting) else {
             return Ok(Outcome::Done);
         };
         let client = self.runs.client(&key);
-        let runs = self.runs.runs.by_index(&key.plane, &entry(&key.namespace, &key.name));
         let now = Timestamp::now();
+        self.prune(&client, &key, &view).await?;
+        if let Some(outcome) = at_rest(&view, now) {
+            return Ok(outcome);
+        }
+        let Some(dag) = client.get_opt(&DAGS, key.ns(), &key.name).await? else { return Ok(Outcome::Done) };
+        let runs = self.runs.runs.by_index(&key.plane, &entry(&key.namespace, &key.name));
         let (valid, problem, spec) = match serde_json::from_value::<DagSpec>(dag["spec"].clone()) {
             Err(error) => (false, error.to_string(), DagSpec::default()),
             Ok(spec) => match self.runs.definitions.compile(&key, &spec) {
@@ -77,29 +84,15 @@ impl Dags {
         };
         let schedules = if valid { schedule::schedules(&spec) } else { Vec::new() };
         let active: Vec<&(Key, Arc<RunView>)> = runs.iter().filter(|(_, run)| !run.over).collect();
-        let mut since = since(&dag, now);
-        let mut due = schedule::due(&spec, &schedules, since, now, active.len());
-        if !due.run.is_empty() && self.runs.options.shares.is_some() {
-            // The controller that had this share before may have made runs that are over and gone.
-            let Some(fresh) = client.get_opt(&DAGS, key.ns(), &key.name).await? else {
-                return Ok(Outcome::Done);
-            };
-            since = since.max(self::since(&fresh, now));
-            due = schedule::due(&spec, &schedules, since, now, active.len());
-        }
+        let due = schedule::due(&spec, &schedules, since(&dag, now), now, active.len());
         if due.replace {
             self.terminate(&client, &active).await?;
         }
         for tick in &due.run {
             self.make(&client, &key, &dag, *tick).await?;
         }
-        self.prune(&client, &spec, &runs).await?;
         self.tell(&client, &key, &dag, (valid, &problem), &due, active.len() + due.run.len(), now).await?;
-        Ok(due.next.map_or(Outcome::Done, |next| {
-            let wait = Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default();
-            // A moment later, so that it is due by all means.
-            Outcome::After((wait + Duration::from_millis(5)).min(FAR))
-        }))
+        Ok(until(due.next.map_or(0, |next| next.as_second()), Timestamp::now()))
     }
 
     /// Makes the run of a tick, unless it was made.
@@ -137,13 +130,13 @@ impl Dags {
     }
 
     /// Deletes the oldest runs beyond those that are kept.
-    async fn prune(
-        &self,
-        client: &Client,
-        spec: &DagSpec,
-        runs: &[(Key, Arc<RunView>)],
-    ) -> Result<(), Error> {
-        for (succeeded, keep) in [(true, spec.history.successful), (false, spec.history.failed)] {
+    async fn prune(&self, client: &Client, key: &Key, dag: &DagView) -> Result<(), Error> {
+        let of_dag = entry(&key.namespace, &key.name);
+        if self.runs.runs.count_by_index(&key.plane, &of_dag) <= dag.successful.min(dag.failed) as usize {
+            return Ok(());
+        }
+        let runs = self.runs.runs.by_index(&key.plane, &of_dag);
+        for (succeeded, keep) in [(true, dag.successful), (false, dag.failed)] {
             let mut ended: Vec<_> = runs
                 .iter()
                 .filter(|(_, run)| {
@@ -207,6 +200,46 @@ impl Dags {
             written => written.map(drop),
         }
     }
+}
+
+/// Has a DAG looked at that changed. One that was there before and rests waits for its tick alone: there may be a million.
+pub(crate) fn enqueue(queue: &Queue<Key>, change: &Change<DagView>) {
+    let rests =
+        change.new.as_ref().filter(|_| change.initial).and_then(|view| at_rest(view, Timestamp::now()));
+    match rests {
+        Some(Outcome::After(wait)) => queue.add_after(change.key.clone(), wait),
+        Some(Outcome::Done) => {}
+        None if change.initial => queue.add_routine(change.key.clone()),
+        None => queue.add(change.key.clone()),
+    }
+}
+
+/// Has DAGs looked at that may be valid now that a shared task changed; of a cluster's own task those of all namespaces.
+pub(crate) fn enqueue_invalid(queue: &Queue<Key>, dags: &Store<DagView>, task: &Key) {
+    let all = match task.ns() {
+        Some(namespace) => dags.in_namespace(&task.plane, namespace),
+        None => dags.in_plane(&task.plane),
+    };
+    all.into_iter().filter(|(_, dag)| dag.invalid).for_each(|(dag, _)| queue.add(dag));
+}
+
+/// When a DAG is looked at again of which nothing is due; `None`: something may be.
+fn at_rest(view: &DagView, now: Timestamp) -> Option<Outcome> {
+    (view.settled && !view.invalid && (view.next == 0 || view.next > now.as_second()))
+        .then(|| until(view.next, now))
+}
+
+/// When a DAG is looked at for its next tick, in seconds since 1970; 0 without one.
+fn until(next: i64, now: Timestamp) -> Outcome {
+    let Ok(at) = Timestamp::from_second(next) else { return Outcome::Done };
+    if next == 0 {
+        return Outcome::Done;
+    }
+    let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+    // Of a million that were seen at once not all are looked at again at once.
+    let spread = u64::from(now.subsec_nanosecond().unsigned_abs()) % FAR.as_secs();
+    // A moment later, so that it is due by all means.
+    Outcome::After((wait + Duration::from_millis(5)).min(FAR + Duration::from_secs(spread)))
 }
 
 /// Whether the definition changed after its schedules were looked at.

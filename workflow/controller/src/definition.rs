@@ -1,7 +1,7 @@
 //! The definition that a run has: found when it begins, kept as a ControllerRevision, which nobody changes.
 
 use crate::kinds::{CONFIG_MAPS, DAGS, REVISIONS};
-use crate::view::RunView;
+use crate::view::{DagView, RunView};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use freehold_client::{Client, Error};
@@ -42,7 +42,7 @@ impl From<Error> for Problem {
 
 /// Definitions by plane and revision, shared by their runs, and shared tasks.
 pub(crate) struct Definitions {
-    pub(crate) dags: Store<Value>,
+    pub(crate) dags: Store<DagView>,
     pub(crate) tasks: Store<Value>,
     pub(crate) cluster_tasks: Store<Value>,
     plans: Mutex<HashMap<(PlaneId, String, String), Weak<Plan>>>,
@@ -62,7 +62,7 @@ fn invalid(errors: &[FieldError]) -> Problem {
 impl Definitions {
     pub(crate) fn new(
         instance: &str,
-        dags: Store<Value>,
+        dags: Store<DagView>,
         tasks: Store<Value>,
         cluster_tasks: Store<Value>,
     ) -> Self {
@@ -90,20 +90,14 @@ impl Definitions {
         if let Some(spec) = &run.spec.dag_spec {
             let plan = self.compile(key, spec).map_err(|errors| invalid(&errors))?;
             let revision = match spec.tasks.iter().chain(&spec.finally).any(|task| task.task_ref.is_some()) {
-                true => self.keep(client, key, run, &plan).await?,
+                true => self.keep(client, key, (run, None), &plan).await?,
                 false => String::new(),
             };
             return Ok((Arc::new(plan), revision));
         }
         let name = &run.spec.dag;
-        let dag = self.dags.get(&Key::new(key.plane.clone(), &key.namespace, name));
-        // A DAG that was made a moment ago may be on its way to the store.
-        let dag = match dag {
-            Some(dag) => dag,
-            None => match client.get_opt(&DAGS, key.ns(), name).await? {
-                Some(dag) => Arc::new(dag),
-                None => return Err(Problem::Missing(format!("there is no DAG {name:?} in the namespace"))),
-            },
+        let Some(dag) = client.get_opt(&DAGS, key.ns(), name).await? else {
+            return Err(Problem::Missing(format!("there is no DAG {name:?} in the namespace")));
         };
         if meta::label(&dag, names::INSTANCE).unwrap_or_default() != self.instance {
             return Err(Problem::Missing(format!(
@@ -114,7 +108,7 @@ impl Definitions {
         let spec: DagSpec = serde_json::from_value(dag["spec"].clone())
             .map_err(|error| Problem::Invalid(error.to_string()))?;
         let plan = self.compile(key, &spec).map_err(|errors| invalid(&errors))?;
-        let revision = self.keep(client, key, run, &plan).await?;
+        let revision = self.keep(client, key, (run, Some(&dag)), &plan).await?;
         Ok((self.shared(key, &revision, plan), revision))
     }
 
@@ -164,7 +158,13 @@ impl Definitions {
     }
 
     /// Keeps a definition, once for all runs that have it.
-    async fn keep(&self, client: &Client, key: &Key, run: &DAGRun, plan: &Plan) -> Result<String, Problem> {
+    async fn keep(
+        &self,
+        client: &Client,
+        key: &Key,
+        (run, of): (&DAGRun, Option<&Value>),
+        plan: &Plan,
+    ) -> Result<String, Problem> {
         let text = serde_json::to_string(plan.spec()).map_err(|error| Problem::Invalid(error.to_string()))?;
         let dag = if run.spec.dag.is_empty() { &run.metadata.name } else { &run.spec.dag };
         let name = format!("{}-{}", dag.chars().take(200).collect::<String>(), digest(&[dag, &text]));
@@ -184,10 +184,9 @@ impl Definitions {
             "metadata": {"name": name, "namespace": &*key.namespace, "labels": {names::DAG: freehold_workflow_engine::names::label(dag)}},
             "data": data, "revision": 1,
         });
-        let dag = self.dags.get(&Key::new(key.plane.clone(), &key.namespace, &run.spec.dag));
-        if let Some(dag) = dag.filter(|_| !run.spec.dag.is_empty()) {
+        if let Some(of) = of {
             revision["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "workflow.freehold.dev/v1alpha1", "kind": "DAG", "name": meta::name(&dag), "uid": meta::uid(&dag),
+                "apiVersion": "workflow.freehold.dev/v1alpha1", "kind": "DAG", "name": meta::name(of), "uid": meta::uid(of),
             }]);
         }
         match client.create(&REVISIONS, &revision).await {

@@ -18,9 +18,11 @@ mod kontroler;
 mod live;
 mod manifests;
 mod memo;
+mod namespace;
 mod notify;
 mod observer;
 mod outputs;
+mod pages;
 mod pods;
 mod runs;
 mod script;
@@ -31,6 +33,7 @@ pub use artifacts::{CONFIG as ARTIFACT_CONFIG, Repository, RepositoryConfig};
 pub use figures::Figures;
 pub use freehold_workflow_outbound::{Credentials, Networks};
 pub use manifests::{manifests, roles, webhook_roles};
+pub use namespace::namespace_uid;
 pub use observer::Observer;
 pub use pods::MAIN;
 
@@ -121,6 +124,8 @@ impl Started {
 
 /// Spawns the controllers on a scope's tasks. Where several divide the work, [`Started::moved`] has to be told of it.
 pub fn start(scope: &Scope, options: Options) -> Started {
+    let figures = options.figures.clone();
+    scope.metrics.add(SUBSYSTEM.name, Arc::new(move || figures.render()));
     let runs = runs::start(scope, options.clone());
     notify::start(scope, runs.clone());
     let kontroler = options.kontroler.then(|| kontroler::start(scope, &runs));

@@ -17,6 +17,8 @@ const MAX_LOG: usize = outputs::MAX_BYTES + 1;
 /// A run that is under way.
 pub(crate) struct Live {
     pub(crate) plane: freehold_machinery::PlaneId,
+    /// The uid of its namespace, where something is kept by it.
+    pub(crate) namespace_uid: String,
     pub(crate) run: Run,
     pub(crate) plan: Arc<Plan>,
     pub(crate) revision: String,
@@ -33,6 +35,8 @@ pub(crate) struct Live {
     /// Whether the status has something to say that was not written.
     pub(crate) dirty: bool,
     pub(crate) written: Option<Instant>,
+    /// A digest of what the status says since then, without how often it was written.
+    pub(crate) said: Option<String>,
     pub(crate) began: Instant,
     /// Whether it has its own locks.
     pub(crate) locked: bool,
@@ -43,10 +47,11 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Has the status written again, whole, with what is still to be delivered.
+    /// Forgets the status, but for what is still to be delivered: it is made anew, and written whole.
     pub(crate) fn rewrite(&mut self) {
         let deliveries = std::mem::take(&mut self.object.status.deliveries);
         self.object.status = DagRunStatus { deliveries, ..DagRunStatus::default() };
+        self.said = None;
     }
 
     /// Takes an event and keeps what is to be done.

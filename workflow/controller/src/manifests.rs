@@ -61,7 +61,7 @@ pub fn roles() -> Value {
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list", "patch", "watch"]},
             {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]},
-            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["configmaps", "namespaces"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete", "get"]},
             {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
             {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get", "impersonate"]},

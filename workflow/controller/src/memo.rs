@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, HashMap};
 const MAX_KEPT: usize = 1000;
 /// New results after which old ones are looked for.
 const LOOK_AFTER: u32 = 64;
+/// Bytes of outputs that a kept result may have: it is one object.
+const MAX_BYTES: usize = 192 << 10;
 /// Caches whose sizes are known at once.
 const MAX_CACHES: usize = 4096;
 
@@ -140,6 +142,9 @@ impl Live {
         data["at"] = now().into();
         data["run"] = self.run.info.name.as_str().into();
         data["outputs"] = json!(outputs);
+        if data.to_string().len() > MAX_BYTES {
+            return Ok(());
+        }
         let revision = json!({
             "apiVersion": "apps/v1", "kind": "ControllerRevision",
             "metadata": {"name": identity.name(), "namespace": &*key.namespace, "labels": {names::CACHE: identity.cache}},

@@ -5,7 +5,7 @@ use freehold_workflow_api::{Output, OutputSource, OutputType};
 use std::collections::BTreeMap;
 
 /// Bytes that the outputs of one task may have together.
-pub(crate) const MAX_BYTES: usize = 64 << 10;
+pub(crate) const MAX_BYTES: usize = 1 << 20;
 
 /// Reads the outputs of a container from its termination message and its log.
 pub(crate) fn of_container(

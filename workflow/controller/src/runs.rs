@@ -3,6 +3,7 @@
 mod act;
 mod finish;
 mod load;
+mod release;
 mod share;
 
 pub(crate) use finish::Known;
@@ -14,8 +15,8 @@ use crate::kinds::{CLUSTER_TASKS, DAGS, PODS, RUNS, TASKS};
 use crate::live::Live;
 use crate::memo::Fresh;
 use crate::trace::Tracer;
-use crate::view::{PodView, RunView};
-use freehold_machinery::{PlaneId, Value};
+use crate::view::{DagView, PodView, RunView};
+use freehold_machinery::PlaneId;
 use freehold_runtime::{
     Change, Controller, Informer, Interest, Key, Outcome, Planes, Presence, Queue, Reconciled, Recorder,
     Scope, Store,
@@ -25,6 +26,7 @@ use freehold_workflow_engine::locks::Locks;
 use freehold_workflow_engine::{Command, Event, NodeId, PodState, State};
 use freehold_workflow_outbound::Outbound;
 use parking_lot::Mutex;
+use release::Releases;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,8 @@ use std::time::Duration;
 const WORKERS: usize = 16;
 /// How soon a run is looked at again that waits for something nobody reports.
 const AGAIN: Duration = Duration::from_secs(15);
+/// How soon a run is looked at again that has something to do which can't be done yet.
+const SOON: Duration = Duration::from_millis(50);
 /// How often an object is looked at whose condition is waited for.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -69,6 +73,7 @@ pub(crate) struct Runs {
     pub(crate) outbound: Outbound,
     fresh: Fresh,
     tracer: Option<Tracer>,
+    releases: Releases,
     /// Keys of DAGs whose runs changed.
     pub(crate) dag_queue: Arc<Queue<Key>>,
 }
@@ -93,10 +98,10 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
     let (queue, dag_queue) = (Queue::new(), Queue::new());
     let (figures, outbound) = (options.figures.clone(), crate::notify::outbound(&options));
     let tracer = Tracer::for_operator(&options.traces, &figures, &scope.token);
-    let plain = |resource| Interest::objects(resource).labels(selector(&options.instance, ""));
-    let mut dags = Informer::new(planes, plain(DAGS));
-    let tasks = Informer::new(planes, Interest::objects(TASKS));
-    let cluster_tasks = Informer::new(planes, Interest::objects(CLUSTER_TASKS));
+    let dags = Interest::projected(DAGS, |dag| Some(DagView::of(&dag)));
+    let mut dags = Informer::new(planes, dags.labels(selector(&options.instance, "")));
+    let mut tasks = Informer::new(planes, Interest::objects(TASKS));
+    let mut cluster_tasks = Informer::new(planes, Interest::objects(CLUSTER_TASKS));
     let of_dag = |key: &Key, run: &RunView| vec![entry(&key.namespace, &run.dag)];
     let interest =
         Interest::projected(RUNS, RunView::of).labels(selector(&options.instance, "")).index(of_dag);
@@ -126,11 +131,17 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
         outbound,
         fresh: Fresh::default(),
         tracer,
+        releases: Releases::default(),
         options,
     });
-    dags.enqueue_into(&dag_queue);
+    let on_change = dag_queue.clone();
+    dags.on_change(move |change| crate::dags::enqueue(&on_change, change));
     let on_dag = runs.clone();
     dags.on_change(move |change| on_dag.dag_changed(change));
+    for shared in [&mut tasks, &mut cluster_tasks] {
+        let (queue, dags) = (dag_queue.clone(), dags.store());
+        shared.on_change(move |change| crate::dags::enqueue_invalid(&queue, &dags, &change.key));
+    }
     let on_run = runs.clone();
     run_informer.on_change(move |change| on_run.run_changed(change));
     let on_pod = runs.clone();
@@ -143,10 +154,12 @@ pub(crate) fn start(scope: &Scope, options: Options) -> Arc<Runs> {
     scope.tasks.spawn(run_informer.run(token.clone()));
     scope.tasks.spawn(pods.run(token.clone()));
     let controller = Controller::new("workflow-run", queue).workers(WORKERS).metrics(&scope.metrics);
+    Releases::start(scope, &runs);
     let (working, token) = (runs.clone(), token.clone());
     scope.tasks.spawn(async move {
         let (runs, pods) = (working.runs.clone(), working.pods.clone());
-        for store in [&stores.0, &stores.1, &stores.2] {
+        stores.0.synced(&token).await;
+        for store in [&stores.1, &stores.2] {
             store.synced(&token).await;
         }
         if runs.synced(&token).await && pods.synced(&token).await {
@@ -186,7 +199,7 @@ impl Runs {
     }
 
     /// Runs that wait for a DAG are looked at when it comes.
-    fn dag_changed(&self, change: &Change<Value>) {
+    fn dag_changed(&self, change: &Change<DagView>) {
         if change.old.is_some() || change.new.is_none() {
             return;
         }
@@ -312,12 +325,15 @@ impl Runs {
         let acted = self.act(&client, key, live).await;
         let wait = self.write_in_time(&client, key, live).await?;
         if !live.dirty && !live.run.is_over() {
-            self.release_pods(&client, key, live).await?;
+            self.release_pods(key, live);
         }
         acted?;
         let mut next = wait.into_iter().chain(self.until_next(live)).min();
         if !live.polled.is_empty() {
             next = Some(next.unwrap_or(POLL).min(POLL));
+        }
+        if !live.todo.is_empty() {
+            next = Some(next.unwrap_or(SOON).min(SOON));
         }
         Ok(next.map_or(Outcome::Done, Outcome::After))
     }

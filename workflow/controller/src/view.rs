@@ -2,7 +2,7 @@
 
 use crate::pods::MAIN;
 use freehold_machinery::{Value, meta, time};
-use freehold_workflow_api::{Phase, names};
+use freehold_workflow_api::{History, Phase, PodRetention, names};
 use freehold_workflow_engine::{Failure, NodeId};
 
 /// A run. Of one that is over only what its end needs is kept.
@@ -52,8 +52,54 @@ impl RunView {
             kontroler: self::owner(&object, crate::kontroler::RUN_KIND).is_some(),
             untold: status["deliveries"].as_array().is_some_and(|deliveries| !deliveries.is_empty()),
             ttl: object["spec"]["dagSpec"]["ttl"].as_str().unwrap_or_default().to_owned(),
-            object: (!over).then_some(object),
+            object: (!over).then(|| slim(object)),
         })
+    }
+}
+
+/// A run without what of its status is for people, or is read anew before it is used.
+fn slim(mut object: Value) -> Value {
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        ["tasks", "conditions", "state"].iter().for_each(|field| drop(status.remove(*field)));
+    }
+    object
+}
+
+/// A DAG: what its next tick and the ends of its runs need. There may be a million of them; the rest is read when it is wanted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct DagView {
+    pub(crate) deleting: bool,
+    /// Whether its definition has not changed since its status was written.
+    pub(crate) settled: bool,
+    /// Whether it was found to be invalid. A shared task that comes may mend that.
+    pub(crate) invalid: bool,
+    pub(crate) retention: PodRetention,
+    /// How many ended runs are kept.
+    pub(crate) successful: u32,
+    pub(crate) failed: u32,
+    /// The next tick in seconds since 1970; 0 without one.
+    pub(crate) next: i64,
+    /// How long runs stay once they are over.
+    pub(crate) ttl: Box<str>,
+}
+
+impl DagView {
+    pub(crate) fn of(object: &Value) -> Self {
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let history: History = serde_json::from_value(spec["history"].clone()).unwrap_or_default();
+        let seen = &status["observedGeneration"];
+        let next = status["nextScheduled"].as_str().and_then(time::parse);
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        Self {
+            deleting: meta::is_deleting(object),
+            invalid: conditions.any(|of| of["type"] == "Valid" && of["status"] == "False"),
+            settled: !seen.is_null() && *seen == object["metadata"]["generation"],
+            retention: serde_json::from_value(spec["podRetention"].clone()).unwrap_or_default(),
+            successful: history.successful,
+            failed: history.failed,
+            next: next.map_or(0, |at| at.as_second()),
+            ttl: spec["ttl"].as_str().unwrap_or_default().into(),
+        }
     }
 }
 

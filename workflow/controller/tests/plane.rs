@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{Home, dag, task};
+use common::{DAGS, Home, REVISIONS, dag, task};
+use freehold_client::ListOptions;
 use freehold_machinery::Value;
 use serde_json::json;
 
@@ -162,6 +163,21 @@ fn bad_and_missing_definitions_are_told() {
     // Kontroler logged a run of a DAG that was missing, gave it no status, and never came back to it.
     home.run("later", "l1", json!({}));
     home.is("l1", "it says what is missing", |status| status["reason"] == "Missing");
+    // A shared task that comes later makes a DAG valid.
+    let valid = |name: &str, wanted: &str| {
+        home.until(&format!("{name} is valid: {wanted}"), || {
+            let found = home.block(home.client.get(&DAGS, Some("default"), name)).ok()?;
+            let conditions = found["status"]["conditions"].as_array()?;
+            conditions.iter().any(|of| of["type"] == "Valid" && of["status"] == wanted).then_some(())
+        })
+    };
+    home.create(&dag("refers", json!({"tasks": [{"name": "a", "taskRef": {"name": "comes"}}]})));
+    valid("refers", "False");
+    home.create(&json!({
+        "apiVersion": "workflow.freehold.dev/v1alpha1", "kind": "DAGTask", "metadata": {"name": "comes", "namespace": "default"},
+        "spec": {"image": "busybox"},
+    }));
+    valid("refers", "True");
     home.create(&dag("later", json!({"tasks": [task("x", &[])]})));
     assert_eq!(home.ended("l1")["status"]["phase"], "Succeeded");
 }
@@ -195,6 +211,59 @@ fn controllers_that_are_lost_again_and_again_lose_and_double_nothing() {
     home.no_pods_left();
     // Each Pod ended once: 2 for a and d, 2 for the attempts of b, 4 items, in 4 runs.
     assert_eq!(home.attempts().len(), 4 * 8, "{:?}", home.attempts());
+}
+
+/// Outputs of more bytes than an object may have, taken up by a controller that was not there when they came.
+fn large_outputs(home: &Home) {
+    home.start();
+    let text = |letter: char| {
+        let words =
+            (0..20_000).map(|n| format!("{letter}{:x}", (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        words.collect::<String>().chars().take(200_000).collect::<String>()
+    };
+    let gives = |name: &str, value: &str| {
+        let pod = json!({"annotations": {"test/message": value}});
+        with(task(name, &[]), json!({"outputs": [{"name": "o"}], "pod": pod}))
+    };
+    let takes = with(task("takes", &["sure"]), json!({"args": ["$(tasks.a.outputs.o)"]}));
+    let parameters = json!([{"name": "a", "default": text('a')}, {"name": "b", "default": text('b')}]);
+    let spec = json!({"parameters": parameters, "podRetention": "Keep", "tasks": [
+        gives("a", "$(params.a)"), gives("b", "$(params.b)"), {"name": "sure", "approval": {}, "runAfter": ["a", "b"]}, takes,
+    ]});
+    home.create(&dag("large", spec));
+    home.run("large", "r1", json!({}));
+    home.is("r1", "it waits for a decision", |status| {
+        status["tasks"].as_array().is_some_and(|tasks| tasks.iter().any(|task| task["phase"] == "Suspended"))
+    });
+    let beside = || {
+        home.block(home.client.list_all(&REVISIONS, Some("default"), &ListOptions::default())).unwrap().items
+    };
+    let kept: Vec<Value> = beside().into_iter().filter(|kept| kept["data"]["outputs"].is_string()).collect();
+    assert!(!kept.is_empty());
+    for object in kept.iter().chain([&home.get("r1")]) {
+        assert!(object.to_string().len() < 512 << 10, "{}", object["metadata"]);
+    }
+    home.stop();
+    home.start();
+    home.patch("r1", json!({"approvals": {"sure": {"decision": "Approved"}}}));
+    assert_eq!(home.ended("r1")["status"]["phase"], "Succeeded");
+    let pods = home.pods();
+    let of = |task: &str| {
+        pods.iter().find(|pod| pod["metadata"]["labels"]["workflow.freehold.dev/task"] == task).unwrap()
+    };
+    assert!(of("takes")["spec"]["containers"][0]["args"][0] == text('a'));
+}
+
+#[test]
+fn outputs_beyond_an_object_are_kept_beside_the_run_on_a_project_plane() {
+    large_outputs(&Home::freehold());
+}
+
+#[test]
+fn outputs_beyond_an_object_are_kept_beside_the_run_on_a_kube_apiserver() {
+    if let Some(home) = Home::kube() {
+        large_outputs(&home);
+    }
 }
 
 #[test]
@@ -233,4 +302,30 @@ fn one_pod_runs_a_minute() {
     let took = begun.elapsed();
     let rate = count as f64 * 60.0 / took.as_secs_f64();
     println!("{count} one-Pod runs in {took:?} (created in {created:?}): {rate:.0} a minute");
+}
+
+/// From the end of a task's Pod to the creation of the next one, in a run of tasks after each other.
+#[test]
+fn steps_of_a_chain() {
+    let Some(rounds) = std::env::var("FREEHOLD_WORKFLOW_STEPS").ok().and_then(|n| n.parse::<usize>().ok())
+    else {
+        return;
+    };
+    let home = Home::freehold();
+    home.start();
+    let after =
+        |n: usize| n.checked_sub(1).map(|before| format!("t{before}")).into_iter().collect::<Vec<_>>();
+    let tasks: Vec<Value> = (0..50)
+        .map(|n| task(&format!("t{n}"), &after(n).iter().map(String::as_str).collect::<Vec<_>>()))
+        .collect();
+    home.create(&dag("chain", json!({"tasks": tasks})));
+    let gaps = home.gaps();
+    for round in 0..rounds {
+        home.run("chain", &format!("r{round}"), json!({}));
+        home.ended(&format!("r{round}"));
+    }
+    let mut gaps = gaps.lock().clone();
+    gaps.sort();
+    let at = |percent: usize| gaps[(gaps.len() - 1) * percent / 100];
+    println!("{} steps: median {:?}, p99 {:?}, longest {:?}", gaps.len(), at(50), at(99), at(100));
 }

@@ -169,6 +169,7 @@ impl Run {
             }
             self.count_nodes(plan, task);
         }
+        self.recount_outputs();
     }
 
     fn count_nodes(&mut self, plan: &Plan, task: u32) {

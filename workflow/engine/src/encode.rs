@@ -3,7 +3,8 @@
 //! What follows from the definition is not kept: names, order, items, what is open.
 
 use crate::event::Failure;
-use crate::fan::Fan;
+use crate::fan::{Fan, Items};
+use crate::paging::{Outputs, PageName};
 use crate::run::{Run, Stage, WakeFor};
 use crate::{Info, Node, NodeId, Plan, State};
 use base64::Engine as _;
@@ -12,6 +13,7 @@ use freehold_machinery::Value;
 use freehold_workflow_api::{EncodedState, Phase, TaskKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// States up to this many bytes are kept as they are.
 const SMALL: usize = 512;
@@ -48,9 +50,12 @@ struct Kept {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fans: BTreeMap<u32, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    outputs: BTreeMap<u32, BTreeMap<String, Value>>,
+    outputs: BTreeMap<u32, Outputs>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    item_outputs: BTreeMap<u32, BTreeMap<u32, BTreeMap<String, Value>>>,
+    item_outputs: BTreeMap<u32, BTreeMap<u32, Outputs>>,
+    /// Where other outputs are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pages: Vec<PageName>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     details: BTreeMap<String, (Option<i32>, String, String)>,
     /// Values that were looked up when the run began.
@@ -84,19 +89,15 @@ impl Run {
                 .iter()
                 .map(|(task, fan)| (*task, BASE64.encode(write(&fan.nodes, false))))
                 .collect(),
-            outputs: self.outputs.iter().map(|(task, of)| (*task, of.clone())).collect(),
-            item_outputs: self
-                .fans
-                .iter()
-                .filter(|(_, fan)| !fan.outputs.is_empty())
-                .map(|(task, fan)| (*task, fan.outputs.clone()))
-                .collect(),
+            outputs: self.inline_outputs(),
+            item_outputs: self.inline_item_outputs(),
+            pages: self.paging.pages.clone(),
             details: self
                 .details
                 .iter()
                 .map(|(id, f)| (id.to_string(), (f.exit_code, f.reason.clone(), f.message.clone())))
                 .collect(),
-            params: self.info.params.clone(),
+            params: if self.paging.params { BTreeMap::new() } else { self.info.params.clone() },
         };
         // Plain data: it can't fail.
         let json = serde_json::to_string(&kept).unwrap_or_default();
@@ -109,20 +110,44 @@ impl Run {
         }
     }
 
-    /// Reads a state that [`encode`](Self::encode) wrote, of a run of this plan.
+    /// Outputs of tasks that the state has itself.
+    fn inline_outputs(&self) -> BTreeMap<u32, Outputs> {
+        let tasks = self.paging.inline.iter().filter(|id| id.item.number().is_none());
+        tasks.filter_map(|id| Some((id.task, self.outputs_of(*id)?.clone()))).collect()
+    }
+
+    /// Outputs of items that the state has itself.
+    fn inline_item_outputs(&self) -> BTreeMap<u32, BTreeMap<u32, Outputs>> {
+        let mut all = BTreeMap::<u32, BTreeMap<u32, Outputs>>::new();
+        for id in &self.paging.inline {
+            let item = id.item.number().and_then(|n| u32::try_from(n).ok());
+            if let Some((item, outputs)) = item.zip(self.outputs_of(*id)) {
+                all.entry(id.task).or_default().insert(item, outputs.clone());
+            }
+        }
+        all
+    }
+
+    /// The names of what is kept beside a state, which [`decode`](Self::decode) wants the texts of.
+    ///
+    /// # Errors
+    /// Data that is no state.
+    pub fn kept_beside(state: &EncodedState) -> Result<Vec<String>, String> {
+        Ok(Self::piece_names(&unpack(state)?.pages))
+    }
+
+    /// Reads a state that [`encode`](Self::encode) wrote, of a run of this plan, with what is [kept beside
+    /// it](Self::kept_beside).
     ///
     /// # Errors
     /// Data that is no state, or that of a run of another plan.
-    pub fn decode(plan: &Plan, info: Info, state: &EncodedState) -> Result<Self, String> {
-        let json = match state.encoding.as_str() {
-            "json" => state.data.clone().into_bytes(),
-            "zstd" => {
-                let compressed = BASE64.decode(&state.data).map_err(|e| e.to_string())?;
-                zstd::bulk::decompress(&compressed, MAX_DECODED).map_err(|e| e.to_string())?
-            }
-            other => return Err(format!("unknown encoding {other:?}")),
-        };
-        let kept: Kept = serde_json::from_slice(&json).map_err(|e| e.to_string())?;
+    pub fn decode(
+        plan: &Plan,
+        info: Info,
+        state: &EncodedState,
+        pieces: &BTreeMap<String, String>,
+    ) -> Result<Self, String> {
+        let kept = unpack(state)?;
         let mut run = Self::new(plan, Info { params: kept.params, ..info });
         run.stage = match kept.stage {
             0 => Stage::Pending,
@@ -136,32 +161,44 @@ impl Run {
         (run.reason, run.message, run.retries) = (kept.reason, kept.message, kept.retries);
         run.counts.retries = kept.attempts;
         let count = run.nodes.len();
-        run.nodes = read(&kept.nodes, count)?;
-        run.outputs = kept.outputs.into_iter().collect();
+        run.nodes = read(&kept.nodes, Some(count))?;
+        // Outputs of tasks are there before items, which may follow from them.
+        run.paging.pages = kept.pages;
+        run.read_pages(pieces)?;
+        kept.outputs.into_iter().for_each(|(task, of)| run.put_outputs(NodeId::task(task), of));
         for (id, (exit_code, reason, message)) in kept.details {
             let id = id.parse().map_err(|()| format!("no task: {id:?}"))?;
             run.details.insert(id, Failure { exit_code, reason, message });
         }
         for (task, nodes) in &kept.fans {
-            let outputs = kept.item_outputs.get(task).cloned().unwrap_or_default();
-            run.restore_fan(plan, *task, nodes, outputs)?;
+            run.restore_fan(plan, *task, nodes)?;
+        }
+        if !kept.fans.is_empty() {
+            run.read_pages(pieces)?;
+        }
+        for (task, items) in kept.item_outputs {
+            items.into_iter().for_each(|(item, of)| run.put_outputs(NodeId::item(task, item), of));
         }
         run.recount(plan);
         run.restore_wakes(plan);
         Ok(run)
     }
 
-    fn restore_fan(
-        &mut self,
-        plan: &Plan,
-        task: u32,
-        nodes: &str,
-        outputs: BTreeMap<u32, BTreeMap<String, Value>>,
-    ) -> Result<(), String> {
+    fn restore_fan(&mut self, plan: &Plan, task: u32, nodes: &str) -> Result<(), String> {
         let for_each = plan.tasks().get(task as usize).and_then(|of| of.task.for_each.clone());
         let for_each = for_each.ok_or_else(|| format!("task {task} has no items"))?;
-        let items = self.items(plan, task, &for_each)?;
-        let nodes = read(nodes, items.len())?;
+        let (items, nodes) = match self.items(plan, task, &for_each) {
+            Ok(items) => {
+                let nodes = read(nodes, Some(items.len()))?;
+                (items, nodes)
+            }
+            // A task before it is done again, and what its items follow from is not there. None of them is kept then.
+            Err(_) if self.nodes[task as usize].state == State::Waiting => {
+                let nodes = read(nodes, None)?;
+                (Items::List(Arc::new(vec![Value::Null; nodes.len()])), nodes)
+            }
+            Err(error) => return Err(error),
+        };
         let count = |wanted: fn(&Node) -> bool| {
             u32::try_from(nodes.iter().filter(|node| wanted(node)).count()).unwrap_or(u32::MAX)
         };
@@ -174,7 +211,7 @@ impl Run {
             succeeded: count(|node| node.state == State::Succeeded),
             failed: count(|node| node.state == State::Failed),
             over: count(|node| node.state.is_over()),
-            outputs,
+            outputs: BTreeMap::new(),
             nodes,
         };
         self.fans.insert(task, fan);
@@ -208,6 +245,18 @@ impl Run {
     }
 }
 
+fn unpack(state: &EncodedState) -> Result<Kept, String> {
+    let json = match state.encoding.as_str() {
+        "json" => state.data.clone().into_bytes(),
+        "zstd" => {
+            let compressed = BASE64.decode(&state.data).map_err(|e| e.to_string())?;
+            zstd::bulk::decompress(&compressed, MAX_DECODED).map_err(|e| e.to_string())?
+        }
+        other => return Err(format!("unknown encoding {other:?}")),
+    };
+    serde_json::from_slice(&json).map_err(|e| e.to_string())
+}
+
 /// Writes tasks: a byte of state and flags, then numbers as they are needed.
 fn write(nodes: &[Node], with_times: bool) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(nodes.len() * 4);
@@ -231,12 +280,13 @@ fn write(nodes: &[Node], with_times: bool) -> Vec<u8> {
     bytes
 }
 
-fn read(text: &str, count: usize) -> Result<Vec<Node>, String> {
+/// Reads so many tasks, or all that there are.
+fn read(text: &str, count: Option<usize>) -> Result<Vec<Node>, String> {
     let bytes = BASE64.decode(text).map_err(|e| e.to_string())?;
     let mut bytes = bytes.into_iter();
-    let mut nodes = Vec::with_capacity(count);
+    let mut nodes = Vec::with_capacity(count.unwrap_or(0));
     let truncated = || "the state is cut off".to_owned();
-    for _ in 0..count {
+    while count.map_or(bytes.len() > 0, |count| nodes.len() < count) {
         let head = bytes.next().ok_or_else(truncated)?;
         let mut node = Node { state: State::of(head & 0xf).ok_or("unknown state")?, ..Node::default() };
         let mut next = || parse(&mut bytes).ok_or_else(truncated);

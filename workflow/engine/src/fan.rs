@@ -209,8 +209,9 @@ impl Run {
                     .map(|n| outputs.get(&n).and_then(|of| of.get(name)).cloned().unwrap_or_default())
                     .collect()
             };
-            let lists = declared.into_iter().map(|name| (name.clone(), Value::Array(list(name)))).collect();
-            self.outputs.insert(task, lists);
+            let lists: BTreeMap<String, Value> =
+                declared.into_iter().map(|name| (name.clone(), Value::Array(list(name)))).collect();
+            self.put_outputs(NodeId::task(task), lists);
         }
         if state == State::Failed {
             self.note(NodeId::task(task), Failure::new("ItemsFailed", format!("{failed} items failed")));

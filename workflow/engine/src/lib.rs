@@ -21,6 +21,7 @@ mod fan;
 pub mod inline;
 pub mod locks;
 pub mod names;
+mod paging;
 mod plan;
 mod retry;
 mod run;
@@ -31,6 +32,7 @@ mod status;
 pub mod values;
 
 pub use event::{Action, Command, Event, Failure, Notice, PodState};
+pub use paging::Page;
 pub use plan::{LockNeed, Plan, PlanTask};
 pub use run::{Info, Run};
 pub use state::{ItemId, Node, NodeId, State};

@@ -2,6 +2,7 @@
 
 use crate::event::{Action, Command, Event, Failure, Notice, PodState};
 use crate::fan::Fan;
+use crate::paging::Paging;
 use crate::plan::tenths;
 use crate::{Node, NodeId, Plan, State, values};
 use freehold_machinery::{Value, time};
@@ -98,6 +99,7 @@ pub struct Run {
     pub(crate) tally: Vec<Tally>,
     pub(crate) fans: HashMap<u32, Fan>,
     pub(crate) outputs: HashMap<u32, BTreeMap<String, Value>>,
+    pub(crate) paging: Paging,
     pub(crate) details: BTreeMap<NodeId, Failure>,
     pub(crate) ready: BTreeSet<(Reverse<i32>, NodeId)>,
     pub(crate) wakes: BTreeSet<Wake>,

@@ -3,7 +3,7 @@
 use crate::event::{Action, Failure, Notice};
 use crate::plan::Rule;
 use crate::run::{Run, WakeFor};
-use crate::{NodeId, Plan, State, retry, values};
+use crate::{NodeId, Plan, State, paging, retry, values};
 use freehold_machinery::Value;
 use freehold_workflow_api::TriggerRule;
 use freehold_workflow_api::depends::Outcome;
@@ -102,16 +102,12 @@ impl Run {
 
     /// An attempt did what it should.
     pub(crate) fn succeeded(&mut self, plan: &Plan, id: NodeId, outputs: BTreeMap<String, Value>) {
-        if !outputs.is_empty() {
-            match id.item.number().and_then(|n| u32::try_from(n).ok()) {
-                None => drop(self.outputs.insert(id.task, outputs)),
-                Some(item) => {
-                    if let Some(fan) = self.fans.get_mut(&id.task) {
-                        fan.outputs.insert(item, outputs);
-                    }
-                }
-            }
+        if self.paging.bytes + paging::size(&outputs) > paging::MAX_BYTES {
+            let message = format!("the outputs of the run have more than {} bytes", paging::MAX_BYTES);
+            self.note(id, Failure::new("OutputsTooLarge", message));
+            return self.settle(plan, id, State::Failed);
         }
+        self.put_outputs(id, outputs);
         self.details.remove(&id);
         self.settle(plan, id, State::Succeeded);
     }

@@ -16,6 +16,8 @@ struct World {
     /// Every attempt whose creation succeeded.
     created: BTreeSet<(NodeId, u32)>,
     notices: Vec<Notice>,
+    /// What is kept beside the state.
+    beside: BTreeMap<String, String>,
 }
 
 fn plan(spec: Value) -> Plan {
@@ -39,6 +41,7 @@ impl World {
             pods: BTreeMap::new(),
             created: BTreeSet::new(),
             notices: Vec::new(),
+            beside: BTreeMap::new(),
         };
         world.event(Event::Start);
         world
@@ -96,13 +99,18 @@ impl World {
 
     /// Writes the state, forgets everything, and reads it again.
     fn restart(&mut self) {
+        if let Some(page) = self.run.page() {
+            self.beside.extend(page.pieces.clone());
+            self.run.paged(page);
+        }
         let state = self.run.encode();
+        assert_eq!(Run::kept_beside(&state).unwrap().len(), self.beside.len());
         let info = self.run.info.clone();
         self.take_up(&state, info);
     }
 
     fn take_up(&mut self, state: &freehold_workflow_api::EncodedState, info: Info) {
-        self.run = Run::decode(&self.plan, info, state).unwrap();
+        self.run = Run::decode(&self.plan, info, state, &self.beside).unwrap();
         for ((node, attempt), state) in self.pods.clone() {
             self.event(Event::Pod { node, attempt, state });
         }
@@ -417,6 +425,65 @@ fn a_hundred_thousand_tasks_cost_as_much_each_as_ten() {
     assert!(large < small * 2, "{large:?} against {small:?}");
 }
 
+#[test]
+fn outputs_that_a_state_has_no_room_for_are_kept_beside_it() {
+    let outputs = json!([{"name": "o"}]);
+    let mut world = World::new(json!({"tasks": [
+        with(task("a", &[]), json!({"outputs": outputs})),
+        with(task("b", &["a"]), json!({"outputs": outputs, "forEach": {"range": {"count": 3}}})),
+        {"name": "c", "image": "i", "forEach": {"expression": "tasks.b.outputs.o"}},
+    ]}));
+    let mut random = Random(7);
+    let mut text = |bytes: usize| -> Value {
+        let letters = (0..bytes).map(|_| char::from(b'a' + random.below(26) as u8));
+        letters.collect::<String>().into()
+    };
+    let of = |value: &Value| PodState::Succeeded(Ok(BTreeMap::from([("o".to_owned(), value.clone())])));
+    let large = text(1 << 20);
+    world.pod("a", 0, of(&large));
+    world.restart();
+    assert!(world.run.encode().data.len() < 2048, "the state has its name alone");
+    assert!(world.beside.len() > 3 && world.beside.values().all(|piece| piece.len() <= 160 << 10));
+    assert_eq!(world.run.outputs(0).unwrap()["o"], large);
+    let items: Vec<Value> = (0..3).map(|_| text(40_000)).collect();
+    for (item, value) in (0..).zip(&items) {
+        world.event(Event::Pod { node: NodeId::item(1, item), attempt: 0, state: of(value) });
+        world.restart();
+    }
+    assert_eq!(
+        world.run.outputs(1).unwrap()["o"],
+        json!(items),
+        "items have a list, also of pages of their own"
+    );
+    assert_eq!(world.run.item(NodeId::item(2, 1)), Some(items[1].clone()));
+    // A task that is done again has nothing of what it gave before.
+    world.event(Event::Command(Command::Terminate));
+    world.event(Event::Command(Command::Retry { count: 1, tasks: vec!["a".into()] }));
+    world.restart();
+    assert_eq!(world.run.outputs(0), None);
+    world.pod("a", 1, of(&json!("small")));
+    world.restart();
+    assert_eq!(world.run.outputs(0).unwrap()["o"], "small");
+    // Large parameters as well.
+    world.run.info.params.insert("large".into(), large.clone());
+    world.restart();
+    assert_eq!(world.run.info.params["large"], large);
+    assert!(world.run.encode().data.len() < 4096);
+}
+
+#[test]
+fn outputs_of_a_run_have_a_limit_together() {
+    let mut world = World::new(json!({"tasks": [
+        {"name": "a", "image": "i", "outputs": [{"name": "o"}], "forEach": {"range": {"count": 17}}},
+    ]}));
+    let large = BTreeMap::from([("o".to_owned(), Value::from("x".repeat(1 << 20)))]);
+    for item in 0..17 {
+        let state = PodState::Succeeded(Ok(large.clone()));
+        world.event(Event::Pod { node: NodeId::item(0, item), attempt: 0, state });
+    }
+    assert_eq!((world.run.phase(), world.run.counts().failed), (Phase::Failed, 2));
+}
+
 /// A DAG from numbers: how many tasks, which edges, which rules.
 fn random_dag(seed: u64) -> Value {
     let mut random = Random(seed);
@@ -522,7 +589,7 @@ proptest! {
                 world.pods.remove(&(node, attempt));
                 world.event(Event::Pod { node, attempt, state: failed(3) });
             }
-            let again = Run::decode(&world.plan, world.run.info.clone(), &world.run.encode()).unwrap();
+            let again = Run::decode(&world.plan, world.run.info.clone(), &world.run.encode(), &world.beside).unwrap();
             prop_assert_eq!(again.counts(), world.run.counts());
             prop_assert_eq!((&again.open, &again.tally, &again.ready, again.active, again.left), (&world.run.open, &world.run.tally, &world.run.ready, world.run.active, world.run.left));
         }

@@ -11,8 +11,8 @@ const PART: usize = 8 << 20;
 /// Bytes of an answer about an upload.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// An object that is being written. Nothing is there before [`finish`](Self::finish); dropped, its parts stay until the store's
-/// own rules for unfinished uploads remove them.
+/// An object that is being written. Nothing is there before [`finish`](Self::finish); one that will not be finished is to be
+/// [given up](Self::abort), or its parts stay until the store's own rules for unfinished uploads remove them.
 #[derive(Debug)]
 pub struct Upload {
     bucket: Bucket,
@@ -73,6 +73,25 @@ impl Upload {
         if said.contains("<Error>") {
             return Err(Error::Status(status, format!(": {}", said.chars().take(300).collect::<String>())));
         }
+        Ok(())
+    }
+
+    /// Deletes what was written of an object that will not be finished.
+    ///
+    /// # Errors
+    /// What [`Outbound::send`] fails with, and [`Error::Status`].
+    pub async fn abort(&mut self) -> Result<(), Error> {
+        self.buffer.clear();
+        if self.id.is_empty() {
+            return Ok(());
+        }
+        let request = self.bucket.request(Method::DELETE, &self.key, &[("uploadId", &self.id)])?;
+        let answer = self.outbound.send(request).await?;
+        if answer.status != http::StatusCode::NOT_FOUND {
+            answer.succeeded().await?;
+        }
+        self.id.clear();
+        self.tags.clear();
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 use crate::app::App;
 use crate::caller::Caller;
 use crate::reply::{Failure, Reply};
+use crate::routes::dags::check_name;
+use crate::upstream::NAMESPACES;
 use freehold_client::RawRequest;
 use freehold_workflow_store::{Role, Scope};
 use http::Method;
@@ -128,9 +130,20 @@ impl App {
     ) -> Reply<Scope> {
         self.authorize(caller, action, namespace).await?;
         Ok(match namespace {
-            Some(namespace) => Scope::namespace(&self.plane, namespace),
+            Some(namespace) => {
+                Scope::namespace_of(&self.plane, namespace, &self.uid_of(caller, namespace).await?)
+            }
             None => Scope::plane(&self.plane),
         })
+    }
+}
+
+impl App {
+    /// The uid of a namespace: what is kept of an earlier one of its name is not its.
+    async fn uid_of(&self, caller: &Caller, namespace: &str) -> Reply<String> {
+        check_name(namespace)?;
+        let found = self.get(caller, NAMESPACES.object_path(None, namespace, None)).await?;
+        Ok(freehold_machinery::meta::uid(&found).to_owned())
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) const ROUTES: [Route; 32] = [
         "post",
         "NS/runs/{name}/actions/{action}",
         "actOnRun",
-        "Suspends, resumes, stops, terminates or retries a run.",
+        "Suspends, resumes, stops, terminates or retries a run, or starts another like it (resubmit).",
         &[],
         "",
         "Object",

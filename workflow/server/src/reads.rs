@@ -24,6 +24,8 @@ pub const HISTORY_GROUP: &str = "history.workflow.freehold.dev";
 pub struct HistoryRead<'a> {
     /// The namespace; `None` for all.
     pub namespace: Option<&'a str>,
+    /// The namespace's uid.
+    pub namespace_uid: &'a str,
     /// `runs` or `days`.
     pub resource: &'a str,
     /// A run's uid; `None` for a list.
@@ -44,7 +46,7 @@ pub async fn read(database: &Database, plane: &PlaneId, request: HistoryRead<'_>
 
 async fn answer(database: &Database, plane: &PlaneId, request: HistoryRead<'_>) -> Reply<Vec<u8>> {
     let scope = match request.namespace {
-        Some(namespace) => Scope::namespace(plane.as_str(), namespace),
+        Some(namespace) => Scope::namespace_of(plane.as_str(), namespace, request.namespace_uid),
         None => Scope::plane(plane.as_str()),
     };
     let text = request.query;

@@ -15,6 +15,8 @@ pub(crate) const DAGS: Resource = Resource::namespaced(GROUP, VERSION, "dags");
 pub(crate) const RUNS: Resource = Resource::namespaced(GROUP, VERSION, "dagruns");
 /// The shared tasks.
 pub(crate) const TASKS: Resource = Resource::namespaced(GROUP, VERSION, "dagtasks");
+/// The namespaces.
+pub(crate) const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
 /// The Pods.
 pub(crate) const PODS: Resource = Resource::namespaced("", "v1", "pods");
 

@@ -36,7 +36,7 @@ impl Under {
         let database = Database::open(&Location::File(folder.path().join("history.db"))).await.unwrap();
         let logs = folder.path().join("logs");
         let logs = LogStore::Folder(LogFiles::new(&logs));
-        fill(&database, &logs).await;
+        fill(&database, &logs, &Client::new(&api).unwrap()).await;
         let options = Options {
             api,
             plane: PLANE.into(),
@@ -91,11 +91,13 @@ impl Under {
 }
 
 /// A run in each of two namespaces, with an attempt and a log.
-async fn fill(database: &Database, files: &LogStore) {
+async fn fill(database: &Database, files: &LogStore, client: &Client) {
     let now = 1_795_478_400_000;
     let mut records: Vec<Record> = Vec::new();
     for namespace in ["team-a", "team-b"] {
         let uid = format!("run-{namespace}");
+        let found = client.get_path(&format!("/api/v1/namespaces/{namespace}")).await.unwrap();
+        let namespace_uid = found["metadata"]["uid"].as_str().unwrap().to_owned();
         let key = LogKey { plane: PLANE, run: &uid, pod_uid: &format!("pod-{namespace}"), container: "main" };
         let mut writer = files.append(&key).await.unwrap();
         writer.write(b"first line\nsecond line: error\n").await.unwrap();
@@ -103,6 +105,7 @@ async fn fill(database: &Database, files: &LogStore) {
         records.push(Record::Run(RunRecord {
             plane: PLANE.into(),
             namespace: namespace.into(),
+            namespace_uid: namespace_uid.clone(),
             uid: uid.clone(),
             name: "r".into(),
             dag: "build".into(),
@@ -116,6 +119,7 @@ async fn fill(database: &Database, files: &LogStore) {
         records.push(Record::Task(TaskRecord {
             plane: PLANE.into(),
             namespace: namespace.into(),
+            namespace_uid: namespace_uid.clone(),
             run: uid.clone(),
             run_created_at: now,
             task: "a".into(),
@@ -127,6 +131,7 @@ async fn fill(database: &Database, files: &LogStore) {
         records.push(Record::Log(LogRecord {
             plane: PLANE.into(),
             namespace: namespace.into(),
+            namespace_uid: namespace_uid.clone(),
             run: uid,
             run_created_at: now,
             task: "a".into(),
@@ -164,13 +169,14 @@ kind: Role
 metadata: {name: viewer, namespace: team-a}
 rules:
 - {apiGroups: [workflow.freehold.dev], resources: [dags, dagruns], verbs: [get, list, watch]}
-- {apiGroups: [''], resources: [pods/log], verbs: [get]}
+- {apiGroups: [''], resources: [pods/log, namespaces], verbs: [get]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: editor, namespace: team-a}
 rules:
 - {apiGroups: [workflow.freehold.dev], resources: [dags, dagruns], verbs: ['*']}
+- {apiGroups: [''], resources: [namespaces], verbs: [get]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -361,10 +367,25 @@ async fn a_tenant_of_one_namespace_gets_nothing_of_another() {
     {
         assert_eq!(under.get(&format!("/compat/kontroler/api/v1/{path}"), &viewer).await.0, 403, "{path}");
     }
+    // Who gets the name of a namespace that is gone gets nothing of what was kept of it.
+    assert_eq!(under.get(&format!("{history}/runs/run-team-a"), &viewer).await.0, 200);
+    kubectl.ok(&["delete", "namespace", "team-a", "--wait"]);
+    kubectl.apply(RIGHTS);
+    let viewer = kubectl.ok(&["create", "token", "viewer", "-n", "team-a"]).trim().to_owned();
+    for path in [format!("{history}/runs/run-team-a"), format!("{history}/logs/pod-team-a/main")] {
+        assert_eq!(under.get(&path, &viewer).await.0, 404, "{path}");
+    }
+    for path in [
+        "/api/v1/history/runs?namespace=team-a",
+        "/api/v1/statistics/days?namespace=team-a&from=2026-11-20T00:00:00Z",
+    ] {
+        let (status, page) = under.get(path, &viewer).await;
+        assert_eq!((status, &page["items"]), (200, &json!([])), "{path}");
+    }
     let log = "/compat/kontroler/api/v1/logs/run/run-team-b/pod/pod-team-b";
     assert_eq!(under.get(log, &viewer).await.0, 403);
     assert_eq!(
-        under.database.run(&Scope::namespace(PLANE, "team-b"), "run-team-b").await.unwrap().map(|r| r.uid),
+        under.database.run(&Scope::plane(PLANE), "run-team-b").await.unwrap().map(|r| r.uid),
         Some("run-team-b".into())
     );
 }

@@ -4,7 +4,7 @@ use crate::{Error, Result, migrations};
 use parking_lot::Mutex;
 use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, Executor as _, Transaction};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct Database {
     pub(crate) dialect: Dialect,
     /// SQLite has one writer: waiting here is fairer and cheaper than being told that it is busy.
     writer: Arc<tokio::sync::Mutex<()>>,
+    /// Runs that each plane got since it was looked at whether it has too many.
+    pub(crate) fresh: Arc<Mutex<HashMap<String, i64>>>,
     /// Months whose partitions exist.
     pub(crate) months: Arc<Mutex<HashSet<i64>>>,
 }
@@ -116,7 +118,8 @@ impl Database {
             })
             .connect_with(options)
             .await?;
-        let database = Self { pool, dialect, writer: Arc::default(), months: Arc::default() };
+        let database =
+            Self { pool, dialect, writer: Arc::default(), fresh: Arc::default(), months: Arc::default() };
         migrations::run(&database).await?;
         Ok(database)
     }

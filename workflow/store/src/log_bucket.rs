@@ -91,6 +91,12 @@ impl BucketWriter {
     }
 }
 
+impl BucketWriter {
+    pub(crate) async fn abort(&mut self) -> Result<()> {
+        self.upload.abort().await.map_err(|error| failed(&self.location, &error))
+    }
+}
+
 fn failed(location: &str, error: &freehold_workflow_outbound::Error) -> Error {
     Error::Database(format!("log {location}: {error}"))
 }

@@ -144,6 +144,18 @@ impl LogWriter {
         }
     }
 
+    /// Gives up a log that will be written again from its beginning: a bucket keeps nothing of it. In a folder what is there
+    /// stays, and the next writer goes on from it.
+    ///
+    /// # Errors
+    /// [`Error::Database`] where a bucket can't be told.
+    pub async fn abort(&mut self) -> Result<()> {
+        match &mut self.0 {
+            Writer::File(_) => Ok(()),
+            Writer::Bucket(bucket) => bucket.abort().await,
+        }
+    }
+
     /// Waits until everything is kept.
     ///
     /// # Errors

@@ -43,9 +43,11 @@ impl Database {
 fn read(row: &AnyRow) -> Result<LogRecord> {
     let text = |column| row.try_get::<String, _>(column);
     let int = |column| row.try_get::<i64, _>(column);
+    let (namespace, namespace_uid) = crate::scope::parts(&text("namespace")?);
     Ok(LogRecord {
         plane: text("plane")?,
-        namespace: text("namespace")?,
+        namespace,
+        namespace_uid,
         run: text("run")?,
         run_created_at: int("run_created_at")?,
         task: text("task")?,

@@ -20,6 +20,9 @@ pub struct RunRecord {
     pub plane: String,
     /// The namespace.
     pub namespace: String,
+    /// The namespace's uid: who gets its name later is not who had it. Empty where it is not known.
+    #[serde(skip)]
+    pub namespace_uid: String,
     /// The DAGRun's uid.
     pub uid: String,
     /// The DAGRun's name.
@@ -71,6 +74,9 @@ pub struct TaskRecord {
     pub plane: String,
     /// The namespace.
     pub namespace: String,
+    /// The namespace's uid: who gets its name later is not who had it. Empty where it is not known.
+    #[serde(skip)]
+    pub namespace_uid: String,
     /// The run's uid.
     pub run: String,
     /// When the run was created; PostgreSQL finds the partition by it.
@@ -111,6 +117,9 @@ pub struct LogRecord {
     pub plane: String,
     /// The namespace.
     pub namespace: String,
+    /// The namespace's uid: who gets its name later is not who had it. Empty where it is not known.
+    #[serde(skip)]
+    pub namespace_uid: String,
     /// The run's uid.
     pub run: String,
     /// When the run was created.

@@ -45,7 +45,8 @@ impl Changes {
         let Some(ended_at) = run.ended_at else { return };
         let day = ended_at.div_euclid(DAY);
         let (duration, queue) = (run.duration_millis().unwrap_or(0), run.queue_millis().unwrap_or(0));
-        let levels = [(run.namespace.as_str(), run.dag.as_str()), (run.namespace.as_str(), ""), ("", "")];
+        let own = crate::scope::key(&run.namespace, &run.namespace_uid);
+        let levels = [(own.as_str(), run.dag.as_str()), (own.as_str(), ""), ("", "")];
         // A run without a DAG has no level of its own.
         for (namespace, dag) in levels.into_iter().skip(usize::from(run.dag.is_empty())) {
             let key = (run.plane.clone(), namespace.to_owned(), dag.to_owned(), day);

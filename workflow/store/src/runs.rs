@@ -129,9 +129,11 @@ fn statement(scope: &Scope, filter: &RunFilter, ranges: &[Range], limit: usize) 
 pub(crate) fn read(row: &AnyRow) -> Result<RunRecord> {
     let text = |column| row.try_get::<String, _>(column);
     let int = |column| row.try_get::<i64, _>(column);
+    let (namespace, namespace_uid) = crate::scope::parts(&text("namespace")?);
     Ok(RunRecord {
         plane: text("plane")?,
-        namespace: text("namespace")?,
+        namespace,
+        namespace_uid,
         uid: text("uid")?,
         name: text("name")?,
         dag: text("dag")?,

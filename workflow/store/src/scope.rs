@@ -7,6 +7,17 @@ use std::collections::BTreeSet;
 /// Namespaces that a scope can name one by one.
 pub const MAX_NAMESPACES: usize = 64;
 
+/// What a namespace is kept by: its name and its uid, divided by a character that no name has.
+pub(crate) fn key(namespace: &str, uid: &str) -> String {
+    if uid.is_empty() { namespace.to_owned() } else { format!("{namespace}/{uid}") }
+}
+
+/// Name and uid of a namespace that is kept by a [`key`].
+pub(crate) fn parts(key: &str) -> (String, String) {
+    let (namespace, uid) = key.split_once('/').unwrap_or((key, ""));
+    (namespace.to_owned(), uid.to_owned())
+}
+
 /// The plane and the namespaces that a query may see. No query can be made without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
@@ -24,6 +35,11 @@ impl Scope {
     /// One namespace of a plane.
     pub fn namespace(plane: impl Into<String>, namespace: impl Into<String>) -> Self {
         Self { plane: plane.into(), namespaces: Some(BTreeSet::from([namespace.into()])) }
+    }
+
+    /// A namespace of a plane by its uid as well: what one of the same name had before it is not seen.
+    pub fn namespace_of(plane: impl Into<String>, namespace: &str, uid: &str) -> Self {
+        Self::namespace(plane, key(namespace, uid))
     }
 
     /// Some namespaces of a plane; none at all is a scope that sees nothing.

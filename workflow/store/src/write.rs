@@ -5,7 +5,7 @@ use crate::leases::Fence;
 use crate::merge::{Merged, fold, merge};
 use crate::rollups::Changes;
 use crate::sql::Sql;
-use crate::{LogRecord, Record, Result, RunRecord, TaskRecord, partitions, runs};
+use crate::{LogRecord, Record, Result, RunRecord, TaskRecord, partitions, runs, scope};
 use sqlx::Row as _;
 use std::collections::{BTreeMap, HashSet};
 
@@ -78,6 +78,7 @@ async fn write_runs(
     for run in chunk {
         if new.contains(&(run.plane.clone(), run.uid.clone())) {
             changes.count(run, 1);
+            database.count_fresh(&run.plane);
         } else {
             merge_run(database, write, run, changes).await?;
         }
@@ -127,9 +128,10 @@ async fn merge_run(
 
 /// The values of [`runs::COLUMNS`], in their order.
 fn run_values(sql: &mut Sql, run: &RunRecord) {
+    let namespace = scope::key(&run.namespace, &run.namespace_uid);
     let texts = [
         &run.plane,
-        &run.namespace,
+        &namespace,
         &run.uid,
         &run.name,
         &run.dag,
@@ -154,7 +156,7 @@ async fn write_task(write: &mut Write, task: &TaskRecord) -> Result<()> {
     sql.push(crate::tasks::COLUMNS).push(") VALUES (");
     sql.text(&task.plane)
         .push(", ")
-        .text(&task.namespace)
+        .text(&scope::key(&task.namespace, &task.namespace_uid))
         .push(", ")
         .text(&task.run)
         .push(", ")
@@ -186,7 +188,7 @@ async fn write_log(write: &mut Write, log: &LogRecord) -> Result<()> {
     sql.push(crate::logs::COLUMNS).push(") VALUES (");
     sql.text(&log.plane)
         .push(", ")
-        .text(&log.namespace)
+        .text(&scope::key(&log.namespace, &log.namespace_uid))
         .push(", ")
         .text(&log.run)
         .push(", ")

@@ -9,7 +9,7 @@ use crate::view::PodView;
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{EventType, Key};
-use freehold_workflow_api::{ConcurrencyPolicy, Phase, TaskEvents, TaskKind, names};
+use freehold_workflow_api::{ConcurrencyPolicy, Phase, TaskEvents, TaskKind};
 use freehold_workflow_engine::{Action, Event, Failure, LockNeed, NodeId, Notice, PodState};
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::json;
@@ -29,7 +29,12 @@ fn places(live: &Live, pod: &str, artifacts: &PodArtifacts) -> Value {
 }
 
 /// The Secret of a Pod, if it was made for this run: what a Pod says of itself, anybody may have written who writes Pods.
-async fn own_secret(client: &Client, key: &Key, name: &str, run_uid: &str) -> Result<Option<Value>, Error> {
+pub(super) async fn own_secret(
+    client: &Client,
+    key: &Key,
+    name: &str,
+    run_uid: &str,
+) -> Result<Option<Value>, Error> {
     let is_own = |secret: &Value| {
         let owners = secret["metadata"]["ownerReferences"].as_array();
         secret["type"] == PLACES_TYPE && owners.into_iter().flatten().any(|owner| owner["uid"] == run_uid)
@@ -47,10 +52,12 @@ impl Runs {
         live.todo.extend(polled.into_iter().map(|(node, attempt)| Action::Execute { node, attempt }));
         let mut later = Vec::new();
         let mut failed = None;
+        let is_behind = self.releases.are_behind(&live.run.info.uid);
         while !live.todo.is_empty() {
             let mut creates = Vec::new();
             while let Some(action) = live.todo.pop_front() {
                 match action {
+                    Action::CreatePod { .. } if is_behind => later.push(action),
                     Action::CreatePod { node, attempt } => creates.push((node, attempt)),
                     // Nobody else would ask for the lock again.
                     Action::Acquire { .. } if !self.holders_are_known(key) => later.push(action),
@@ -372,69 +379,5 @@ impl Runs {
             "metadata": {"name": live.run.info.name, "namespace": live.run.info.namespace, "uid": live.run.info.uid},
         });
         self.recorder.event(client, &about, kind, reason, &message).await;
-    }
-
-    /// Lets Pods go whose ends are in the status.
-    pub(super) async fn release_pods(
-        &self,
-        client: &Client,
-        key: &Key,
-        live: &mut Live,
-    ) -> Result<(), Error> {
-        let ended: Vec<_> = live.ended.iter().copied().collect();
-        let retention = live.plan.spec().pod_retention;
-        for (node, attempt) in ended {
-            let name = live.run.pod_name(&live.plan, node, attempt);
-            let view = self.pods.get(&Key::new(key.plane.clone(), &key.namespace, &name));
-            self.release_pod(client, key, &name, view.as_deref(), retention, &live.run.info.uid).await?;
-            live.ended.remove(&(node, attempt));
-        }
-        Ok(())
-    }
-
-    /// Deletes a Pod, or keeps it, and takes the finalizer off.
-    pub(super) async fn release_pod(
-        &self,
-        client: &Client,
-        key: &Key,
-        name: &str,
-        view: Option<&PodView>,
-        retention: freehold_workflow_api::PodRetention,
-        run_uid: &str,
-    ) -> Result<(), Error> {
-        use freehold_workflow_api::PodRetention;
-        if let (Some(observer), Some(_)) = (&self.options.observer, view)
-            && let Err(error) = observer.pod_ended(client, key, name, run_uid).await
-        {
-            tracing::warn!(pod = name, %error, "failed to keep a log; will retry");
-            return Err(Error::Decode(error.to_string()));
-        }
-        let failed = view.is_some_and(|view| matches!(view.seen, crate::view::PodSeen::Failed(_)));
-        let kept = match retention {
-            PodRetention::Delete => false,
-            PodRetention::KeepFailed => failed,
-            PodRetention::Keep => true,
-        };
-        let is_running = view.is_some_and(|view| view.running);
-        if !kept || is_running {
-            match client.delete(&PODS, key.ns(), name, &DeleteOptions::default()).await {
-                Err(error) if error.is_not_found() => return Ok(()),
-                deleted => deleted.map(drop)?,
-            }
-        }
-        if view.is_some_and(|view| view.artifacts)
-            && let Some(secret) = own_secret(client, key, name, run_uid).await?
-            && let Err(error) =
-                client.delete(&SECRETS, key.ns(), name, &DeleteOptions::uid(meta::uid(&secret))).await
-            && !(error.is_not_found() || error.is_conflict())
-        {
-            return Err(error);
-        }
-        let patch =
-            Patch::Strategic(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [names::COUNTED]}}));
-        match client.patch(&PODS, key.ns(), name, &patch, &PatchOptions::default()).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            patched => patched.map(drop),
-        }
     }
 }

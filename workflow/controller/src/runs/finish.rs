@@ -1,6 +1,7 @@
 //! Writes statuses, and clears up after runs that are over or gone.
 
 use super::Runs;
+use super::release::Counted;
 use crate::kinds::RUNS;
 use crate::live::Live;
 use crate::notify::deliveries;
@@ -9,7 +10,7 @@ use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, Propaga
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{Key, Outcome, Reconciled};
 use freehold_workflow_api::{DagRunStatus, PodRetention, duration};
-use freehold_workflow_engine::Failure;
+use freehold_workflow_engine::{Failure, names::digest};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -93,11 +94,11 @@ impl Runs {
         let mut status = DagRunStatus {
             observed_generation: live.seen_generation,
             revision: live.revision.clone(),
-            writes: live.known.writes,
             ..DagRunStatus::default()
         };
         live.run.status(&live.plan, &mut status);
         if live.run.is_started() || live.run.is_over() {
+            live.keep_outputs(client, key).await?;
             status.state = Some(live.run.encode());
         } else {
             status.phase = freehold_workflow_api::Phase::Queued;
@@ -114,14 +115,15 @@ impl Runs {
             status.deliveries.drain(..surplus);
         }
         live.object.status.deliveries.clone_from(&status.deliveries);
-        if live.object.status == status {
+        let said = Some(digest(&[&json!(status).to_string()]));
+        if live.said == said {
             live.dirty = false;
             return Ok(());
         }
-        status.writes += 1;
+        status.writes = live.known.writes + 1;
         live.object.status = status;
         if let Some(observer) = &self.options.observer
-            && let Err(error) = observer.recorded(&key.plane, &live.object).await
+            && let Err(error) = observer.recorded(&key.plane, &live.namespace_uid, &live.object).await
         {
             live.rewrite();
             return Err(Error::Decode(format!("history: {error}")));
@@ -148,6 +150,8 @@ impl Runs {
                 tracer.trace(&key.plane, &live.object, &self.figures);
             }
         }
+        live.rewrite();
+        live.said = said;
         Ok(())
     }
 
@@ -182,19 +186,18 @@ impl Runs {
         self.release(key, &(key.clone(), None));
         let client = self.client(key);
         let dag = self.definitions.dags.get(&Key::new(key.plane.clone(), &key.namespace, &view.dag));
-        let setting = |field: &str| dag.as_ref().map(|dag| dag["spec"][field].clone()).unwrap_or_default();
-        let retention: PodRetention = serde_json::from_value(setting("podRetention")).unwrap_or_default();
+        let retention = dag.as_ref().map(|dag| dag.retention).unwrap_or_default();
         for (pod, of) in self.pods.by_index(&key.plane, &super::entry(&key.namespace, &key.name)) {
             if of.run_uid == view.uid && of.held {
-                self.release_pod(&client, key, &pod.name, Some(&of), retention, &view.uid).await?;
+                self.releases
+                    .add(pod, Counted { run: key.name.clone(), run_uid: view.uid.clone(), retention });
             }
         }
         if view.untold {
             // It is looked at again when that changes.
             return Ok(Outcome::Done);
         }
-        let ttl = setting("ttl");
-        let ttl = Some(ttl.as_str().unwrap_or_default()).filter(|ttl| !ttl.is_empty()).unwrap_or(&view.ttl);
+        let ttl = dag.as_ref().map(|dag| &*dag.ttl).filter(|ttl| !ttl.is_empty()).unwrap_or(&view.ttl);
         let Some(ttl) = duration::parse(ttl).filter(|_| !ttl.is_empty() && view.ended > 0) else {
             return Ok(Outcome::Done);
         };
@@ -242,8 +245,8 @@ impl Runs {
         for (pod, of) in pods {
             let is_orphan = current.as_ref().is_none_or(|run| meta::uid(run) != of.run_uid);
             if is_orphan && of.held {
-                self.release_pod(&client, key, &pod.name, Some(&of), PodRetention::Delete, &of.run_uid)
-                    .await?;
+                let (run_uid, retention) = (of.run_uid.clone(), PodRetention::Delete);
+                self.releases.add(pod, Counted { run: key.name.clone(), run_uid, retention });
             }
         }
         Ok(Outcome::Done)

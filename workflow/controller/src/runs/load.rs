@@ -4,13 +4,14 @@ use super::{AGAIN, Known, Runs};
 use crate::definition::{self, Problem};
 use crate::kinds::{CLAIMS, RUNS};
 use crate::live::{Live, now};
+use crate::pages;
 use crate::pods::{claim, owner};
 use crate::view::{PodView, RunView};
 use freehold_client::Client;
-use freehold_machinery::Value;
+use freehold_machinery::{Value, meta};
 use freehold_runtime::{Error, Key};
 use freehold_workflow_api::{DAGRun, DagRunStatus, Phase};
-use freehold_workflow_engine::{Run, State};
+use freehold_workflow_engine::{Plan, Run, State};
 use serde_json::json;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl Runs {
         }
         let client = self.client(key);
         let Some(object) = view.object.as_ref() else { return Ok(Loaded::Ended) };
-        let has_state = !object["status"]["state"].is_null() || !object["status"]["phase"].is_null();
+        let has_state = !object["status"]["phase"].is_null();
         // What another controller wrote last may be on its way.
         let object =
             match has_state || !view.over && object["spec"]["retry"]["count"].as_u64().unwrap_or(0) > 0 {
@@ -83,7 +84,8 @@ impl Runs {
             Some(state) => {
                 let mut info = definition::bare(&run);
                 definition::secrets(&run, &plan, &mut info);
-                Run::decode(&plan, info, state)
+                let beside = pages::beside(client, key, &run.metadata.uid, state).await?;
+                Run::decode(&plan, info, state, &beside)
                     .map_err(|error| Problem::Invalid(format!("its state can't be read: {error}")))?
             }
             None => {
@@ -93,9 +95,11 @@ impl Runs {
                 engine
             }
         };
+        let namespace_uid = self.namespace_of(client, key, &run, &plan).await?;
         let is_started = engine.is_started();
         let mut live = Live {
             plane: key.plane.clone(),
+            namespace_uid,
             run: engine,
             plan,
             revision,
@@ -106,6 +110,7 @@ impl Runs {
             dirty: run.status.state.is_none(),
             written: run.status.state.is_some().then(Instant::now),
             began: Instant::now(),
+            said: None,
             locked: false,
             known: Known {
                 uid: run.metadata.uid.clone(),
@@ -159,12 +164,24 @@ impl Runs {
         Ok(())
     }
 
-    async fn workspace(
+    /// The uid of a run's namespace, where history or artifacts are kept by it.
+    async fn namespace_of(
         &self,
         client: &Client,
-        run: &Run,
-        plan: &freehold_workflow_engine::Plan,
-    ) -> Result<(), Problem> {
+        key: &Key,
+        run: &DAGRun,
+        plan: &Plan,
+    ) -> Result<String, Problem> {
+        let has_artifacts = || plan.tasks().iter().any(|task| task.task.template.artifacts.is_some());
+        if self.options.observer.is_none() && !has_artifacts() {
+            return Ok(String::new());
+        }
+        let created = run.metadata.creation_timestamp.as_deref().unwrap_or_default();
+        let found = crate::namespace_uid(client, &key.namespace, created).await?;
+        found.ok_or_else(|| Problem::Missing("its namespace is not there any more".into()))
+    }
+
+    async fn workspace(&self, client: &Client, run: &Run, plan: &Plan) -> Result<(), Problem> {
         let Some(workspace) =
             plan.spec().workspace.as_ref().filter(|workspace| workspace.claim_name.is_empty())
         else {
@@ -212,7 +229,10 @@ impl Runs {
         reason: &str,
         message: &str,
     ) -> Result<Loaded, Error> {
-        let object = view.object.as_ref();
+        // What is known of it here has not all of its status.
+        let object =
+            client.get_opt(&RUNS, key.ns(), &key.name).await?.filter(|run| meta::uid(run) == view.uid);
+        let object = object.as_ref();
         let known = object.map(Known::of).unwrap_or_default();
         let at = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let mut status: Value = object

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) const RUNS: Resource = Resource::namespaced("workflow.freehold.dev", "v1alpha1", "dagruns");
 pub(crate) const DAGS: Resource = Resource::namespaced("workflow.freehold.dev", "v1alpha1", "dags");
 pub(crate) const PODS: Resource = Resource::namespaced("", "v1", "pods");
+pub(crate) const REVISIONS: Resource = Resource::namespaced("apps", "v1", "controllerrevisions");
 const CRDS: Resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
 /// How long anything may take.
@@ -369,6 +370,34 @@ impl Home {
 
     pub(crate) fn pods(&self) -> Vec<Value> {
         self.block(self.client.list_all(&PODS, Some("default"), &ListOptions::default())).expect("Pods").items
+    }
+
+    /// Notes from now on how long it takes from the end of a Pod to the creation of the next one of its run.
+    pub(crate) fn gaps(&self) -> Arc<Mutex<Vec<Duration>>> {
+        use freehold_client::{WatchEvent, WatchOptions};
+        let (gaps, client) = (Arc::<Mutex<Vec<Duration>>>::default(), self.client.clone());
+        let listed =
+            self.block(client.list_all(&PODS, Some("default"), &ListOptions::default())).expect("Pods");
+        let noted = gaps.clone();
+        self.runtime.spawn(async move {
+            let options =
+                WatchOptions { resource_version: listed.resource_version, ..WatchOptions::default() };
+            let mut watch = client.watch(&PODS, Some("default"), &options).await.expect("a watch");
+            let mut last: BTreeMap<String, std::time::Instant> = BTreeMap::new();
+            while let Some(Ok(event)) = watch.next().await {
+                let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else { continue };
+                let run = meta::label(&pod, names::RUN_UID).unwrap_or_default().to_owned();
+                if pod["status"]["phase"] == "Succeeded" {
+                    // It comes again while it is let go.
+                    if !meta::is_deleting(&pod) {
+                        last.insert(run, std::time::Instant::now());
+                    }
+                } else if let Some(at) = last.remove(&run) {
+                    noted.lock().push(at.elapsed());
+                }
+            }
+        });
+        gaps
     }
 
     /// Waits until all Pods are gone.

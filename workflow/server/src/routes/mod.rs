@@ -2,7 +2,7 @@
 
 mod accounts;
 mod compat;
-mod dags;
+pub(crate) mod dags;
 pub(crate) mod history;
 mod logs;
 mod runs;

@@ -4,13 +4,13 @@ use super::dags::{Paging, check_name, list_of};
 use super::{Body, body};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::reply::{Failure, Reply, json};
+use crate::reply::{Failure, Reply, json, with};
 use crate::upstream::RUNS;
 use axum::extract::{Path, Query, State};
 use freehold_client::RawRequest;
 use freehold_machinery::Value;
 use freehold_workflow_store::Role;
-use http::Method;
+use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json as value;
 use std::sync::Arc;
@@ -66,9 +66,9 @@ fn change(action: &str, run: &Value) -> Reply<Value> {
                 "spec": {"state": "Running", "retry": {"count": count + 1}},
             }))
         }
-        other => {
-            Err(Failure::not_found(format!("action {other:?}: suspend, resume, stop, terminate or retry")))
-        }
+        other => Err(Failure::not_found(format!(
+            "action {other:?}: suspend, resume, stop, terminate, retry or resubmit"
+        ))),
     }
 }
 
@@ -80,9 +80,14 @@ pub(crate) async fn act(
     caller.wants(Role::Editor)?;
     let path = RUNS.object_path(Some(&namespace), &name, None);
     let run = match action.as_str() {
-        "retry" => app.get(&caller, path.clone()).await?,
+        "retry" | "resubmit" => app.get(&caller, path.clone()).await?,
         _ => Value::Null,
     };
+    if action == "resubmit" {
+        let again = freehold_workflow_api::again(&run);
+        let request = RawRequest::new(Method::POST, RUNS.collection_path(Some(&namespace))).json(&again);
+        return Ok(with(StatusCode::CREATED, &app.send(&caller, request).await?));
+    }
     Ok(json(&app.patch(&caller, path, &change(&action, &run)?).await?))
 }
 

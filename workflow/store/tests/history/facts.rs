@@ -1,8 +1,8 @@
 //! What holds on both engines.
 
 use freehold_workflow_store::{
-    Account, Counts, Cursor, Database, Error, LeaseOptions, Leases, LogRecord, Phase, Record, Recorder, Role,
-    RunFilter, RunRecord, Scope, TaskRecord, TokenRecord,
+    Account, Counts, Cursor, Database, Error, LeaseOptions, Leases, LogRecord, Phase, Purged, Record,
+    Recorder, Role, RunFilter, RunRecord, Scope, TaskRecord, TokenRecord,
 };
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -283,6 +283,58 @@ pub(crate) async fn old_runs_are_purged_and_roll_ups_stay(database: Database) {
     assert_eq!((runs, logs), (1_200, vec!["web/7".to_owned()]));
     assert_eq!(uids(&database, &Scope::plane("web"), &RunFilter::default()).await, ["new", "under-way"]);
     assert_eq!(database.days(&Scope::plane("web"), None, T0, T0 + DAY).await.unwrap()[0].succeeded, 1_200);
+}
+
+pub(crate) async fn a_namespace_that_comes_again_has_nothing_of_the_one_before(database: Database) {
+    let of = |uid: &str, namespace_uid: &str| {
+        let own = run(uid, Phase::Succeeded, T0);
+        let task = TaskRecord {
+            run: uid.into(),
+            namespace_uid: namespace_uid.into(),
+            ..task("t", 0, Phase::Succeeded)
+        };
+        [Record::Run(RunRecord { namespace_uid: namespace_uid.into(), ..own }), task.into()]
+    };
+    for (uid, namespace) in [("a", "n1"), ("b", "n2"), ("c", "n2")] {
+        database.write(of(uid, namespace).into(), None).await.unwrap();
+    }
+    let (first, second) =
+        (Scope::namespace_of("web", "default", "n1"), Scope::namespace_of("web", "default", "n2"));
+    let all = RunFilter::default();
+    assert_eq!(
+        (uids(&database, &first, &all).await, uids(&database, &second, &all).await),
+        (vec!["a".to_owned()], vec!["c".to_owned(), "b".to_owned()])
+    );
+    let found = database.run(&second, "b").await.unwrap().unwrap();
+    assert_eq!((found.namespace.as_str(), found.namespace_uid.as_str()), ("default", "n2"));
+    assert!(database.run(&second, "a").await.unwrap().is_none());
+    assert!(database.tasks(&second, "a", None, 0).await.unwrap().items.is_empty());
+    assert_eq!(database.tasks(&second, "b", None, 0).await.unwrap().items[0].namespace, "default");
+    let ended = |days: Vec<freehold_workflow_store::Day>| days.iter().map(|day| day.succeeded).sum::<i64>();
+    assert_eq!(ended(database.days(&first, Some("build"), T0, T0 + DAY).await.unwrap()), 1);
+    assert_eq!(ended(database.days(&second, None, T0, T0 + DAY).await.unwrap()), 2);
+    assert_eq!(ended(database.days(&Scope::plane("web"), None, T0, T0 + DAY).await.unwrap()), 3);
+}
+
+pub(crate) async fn a_plane_keeps_its_share_of_runs(database: Database) {
+    let of = |plane: &str, i: i64| RunRecord {
+        plane: plane.into(),
+        ..run(&format!("{i:03}"), Phase::Succeeded, T0 + i)
+    };
+    let mut records: Vec<Record> = (0..60).map(|i| of("loud", i).into()).collect();
+    records.extend((0..5).map(|i| Record::from(of("web", i))));
+    records.push(RunRecord { plane: "loud".into(), ..run("under-way", Phase::Running, T0) }.into());
+    database.write(records, None).await.unwrap();
+    let purged = database.trim(10).await.unwrap();
+    assert_eq!((purged.runs, purged.more), (50, false));
+    let all = RunFilter::default();
+    let left = uids(&database, &Scope::plane("loud"), &all).await;
+    assert_eq!(
+        (left.len(), left[0].as_str(), left.last().map(String::as_str)),
+        (11, "059", Some("under-way"))
+    );
+    assert_eq!(uids(&database, &Scope::plane("web"), &all).await.len(), 5);
+    assert_eq!(database.trim(10).await.unwrap(), Purged::default());
 }
 
 fn leases(database: &Database, holder: &str, millis: u64) -> Leases {

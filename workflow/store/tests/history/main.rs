@@ -46,6 +46,8 @@ facts! {
     attempts_end_once,
     logs_are_found_by_run_and_by_pod,
     old_runs_are_purged_and_roll_ups_stay,
+    a_namespace_that_comes_again_has_nothing_of_the_one_before,
+    a_plane_keeps_its_share_of_runs,
     a_lost_lease_records_nothing,
     a_dead_controller_is_replaced_in_five_seconds,
     four_controllers_share_the_partitions,
