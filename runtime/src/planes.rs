@@ -282,6 +282,11 @@ impl Planes {
         }
     }
 
+    /// Whether others do all that controls in a plane.
+    pub fn is_handed_over(&self, plane: &PlaneId) -> bool {
+        self.control(plane) == Control::Others
+    }
+
     /// Whether controllers are to work in a plane.
     pub fn presence(&self, plane: &PlaneId) -> Presence {
         let Scope::All(moves) = &self.scope else { return Presence::Here };
