@@ -241,7 +241,7 @@ enum Command {
     /// Prints a link that signs in to the console of a running `freehold up`, once, within ten minutes.
     Link(LinkArgs),
     /// Serves the console beside API servers elsewhere. It has no rights of its own: people sign in with a token or at an issuer.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
 }
 
 #[derive(clap::Args)]
@@ -261,7 +261,7 @@ struct LinkArgs {
 pub(crate) async fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Link(args) => print_link(args),
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => serve::run(*args).await,
     }
 }
 
