@@ -3,7 +3,6 @@
 use crate::{
     authentication::{Authentication, Place},
     authorization::{self, Authorization, Refused},
-    exports,
     fairness::KnownFlows,
     host::Host,
     kubelets::Kubelets,
@@ -30,13 +29,13 @@ use freehold_apiserver_planes::{
 };
 use freehold_apiserver_registry::{
     Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, Shown, WatchEvent,
-    WatchOptions, WriteOptions, Written, class_bindings, class_objects,
+    WatchOptions, WriteOptions, Written,
 };
 use freehold_apiserver_server::{
     Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, InUse, Kubelet, OpenIdDocument,
     Owner, PlaneAction, RequestHeaders,
 };
-use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
+use freehold_apiserver_storage::{ObjectPath, Store};
 use freehold_apiserver_storage_sealed::{RotateError, Sealed};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
 use futures_util::{
@@ -628,19 +627,7 @@ impl Backend for LocalBackend {
                 }
                 json!({"revision": self.put_above(plane, &layer, &operation).await?})
             }
-            PlaneAction::Class(class) => {
-                let found = self.planes.class(&class).await?;
-                let (mut objects, keeps) = match &found {
-                    Some(class) => (class_objects(class)?, class["spec"]["objectDeletion"] == "Refused"),
-                    None => (Vec::new(), false),
-                };
-                if let Some(class) = &found {
-                    self.planes.apis().ready().await;
-                    let schemas = |plane: &str, export: &str| exports::schemas(&self.planes, plane, export);
-                    objects.extend(class_bindings(class, schemas));
-                }
-                json!({"layer": self.planes.install_class(&class, objects, keeps).await?})
-            }
+            PlaneAction::Class(class) => self.install_class(&class).await?,
         })
     }
 
@@ -662,17 +649,7 @@ impl Backend for LocalBackend {
     }
 
     async fn import(&self, target: &Target, archive: &mut ArchiveStream) -> Result<Value> {
-        let Target::Local(plane) = target else { return Err(Status::no_such_resource()) };
-        self.planes.check_create(plane)?;
-        let switch = |layer: LayerId| async move {
-            let loaded = self.planes.layer(&layer, plane).await?;
-            let types = self.planes.types_of(plane).await?;
-            self.registry.check_imported(plane, &types, &loaded).await?;
-            self.put_above(plane, &layer, "import").await
-        };
-        let imported = self.planes.import(plane, archive, switch).await;
-        self.registry.forget_usage(plane).await?;
-        Ok(json!({"objects": imported?}))
+        self.import_into(target, archive).await
     }
 
     fn kubelet(&self, target: &Target, address: SocketAddr) -> Result<Kubelet> {

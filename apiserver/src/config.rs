@@ -268,8 +268,7 @@ impl Config {
         let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
         let (store, authorities) = (self.store.clone(), self.published());
         let layers = Arc::new(Layers::install(store, self.plane.clone(), &authorities, &now).await?);
-        let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
-        let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
+        let cache = Cache::start(self.store.clone(), self.keys(), layers.clone(), self.cache).await?;
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());
         let following = CancellationToken::new();
         let authorization = Authorization::start(self.authorization.as_deref(), &following)?;
@@ -338,6 +337,11 @@ impl Config {
             tokio::spawn(host.follow(server.reload(), authorities, following.clone()));
         }
         Ok(ApiServer { server, cache, following: following.drop_guard(), auditor })
+    }
+
+    /// The keys that the server reads.
+    fn keys(&self) -> KeyRange {
+        if self.plane.is_core() { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) }
     }
 
     /// The certificates that the server works with, as it starts.

@@ -9,11 +9,13 @@
 
 mod aggregation;
 mod allowances;
+mod archive;
 mod audit;
 mod authentication;
 mod authorization;
 mod backend;
 pub mod backup;
+mod classes;
 mod clients;
 mod compaction;
 mod config;
