@@ -418,10 +418,9 @@ impl Look {
                 let source = (!self.selection.needs_conversion()).then(|| (event.clone(), self.view.key));
                 if !self.show(&mut told, (kind, &plane), Ok(object), source)
                     && let Some(left) = left_view(&event, kind)
+                    && let Some(last) = self.converted_one(&plane, &left).await.transpose()
                 {
-                    if let Some(last) = self.converted_one(&plane, &left).await.transpose() {
-                        self.show(&mut told, (EventKind::Deleted, &plane), last, None);
-                    }
+                    self.show(&mut told, (EventKind::Deleted, &plane), last, None);
                 }
             }
             Err(status) => {
