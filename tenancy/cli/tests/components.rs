@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "the controllers' tests ask for more of it")]
 mod site;
 
-use freehold_tests_harness::{Engine, Options, Server, freehold_binary, until};
+use freehold_tests_harness::{freehold_binary, until};
 use site::{PATIENCE, Site};
 use std::process::{Child, Command};
 
@@ -91,36 +91,6 @@ fn one_command_runs_what_the_server_needs(site: &Site) {
     });
     let made = site.condition(&["namespace", "lab-b"], "tenancy.freehold.dev/Ready", "True", "Ready");
     assert_eq!(made["metadata"]["labels"]["tenancy.freehold.dev/tenant"], "lab", "{}", site.name);
-}
-
-/// What a project's own metrics say of its watches and of what is stored for it.
-fn use_of_a_project(args: &[&str]) -> Vec<String> {
-    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let server = Server::start(Options { engine: Engine::Embedded, args, ..Options::default() });
-    server.kubectl().apply(
-        "---\n{apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Organization, metadata: {name: acme}, spec: {}}\n---\n\
-         {apiVersion: resourcemanager.freehold.dev/v1alpha1, kind: Project, metadata: {name: plain}, spec: {ownerRef: {kind: Organization, name: acme}}}",
-    );
-    let kubectl = server.project("plain");
-    kubectl.ok(&["create", "namespace", "shop"]);
-    kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "-n", "shop", "--timeout=60s"]);
-    kubectl.ok(&["wait", "--for=create", "configmap/kube-root-ca.crt", "-n", "shop", "--timeout=60s"]);
-    until("no request is under way", PATIENCE, || {
-        let text = kubectl.ok(&["get", "--raw", "/metrics"]);
-        let told = |line: &&str| {
-            line.starts_with("freehold_plane_watches") || line.starts_with("freehold_plane_used")
-        };
-        let lines: Vec<String> = text.lines().filter(told).map(str::to_owned).collect();
-        lines.iter().any(|line| line == "freehold_plane_watches 0" || line.ends_with("} 0")).then_some(lines)
-    })
-}
-
-#[test]
-fn a_plane_that_does_not_use_tenancy_pays_nothing_for_it() {
-    let without = use_of_a_project(&[]);
-    println!("{without:?}");
-    assert!(without.len() > 1, "{without:?}");
-    assert_eq!(use_of_a_project(&["--enable", "tenancy"]), without);
 }
 
 /// A tenant below another, with a rule of each kind.
