@@ -9,7 +9,6 @@
 
 mod aggregation;
 mod allowances;
-mod archive;
 mod audit;
 mod authentication;
 mod authorization;
@@ -25,6 +24,7 @@ mod etcd;
 mod exports;
 mod fairness;
 mod host;
+mod import;
 mod kubelets;
 mod lookup;
 mod measured;
