@@ -8,8 +8,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Parts of the table. A plane of 10,000 namespaces has some 40 in each.
-const PARTS: usize = 256;
+/// Parts of the table. A plane of 10,000 namespaces has some 160 in each.
+const PARTS: usize = 64;
 
 /// One namespace's Roles and RoleBindings.
 #[derive(Debug, Default)]
