@@ -61,12 +61,7 @@ pub(crate) async fn dispatch(
         return read_api::serve(call, api, plane).await;
     }
     let types = call.types().await?;
-    if find(&types, path).is_err() {
-        let resource = GroupResource::new(&path.group, &path.resource);
-        if let Some(refused) = call.edge.backend.withheld(&call.target, &resource, &info.verb) {
-            return Err(refused);
-        }
-    }
+    check_withheld(call, &types, path)?;
     if types.group(&path.group).is_none() {
         return Ok(respond::no_page());
     }
@@ -106,6 +101,15 @@ pub(crate) async fn dispatch(
         outcome.unwrap_or_else(|status| respond::failure(&call.parts.headers, call.query, &status));
     respond::warn_first(&mut reply, deprecation);
     Ok(reply)
+}
+
+/// 403 with its reason for a resource that is kept from who asks.
+fn check_withheld(call: &Call<'_>, types: &TypeSet, path: &ResourcePath) -> Result<(), Status> {
+    if find(types, path).is_ok() {
+        return Ok(());
+    }
+    let resource = GroupResource::new(&path.group, &path.resource);
+    call.edge.backend.withheld(&call.target, &resource, &call.info.verb).map_or(Ok(()), Err)
 }
 
 fn find<'a>(types: &'a TypeSet, path: &ResourcePath) -> Result<&'a Arc<ResourceType>, Status> {

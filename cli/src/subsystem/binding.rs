@@ -7,6 +7,13 @@ use freehold_client::{Client, DeleteOptions, Patch, Resource};
 use freehold_machinery::Value;
 use freehold_runtime::Subsystem;
 use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// How long the objects that are deleted with a binding may take to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether they are gone.
+const PAUSE: Duration = Duration::from_millis(300);
 
 const OF_BINDINGS: Resource = Resource::cluster(GROUP, VERSION, BINDINGS);
 
@@ -46,7 +53,15 @@ pub(super) async fn unbind(client: &Client, subsystem: &Subsystem, objects: bool
         let patch = Patch::Merge(json!({"spec": {"objects": "Delete"}}));
         client.patch(&OF_BINDINGS, None, &name, &patch, &Default::default()).await?;
     }
-    let gone = client.delete(&OF_BINDINGS, None, &name, &DeleteOptions::default()).await;
-    gone.with_context(|| format!("failed to delete APIBinding {name:?}"))?;
-    Ok(true)
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match client.delete(&OF_BINDINGS, None, &name, &DeleteOptions::default()).await {
+            // Controllers still clear up after some of the objects.
+            Err(error) if objects && error.code() == 409 && Instant::now() < until => sleep(PAUSE).await,
+            gone => {
+                gone.with_context(|| format!("failed to delete APIBinding {name:?}"))?;
+                return Ok(true);
+            }
+        }
+    }
 }

@@ -278,6 +278,11 @@ fn network() -> Vec<Check> {
     ]
 }
 
+/// Whether an object has a label.
+fn labelled(object: &str, label: &str) -> String {
+    format!("(has({object}.metadata.labels) && '{label}' in {object}.metadata.labels)")
+}
+
 /// Checks of who may do what, which do not hold for parts of the cluster.
 fn rights() -> Vec<Check> {
     let member = |name, rule, namespaces, expression: String, message| Check {
@@ -289,9 +294,6 @@ fn rights() -> Vec<Check> {
         variables: Vec::new(),
         expression,
         message,
-    };
-    let labelled = |object: &str, label: &str| {
-        format!("(has({object}.metadata.labels) && '{label}' in {object}.metadata.labels)")
     };
     let managed = format!(
         "(request.operation == 'CREATE' || !{}) && (request.operation != 'CREATE' || !{})",

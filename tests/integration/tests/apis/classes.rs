@@ -45,9 +45,9 @@ fn a_project_of_a_class_has_what_the_class_binds_from_its_first_request(world: &
     let parties = Parties::new(world, "classed");
     let secrets =
         json!([{"resource": "secrets", "verbs": ["get", "list", "create"], "labels": {"db": "yes"}}]);
-    let class = class(&parties, "with-databases", &json!({"acceptedClaims": secrets}));
+    let class = class(&parties, "databases-by-class", &json!({"acceptedClaims": secrets}));
     world.admin().apply(&class.to_string());
-    let consumer = project(world, "classed", "with-databases");
+    let consumer = project(world, "classed", "databases-by-class");
     let made = consumer.json(Method::POST, IN_DEFAULT, &database("orders", 3));
     assert_eq!((made.code, &made.body["spec"]["engine"]), (201, &json!("postgres")), "{}", made.body);
     // The provider sees it, and what the class lets it at.
@@ -70,7 +70,7 @@ fn a_project_of_a_class_has_what_the_class_binds_from_its_first_request(world: &
     for (method, body) in [(Method::PUT, shown.body.clone()), (Method::DELETE, Value::Null)] {
         let refused = consumer.json(method, &at, &body);
         assert_eq!(refused.code, 403, "{}", refused.body);
-        assert!(refused.body["message"].as_str().unwrap().contains("ControlPlaneClass \"with-databases\""));
+        assert!(refused.body["message"].as_str().unwrap().contains("ControlPlaneClass \"databases-by-class\""));
     }
     let text = world.server().freehold(&["api", "show", "pg", "--project", "classed-classed"]);
     assert!(text.stdout.contains("databases.db.example.com"), "{}", text.stdout);
@@ -81,7 +81,7 @@ fn a_project_of_a_class_has_what_the_class_binds_from_its_first_request(world: &
     let patched = world.admin().run(&[
         "patch",
         "controlplaneclass",
-        "with-databases",
+        "databases-by-class",
         "--type=merge",
         "-p",
         &less.to_string(),
