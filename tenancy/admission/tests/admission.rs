@@ -143,7 +143,7 @@ fn rules_hold_without_a_webhook(site: &Site) {
         &service("s2", "{externalIPs: [10.2.0.1], ports: [{port: 80}]}"),
         "an external IP is not allowed",
     );
-    refused(site, &ingress("i1", "example.com"), "a host name is not allowed");
+    refused(site, &ingress("i1", "example.com"), "is not allowed");
     refused(site, &pod("p1", "nginx", ""), "an image is not of a registry");
     refused(
         site,

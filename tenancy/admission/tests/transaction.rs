@@ -247,10 +247,10 @@ fn tricks_make_no_room(site: &Site) {
         creates(site, &widget("shop-x", "two", 3)).then_some(())
     });
     assert_eq!((used(site, "shop", "replicas"), used(site, "web", "replicas")), (json!("3"), json!("10")));
-    // A ring of tenants charges each of its members for all, and ends nothing.
-    site.kubectl.ok(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"parent":"shop"}}"#]);
-    assert!(!creates(site, &widget("web-b", "ring", 1)));
-    site.kubectl.ok(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"parent":""}}"#]);
+    // Rings of tenants are refused.
+    let ring = site.kubectl.run(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"parent":"shop"}}"#]);
+    let refused = ring.expect_failure();
+    assert!(refused.contains("would be its own ancestor"), "{refused}");
     // A limit below the use deletes nothing, and lets nothing more in. Another counter is counted from what is there.
     let limit = |limit: &str| {
         let patch = json!([{"op": "replace", "path": "/spec/counted/0/limit", "value": limit}]).to_string();
