@@ -347,7 +347,7 @@ fn leases(database: &Database, holder: &str, millis: u64) -> Leases {
 }
 
 pub(crate) async fn a_lost_lease_records_nothing(database: Database) {
-    let (first, second) = (leases(&database, "a", 300), leases(&database, "b", 300));
+    let (first, second) = (leases(&database, "a", 300), leases(&database, "b", 60_000));
     let old = first.renew().await.unwrap();
     assert_eq!(old.len(), 8);
     database.write(vec![run("x", Phase::Running, T0).into()], Some(&old[0])).await.unwrap();
