@@ -67,7 +67,7 @@ spec:
   parent: web
   quota: part
   members: [{role: owner, subjects: [{kind: User, name: ann}]}, {role: widgets, subjects: [{kind: User, name: ann}]}]
-  namespaces: {declared: [{name: x}], max: 3}
+  namespaces: {declared: [{name: x}], max: 3, selfService: true}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -248,7 +248,8 @@ fn tricks_make_no_room(site: &Site) {
     });
     assert_eq!((used(site, "shop", "replicas"), used(site, "web", "replicas")), (json!("3"), json!("10")));
     // Rings of tenants are refused.
-    let ring = site.kubectl.run(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"parent":"shop"}}"#]);
+    let ring =
+        site.kubectl.run(&["patch", "tenant", "web", "--type=merge", "-p", r#"{"spec":{"parent":"shop"}}"#]);
     let refused = ring.expect_failure();
     assert!(refused.contains("would be its own ancestor"), "{refused}");
     // A limit below the use deletes nothing, and lets nothing more in. Another counter is counted from what is there.

@@ -70,7 +70,9 @@ fn a_project_of_a_class_has_what_the_class_binds_from_its_first_request(world: &
     for (method, body) in [(Method::PUT, shown.body.clone()), (Method::DELETE, Value::Null)] {
         let refused = consumer.json(method, &at, &body);
         assert_eq!(refused.code, 403, "{}", refused.body);
-        assert!(refused.body["message"].as_str().unwrap().contains("ControlPlaneClass \"databases-by-class\""));
+        assert!(
+            refused.body["message"].as_str().unwrap().contains("ControlPlaneClass \"databases-by-class\"")
+        );
     }
     let text = world.server().freehold(&["api", "show", "pg", "--project", "classed-classed"]);
     assert!(text.stdout.contains("databases.db.example.com"), "{}", text.stdout);
