@@ -5,7 +5,7 @@
 
 mod cidr;
 
-pub(crate) use cidr::{Cidr, address, number};
+pub(crate) use cidr::{address, number, parse, range};
 
 use crate::context::Context;
 use crate::kinds::NODES;
@@ -15,6 +15,7 @@ use freehold_runtime::object::{items, text};
 use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconcile, Reconciled, Recorder, Store,
 };
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// The networks of a cluster's Pods, and the length of the prefix of each node's part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCidrs {
-    networks: Vec<(Cidr, u8)>,
+    networks: Vec<(IpNet, u8)>,
 }
 
 impl NodeCidrs {
@@ -39,15 +40,15 @@ impl NodeCidrs {
     /// Returns what is wrong, for an operator.
     pub fn new(networks: &[String], ipv4_prefix: u8, ipv6_prefix: u8) -> Result<Self, String> {
         let networks = networks.iter().map(|text| {
-            let network: Cidr = text.trim().parse()?;
-            let prefix = if network.is_v4() { ipv4_prefix } else { ipv6_prefix };
-            network.check_parts(prefix)?;
+            let network = parse(text.trim())?;
+            let prefix = if network.addr().is_ipv4() { ipv4_prefix } else { ipv6_prefix };
+            cidr::check_parts(&network, prefix)?;
             Ok((network, prefix))
         });
-        let networks: Vec<(Cidr, u8)> = networks.collect::<Result<_, String>>()?;
+        let networks: Vec<(IpNet, u8)> = networks.collect::<Result<_, String>>()?;
         match networks.as_slice() {
             [_] => {}
-            [(one, _), (other, _)] if one.is_v4() != other.is_v4() => {}
+            [(one, _), (other, _)] if one.addr().is_ipv4() != other.addr().is_ipv4() => {}
             _ => return Err("a cluster has one network, or one of IPv4 and one of IPv6".to_owned()),
         }
         Ok(Self { networks })
@@ -55,23 +56,23 @@ impl NodeCidrs {
 }
 
 /// Returns a network of each family that overlaps none of `taken`; `None` if one of them is used up.
-fn decide(cidrs: &NodeCidrs, taken: &[Cidr]) -> Option<Vec<Cidr>> {
-    cidrs.networks.iter().map(|(network, prefix)| network.free_part(*prefix, taken)).collect()
+fn decide(cidrs: &NodeCidrs, taken: &[IpNet]) -> Option<Vec<IpNet>> {
+    cidrs.networks.iter().map(|(network, prefix)| cidr::free_part(network, *prefix, taken)).collect()
 }
 
 /// Networks of a node, empty where it has none.
-fn of_node(node: &Value) -> Vec<Cidr> {
+fn of_node(node: &Value) -> Vec<IpNet> {
     let several = items(node, "/spec/podCIDRs").iter().filter_map(Value::as_str);
-    let all: Vec<Cidr> = several.filter_map(|text| text.parse().ok()).collect();
-    if all.is_empty() { text(node, "/spec/podCIDR").parse().into_iter().collect() } else { all }
+    let all: Vec<IpNet> = several.filter_map(|text| parse(text).ok()).collect();
+    if all.is_empty() { parse(text(node, "/spec/podCIDR")).into_iter().collect() } else { all }
 }
 
 struct Allocator {
     planes: Planes,
     cidrs: NodeCidrs,
-    nodes: Store<Vec<Cidr>>,
+    nodes: Store<Vec<IpNet>>,
     /// Networks that were given to nodes whose change has not been seen yet.
-    given: Mutex<HashMap<Key, Vec<Cidr>>>,
+    given: Mutex<HashMap<Key, Vec<IpNet>>>,
     recorder: Recorder,
 }
 
@@ -107,11 +108,12 @@ pub(crate) fn start(context: &Context) {
 
 impl Allocator {
     /// Every network that nodes of a plane have.
-    fn taken(&self, plane: &PlaneId) -> Vec<Cidr> {
+    fn taken(&self, plane: &PlaneId) -> Vec<IpNet> {
         let known = self.nodes.in_plane(plane);
         let mut given = self.given.lock();
-        given
-            .retain(|key, _| self.nodes.get(key).is_some_and(|networks: Arc<Vec<Cidr>>| networks.is_empty()));
+        given.retain(|key, _| {
+            self.nodes.get(key).is_some_and(|networks: Arc<Vec<IpNet>>| networks.is_empty())
+        });
         let unseen = given.iter().filter(|(key, _)| key.plane == *plane).flat_map(|(_, networks)| networks);
         known.iter().flat_map(|(_, networks)| networks.iter()).chain(unseen).copied().collect()
     }
@@ -136,7 +138,7 @@ impl Reconcile for Allocator {
             self.recorder.event(&client, &node, EventType::Normal, "CIDRNotAvailable", &message).await;
             return Ok(Outcome::After(AGAIN));
         };
-        let texts: Vec<String> = networks.iter().map(Cidr::to_string).collect();
+        let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
         let patch = Patch::Merge(json!({
             "metadata": {"uid": meta::uid(&node)}, "spec": {"podCIDR": texts.first(), "podCIDRs": texts},
         }));
@@ -171,7 +173,7 @@ mod tests {
         let mut taken = Vec::new();
         for expected in [["10.244.0.0/24", "fd00::/64"], ["10.244.1.0/24", "fd00:0:0:1::/64"]] {
             let networks = decide(&both, &taken).unwrap();
-            assert_eq!(networks.iter().map(Cidr::to_string).collect::<Vec<_>>(), expected);
+            assert_eq!(networks.iter().map(IpNet::to_string).collect::<Vec<_>>(), expected);
             taken.extend(networks);
         }
         assert_eq!(decide(&both, &taken), None);

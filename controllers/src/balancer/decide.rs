@@ -1,7 +1,6 @@
 //! What a Service needs of a load balancer.
 
 use super::pool::Pool;
-use crate::addresses::{address, number};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::object::{items, text};
 use serde_json::json;
@@ -106,7 +105,7 @@ fn of_family(
     if let Some(asked) = asked {
         let is_free = observed.own.contains(&asked) || !observed.taken.contains(&asked);
         return match (pool.has(asked), is_free) {
-            (true, true) => Ok(canonical(asked)),
+            (true, true) => Ok(asked),
             // Whose it is, is nobody else's business.
             (true, false) => Err(format!("loadBalancerIP {asked} is in use")),
             (false, _) => Err(format!("loadBalancerIP {asked} is not in the pool")),
@@ -116,11 +115,6 @@ fn of_family(
     let family = if is_v4 { "IPv4" } else { "IPv6" };
     kept.or_else(|| pool.free(is_v4, observed.taken))
         .ok_or_else(|| format!("the pool has no free {family} address"))
-}
-
-fn canonical(ip: IpAddr) -> IpAddr {
-    let (number, is_v4) = number(ip);
-    address(number, is_v4)
 }
 
 /// Returns `status.loadBalancer` with these addresses.

@@ -1,6 +1,6 @@
 //! Pools of addresses, as an administrator writes them, and which of their addresses a Service gets.
 
-use crate::addresses::{Cidr, address, number};
+use crate::addresses::{address, number, parse, range};
 use freehold_machinery::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -40,8 +40,8 @@ impl Range {
     fn parse(text: &str) -> Result<Self, String> {
         let bad = || format!("{text:?} is no address, FIRST-LAST or ADDRESS/PREFIX");
         if text.contains('/') {
-            let cidr: Cidr = text.parse()?;
-            let ((first, last), is_v4) = (cidr.range(), cidr.is_v4());
+            let network = parse(text)?;
+            let ((first, last), is_v4) = (range(&network), network.addr().is_ipv4());
             let is_network = is_v4 && last - first >= 3;
             let (first, last) = if is_network { (first + 1, last - 1) } else { (first, last) };
             return Ok(Self { first, last, is_v4 });
