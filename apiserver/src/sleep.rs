@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -92,14 +93,18 @@ impl Places {
 
     fn leave(&mut self, plane: &PlaneId, organization: &Arc<str>) {
         self.all = self.all.saturating_sub(1);
-        if let Some(count) = self.planes.get_mut(plane) {
-            *count = count.saturating_sub(1);
+        give_back(&mut self.planes, plane);
+        give_back(&mut self.organizations, organization);
+    }
+}
+
+/// Counts one less; what is at none is forgotten.
+fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(key);
         }
-        if let Some(count) = self.organizations.get_mut(organization) {
-            *count = count.saturating_sub(1);
-        }
-        self.planes.retain(|_, count| *count > 0);
-        self.organizations.retain(|_, count| *count > 0);
     }
 }
 

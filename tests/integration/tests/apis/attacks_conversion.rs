@@ -1,7 +1,7 @@
 //! Webhooks of providers that convert badly, or never.
 
 use crate::{
-    DATABASES, IN_DEFAULT, PATIENCE, SECRETS, conversion,
+    DATABASES, IN_DEFAULT, PATIENCE, Parties, SECRETS, conversion,
     conversion::{by, converted, published, second, v2},
     database, names,
 };
@@ -76,15 +76,14 @@ fn a_conversion_that_hangs_keeps_nothing_from_being_deleted(world: &World) {
     parties.consumer.ok(&["delete", "namespace", "going", "--timeout=120s"]);
     // So does a binding with its objects.
     parties.consumer.apply(&database("last", 3).to_string());
-    parties.consumer.ok(&[
-        "patch",
-        "apibinding",
-        "pg",
-        "--type=merge",
-        "-p",
-        r#"{"spec":{"objects":"Delete"}}"#,
-    ]);
+    say_of_objects(&parties, "Delete");
     parties.consumer.ok(&["delete", "apibinding", "pg", "--timeout=120s"]);
+}
+
+/// Says what becomes of the consumer's objects with its binding.
+fn say_of_objects(parties: &Parties, what: &str) {
+    let patch = format!(r#"{{"spec":{{"objects":"{what}"}}}}"#);
+    parties.consumer.ok(&["patch", "apibinding", "pg", "--type=merge", "-p", &patch]);
 }
 
 fn a_conversion_that_lies_is_refused_and_changes_nothing(world: &World) {
@@ -149,14 +148,7 @@ fn a_conversion_sees_nothing_of_who_has_left(world: &World) {
     let parties = published(world, "conv-left", &by(&server.by_url("/convert")));
     parties.consumer.apply(&database("treasure", 3).to_string());
     parties.other.apply(&database("plain", 3).to_string());
-    parties.consumer.ok(&[
-        "patch",
-        "apibinding",
-        "pg",
-        "--type=merge",
-        "-p",
-        r#"{"spec":{"objects":"Keep"}}"#,
-    ]);
+    say_of_objects(&parties, "Keep");
     parties.consumer.ok(&["delete", "apibinding", "pg"]);
     let calls = server.seen().len();
     let list = parties.in_view(None).get(&v2(DATABASES)).body;
