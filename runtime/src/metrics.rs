@@ -57,6 +57,15 @@ impl<K: QueueKey> Gauge for Queue<K> {
     }
 }
 
+/// Figures that are read when somebody asks for metrics, by the value of their label.
+pub type Figures = Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
+
+/// A gauge that a component shows beside the figures of its controllers.
+struct Shown {
+    label: &'static str,
+    figures: Figures,
+}
+
 /// The counters of all controllers of a process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
@@ -64,6 +73,7 @@ pub struct Metrics {
     queues: Arc<RwLock<BTreeMap<String, Arc<dyn Gauge>>>>,
     /// Leases that this process competes for, and whether it has them.
     leases: Arc<RwLock<BTreeMap<String, bool>>>,
+    shown: Arc<RwLock<BTreeMap<&'static str, Shown>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -84,6 +94,16 @@ impl Metrics {
     /// Notes whether this process has a Lease.
     pub(crate) fn leads(&self, lease: &str, leads: bool) {
         self.leases.write().insert(lease.to_owned(), leads);
+    }
+
+    /// Shows a gauge with one label until it is hidden. Values of the label are few, and words of the program itself.
+    pub fn show(&self, name: &'static str, label: &'static str, figures: Figures) {
+        self.shown.write().insert(name, Shown { label, figures });
+    }
+
+    /// Shows a gauge no longer.
+    pub fn hide(&self, name: &str) {
+        self.shown.write().remove(name);
     }
 
     /// How often a controller has reconciled, and how often without success.
@@ -120,6 +140,12 @@ impl Metrics {
         let _ = writeln!(text, "# TYPE leader_election_master_status gauge");
         for (lease, leads) in self.leases.read().iter() {
             let _ = writeln!(text, "leader_election_master_status{{name=\"{lease}\"}} {}", u8::from(*leads));
+        }
+        for (name, Shown { label, figures }) in self.shown.read().iter() {
+            let _ = writeln!(text, "# TYPE {name} gauge");
+            for (value, figure) in figures() {
+                let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {figure}");
+            }
         }
         text
     }
@@ -161,5 +187,19 @@ impl Metrics {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_of_a_component_is_shown_until_it_is_hidden() {
+        let metrics = Metrics::default();
+        metrics.show("things", "state", Arc::new(|| BTreeMap::from([("Ready".to_owned(), 3)])));
+        assert!(metrics.render().ends_with("# TYPE things gauge\nthings{state=\"Ready\"} 3\n"));
+        metrics.hide("things");
+        assert!(!metrics.render().contains("things"));
     }
 }
