@@ -2,6 +2,7 @@
 //! it, or of all planes, as one of several core servers.
 
 use crate::{
+    console::Console,
     core::{Core, local_url},
     metrics::{Format, MetricsArgs},
     pki::Pki,
@@ -43,6 +44,11 @@ pub(crate) struct Args {
     audit: crate::audit::AuditArgs,
     #[command(flatten)]
     transport: crate::transport::TransportArgs,
+    /// Serve the console at /console/. Its sessions are one server's: clients have to reach the same one again.
+    #[arg(long, requires = "external_url")]
+    console: bool,
+    #[command(flatten)]
+    sign_in: crate::console::SignInArgs,
     #[command(flatten)]
     host: crate::host::HostArgs,
     /// Give each project a host name besides its path: PROJECT.DOMAIN.
@@ -145,11 +151,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let options = args.etcd.options()?.context("--etcd is missing")?;
     let server = match (&args.pki_dir, &args.plane) {
         (Some(dir), _) => {
+            let (pki, console) = (Pki::open(dir)?, Console::default());
             let core = Core {
                 listen: args.listen,
                 external_url: args.external_url.as_deref(),
                 domain: args.domain.as_deref(),
-                pki: &Pki::open(dir)?,
+                pki: &pki,
                 store: StoreConfig::Etcd(Box::new(options)),
                 seal: &args.seal,
                 replace_authorities: args.replace_authorities,
@@ -166,10 +173,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                 transport: args.transport.config()?,
                 enabled: &args.subsystems.enabled,
                 more_metrics: None,
-                pages: None,
+                pages: args.console.then(|| console.pages()),
                 reads: Vec::new(),
             };
-            core.build().await?
+            let server = core.build().await?;
+            if let (true, Some(external)) = (args.console, &args.external_url) {
+                // Links are files of one machine, and servers are many: people sign in at an issuer, or with a token.
+                console.start(&args.sign_in, (&local_url(server.local_addr()), external), &pki, None)?;
+            }
+            server
         }
         (None, Some(plane)) => build_one(&args, plane.clone(), options).await?,
         (None, None) => anyhow::bail!("--plane or --pki-dir is required"),

@@ -36,6 +36,14 @@ pub(crate) struct ConsoleArgs {
     /// Serve no console at /console/.
     #[arg(long)]
     no_console: bool,
+    #[command(flatten)]
+    pub(crate) sign_in: SignInArgs,
+}
+
+/// Where people sign in to the console.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Console")]
+pub(crate) struct SignInArgs {
     /// OpenID Connect issuer where people sign in to the console. --authentication-config has to accept its ID tokens.
     #[arg(long, value_name = "URL", requires = "console_oidc_client_id")]
     console_oidc_issuer: Option<String>,
@@ -58,8 +66,8 @@ pub(crate) struct ConsoleArgs {
 pub(crate) struct Console(Arc<OnceLock<Gateway>>);
 
 impl Console {
-    /// What the server serves; `None` where the console is switched off.
-    pub(crate) fn pages(&self, args: &ConsoleArgs) -> Option<Pages> {
+    /// What the server serves.
+    pub(crate) fn pages(&self) -> Pages {
         let gateway = self.0.clone();
         let handler: PagesHandler = Arc::new(move |request| {
             let gateway = gateway.clone();
@@ -70,13 +78,16 @@ impl Console {
                 }
             })
         });
-        (!args.no_console).then_some(Pages { prefix: freehold_gateway::PREFIX, handler })
+        Pages { prefix: freehold_gateway::PREFIX, handler }
     }
 
     /// Connects it with its server.
+    ///
+    /// # Errors
+    /// A file of the issuer can't be read, or the external URL names no host.
     pub(crate) fn start(
         &self,
-        args: &ConsoleArgs,
+        args: &SignInArgs,
         (local_url, external_url): (&str, &str),
         pki: &Pki,
         links: Option<PathBuf>,
@@ -107,7 +118,9 @@ impl ConsoleArgs {
     pub(crate) fn is_on(&self) -> bool {
         !self.no_console
     }
+}
 
+impl SignInArgs {
     fn oidc(&self, origin: &str) -> Result<Option<OidcConfig>> {
         let (Some(issuer), Some(client_id)) = (&self.console_oidc_issuer, &self.console_oidc_client_id)
         else {

@@ -74,6 +74,9 @@ pub(crate) struct Args {
     images: Vec<String>,
     #[command(flatten)]
     controllers: ControllerArgs,
+    /// Place Pods on the nodes of all planes, as `freehold scheduler --all-planes` does.
+    #[arg(long)]
+    scheduler: bool,
     #[command(flatten)]
     subsystems: crate::subsystem::EnableArgs,
 }
@@ -92,6 +95,8 @@ pub(crate) struct Serving {
     pub(crate) images: Vec<(String, PathBuf)>,
     /// Which controllers of Kubernetes run.
     pub(crate) controllers: ControllerArgs,
+    /// Whether Pods are placed on nodes.
+    pub(crate) scheduler: bool,
     /// Subsystems whose controllers run.
     pub(crate) subsystems: Vec<Subsystem>,
     /// Where components count.
@@ -135,7 +140,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
             let metrics = metrics.clone();
             Some(Arc::new(move || metrics.render()))
         },
-        pages: console.pages(&args.console),
+        pages: args.console.is_on().then(|| console.pages()),
         reads: crate::subsystem::reads(&args.subsystems.running(), &data.join(crate::subsystem::FOLDER)),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
@@ -144,7 +149,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
     if args.console.is_on() {
         let links = Some(console::folder(data.path()));
-        console.start(&args.console, (&local_url, &external_url), &data.pki, links)?;
+        console.start(&args.console.sign_in, (&local_url, &external_url), &data.pki, links)?;
     }
     let networks = args.outbound.networks.clone();
     let plugins = args.admission.plugins()?;
@@ -156,6 +161,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         shared,
         images,
         controllers,
+        scheduler: args.scheduler,
         subsystems,
         metrics,
         networks,
