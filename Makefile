@@ -76,7 +76,8 @@ test-console: console
 	cd console && FREEHOLD_BIN=$(CURDIR)/target/debug/freehold npm test --silent
 
 # The fault tests at length: 1,000 rounds of each below the engine, and of kill -9 of the server in a storm of writes. What
-# views tell, with and without hidden objects. 3,000 steps of the model of who may do what. A real identity provider, Keycloak.
+# views tell, with and without hidden objects. 3,000 steps of the model of who may do what. Alerts of a real Prometheus on faults
+# that are made. A real identity provider, Keycloak.
 # And the fuzz targets.
 test-long: tools fuzz console
 	cargo build -p freehold-cli
@@ -93,7 +94,9 @@ test-long: tools fuzz console
 	  cargo test -p freehold-tenancy-admission --test admission -- --nocapture --test-threads=1 $(ARGS)
 	FREEHOLD_TENANCY_NAMESPACES=2000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tenancy-controllers --test tenants figures -- --nocapture --test-threads=1 $(ARGS)
-	@tools/get clients
+	@tools/get helm prometheus clients
+	FREEHOLD_ALERTS_LONG=1 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
+	  cargo test -p freehold-tests-deploy faults:: -- --nocapture --test-threads=1 $(ARGS)
 	FREEHOLD_CONSUMERS=1000 FREEHOLD_BIN=$(CURDIR)/target/debug/freehold \
 	  cargo test -p freehold-tests-conformance --test clients a_manager_of_go -- --nocapture $(ARGS)
 	tools/get keycloak chromium
@@ -175,9 +178,10 @@ tools: build-tools
 	@tools/get kubectl etcd
 
 # What the tests of aggregation need, a kube-apiserver in front and somebody else's extension server behind, and those of a
-# cluster that is not ours: its controllers. Building them takes some minutes, once. Helm is for the chart, PostgreSQL for history.
+# cluster that is not ours: its controllers. Building them takes some minutes, once. Helm is for the chart, Prometheus for its
+# alerts, PostgreSQL for history.
 test-tools: tools
-	@tools/get kube-apiserver kube-controller-manager sample-apiserver helm flux moto postgresql
+	@tools/get kube-apiserver kube-controller-manager sample-apiserver helm flux moto postgresql prometheus
 
 clean:
 	rm -rf target .tools

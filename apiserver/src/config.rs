@@ -295,6 +295,8 @@ impl Config {
             &following,
         )?;
         let mut metrics = crate::metrics::registry(&cache, &stored, registry.admission_metrics());
+        let certificates = self.known_certificates();
+        certificates.register(&mut metrics);
         let trail = is_core.then(|| self.trail(&cache, &following)).flatten();
         let (auditor, etcd) = (self.audit.build(trail.as_ref(), &mut metrics)?, self.etcd_handler(&registry));
         let backend = LocalBackend {
@@ -316,7 +318,6 @@ impl Config {
             aggregator,
             tokens: tokens.clone(),
         };
-        let certificates = self.known_certificates();
         let process = self.process(&cache, planes, certificates.clone());
         let edge = self.edge((metrics, process), auditor.clone(), etcd)?;
         let authorities = edge.authorities.clone();

@@ -1,7 +1,7 @@
 //! Documents about a server's process, for administrators: `/debug/server` and `/debug/planes`.
 //!
 //! They hold no secret: of certificates the names and the dates, of planes how much memory they take. What they cost is
-//! paid by whoever reads them.
+//! paid by whoever reads them. When certificates expire is also at `/metrics`.
 
 use freehold_apiserver_cache::{Cache, Resident};
 use freehold_apiserver_planes::Planes;
@@ -10,25 +10,38 @@ use freehold_machinery::{Value, time::format_seconds};
 use freehold_pki::{CertificateInfo, certificates_der};
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge},
+    registry::Registry,
+};
 use serde_json::json;
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{collections::BTreeMap, fmt, fs, sync::Arc};
 
 /// Planes that are listed: those that take most memory.
 const MOST_PLANES: usize = 200;
 /// Certificates that are listed of one use.
 const MOST_CERTIFICATES: usize = 32;
 
+/// The certificates of one use.
+struct Used {
+    shown: Vec<Value>,
+    /// When the use ends, in seconds since 1970.
+    expires: Option<i64>,
+}
+
 /// The certificates that a process works with, by what for.
 #[derive(Clone, Default)]
-pub(crate) struct KnownCertificates(Arc<RwLock<BTreeMap<&'static str, Vec<Value>>>>);
+pub(crate) struct KnownCertificates(Arc<RwLock<BTreeMap<&'static str, Used>>>);
 
 impl KnownCertificates {
     /// Takes the certificates of a PEM text in place of those that had the use before.
     pub(crate) fn set(&self, what: &'static str, pem: &str) {
         let ders = certificates_der(pem).unwrap_or_default();
-        let infos = ders.iter().filter_map(|der| CertificateInfo::parse(der).ok());
+        let infos: Vec<_> = ders.iter().filter_map(|der| CertificateInfo::parse(der).ok()).collect();
         let date = |seconds| Timestamp::from_second(seconds).map(format_seconds).ok();
-        let shown = infos.take(MOST_CERTIFICATES).map(|info| {
+        let shown = infos.iter().take(MOST_CERTIFICATES).map(|info| {
             json!({
                 "use": what,
                 "name": info.common_name,
@@ -37,11 +50,45 @@ impl KnownCertificates {
                 "notAfter": date(info.not_after),
             })
         });
-        self.0.write().insert(what, shown.collect());
+        let used = Used { shown: shown.collect(), expires: end_of_use(&infos) };
+        self.0.write().insert(what, used);
+    }
+
+    /// Shows when each use ends at `/metrics`.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self.clone()));
     }
 
     fn all(&self) -> Vec<Value> {
-        self.0.read().values().flatten().cloned().collect()
+        self.0.read().values().flat_map(|used| used.shown.iter().cloned()).collect()
+    }
+}
+
+/// When the certificates of one use no longer serve: with the first of a chain, and with the last authority of a bundle, in
+/// which former ones stay for a while.
+fn end_of_use(infos: &[CertificateInfo]) -> Option<i64> {
+    let expiry = |of_authorities: bool| {
+        infos.iter().filter(move |info| info.is_ca == of_authorities).map(|info| info.not_after)
+    };
+    expiry(false).min().or_else(|| expiry(true).max())
+}
+
+impl fmt::Debug for KnownCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("certificates of the server")
+    }
+}
+
+impl Collector for KnownCertificates {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "When the certificates of each use expire, in seconds since 1970.";
+        let name = "freehold_certificate_expiration_timestamp_seconds";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (what, used) in self.0.read().iter() {
+            let Some(expires) = used.expires else { continue };
+            ConstGauge::<i64>::new(expires).encode(metric.encode_family(&[("use", *what)])?)?;
+        }
+        Ok(())
     }
 }
 
@@ -105,6 +152,28 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_tell_when_a_use_ends() {
+        let info = |is_ca, not_after| CertificateInfo { is_ca, not_after, ..CertificateInfo::default() };
+        let rows = [
+            (vec![info(false, 5), info(true, 3)], Some(5)),
+            (vec![info(true, 3), info(true, 9)], Some(9)),
+            (vec![info(false, 8), info(false, 7)], Some(7)),
+            (vec![], None),
+        ];
+        for (infos, expected) in rows {
+            assert_eq!(end_of_use(&infos), expected, "{infos:?}");
+        }
+        let (known, mut registry) = (KnownCertificates::default(), Registry::default());
+        known.register(&mut registry);
+        known.set("serving", freehold_pki::Authority::generate("example").unwrap().cert_pem());
+        known.set("nothing", "no certificate");
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = "freehold_certificate_expiration_timestamp_seconds{use=\"serving\"} 2";
+        assert!(text.contains(line) && !text.contains("nothing"), "{text}");
+    }
 
     #[test]
     fn a_certificate_that_is_replaced_is_listed_once_and_without_its_key() {

@@ -69,7 +69,7 @@ pub use freehold_apiserver_server::{
 };
 pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_embedded::Retention;
-pub use freehold_apiserver_storage_etcd::EtcdOptions;
+pub use freehold_apiserver_storage_etcd::{EtcdOptions, MemberStatus, members};
 pub use freehold_apiserver_storage_sealed::Sealed;
 pub use kubelets::KUBELET_CLIENT;
 pub use reload::{Material, Source};

@@ -1,4 +1,4 @@
-//! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
+//! The controllers, the provisioner, the node and the scheduler: clients of the server, in its process or in one of their own.
 
 use crate::{pki::VALIDITY, subsystem, telemetry, up::Serving};
 use anyhow::{Context, Result};
@@ -10,6 +10,7 @@ use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::Pair;
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
 use freehold_runtime::{Election, Planes};
+use freehold_scheduler::Config as SchedulerConfig;
 use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -21,6 +22,8 @@ const IMAGE: &str = "freehold";
 const NODE: &str = "local";
 /// Pairs that are worked on at once.
 const PROVISIONER_WORKERS: usize = 4;
+/// The scheduler of Pods that name none.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// The Lease of who runs the controllers.
 pub(crate) const LEASE: &str = "freehold-controller-manager";
 /// The Lease of who runs the provisioner.
@@ -64,6 +67,23 @@ impl Serving {
     fn subsystems(&self, planes: Planes, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
         let folder = Some(self.data.join(subsystem::FOLDER));
         subsystem::run_all(self.subsystems.clone(), planes, self.metrics.clone(), folder, stop)
+    }
+
+    /// Places Pods where a flag asks for it.
+    fn scheduler(&self, stop: CancellationToken) -> Result<impl Future<Output = ()> + use<>> {
+        let config = match self.scheduler {
+            true => Some(SchedulerConfig {
+                planes: Planes::all(Client::new(&self.client("scheduler")?)?),
+                name: DEFAULT_SCHEDULER.to_owned(),
+                metrics: self.metrics.clone(),
+            }),
+            false => None,
+        };
+        Ok(async move {
+            if let Some(config) = config {
+                freehold_scheduler::run(config, stop).await;
+            }
+        })
     }
 
     fn provisioner(&self) -> Result<ProvisionerConfig> {
@@ -111,7 +131,7 @@ impl Serving {
             client: Client::new(&self.client("node")?)?,
             base_path: urls::plane_path(&PlaneId::infra()),
             node_name: NODE.to_owned(),
-            takes_waiting: true,
+            takes_waiting: !self.scheduler,
             data_dir: self.data.join("node"),
             images: Images::new(images),
             logs: LogServer {
@@ -125,7 +145,7 @@ impl Serving {
     }
 }
 
-/// Starts the components of `freehold up`. Where others may use the same store, controllers, provisioner and node run in
+/// Starts the components of `freehold up`. Where others may use the same store, all of them run in
 /// one of them at a time; a server that comes back goes on with them at once.
 pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<Components> {
     let (serving, tasks) = (Arc::new(serving), TaskTracker::new());
@@ -138,6 +158,7 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
         tasks.spawn(election.run(stop, move |term| lead(leading.clone(), term)));
     } else {
         tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
+        tasks.spawn(serving.scheduler(stop.clone())?);
         let controllers = serving.controllers()?.build()?;
         tasks.spawn(serving.subsystems(controllers.planes(), stop.clone()));
         tasks.spawn(controllers.run(stop.clone()));
@@ -150,13 +171,15 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
 async fn lead(serving: Arc<Serving>, term: CancellationToken) {
     let built = async {
         let node = serving.node()?.build().await?;
-        Ok::<_, anyhow::Error>((serving.controllers()?.build()?, serving.provisioner()?.build(), node))
+        let (controllers, provisioner) = (serving.controllers()?.build()?, serving.provisioner()?.build());
+        Ok::<_, anyhow::Error>((controllers, provisioner, node, serving.scheduler(term.clone())?))
     };
     match built.await {
-        Ok((controllers, provisioner, node)) => {
+        Ok((controllers, provisioner, node, scheduler)) => {
             let subsystems = serving.subsystems(controllers.planes(), term.clone());
             tokio::join!(
                 subsystems,
+                scheduler,
                 controllers.run(term.clone()),
                 provisioner.run(term.clone()),
                 node.run(term)

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all_planes: bool,
     /// Place Pods with this `schedulerName`.
-    #[arg(long, default_value = "default-scheduler", value_name = "NAME")]
+    #[arg(long, default_value = crate::components::DEFAULT_SCHEDULER, value_name = "NAME")]
     scheduler_name: String,
     /// Work only while holding a Lease, so that several instances can run.
     #[arg(long)]

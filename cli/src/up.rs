@@ -74,6 +74,9 @@ pub(crate) struct Args {
     images: Vec<String>,
     #[command(flatten)]
     controllers: ControllerArgs,
+    /// Place Pods on the nodes of all planes, as `freehold scheduler --all-planes` does.
+    #[arg(long)]
+    scheduler: bool,
     #[command(flatten)]
     subsystems: crate::subsystem::EnableArgs,
 }
@@ -92,6 +95,8 @@ pub(crate) struct Serving {
     pub(crate) images: Vec<(String, PathBuf)>,
     /// Which controllers of Kubernetes run.
     pub(crate) controllers: ControllerArgs,
+    /// Whether Pods are placed on nodes.
+    pub(crate) scheduler: bool,
     /// Subsystems whose controllers run.
     pub(crate) subsystems: Vec<Subsystem>,
     /// Where components count.
@@ -156,6 +161,7 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         shared,
         images,
         controllers,
+        scheduler: args.scheduler,
         subsystems,
         metrics,
         networks,

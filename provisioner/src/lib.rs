@@ -29,6 +29,7 @@ use crate::certificates::Authorities;
 use crate::plan::{Etcd, Reach, Size, Trust};
 use crate::reconcile::{Reconciler, Terms};
 use crate::rollout::Rollouts;
+use freehold_api::keys;
 use freehold_client::Client;
 use freehold_machinery::PlaneId;
 use freehold_pki::Authority;
@@ -43,6 +44,9 @@ use tokio_util::sync::CancellationToken;
 pub const FIELD_MANAGER: &str = "freehold-provisioner";
 /// How long certificates are valid, where a configuration says nothing else.
 pub const VALIDITY: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Gauges of pairs by the reason of a condition.
+const GAUGES: [(&str, &str); 2] =
+    [("freehold_provisioner_pairs", keys::READY), ("freehold_provisioner_pairs_updated", status::UPDATED)];
 /// How often every pair is looked at and applied again.
 const RESYNC: Duration = Duration::from_secs(300);
 
@@ -164,6 +168,12 @@ impl Provisioner {
         if !stores.synced(&token).await {
             return;
         }
+        for (gauge, condition) in GAUGES {
+            let (planes, infra) = (stores.planes.clone(), self.infra.clone());
+            let count =
+                move || status::reasons(planes.in_plane(&infra).iter().map(|(_, one)| &**one), condition);
+            self.metrics.show(gauge, "reason", Arc::new(count));
+        }
         tasks.spawn(resync(stores.planes.clone(), queue.clone(), RESYNC, token.clone()));
         let (client, cluster) = (self.planes.everywhere(), self.cluster.everywhere());
         let (applier, rollouts) = (Applier::new(cluster.clone()), Rollouts::new(self.rolling));
@@ -178,6 +188,7 @@ impl Provisioner {
                 async move { reconciler.reconcile(key).await }
             })
             .await;
+        GAUGES.iter().for_each(|(gauge, _)| self.metrics.hide(gauge));
         tasks.join_all().await;
     }
 }

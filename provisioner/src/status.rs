@@ -6,6 +6,7 @@ use freehold_api::{Rest, keys};
 use freehold_machinery::Value;
 use freehold_runtime::conditions;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 
 /// What was observed of a pair.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -117,6 +118,18 @@ fn verdict(seen: &Observed, was_away: bool) -> (bool, &'static str, String) {
     }
 }
 
+/// Counts ProjectControlPlanes by the reason of a condition; those without the condition are `Unknown`.
+pub fn reasons<'a>(objects: impl Iterator<Item = &'a Value>, condition: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for object in objects {
+        let found = conditions::find(&object["status"]["conditions"], condition);
+        let reason = found.and_then(|found| found["reason"].as_str());
+        let is_word = |reason: &&str| reason.chars().all(|c| c.is_ascii_alphanumeric());
+        *counts.entry(reason.filter(is_word).unwrap_or("Unknown").to_owned()).or_default() += 1;
+    }
+    counts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +220,14 @@ mod tests {
         let condition = conditions::find(&told["conditions"], UPDATED).unwrap();
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Waiting")));
         assert!(condition["message"].as_str().unwrap().ends_with(": a, b"));
+    }
+
+    #[test]
+    fn pairs_are_counted_by_the_reason_of_a_condition() {
+        let pair = |reason: &str| json!({"status": {"conditions": [{"type": "Ready", "reason": reason}]}});
+        let pairs = [pair("Ready"), pair("Asleep"), pair("Ready"), pair("a \"b\""), json!({})];
+        let counts: Vec<_> = reasons(pairs.iter(), "Ready").into_iter().collect();
+        assert_eq!(counts, [("Asleep".to_owned(), 1), ("Ready".to_owned(), 2), ("Unknown".to_owned(), 2)]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub use exposition::{Format, Render, serve_metrics};
 pub use informer::{Change, Informer, Interest, Seen};
 pub use key::{Key, QueueKey};
 pub use leader::{Election, Times};
-pub use metrics::Metrics;
+pub use metrics::{Figures, Metrics};
 pub use planes::{Control, Planes, Presence};
 pub use queue::{Counts, Queue};
 pub use reconcile::{Reconcile, Synced};

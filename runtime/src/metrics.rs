@@ -57,6 +57,19 @@ impl<K: QueueKey> Gauge for Queue<K> {
     }
 }
 
+/// Figures that are read when somebody asks for metrics, by the value of their label.
+pub type Figures = Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
+
+/// The lines of a gauge with one label.
+fn gauge(name: &str, label: &str, figures: &BTreeMap<String, u64>) -> String {
+    let mut text = format!("# TYPE {name} gauge\n");
+    for (value, figure) in figures {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {figure}");
+    }
+    text
+}
+
 /// The counters of all controllers of a process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
@@ -64,7 +77,7 @@ pub struct Metrics {
     queues: Arc<RwLock<BTreeMap<String, Arc<dyn Gauge>>>>,
     /// Leases that this process competes for, and whether it has them.
     leases: Arc<RwLock<BTreeMap<String, bool>>>,
-    /// What subsystems count beside these, by their names.
+    /// What subsystems and components count beside these, by their names.
     others: Arc<RwLock<BTreeMap<&'static str, Render>>>,
 }
 
@@ -83,14 +96,24 @@ impl Metrics {
         self.queues.write().insert(controller.to_owned(), queue);
     }
 
-    /// Renders what a subsystem counts with the rest. A later one of the same name takes its place.
-    pub fn add(&self, subsystem: &'static str, render: Render) {
-        self.others.write().insert(subsystem, render);
+    /// Renders what a subsystem or component counts with the rest. A later one of the same name takes its place.
+    pub fn add(&self, name: &'static str, render: Render) {
+        self.others.write().insert(name, render);
     }
 
     /// Notes whether this process has a Lease.
     pub(crate) fn leads(&self, lease: &str, leads: bool) {
         self.leases.write().insert(lease.to_owned(), leads);
+    }
+
+    /// Shows a gauge with one label until it is hidden. Values of the label are few, and words of the program itself.
+    pub fn show(&self, name: &'static str, label: &'static str, figures: Figures) {
+        self.add(name, Arc::new(move || gauge(name, label, &figures())));
+    }
+
+    /// Shows a gauge no longer.
+    pub fn hide(&self, name: &str) {
+        self.others.write().remove(name);
     }
 
     /// How often a controller has reconciled, and how often without success.
@@ -171,5 +194,19 @@ impl Metrics {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_of_a_component_is_shown_until_it_is_hidden() {
+        let metrics = Metrics::default();
+        metrics.show("things", "state", Arc::new(|| BTreeMap::from([("Ready".to_owned(), 3)])));
+        assert!(metrics.render().ends_with("# TYPE things gauge\nthings{state=\"Ready\"} 3\n"));
+        metrics.hide("things");
+        assert!(!metrics.render().contains("things"));
     }
 }

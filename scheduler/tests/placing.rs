@@ -3,7 +3,7 @@
 
 use freehold_runtime::{Metrics, Planes};
 use freehold_scheduler::Config;
-use freehold_tests_harness::{Engine, Kubectl, Server, until};
+use freehold_tests_harness::{Engine, Kubectl, Options, Server, until};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -49,9 +49,20 @@ impl Drop for Scheduler {
     }
 }
 
+/// A project with a pair of its own.
+const OWN_PAIR: &str = "
+apiVersion: resourcemanager.freehold.dev/v1alpha1
+kind: Project
+metadata: {name: heavy}
+spec:
+  ownerRef: {kind: Organization, name: acme}
+  controlPlane: {mode: Dedicated}
+";
+
 /// A server with two projects.
-fn world() -> (Server, [Kubectl; 2]) {
-    let server = Server::start(Engine::Embedded);
+fn world(args: &[&str]) -> (Server, [Kubectl; 2]) {
+    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    let server = Server::start(Options { engine: Engine::Embedded, args, ..Options::default() });
     server.kubectl().apply(PROJECTS);
     let projects = ["red", "blue"].map(|name| server.project(name));
     (server, projects)
@@ -102,7 +113,7 @@ fn wait_for_refusal(kubectl: &Kubectl, name: &str, expected: &str) {
 
 #[test]
 fn pods_go_where_there_is_room_in_their_own_project() {
-    let (server, [red, blue]) = world();
+    let (server, [red, blue]) = world(&[]);
     let _scheduler = Scheduler::start(&server);
     add_node(&red, "small", "100m");
     add_node(&red, "large", "2");
@@ -120,7 +131,7 @@ fn pods_go_where_there_is_room_in_their_own_project() {
 
 #[test]
 fn a_pod_that_fits_nowhere_says_why_and_is_placed_when_there_is_room() {
-    let (server, [red, _]) = world();
+    let (server, [red, _]) = world(&[]);
     let _scheduler = Scheduler::start(&server);
     add_node(&red, "a", "1");
     add_node(&red, "b", "1");
@@ -140,7 +151,7 @@ fn a_pod_that_fits_nowhere_says_why_and_is_placed_when_there_is_room() {
 
 #[test]
 fn a_pod_of_higher_priority_takes_the_place_of_one_of_lower() {
-    let (server, [red, _]) = world();
+    let (server, [red, _]) = world(&[]);
     let _scheduler = Scheduler::start(&server);
     red.apply(
         &json!({
@@ -159,4 +170,19 @@ fn a_pod_of_higher_priority_takes_the_place_of_one_of_lower() {
     });
     red.run(&["delete", "pod", "low", "--grace-period=0", "--force", "--ignore-not-found"]);
     assert_eq!(wait_for_node(&red, "high"), "a");
+}
+
+#[test]
+fn freehold_up_places_pods_of_projects_and_of_pairs() {
+    let (server, [red, _]) = world(&["--scheduler"]);
+    add_node(&red, "small", "100m");
+    add_node(&red, "large", "2");
+    add_pod(&red, "web", "1", json!({}));
+    assert_eq!(wait_for_node(&red, "web"), "large");
+    // The node of `freehold up` takes what the scheduler gives it, and nothing else.
+    server.kubectl().apply(OWN_PAIR);
+    server.kubectl().ok(&["wait", "--for=condition=Ready", "project/heavy", "--timeout=120s"]);
+    let infra = server.kubectl().with(&["--server", &format!("{}/planes/infra", server.url())]);
+    let events = infra.ok(&["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"]);
+    assert!(events.contains("Scheduled"), "{events}");
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     call::Call,
+    metrics::HEALTH,
     query::Query,
     respond::{self, Reply},
 };
@@ -14,7 +15,7 @@ type Checks = Vec<(&'static str, Result<(), String>)>;
 
 /// Whether a path is one of health's.
 pub(crate) fn is_health(path: &str) -> bool {
-    matches!(path.split('/').nth(1), Some("livez" | "readyz" | "healthz"))
+    path.split('/').nth(1).is_some_and(|root| HEALTH.contains(&root))
 }
 
 /// Answers a health path.
@@ -29,6 +30,9 @@ pub(crate) async fn serve(call: &Call<'_>, path: &str) -> Result<Reply, Status> 
         checks.extend(edge.backend.ready().await);
         let stopping = edge.stop.is_cancelled();
         checks.push(("shutdown", if stopping { Err("process is shutting down".into()) } else { Ok(()) }));
+    }
+    for (name, outcome) in &checks {
+        edge.metrics.checked(root, name, outcome.is_ok());
     }
     let Some(single) = single else {
         return Ok(all(root, &checks, query));

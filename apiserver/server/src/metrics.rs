@@ -25,12 +25,12 @@ const MOST_SERIES: usize = 10_000;
 /// Upper bounds of the buckets of request durations, in seconds.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// The same for the latency by which service levels are judged (kube-apiserver's).
+/// Upper bounds of the buckets of the latency by which service levels are judged (kube-apiserver's).
 const LEVELS: [f64; 21] = [
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
-/// The same of the bytes of answers (kube-apiserver's).
+/// Upper bounds of the buckets of bytes of answers (kube-apiserver's).
 const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// What a request is counted under.
@@ -57,6 +57,9 @@ struct CountLabels {
 struct KindLabel {
     request_kind: &'static str,
 }
+
+/// Paths of checks, as `kubernetes_healthcheck` names them.
+pub(crate) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// What a text in the OpenMetrics format ends with.
 const END: &str = "# EOF\n";
@@ -97,6 +100,8 @@ pub(crate) struct Metrics {
     watched: Family<TypeLabels, Counter>,
     /// Connections that failed before they were secure.
     pub(crate) handshakes: Counter,
+    /// The last outcome of each check, by its name and path.
+    health: Family<[(&'static str, &'static str); 2], Gauge>,
     in_flight: [Gauge; 2],
     in_queue: [Gauge; 2],
     long_running: Family<Labels, Gauge>,
@@ -128,6 +133,7 @@ impl Metrics {
             terminated: Family::default(),
             watched: Family::default(),
             handshakes: Counter::default(),
+            health: Family::default(),
             long_running: Family::default(),
             answers: RwLock::default(),
             series: AtomicUsize::new(0),
@@ -165,6 +171,11 @@ impl Metrics {
             "Connections that are open.",
             new.connections.clone(),
         );
+        registry.register(
+            "kubernetes_healthcheck",
+            "Whether a check succeeded when it was asked for last.",
+            new.health.clone(),
+        );
         registry.register("kubernetes_build", "Version of the server.", Info::new(build(version)));
         registry.register_collector(Box::new(Process));
         Self { registry, ..new }
@@ -182,6 +193,14 @@ impl Metrics {
             text.push_str(END);
         }
         text
+    }
+
+    /// Notes the outcome of a check of `livez`, `readyz` or `healthz`.
+    pub(crate) fn checked(&self, path: &str, name: &'static str, succeeded: bool) {
+        let known = HEALTH.iter().find(|known| **known == path);
+        if let Some(path) = known {
+            self.health.get_or_create(&[("name", name), ("type", *path)]).set(succeeded.into());
+        }
     }
 
     /// The gauge of requests being served.

@@ -2,7 +2,10 @@
 //! credentials that stand where they should not: in an annotation, an argument, a line of a log.
 
 use freehold_machinery::Value;
+use std::borrow::Cow;
 
+/// The field beside a variable's `name`.
+const VALUE: &str = "value";
 /// What stands in place of a credential.
 pub(super) const REDACTED: &str = "[redacted]";
 /// Words in the name of a field or flag whose value is a credential; names of files and of Secrets are none.
@@ -38,8 +41,11 @@ fn strings(value: &mut Value) {
         Value::String(found) => *found = text(found),
         Value::Array(items) => items.iter_mut().for_each(strings),
         Value::Object(fields) => {
+            // As a variable of a container has it.
+            let is_named_secret = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
             for (name, field) in fields {
                 match field {
+                    Value::String(found) if is_named_secret && name == VALUE => REDACTED.clone_into(found),
                     Value::String(found) if is_secret(name) && !found.is_empty() => {
                         REDACTED.clone_into(found)
                     }
@@ -65,9 +71,32 @@ pub(super) fn text(text: &str) -> String {
             in_key = !ends;
             continue;
         }
-        words(line, &mut out);
+        words(&without_passwords(line), &mut out);
     }
     out
+}
+
+/// A line whose URLs have no passwords: `scheme://USER:PASSWORD@host`.
+fn without_passwords(line: &str) -> Cow<'_, str> {
+    const AUTHORITY: &str = "://";
+    if !line.contains(AUTHORITY) || !line.contains('@') {
+        return Cow::Borrowed(line);
+    }
+    let mut parts = line.split(AUTHORITY);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let ends = |c: char| c.is_whitespace() || "/?#\"'<>".contains(c);
+        let (authority, rest) = part.split_at(part.find(ends).unwrap_or(part.len()));
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        out.push_str(AUTHORITY);
+        if host.len() < authority.len() {
+            out.push_str(REDACTED);
+            out.push('@');
+        }
+        out.push_str(host);
+        out.push_str(rest);
+    }
+    Cow::Owned(out)
 }
 
 /// A line whose words are looked at one by one. Words end where neither tokens nor base64 go on.
@@ -138,6 +167,10 @@ mod tests {
             ("token abcdef.0123456789abcdef", "token [redacted]"),
             ("a\n-----BEGIN EC PRIVATE KEY-----\nMHc\n-----END EC PRIVATE KEY-----\nb", "a\n[redacted]\nb"),
             ("--enable-bootstrap-token-auth --listen=:7443", "--enable-bootstrap-token-auth --listen=:7443"),
+            (
+                "dsn postgres://u:p@ss@db:5432/x?a=b, https://a/b@c",
+                "dsn postgres://[redacted]@db:5432/x?a=b, https://a/b@c",
+            ),
             ("größe 12% of {\"a\":1}", "größe 12% of {\"a\":1}"),
         ];
         for (found, expected) in rows {
@@ -150,13 +183,15 @@ mod tests {
         let mut found = json!({
             "metadata": {"name": "a", "managedFields": [{}],
                 "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "b": "c"}},
-            "spec": {"tokenSecretRef": {"name": "s"}, "password": "p", "args": ["--token=t"]},
+            "spec": {"tokenSecretRef": {"name": "s"}, "password": "p", "args": ["--token=t"],
+                "env": [{"name": "DB_PASSWORD", "value": "p"}, {"name": "TOKEN_FILE", "value": "/t"}]},
             "status": {"token": "fh-1", "privateKey": "k"},
         });
         object(&mut found);
         let expected = json!({
             "metadata": {"name": "a", "annotations": {"b": "c"}},
-            "spec": {"tokenSecretRef": {"name": "s"}, "password": REDACTED, "args": ["--token=[redacted]"]},
+            "spec": {"tokenSecretRef": {"name": "s"}, "password": REDACTED, "args": ["--token=[redacted]"],
+                "env": [{"name": "DB_PASSWORD", "value": REDACTED}, {"name": "TOKEN_FILE", "value": "/t"}]},
             "status": {"token": REDACTED, "privateKey": REDACTED},
         });
         assert_eq!(found, expected);

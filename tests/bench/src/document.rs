@@ -36,8 +36,8 @@ fn between<'a>(text: &'a str, part: &str) -> Option<&'a str> {
     Some(text.split_once(&begin)?.1.split_once(&end)?.0)
 }
 
-/// `None` when a marker is missing.
-fn replace(text: &str, part: &str, tables: &str) -> Option<String> {
+/// Puts tables between a part's markers; `None` when a marker is missing.
+pub(crate) fn replace(text: &str, part: &str, tables: &str) -> Option<String> {
     let (begin, end) = markers(part);
     let (before, rest) = text.split_once(&begin)?;
     let (_, after) = rest.split_once(&end)?;

@@ -27,6 +27,7 @@ mod planes;
 mod process;
 mod projects;
 mod report;
+mod scale;
 mod stats;
 mod subject;
 mod sync;
@@ -196,12 +197,15 @@ pub(crate) enum Part {
     Workflow,
     /// Tenants and namespaces by the thousand.
     Tenancy,
+    /// Planes by the million, by arithmetic and simulation: no server is started.
+    Scale,
 }
 
 impl Part {
     /// The servers that a part makes sense for.
     fn kinds(self) -> &'static [Kind] {
         match self {
+            Self::Scale => &[],
             Self::Sync | Self::Console | Self::Workflow => &[Kind::Embedded],
             Self::Large
             | Self::Controllers
@@ -242,6 +246,7 @@ impl Part {
             Self::Console => console::measure(kind, options, report).await,
             Self::Workflow => workflow::measure(kind, options, report).await,
             Self::Tenancy => tenancy::measure(kind, options, report).await,
+            Self::Scale => Ok(()),
         }
     }
 }
@@ -268,6 +273,10 @@ async fn measure(options: &Options) -> Result<()> {
     let all = options.only.is_empty() && options.servers.len() == Kind::ALL.len();
     let wanted = |part: &&Part| options.only.is_empty() || options.only.contains(part);
     for part in Part::value_variants().iter().filter(wanted) {
+        if *part == Part::Scale {
+            scale::run(options)?;
+            continue;
+        }
         let name = part.name(options);
         let mut report = Report::default();
         for kind in part.kinds().iter().filter(|kind| options.servers.contains(&Server(**kind))) {

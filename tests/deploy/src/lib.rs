@@ -4,6 +4,7 @@
 
 pub mod infra;
 pub mod pods;
+pub mod prometheus;
 pub mod values;
 
 use freehold_tests_harness::tool;

@@ -237,6 +237,6 @@ impl Store for Etcd {
 }
 
 /// The port's error for a call that asked for no particular revision.
-fn plain_error(status: &Status) -> StoreError {
+pub(crate) fn plain_error(status: &Status) -> StoreError {
     store_error(meaning(status.code(), status.message()), &in_words(status), 0, 0)
 }

@@ -8,6 +8,7 @@ pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 pub(crate) const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 #[derive(Clone, PartialEq, Message)]
@@ -55,6 +56,23 @@ pub(crate) struct RangeResponse {
     pub(crate) more: bool,
     #[prost(int64, tag = "4")]
     pub(crate) count: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusResponse {
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+    #[prost(int64, tag = "3")]
+    pub(crate) db_size: i64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) leader: u64,
+    #[prost(string, repeated, tag = "8")]
+    pub(crate) errors: Vec<String>,
+    #[prost(int64, tag = "12")]
+    pub(crate) db_size_quota: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -60,3 +60,20 @@ https://{{ include "freehold.host" . }}{{ if ne (int .Values.service.port) 443 }
 {{- define "freehold.pkiSecret" -}}
 {{ default (printf "%s-pki" (include "freehold.fullname" .)) .Values.pki.secretName }}
 {{- end }}
+
+{{/* The components of this release, as a list in YAML. */}}
+{{- define "freehold.components" -}}
+- apiserver
+- controller-manager
+{{- if include "freehold.ownEtcd" . }}
+- etcd
+{{- end }}
+{{- range $component := list "provisioner" "scheduler" "syncer" "console" "backup" }}
+{{- if (index $.Values $component).enabled }}
+- {{ $component }}
+{{- end }}
+{{- end }}
+{{- if or .Values.subsystems.enabled .Values.subsystems.offered }}
+- subsystems
+{{- end }}
+{{- end }}

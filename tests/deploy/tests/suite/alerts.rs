@@ -1,193 +1,95 @@
-//! Each alert fires on the fault that it names, and none on a healthy installation: by promtool.
+//! Each alert fires on the fault that it names, and stays silent on what is nearly one: by promtool.
 
-use freehold_tests_deploy::{NAMESPACE, RELEASE, chart, run, top};
+use freehold_tests_deploy::prometheus::{EVERYTHING, each, program, rules};
+use freehold_tests_deploy::{NAMESPACE, RELEASE, parse, pods::text, run, top};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::Command;
 
-/// An alert, the series of its fault (name, component, further labels, values for each minute), and the minute at which it
-/// fires.
-type Fault = (&'static str, &'static [(&'static str, &'static str, &'static str, &'static str)], u32);
+/// Faults, what is nearly one, and a healthy installation.
+const CASES: &str = include_str!("alerts.yaml");
 
-/// What each alert names.
-const FAULTS: [Fault; 14] = [
-    ("FreeholdDown", &[("up", "apiserver", "pod=\"a\"", "0x20")], 5),
-    (
-        "FreeholdServerDown",
-        &[("up", "apiserver", "pod=\"a\"", "0x20"), ("up", "apiserver", "pod=\"b\"", "1x20")],
-        15,
-    ),
-    (
-        "FreeholdErrors",
-        &[
-            ("apiserver_request_total", "apiserver", "code=\"503\"", "0+60x30"),
-            ("apiserver_request_total", "apiserver", "code=\"200\"", "0+600x30"),
-        ],
-        25,
-    ),
-    (
-        "FreeholdSlow",
-        &[
-            ("apiserver_request_sli_duration_seconds_bucket", "apiserver", "verb=\"GET\",le=\"1\"", "0+1x30"),
-            (
-                "apiserver_request_sli_duration_seconds_bucket",
-                "apiserver",
-                "verb=\"GET\",le=\"5\"",
-                "0+100x30",
-            ),
-            (
-                "apiserver_request_sli_duration_seconds_bucket",
-                "apiserver",
-                "verb=\"GET\",le=\"+Inf\"",
-                "0+100x30",
-            ),
-        ],
-        25,
-    ),
-    (
-        "FreeholdRequestsRejected",
-        &[(
-            "apiserver_flowcontrol_rejected_requests_total",
-            "apiserver",
-            "priority_level=\"p\",reason=\"queue-full\"",
-            "0+300x30",
-        )],
-        25,
-    ),
-    (
-        "FreeholdCacheTooSmall",
-        &[
-            ("freehold_cache_evictions_total", "apiserver", "pod=\"a\"", "0+300x60"),
-            ("freehold_cache_bytes", "apiserver", "pod=\"a\"", "99x60"),
-            ("freehold_cache_budget_bytes", "apiserver", "pod=\"a\"", "100x60"),
-        ],
-        50,
-    ),
-    (
-        "FreeholdStoreSlow",
-        &[
-            (
-                "etcd_request_duration_seconds_bucket",
-                "apiserver",
-                "operation=\"create\",le=\"0.5\"",
-                "0+1x30",
-            ),
-            (
-                "etcd_request_duration_seconds_bucket",
-                "apiserver",
-                "operation=\"create\",le=\"2\"",
-                "0+100x30",
-            ),
-            (
-                "etcd_request_duration_seconds_bucket",
-                "apiserver",
-                "operation=\"create\",le=\"+Inf\"",
-                "0+100x30",
-            ),
-        ],
-        25,
-    ),
-    ("FreeholdNoLeader", &[("leader_election_master_status", "controller-manager", "pod=\"a\"", "0x20")], 10),
-    (
-        "FreeholdSubsystemsNoLeader",
-        &[("leader_election_master_status", "subsystems", "pod=\"a\",name=\"freehold-run-tenancy\"", "0x20")],
-        10,
-    ),
-    (
-        "FreeholdReconcileErrors",
-        &[(
-            "freehold_controller_reconcile_errors_total",
-            "controller-manager",
-            "controller=\"c\"",
-            "0+300x60",
-        )],
-        45,
-    ),
-    (
-        "FreeholdReconcilePanics",
-        &[(
-            "freehold_controller_reconcile_panics_total",
-            "controller-manager",
-            "controller=\"c\"",
-            "0 0 1 1 1 1",
-        )],
-        4,
-    ),
-    (
-        "FreeholdQueueGrows",
-        &[("freehold_controller_queue_depth", "controller-manager", "controller=\"c\"", "5000x30")],
-        20,
-    ),
-    ("FreeholdEtcdNoLeader", &[("etcd_server_has_leader", "etcd", "pod=\"a\"", "0x10")], 5),
-    (
-        "FreeholdEtcdNearlyFull",
-        &[
-            ("etcd_mvcc_db_total_size_in_bytes", "etcd", "pod=\"a\"", "90x30"),
-            ("etcd_server_quota_backend_bytes", "etcd", "pod=\"a\"", "100x30"),
-        ],
-        20,
-    ),
-];
-
-/// An installation in which all is well, for an hour.
-const HEALTHY: [(&str, &str, &str, &str); 9] = [
-    ("up", "apiserver", "pod=\"a\"", "1x60"),
-    ("apiserver_request_total", "apiserver", "code=\"200\"", "0+600x60"),
-    ("apiserver_request_total", "apiserver", "code=\"503\"", "0+1x60"),
-    ("leader_election_master_status", "controller-manager", "pod=\"a\"", "1x60"),
-    ("freehold_controller_reconcile_errors_total", "controller-manager", "controller=\"c\"", "0+10x60"),
-    ("freehold_controller_queue_depth", "controller-manager", "controller=\"c\"", "10x60"),
-    ("etcd_server_has_leader", "etcd", "pod=\"a\"", "1x60"),
-    ("etcd_mvcc_db_total_size_in_bytes", "etcd", "pod=\"a\"", "10x60"),
-    ("etcd_server_quota_backend_bytes", "etcd", "pod=\"a\"", "100x60"),
-];
-
-fn promtool() -> PathBuf {
-    top().join(".tools/node/usr/bin/promtool")
+/// The series of a case in promtool's words: its own, and healthy ones of other metrics.
+fn series(own: &Value, healthy: &Value) -> Value {
+    let rows = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let metric = |row: &Value| (row[0].clone(), row[1].clone());
+    let replaced: Vec<_> = rows(own).iter().map(metric).collect();
+    let kept = rows(healthy).into_iter().filter(|row| !replaced.contains(&metric(row)));
+    let written = rows(own).into_iter().chain(kept).map(|row| {
+        let [component, name, labels, values] = [0, 1, 2, 3].map(|place| text(&row[place]));
+        let job =
+            if component.is_empty() { String::new() } else { format!("job=\"{RELEASE}-{component}\",") };
+        json!({"series": format!("{name}{{namespace=\"{NAMESPACE}\",{job}{labels}}}"), "values": values})
+    });
+    written.collect()
 }
 
-/// One test of promtool: series, and how many of some alerts fire at a minute.
-fn case(series: &[(&str, &str, &str, &str)], minute: u32, alerts: &str, fire: Option<u32>) -> String {
-    let mut text = "  - interval: 1m\n    input_series:\n".to_owned();
-    for (name, component, labels, values) in series {
-        let own = format!("namespace=\"{NAMESPACE}\",job=\"{RELEASE}-{component}\",{labels}");
-        // Writing to a String can't fail.
-        let _ = writeln!(text, "      - series: '{name}{{{own}}}'\n        values: '{values}'");
-    }
-    let expected = fire.map(|count| format!("[{{labels: '{{}}', value: {count}}}]"));
-    let _ = writeln!(
-        text,
-        "    promql_expr_test:\n      - expr: count(ALERTS{{{alerts}alertstate=\"firing\"}})\n        \
-         eval_time: {minute}m\n        exp_samples: {}",
-        expected.unwrap_or_else(|| "[]".to_owned())
-    );
-    text
+/// One test of promtool: which alerts fire at a minute.
+fn case(name: &str, series: &Value, minute: u64, alerts: &[&str]) -> Value {
+    let samples =
+        alerts.iter().map(|alert| json!({"labels": format!("{{alertname=\"{alert}\"}}"), "value": 1}));
+    json!({
+        "name": name,
+        "interval": "1m",
+        "input_series": series,
+        "promql_expr_test": [{
+            "expr": "count by (alertname) (ALERTS{alertstate=\"firing\"}) > bool 0",
+            "eval_time": format!("{minute}m"),
+            "exp_samples": samples.collect::<Vec<_>>(),
+        }],
+    })
+}
+
+/// The tests of one alert: its fault, the moment before it is a fault for long enough, and what is nearly one.
+fn cases(alert: &str, about: &Value, healthy: &Value) -> [Value; 2] {
+    let minute = about["minute"].as_u64().unwrap_or_else(|| panic!("{alert} has no minute"));
+    [
+        case(&format!("{alert} on its fault"), &series(&about["fault"], healthy), minute, &[alert]),
+        case(&format!("{alert} nearly"), &series(&about["near"], healthy), minute, &[]),
+    ]
 }
 
 #[test]
-fn each_alert_fires_on_its_fault_and_none_on_a_healthy_installation() {
-    if !promtool().is_file() {
-        eprintln!("left out: there is no promtool; `tools/get containerd` unpacks it");
+fn each_alert_fires_on_its_fault_alone() {
+    let Some(promtool) = program("promtool") else {
+        eprintln!("left out: there is no promtool; `tools/get prometheus` unpacks it");
         return;
+    };
+    let (rules, known) = (rules(&EVERYTHING), parse(CASES).remove(0));
+    let names = each(&rules).map(|rule| text(&rule["alert"]));
+    let faults = known["faults"].as_object().expect("faults");
+    assert_eq!(names.collect::<BTreeSet<_>>(), faults.keys().cloned().collect(), "each alert has its fault");
+    let healthy = &known["healthy"];
+    let mut tests: Vec<Value> =
+        faults.iter().flat_map(|(alert, about)| cases(alert, about, healthy)).collect();
+    for minute in [1, 20, 60, 115] {
+        tests.push(case("a healthy installation", &series(&json!([]), healthy), minute, &[]));
     }
-    let rules = std::fs::read_to_string(chart().join("alerts.yaml")).expect("alerts.yaml is there");
-    let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
-    assert_eq!(
-        names.collect::<BTreeSet<_>>(),
-        FAULTS.iter().map(|(name, ..)| *name).collect::<BTreeSet<_>>(),
-        "each alert has its fault here"
-    );
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let rules = rules.replace("NAMESPACE", NAMESPACE).replace("RELEASE", RELEASE);
-    std::fs::write(folder.path().join("alerts.yaml"), rules).expect("the test's folder can be written");
-    let mut tests = "rule_files: [alerts.yaml]\nevaluation_interval: 1m\ntests:\n".to_owned();
-    for (alert, series, minute) in FAULTS {
-        tests += &case(series, minute, &format!("alertname=\"{alert}\","), Some(1));
-    }
-    tests += &case(&HEALTHY, 55, "", None);
+    let write = |name: &str, content: &Value| {
+        std::fs::write(folder.path().join(name), content.to_string())
+            .expect("the test's folder can be written");
+    };
+    write("rules.yaml", &rules);
+    write("tests.yaml", &json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}));
     let path = folder.path().join("tests.yaml");
-    std::fs::write(&path, &tests).expect("the test's folder can be written");
-    let (passed, printed) = run(Command::new(promtool()).args(["test", "rules"]).arg(&path));
-    assert!(passed, "{printed}\n{tests}");
+    let (passed, printed) = run(Command::new(promtool).args(["test", "rules"]).arg(path));
+    assert!(passed, "{printed}");
+}
+
+#[test]
+fn each_alert_has_a_section_in_the_runbook_and_leads_there() {
+    let page = std::fs::read_to_string(top().join("docs/alerts.md")).expect("docs/alerts.md is there");
+    let sections: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .filter(|name| name.starts_with("Freehold"))
+        .collect();
+    let rules = rules(&EVERYTHING);
+    let alerts: BTreeSet<String> = each(&rules).map(|rule| text(&rule["alert"])).collect();
+    assert_eq!(sections, alerts.iter().map(String::as_str).collect());
+    for rule in each(&rules) {
+        let expected = format!("docs/alerts.md#{}", text(&rule["alert"]).to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], expected.as_str());
+    }
 }

@@ -66,6 +66,9 @@ fn misspelled_and_senseless_values_are_refused() {
         ("gateway.enabled=true", "gateway/parentRefs"),
         ("ingress.enabled=true", "externalUrl is needed"),
         ("etcd.user=freehold", "etcd.user needs etcd.passwordSecret"),
+        ("console.enabled=true", "console.url is the URL"),
+        ("syncer.enabled=true", "syncer.enabled needs syncer.clusterIP"),
+        ("scheduler.name=A b", "scheduler/name"),
     ] {
         let (success, printed) = run(&mut helm(&["template", "freehold", &chart, "--set", set]));
         assert!(!success && printed.contains(why), "{set}:\n{printed}");

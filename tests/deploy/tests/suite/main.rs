@@ -3,6 +3,7 @@
 mod alerts;
 mod chart;
 mod cluster;
+mod faults;
 mod gitops;
 mod image;
 mod kustomize;

@@ -1,17 +1,20 @@
 //! The command lines, volumes and files that the chart renders, run as processes of this machine.
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use freehold_tests_deploy::pods::{Machine, Running};
+use freehold_tests_deploy::prometheus::{EVERYTHING, get};
 use freehold_tests_deploy::{NAMESPACE, RELEASE, chart, find, render};
 use freehold_tests_harness::{Kube, KubeOptions, Kubectl, free_port, until};
 use regex::Regex;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// Counters that are served once there is something to count.
+const AFTER_A_FAULT: [&str; 1] = ["apiserver_audit_error"];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An installation of the chart on a cluster without nodes.
@@ -21,16 +24,13 @@ struct Installation {
     objects: Vec<Value>,
     machine: Machine,
     kube: Kube,
-    ports: Ports,
-    folder: TempDir,
-}
-
-struct Ports {
-    etcd_metrics: u16,
+    /// Where the server listens.
     server: u16,
-    server_metrics: u16,
-    manager_metrics: u16,
+    /// Where the console listens.
     console: u16,
+    /// Where components serve their metrics.
+    metrics: BTreeMap<String, u16>,
+    folder: TempDir,
 }
 
 impl Installation {
@@ -38,8 +38,7 @@ impl Installation {
         let folder =
             tempfile::Builder::new().prefix("freehold-chart-").tempdir().expect("a temporary directory");
         let kube = Kube::start(KubeOptions::default());
-        let [etcd, peer, etcd_metrics, server, server_metrics, manager_metrics, console] =
-            std::array::from_fn(|_| free_port());
+        let [etcd, peer, etcd_metrics, server, console, syncer] = std::array::from_fn(|_| free_port());
         let member = format!("freehold-etcd-0.freehold-etcd.{NAMESPACE}.svc");
         let addresses = [
             (format!("{member}:2379"), format!("127.0.0.1:{etcd}")),
@@ -47,6 +46,8 @@ impl Installation {
             ("0.0.0.0:2379".to_owned(), format!("127.0.0.1:{etcd}")),
             ("0.0.0.0:2380".to_owned(), format!("127.0.0.1:{peer}")),
             ("0.0.0.0:2381".to_owned(), format!("127.0.0.1:{etcd_metrics}")),
+            ("0.0.0.0:10260".to_owned(), format!("127.0.0.1:{syncer}")),
+            ("10.96.0.50:10260".to_owned(), format!("127.0.0.1:{syncer}")),
             ("0.0.0.0:7443".to_owned(), format!("127.0.0.1:{server}")),
             ("0.0.0.0:8443".to_owned(), format!("127.0.0.1:{console}")),
             (format!("https://freehold.{NAMESPACE}.svc"), format!("https://127.0.0.1:{server}")),
@@ -54,8 +55,18 @@ impl Installation {
         ];
         let machine =
             Machine { folder: folder.path().to_owned(), addresses: addresses.into(), ..Machine::default() };
-        let ports = Ports { etcd_metrics, server, server_metrics, manager_metrics, console };
-        Self { running: Vec::new(), objects: render(RELEASE, args), machine, kube, ports, folder }
+        let metrics = BTreeMap::from([("etcd".to_owned(), etcd_metrics)]);
+        let objects = render(RELEASE, args);
+        Self { running: Vec::new(), objects, machine, kube, server, console, metrics, folder }
+    }
+
+    /// Starts the Pod of a component's Deployment, whose metrics are at a port of their own.
+    fn start_component(&mut self, component: &str) {
+        let port = free_port();
+        self.metrics.insert(component.to_owned(), port);
+        self.machine.addresses.push(("0.0.0.0:7080".to_owned(), format!("127.0.0.1:{port}")));
+        self.start("Deployment", &format!("{RELEASE}-{component}"), &format!("{component}-1"));
+        self.machine.addresses.pop();
     }
 
     /// Starts the Pod of a workload.
@@ -98,33 +109,33 @@ impl Installation {
         made
     }
 
-    fn metrics(&self, port: u16) -> String {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("metrics are served");
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
+    /// Names of the metrics that a component serves.
+    fn exported(&self, component: &str) -> BTreeSet<String> {
+        let text = get(self.metrics[component], "/metrics").unwrap_or_default();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        types.map(family).collect()
     }
 }
 
-/// The metrics that alerts and dashboard ask for, without the endings of their samples.
-fn asked_for() -> BTreeSet<String> {
+/// The metrics that alerts and dashboard ask for, without the endings of their samples, each with a component that has to
+/// serve it; those of no component are of kube-state-metrics.
+fn asked_for() -> BTreeSet<(String, String)> {
     let read = |file: &str| std::fs::read_to_string(chart().join(file)).expect("it is there");
-    let texts = read("alerts.yaml") + &read("dashboards/freehold.json");
-    let names = Regex::new(r"([a-z_]+)\{namespace=").expect("an expression");
-    let names: BTreeSet<String> = names.captures_iter(&texts).map(|found| family(&found[1])).collect();
-    names.into_iter().filter(|name| name != "up").collect()
+    let texts = (read("alerts.yaml") + &read("dashboards/freehold.json")).replace("\\\"", "\"");
+    let names =
+        Regex::new(r#"([a-z_]+)\{namespace="[^"]*"(?:, job=~?"RELEASE-([^"]+)")?"#).expect("an expression");
+    let mut asked = BTreeSet::new();
+    for found in names.captures_iter(&texts) {
+        let components = found.get(2).map_or("", |found| found.as_str()).trim_matches(['(', ')']);
+        asked.extend(components.split('|').map(|component| (family(&found[1]), component.to_owned())));
+    }
+    asked.into_iter().filter(|(name, _)| name != "up" && !AFTER_A_FAULT.contains(&name.as_str())).collect()
 }
 
 fn family(sample: &str) -> String {
     let endings = ["_total", "_bucket", "_sum", "_count"];
     let family = endings.iter().find_map(|ending| sample.strip_suffix(ending));
     family.unwrap_or(sample).to_owned()
-}
-
-fn exported(text: &str) -> BTreeSet<String> {
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-    types.map(family).collect()
 }
 
 fn admin(server: &str, kubeconfig: &Path, home: &Path) -> Kubectl {
@@ -137,21 +148,21 @@ fn what_the_chart_renders_runs() {
         eprintln!("left out: there is no kube-apiserver; `tools/get kube-apiserver` builds it");
         return;
     }
-    let console = "console.enabled=true,console.url=https://console.example,console.tlsSecret=console-tls";
-    let values = format!("monitoring.enabled=true,backup.enabled=true,{console}");
-    let mut all = Installation::new(&["--set", &values]);
+    let mut all = Installation::new(&EVERYTHING);
     all.start("StatefulSet", "freehold-etcd", "freehold-etcd-0");
     let secret = all.make_pki();
+    let infra = std::fs::read_to_string(all.kube.admin_kubeconfig()).expect("the cluster's kubeconfig");
+    all.machine.add(&json!({
+        "kind": "Secret", "metadata": {"name": "infra"}, "data": {"kubeconfig": BASE64_STANDARD.encode(infra)},
+    }));
+    all.machine.add(find(&all.objects, "ConfigMap", "freehold-classes"));
 
-    let listen = ("0.0.0.0:7080".to_owned(), format!("127.0.0.1:{}", all.ports.server_metrics));
-    all.machine.addresses.push(listen);
-    all.start("Deployment", "freehold-apiserver", "apiserver-1");
-    let server = all.ports.server;
+    all.start_component("apiserver");
+    let server = all.server;
     all.until("the server listens", |_| TcpStream::connect((Ipv4Addr::LOCALHOST, server)).ok());
-
-    let listen = format!("127.0.0.1:{}", all.ports.manager_metrics);
-    all.machine.addresses.last_mut().expect("the server's").1 = listen;
-    all.start("Deployment", "freehold-controller-manager", "controller-manager-1");
+    for component in ["controller-manager", "provisioner", "scheduler", "subsystems", "syncer"] {
+        all.start_component(component);
+    }
     let kubeconfig = all.folder.path().join("controller-manager-1/kubeconfig/kubeconfig");
     let kubectl = admin(&format!("https://127.0.0.1:{server}"), &kubeconfig, all.folder.path());
     all.until("the server is ready", |_| kubectl.run(&["get", "--raw", "/readyz"]).success.then_some(()));
@@ -176,14 +187,8 @@ fn what_the_chart_renders_runs() {
     let written: Vec<_> = written.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
     assert!(written.len() == 1 && written[0].ends_with(".backup"), "{written:?}");
 
-    let told: BTreeSet<String> =
-        [all.ports.server_metrics, all.ports.manager_metrics, all.ports.etcd_metrics]
-            .into_iter()
-            .flat_map(|port| exported(&all.metrics(port)))
-            .collect();
-    let unknown: Vec<String> = asked_for().into_iter().filter(|name| !told.contains(name)).collect();
-    assert!(unknown.is_empty() && asked_for().len() > 20, "metrics that nobody exports: {unknown:?}");
-
+    a_pod_is_placed(&mut all, &kubectl);
+    metrics_that_are_asked_for_are_served(&mut all);
     certificates_of_cert_manager_have_their_places(&mut all, &secret);
 }
 
@@ -196,7 +201,7 @@ fn the_console_signs_in(all: &mut Installation, secret: &Value, kubectl: &Kubect
     let files = std::fs::read_dir(&volume).expect("the volume is there").flatten();
     let files: Vec<_> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
     assert_eq!(files, ["ca.crt"]);
-    let port = all.ports.console;
+    let port = all.console;
     all.until("the console listens", |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok());
 
     let metadata = |name: &str| json!({"name": name, "namespace": "organization-acme"});
@@ -229,6 +234,50 @@ fn the_console_signs_in(all: &mut Installation, secret: &Value, kubectl: &Kubect
     assert!(ask(&[], "k8s/version").contains("gitVersion"));
 }
 
+/// The scheduler gives a Pod of a project to a node. Nothing runs it there.
+fn a_pod_is_placed(all: &mut Installation, kubectl: &Kubectl) {
+    let project = kubectl.with(&["--server", &format!("https://127.0.0.1:{}/projects/web", all.server)]);
+    let amounts = json!({"cpu": "2", "memory": "1Gi", "pods": "10"});
+    let ready = json!({"type": "Ready", "status": "True", "reason": "Test", "message": "for a test"});
+    project.apply(
+        &json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+            "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready]},
+        })
+        .to_string(),
+    );
+    all.until("the project has a service account", |_| {
+        project.run(&["get", "serviceaccount", "default"]).success.then_some(())
+    });
+    project.ok(&["run", "placed", "--image=none", "--restart=Never"]);
+    all.until("the Pod is placed", |_| {
+        let node = project.ok(&["get", "pod", "placed", "-o", "jsonpath={.spec.nodeName}"]);
+        (node == "n").then_some(())
+    });
+}
+
+/// What alerts and dashboard ask of a component is what that one serves; some of it once it leads.
+fn metrics_that_are_asked_for_are_served(all: &mut Installation) {
+    let (of_others, ours): (Vec<_>, Vec<_>) =
+        asked_for().into_iter().partition(|(_, component)| component.is_empty());
+    assert!(of_others.iter().all(|(name, _)| name.starts_with("kube_cronjob_")), "{of_others:?}");
+    assert!(ours.len() > 40, "{ours:?}");
+    for component in ours.iter().map(|(_, component)| component).collect::<BTreeSet<_>>() {
+        let asked = ours.iter().filter(|(_, of)| of == component).map(|(name, _)| name.clone());
+        let asked: BTreeSet<String> = asked.collect();
+        let mut missing = BTreeSet::new();
+        let begun = Instant::now();
+        all.until(&format!("{component} serves its metrics"), |all| {
+            missing = asked.difference(&all.exported(component)).cloned().collect();
+            assert!(
+                missing.is_empty() || begun.elapsed() < PATIENCE / 2,
+                "{component} does not serve {missing:?}"
+            );
+            missing.is_empty().then_some(())
+        });
+    }
+}
+
 /// cert-manager has a Secret for each authority, with file names of its own.
 fn certificates_of_cert_manager_have_their_places(all: &mut Installation, secret: &Value) {
     let data = |file: &str| secret["data"][file].clone();
@@ -254,6 +303,6 @@ fn certificates_of_cert_manager_have_their_places(all: &mut Installation, secret
     pod.prepare();
     assert!(pod.volume("kubeconfig").join("kubeconfig").is_file());
     let other = pod.volume("kubeconfig").join("kubeconfig");
-    let kubectl = admin(&format!("https://127.0.0.1:{}", all.ports.server), &other, all.folder.path());
+    let kubectl = admin(&format!("https://127.0.0.1:{}", all.server), &other, all.folder.path());
     kubectl.ok(&["get", "projects"]);
 }

@@ -1,6 +1,10 @@
 //! `freehold doctor`: checks what commonly fails in an installation, and says what to do about it.
 
-use crate::{certs, kubeconfig, terminal::say};
+mod etcd;
+mod figures;
+mod names;
+
+use crate::{certs, kubeconfig, store::EtcdArgs, terminal::say};
 use anyhow::{Result, bail};
 use freehold_client::{Client, ListOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
@@ -12,6 +16,8 @@ const PROJECT_CONTROL_PLANES: Resource =
     Resource::cluster("infrastructure.freehold.dev", "v1alpha1", "projectcontrolplanes");
 /// The longest time that a small read should take.
 const SLOW: Duration = Duration::from_millis(500);
+/// Seconds that two clocks may differ.
+const SKEW: i64 = 5;
 /// Days before a certificate expires in which it is complained of.
 const DAYS: u32 = 14;
 
@@ -20,6 +26,11 @@ const DAYS: u32 = 14;
 pub(crate) struct Args {
     #[command(flatten)]
     certs: certs::Sources,
+    /// Domain of projects (`--domain` of the servers), whose wildcard has to lead to them.
+    #[arg(long, value_parser = crate::core::domain)]
+    domain: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
 }
 
 /// What a check found.
@@ -61,6 +72,34 @@ async fn versions(client: &Client) -> Finding {
         }
     };
     finding("version", outcome)
+}
+
+/// Whether the clocks of a server and of this machine agree, by the date of its answer.
+fn clock(date: Option<&str>, now: i64) -> Finding {
+    let server =
+        date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|time| time.timestamp().as_second());
+    let outcome = match server.map(|server| server - now) {
+        None => Ok("the server's answer has no date".to_owned()),
+        Some(ahead) if ahead.abs() > SKEW => Err(format!(
+            "the server's clock is {} s {} this machine's: see that both follow a time server",
+            ahead.abs(),
+            if ahead > 0 { "ahead of" } else { "behind" }
+        )),
+        Some(_) => Ok(format!("the server's clock is within {SKEW} s of this machine's")),
+    };
+    finding("clock", outcome)
+}
+
+/// What the server's metrics and the head of its answer say.
+async fn measured(client: &Client, now: i64) -> Vec<Finding> {
+    match client.request(&RawRequest::get("/metrics")).await {
+        Err(error) => vec![finding("metrics", Err(format!("/metrics: {error}")))],
+        Ok(answer) => {
+            let text = String::from_utf8_lossy(&answer.body);
+            let date = answer.headers.get("date").and_then(|date| date.to_str().ok());
+            vec![clock(date, now), figures::store(&text), figures::webhooks(&text)]
+        }
+    }
 }
 
 /// Whether Leases of controllers are renewed, by the clocks of this machine and of their holders.
@@ -146,13 +185,14 @@ async fn findings(sources: &certs::Sources, client: &Client) -> Vec<Finding> {
     if server.outcome.is_err() && client.get_path("/version").await.is_err() {
         return vec![server];
     }
-    vec![
-        server,
-        versions(client).await,
+    let mut all = vec![server, versions(client).await];
+    all.extend(measured(client, now).await);
+    all.extend([
         listed(client, &LEASES, "controllers", |list| leases(list, now)).await,
         listed(&client.at("/planes/infra"), &PROJECT_CONTROL_PLANES, "pairs", pairs).await,
         expiry(certs::collect(sources).await, now),
-    ]
+    ]);
+    all
 }
 
 impl std::fmt::Display for Finding {
@@ -175,12 +215,20 @@ pub(crate) async fn report(sources: &certs::Sources, client: &Client) -> String 
 /// # Errors
 /// The kubeconfig can't be used, or a check finds something wrong.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = Client::new(&kubeconfig::platform(args.certs.kubeconfig())?)?;
-    let findings = findings(&args.certs, &client).await;
+    let config = kubeconfig::platform(args.certs.kubeconfig())?;
+    let client = Client::new(&config)?;
+    let mut findings = findings(&args.certs, &client).await;
+    let unanswered = findings.len() == 1;
+    if let Some(options) = args.etcd.options()? {
+        findings.push(etcd::look(&options).await);
+    }
+    if let Some(domain) = &args.domain {
+        findings.push(names::look(domain, &config.server).await);
+    }
     findings.iter().for_each(say);
     match findings.iter().filter(|finding| finding.outcome.is_err()).count() {
         0 => Ok(()),
-        _ if findings.len() == 1 => bail!("the server does not answer, and nothing else could be checked"),
+        _ if unanswered => bail!("the server does not answer, and what it tells could not be checked"),
         count => bail!("{count} of {} checks found something wrong", findings.len()),
     }
 }
@@ -202,6 +250,15 @@ mod tests {
         assert!(told("1970-01-12T13:46:35.000000Z").is_ok());
         assert!(told("1970-01-12T13:00:00.000000Z").unwrap_err().contains("nobody works"));
         assert!(told("1970-01-12T14:00:00.000000Z").unwrap_err().contains("clocks differ"));
+    }
+
+    #[test]
+    fn a_clock_that_differs_is_wrong() {
+        let told = |now| clock(Some("Thu, 01 Jan 1970 00:16:40 GMT"), now).outcome;
+        assert!(told(1_000).is_ok() && told(1_005).is_ok());
+        assert!(told(990).unwrap_err().contains("10 s ahead of"));
+        assert!(told(1_100).unwrap_err().contains("100 s behind"));
+        assert!(clock(None, 0).outcome.is_ok());
     }
 
     #[test]
