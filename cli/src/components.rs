@@ -4,7 +4,7 @@ use crate::{pki::VALIDITY, subsystem, telemetry, up::Serving};
 use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
-use freehold_controller_manager::Config as ControllerConfig;
+use freehold_controller_manager::{Config as ControllerConfig, Manager};
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::Pair;
@@ -138,7 +138,7 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
         tasks.spawn(election.run(stop, move |term| lead(leading.clone(), term)));
     } else {
         tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
-        let controllers = serving.controllers()?.build()?;
+        let controllers = Manager::new(serving.controllers()?)?;
         tasks.spawn(serving.subsystems(controllers.planes(), stop.clone()));
         tasks.spawn(controllers.run(stop.clone()));
         tasks.spawn(serving.provisioner()?.build().run(stop));
@@ -150,7 +150,7 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
 async fn lead(serving: Arc<Serving>, term: CancellationToken) {
     let built = async {
         let node = serving.node()?.build().await?;
-        Ok::<_, anyhow::Error>((serving.controllers()?.build()?, serving.provisioner()?.build(), node))
+        Ok::<_, anyhow::Error>((Manager::new(serving.controllers()?)?, serving.provisioner()?.build(), node))
     };
     match built.await {
         Ok((controllers, provisioner, node)) => {

@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, anyhow};
 use freehold_client::{Client, Config as ClientConfig};
-use freehold_controller_manager::{Config as ControllerConfig, NodeCidrs};
+use freehold_controller_manager::{Config as ControllerConfig, Manager, NodeCidrs};
 use freehold_machinery::PlaneId;
 use freehold_runtime::{Division, Election, Metrics, Times};
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let counted = config.metrics.clone();
     args.metrics.serve(Format::Text, Arc::new(move || counted.render()), stop.clone()).await?;
     if !args.leader_elect {
-        config.build()?.run(stop).await;
+        Manager::new(config)?.run(stop).await;
         return Ok(());
     }
     let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
@@ -122,12 +122,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 /// Works whenever this instance leads.
 async fn lead(config: ControllerConfig, election: Election, stop: CancellationToken) -> Result<()> {
     // What is wrong with it shows now, not when this instance leads.
-    config.clone().build()?;
+    Manager::new(config.clone())?;
     let metrics: Metrics = config.metrics.clone();
     let work = |term: CancellationToken| {
         let config = config.clone();
         async move {
-            match config.build() {
+            match Manager::new(config) {
                 Ok(manager) => manager.run(term).await,
                 Err(error) => tracing::error!(%error, "failed to start controllers"),
             }
@@ -139,7 +139,7 @@ async fn lead(config: ControllerConfig, election: Election, stop: CancellationTo
 
 /// Works on this instance's share.
 async fn share(config: ControllerConfig, division: Division, stop: CancellationToken) -> Result<()> {
-    let manager = config.build()?;
+    let manager = Manager::new(config)?;
     let planes = manager.planes();
     // Controllers end when everything has been given back.
     let working = CancellationToken::new();

@@ -2,26 +2,12 @@
 //!
 //! A project that is being deleted is taken back, because nobody else is sure to finish what it holds.
 
-use crate::context::Context;
-use crate::kinds::CLASSES;
-use crate::object::text;
-use crate::project::ProjectView;
+use freehold_controllers_context::Context;
+use freehold_controllers_context::kinds::CLASSES;
+use freehold_controllers_context::object::text;
+use freehold_controllers_context::project::ProjectView;
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{Informer, Interest, Key, Planes, Store};
-
-/// Controllers that work in every plane, as nobody else could: they hold the platform's keys, or look after its own kinds.
-const ALWAYS: &[&str] = &["certificate-signing", "service-account-token", "api-rollout"];
-
-/// Controllers that make Pods. Nothing runs in the core plane, which all organizations share: one of them could fill it with
-/// a single object.
-const WORKLOADS: &[&str] =
-    &["deployment", "replica-set", "replication-controller", "stateful-set", "daemon-set", "job", "cron-job"];
-
-/// Whether a controller leaves a plane alone.
-pub(crate) fn leaves(controller: &str, plane: &PlaneId, planes: &Planes) -> bool {
-    let is_others = planes.is_handed_over(plane) && !ALWAYS.contains(&controller);
-    is_others || plane.is_core() && WORKLOADS.contains(&controller)
-}
 
 /// Whether others control in the plane of a project.
 fn is_external(project: &ProjectView, class: Option<&Value>) -> bool {
@@ -61,7 +47,6 @@ pub(crate) fn follow(context: &mut Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_client::{Client, Config, Identity};
     use serde_json::json;
 
     #[test]
@@ -75,18 +60,5 @@ mod tests {
         assert!(!is_external(&project, None));
         let deleting = seen(json!({"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         assert!(!is_external(&deleting, Some(&external)));
-    }
-
-    #[test]
-    fn nothing_makes_pods_in_the_core_plane() {
-        let nowhere = Config::new("http://127.0.0.1:1", "", Identity::None);
-        let planes = Planes::all(Client::new(&nowhere).unwrap());
-        for (controller, plane, left) in [
-            ("job", PlaneId::core(), true),
-            ("job", PlaneId::infra(), false),
-            ("namespace", PlaneId::core(), false),
-        ] {
-            assert_eq!(leaves(controller, &plane, &planes), left, "{controller} {plane}");
-        }
     }
 }

@@ -132,9 +132,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("runtime", &["machinery", "client"]),
     ("webhook", &["machinery", "client", "pki", "runtime"]),
     ("controllers", &["machinery", "client", "runtime"]),
+    // Their views know what projects say of their planes.
+    ("controllers-context", &["machinery", "api", "client", "pki", "runtime", "controllers"]),
+    ("controllers-workloads", &["machinery", "machinery-cron", "client", "runtime", "controllers-context"]),
     (
         "controller-manager",
-        &["machinery", "machinery-cron", "machinery-quota", "api", "client", "pki", "runtime", "controllers"],
+        &[
+            "machinery",
+            "machinery-quota",
+            "api",
+            "client",
+            "pki",
+            "runtime",
+            "controllers",
+            "controllers-context",
+            "controllers-workloads",
+        ],
     ),
     ("provisioner", &["machinery", "api", "client", "pki", "runtime"]),
     ("node", &["machinery", "client", "pki", "runtime"]),
