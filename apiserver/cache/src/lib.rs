@@ -18,6 +18,7 @@ mod layer;
 mod layer_switch;
 mod merge;
 mod objects;
+mod piece;
 mod plane;
 mod read;
 mod skipped;
@@ -32,6 +33,7 @@ pub use layer::{
     Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch, Texts,
     TextsOf,
 };
+pub use piece::Piece;
 pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey, Wanted};
 pub use skipped::log_skipped;
 pub use watch::{Scope, Subscription, WatchRequest, WatchStart};

@@ -3,8 +3,8 @@
 use crate::Shown;
 use bytes::Bytes;
 use freehold_apiserver_admission::Annotations;
-pub use freehold_apiserver_cache::EventKind;
 use freehold_apiserver_cache::{CacheEvent, Entry};
+pub use freehold_apiserver_cache::{EventKind, Piece};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_machinery::{PlaneId, ResourceType, Status, User, Value};
 use std::{sync::Arc, time::Duration};
@@ -187,45 +187,6 @@ impl Object {
             Self::Bytes(bytes) => Arc::new(serde_json::from_slice(bytes).unwrap_or_default()),
             Self::Value(value) => value.clone(),
         }
-    }
-}
-
-/// A piece of an answer.
-#[derive(Clone, Debug)]
-pub enum Piece {
-    /// An object of the cache with a comma behind it, sent from where it lies.
-    Item(Arc<Entry>),
-    /// Bytes that were made for it.
-    Bytes(Bytes),
-}
-
-impl std::ops::Deref for Piece {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Item(entry) => entry.item(),
-            Self::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-impl Piece {
-    /// The same without its last byte: the last item of a list has no comma behind it.
-    pub fn without_last(self) -> Self {
-        match self {
-            Self::Item(entry) => Self::Bytes(entry.json()),
-            Self::Bytes(mut bytes) => {
-                bytes.truncate(bytes.len().saturating_sub(1));
-                Self::Bytes(bytes)
-            }
-        }
-    }
-}
-
-impl<T: Into<Bytes>> From<T> for Piece {
-    fn from(bytes: T) -> Self {
-        Self::Bytes(bytes.into())
     }
 }
 

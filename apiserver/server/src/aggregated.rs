@@ -7,15 +7,14 @@
 
 use crate::{
     call::Call,
-    identity,
-    payload::{BoxError, Payload},
-    proxy,
+    identity, proxy,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_outbound::{Destination, Outbound};
+use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};

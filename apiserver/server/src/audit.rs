@@ -7,7 +7,6 @@ use crate::{
     identity::Identity,
     info::{RequestInfo, ResourcePath},
     negotiate::Format,
-    payload::Payload,
     read,
     respond::Reply,
     sources,
@@ -16,6 +15,7 @@ use freehold_apiserver_audit::{Auditor, Begin, MAX_OBJECT, Record, Response, Sta
 use freehold_apiserver_authz::Decision;
 use freehold_apiserver_planes::{Consumers, Target};
 use freehold_apiserver_registry::{Annotations, Patch};
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, User, Value};
 use http::{header, request::Parts};
 use std::sync::{Arc, LazyLock, OnceLock};

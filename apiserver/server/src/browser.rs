@@ -1,7 +1,8 @@
 //! What browsers need to be told: which pages may send requests here (none, unless an operator names them), and not to
 //! guess, frame or cache what they get.
 
-use crate::{filters::Edge, payload::Payload, respond::Reply};
+use crate::{filters::Edge, respond::Reply};
+use freehold_apiserver_transport::payload::Payload;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use regex::Regex;
 

@@ -1,13 +1,12 @@
 //! What a server is made from.
 
-use crate::{
-    browser::Origins,
-    payload::Payload,
-    read_api::ReadApi,
-    tls::{Certificate, ClientTls, TlsError},
-};
+use crate::{browser::Origins, read_api::ReadApi};
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
+use freehold_apiserver_transport::{
+    payload::Payload,
+    tls::{Certificate, ClientTls, TlsError},
+};
 use freehold_machinery::{User, Value};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};

@@ -7,12 +7,12 @@ use crate::{
     metrics::OwnPlane,
     negotiate::{self, Accepted, Clause, Format, Shape},
     openapi,
-    payload::{BoxError, Payload},
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_catalog::{TypeSet, discovery};
 use freehold_apiserver_planes::{Target, context::Context};
+use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{Status, Value};
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};

@@ -2,11 +2,13 @@
 //! the server.
 
 use crate::{
-    backend::Footing, filters::Edge, flow::Executing, health, info::RequestInfo, negotiate, payload::Place,
-    query::Query, respond::Reply, slow::Sender,
+    backend::Footing, filters::Edge, health, info::RequestInfo, negotiate, query::Query, respond::Reply,
+    slow::Sender,
 };
+use freehold_apiserver_fairness::metrics::Executing;
 use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
 use freehold_apiserver_planes::Target;
+use freehold_apiserver_transport::payload::Place;
 use freehold_machinery::{Status, User, user::MASTERS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;

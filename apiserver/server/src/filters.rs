@@ -3,7 +3,6 @@
 //! [`handle`] is the outermost; [`chain`] lists the rest with a reason for each place.
 
 use crate::{
-    aside,
     audit::{self, Origin, Recording},
     backend::Backend,
     browser::{self, Origins},
@@ -11,16 +10,14 @@ use crate::{
     config::{Config, DebugDocuments, EtcdHandler, Limits, Pages},
     dispatch,
     fair::{self, Flow},
-    flow::FlowMetrics,
     health,
     host::{self, Connection},
     identity::{self, Identity, Treated, Until},
     info::RequestInfo,
-    metrics::{Held, Metrics, TopPlanes},
+    metrics::{Metrics, TopPlanes},
     negotiate,
     openapi::Documents,
     path,
-    payload::Payload,
     places::Places,
     proxy,
     query::Query,
@@ -28,18 +25,17 @@ use crate::{
     respond::{self, Reply},
     reviews,
     slow::{Answered, Sender, SlowRequests},
-    sources, streams, traces,
-    untaken::Untaken,
-    upstream::Upstream,
-    websocket,
+    sources, traces, websocket,
 };
 use bytes::Bytes;
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_fairness::Fairness;
+use freehold_apiserver_fairness::metrics::{FlowMetrics, Held};
 use freehold_apiserver_planes::{
     Resolved, Target,
     context::{self, Context},
 };
+use freehold_apiserver_transport::{aside, payload::Payload, streams, untaken::Untaken, upstream::Upstream};
 use freehold_machinery::{
     PlaneId, Status, User,
     reserved::CONTROLLERS,

@@ -6,12 +6,11 @@
 
 use crate::{
     call::Call,
-    identity, logs,
-    payload::Payload,
-    proxy,
+    identity, logs, proxy,
     respond::{self, Reply},
 };
 use freehold_apiserver_outbound::{Destination, Outbound};
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, Value};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, upgrade::OnUpgrade};

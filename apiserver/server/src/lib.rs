@@ -11,12 +11,10 @@
 //! This crate must not know: how objects are kept, what rules allow, which planes there are.
 
 mod aggregated;
-mod aside;
 mod audit;
 mod backend;
 mod browser;
 mod call;
-mod coalesce;
 mod config;
 mod connect;
 mod dispatch;
@@ -24,7 +22,6 @@ mod documents;
 mod events;
 mod fair;
 mod filters;
-mod flow;
 mod health;
 mod held;
 mod host;
@@ -39,8 +36,6 @@ mod openapi;
 mod options;
 mod output;
 mod path;
-mod payload;
-mod pieces;
 mod places;
 mod planes;
 mod process;
@@ -52,13 +47,9 @@ mod respond;
 mod reviews;
 mod slow;
 mod sources;
-mod streams;
-mod tls;
 mod together;
 mod traces;
 mod trail;
-mod untaken;
-mod upstream;
 mod watch;
 mod websocket;
 mod yaml;
@@ -73,11 +64,11 @@ pub use config::{
     Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,
 };
 pub use connect::CONNECT;
+pub use freehold_apiserver_transport::payload::{Beginning, BoxError, Data, Payload};
+pub use freehold_apiserver_transport::pieces::Pieces;
+pub use freehold_apiserver_transport::tls::{Certificate, ClientMaterial, ClientTls, TlsError};
 pub use identity::RequestHeaders;
 pub use kubelet::Kubelet;
 pub use listen::{Reload, Server};
-pub use payload::{Beginning, BoxError, Data, Payload};
-pub use pieces::Pieces;
 pub use read_api::{PlaneRead, ReadApi, ReadHandler};
-pub use tls::{Certificate, ClientMaterial, ClientTls, TlsError};
 pub use trail::AuditPage;

@@ -1,19 +1,21 @@
 //! Connections: accepted, secured, served and drained.
 
 use crate::{
-    aside::Movable,
     backend::Backend,
-    coalesce::{self, Turns},
     config::{Authorities, BindError, Config, Limits, MoreMetrics},
     filters::{self, Edge},
     host::{self, Connection},
     identity,
-    metrics::Held,
-    streams::{self, Driven, Requests},
-    tls::{self, Certificate, TlsError},
 };
 use arc_swap::ArcSwap;
 use freehold_apiserver_authn::{Peer, Roots};
+use freehold_apiserver_fairness::metrics::Held;
+use freehold_apiserver_transport::{
+    aside::Movable,
+    coalesce::{self, Turns},
+    streams::{self, Driven, Requests},
+    tls::{self, Certificate, TlsError},
+};
 use futures_util::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::{

@@ -1,6 +1,7 @@
 //! Metrics of the edge, under kube-apiserver's names and labels, so that its dashboards and alerts work here.
 
 use crate::{backend::Backend, config::MoreMetrics, documents, info::RequestInfo, process::Process};
+use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_fairness::{Fairness, PlaneUsage};
 use freehold_machinery::PlaneId;
 use parking_lot::RwLock;
@@ -327,23 +328,6 @@ fn scope(info: &RequestInfo) -> &'static str {
         Some(r) if r.named || info.verb == "create" => "resource",
         Some(r) if r.namespace.is_some() => "namespace",
         Some(_) => "cluster",
-    }
-}
-
-/// One more, until it is dropped.
-pub(crate) struct Held(Gauge);
-
-impl Held {
-    /// Counts one.
-    pub(crate) fn new(gauge: &Gauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

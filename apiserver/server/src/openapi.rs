@@ -8,12 +8,12 @@ use crate::{
     call::Call,
     documents::tagged,
     negotiate,
-    payload::{self, Payload},
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use freehold_apiserver_catalog::{TypeSet, openapi};
+use freehold_apiserver_transport::payload::{self, Payload};
 use freehold_machinery::{Status, Value};
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;

@@ -6,14 +6,13 @@
 use crate::{
     call::Call,
     negotiate::{self, Accepted, Format, MetaVersion, Shape},
-    payload::Payload,
-    pieces::Pieces,
     query::Query,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{List, Object, Operation, Piece, Written};
+use freehold_apiserver_transport::{payload::Payload, pieces::Pieces};
 use freehold_machinery::{
     ResourceType, Status, Value, go, meta,
     resource::{Cell, Column},

@@ -3,13 +3,12 @@
 use crate::{
     backend::{ArchiveStream, PlaneAction},
     call::Call,
-    negotiate,
-    payload::{BoxError, Payload},
-    proxy,
+    negotiate, proxy,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_planes::context::Context;
+use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{PlaneId, Status};
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Method};

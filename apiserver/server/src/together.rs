@@ -11,7 +11,6 @@ use crate::{
     filters::Edge,
     held::Held,
     info::RequestInfo,
-    payload::Payload,
     respond::{self, Reply},
 };
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use freehold_api::keys::{PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_outbound::Body;
 use freehold_apiserver_planes::Target;
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Map, PlaneId, Status, User, Value, meta};
 use futures_util::{FutureExt, Stream, StreamExt, future, stream, stream::BoxStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};

@@ -6,12 +6,11 @@
 
 use crate::{
     call::Call,
-    payload::Payload,
-    pieces::Pieces,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_planes::Target;
+use freehold_apiserver_transport::{payload::Payload, pieces::Pieces};
 use freehold_machinery::Status;
 use futures_util::StreamExt;
 use http::HeaderValue;

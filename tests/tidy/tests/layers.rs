@@ -74,6 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-outbound",
         ],
     ),
+    ("apiserver-transport", &["apiserver-cache", "apiserver-fairness", "apiserver-outbound"]),
     (
         "apiserver-server",
         &[
@@ -81,7 +82,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "machinery-protobuf",
             "telemetry",
             "api",
-            "apiserver-cache",
             "apiserver-catalog",
             "apiserver-audit",
             "apiserver-authn",
@@ -90,6 +90,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-planes",
             "apiserver-outbound",
             "apiserver-fairness",
+            "apiserver-transport",
         ],
     ),
     ("tenancy-api", &["machinery", "api"]),

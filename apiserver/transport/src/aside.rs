@@ -47,7 +47,7 @@ static THREADS: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
 });
 
 /// Has the request that is being served go on aside.
-pub(crate) async fn go() {
+pub async fn go() {
     let mut asked = false;
     let gone = poll_fn(|_| {
         // Outside of a request, and where there are no threads, it goes on where it is.
@@ -60,14 +60,14 @@ pub(crate) async fn go() {
 }
 
 /// A request that may go on aside.
-pub(crate) struct Movable<T> {
+pub struct Movable<T> {
     here: Option<BoxFuture<'static, T>>,
     there: Option<oneshot::Receiver<Answer<T>>>,
 }
 
 impl<T: Send + 'static> Movable<T> {
     /// One that begins where it is polled.
-    pub(crate) fn new(request: BoxFuture<'static, T>) -> Self {
+    pub fn new(request: BoxFuture<'static, T>) -> Self {
         Self { here: Some(request), there: None }
     }
 }
@@ -127,7 +127,7 @@ fn send<T: Send + 'static>(
 }
 
 /// Begins a task that takes long.
-pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+pub fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     match THREADS.as_ref() {
         Some(threads) => threads.spawn_ok(OfRuntime { runtime: Handle::current(), request: Box::pin(task) }),
         None => drop(tokio::spawn(task)),

@@ -40,23 +40,23 @@ tokio::task_local! {
 }
 
 /// Has the request that is being served handed over to its connection: all that is left of it is to send what there is.
-pub(crate) fn hand_over() {
+pub fn hand_over() {
     // A request of HTTP/1 has no task but its connection's.
     let _ = HANDED_OVER.try_with(|handed_over| handed_over.set(true));
 }
 
 /// A request that is polled elsewhere, and whether it is to be handed over.
-pub(crate) async fn noting<T>(request: impl Future<Output = T>) -> (T, bool) {
+pub async fn noting<T>(request: impl Future<Output = T>) -> (T, bool) {
     let noted = async { (request.await, HANDED_OVER.with(Cell::get)) };
     HANDED_OVER.scope(Cell::new(false), noted).await
 }
 
 /// Runs the requests of one connection.
 #[derive(Clone)]
-pub(crate) struct Requests(Arc<Handed>);
+pub struct Requests(Arc<Handed>);
 
 /// What one connection drives itself.
-pub(crate) struct Driven {
+pub struct Driven {
     handed: Arc<Handed>,
     all: FuturesUnordered<Sending>,
     round: Arc<Round>,
@@ -129,7 +129,7 @@ struct Request {
 }
 
 /// Both sides of one connection.
-pub(crate) fn of_connection() -> (Requests, Driven) {
+pub fn of_connection() -> (Requests, Driven) {
     let handed = Arc::<Handed>::default();
     (Requests(handed.clone()), Driven { handed, all: FuturesUnordered::new(), round: Arc::default() })
 }
@@ -169,7 +169,7 @@ impl Future for Request {
 
 impl Driven {
     /// Has all that were woken say what they have to, within a turn of the connection's task.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
+    pub fn poll(&mut self, cx: &mut Context<'_>) {
         *self.handed.moment.lock() = Some(Instant::now() + MOMENT);
         self.handed.connection.register(cx.waker());
         self.all.extend(std::mem::take(&mut *self.handed.requests.lock()));

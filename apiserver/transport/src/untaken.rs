@@ -112,7 +112,7 @@ impl Room {
 }
 
 /// The answers that are on their way, about in the order in which they began.
-pub(crate) struct Untaken {
+pub struct Untaken {
     patience: Duration,
     most: usize,
     room: Arc<Room>,
@@ -121,13 +121,13 @@ pub(crate) struct Untaken {
 
 impl Untaken {
     /// For clients that take something at least this often, and all of it about as fast as a slow line does.
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub fn new(patience: Duration) -> Self {
         Self { patience, most: ROOM, room: Arc::default(), answers: Mutex::default() }
     }
 
     /// Follows an answer to somebody of `owner`, and gives up those of which nothing was taken for too long, and those for which
     /// there is no room: each time another one comes, so that there are never many.
-    pub(crate) fn follow(&self, owner: &Arc<str>, body: Payload) -> Payload {
+    pub fn follow(&self, owner: &Arc<str>, body: Payload) -> Payload {
         self.follow_from(Instant::now(), owner, body)
     }
 
@@ -234,15 +234,18 @@ impl Held {
 }
 
 impl Answer {
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
+    /// Polls for the next frame; ends with an error if the answer was given up.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Data>, BoxError>>> {
         self.0.lock().poll(Instant::now(), cx)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    /// Reports whether all of it was sent.
+    pub fn is_over(&self) -> bool {
         self.0.lock().body.as_ref().is_some_and(Body::is_end_stream)
     }
 
-    pub(crate) fn size(&self) -> SizeHint {
+    /// Returns what is known of its length.
+    pub fn size(&self) -> SizeHint {
         self.0.lock().body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
     }
 }

@@ -3,9 +3,10 @@
 //! One type for all of them, so that a small answer costs no boxed stream: bytes, pieces that are joined as they go
 //! out, their compressed form, frames of a watch, or what comes from another server.
 
-use crate::{aside, flow::Executing, pieces::Pieces, untaken::Answer};
+use crate::{aside, pieces::Pieces, untaken::Answer};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, write::GzEncoder};
+use freehold_apiserver_fairness::metrics::Executing;
 use freehold_apiserver_fairness::{Ticket, WatchTicket};
 use futures_util::Stream;
 use http_body::{Body, Frame, SizeHint};
@@ -28,7 +29,7 @@ const PACKED: usize = 16 * 1024;
 /// Compressed frames that wait to be sent.
 const READY: usize = 4;
 /// Compression level of gzip, as kube-apiserver has it.
-pub(crate) const LEVEL: u32 = 4;
+pub const LEVEL: u32 = 4;
 
 /// The body of a response.
 pub enum Payload {
@@ -40,7 +41,7 @@ pub enum Payload {
     Gzip(mpsc::Receiver<Result<Bytes, BoxError>>),
     /// Frames as they come, and a watch's place among its plane's: as few pointers to follow as can be, for each event.
     Stream(Frames, Option<WatchTicket>),
-    /// The same of a watch that begins elsewhere.
+    /// Frames of a watch that begins elsewhere, and its place.
     Beginning(Beginning, Option<WatchTicket>),
     /// What another server or an injected handler gives, with trailers.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
@@ -51,11 +52,13 @@ pub enum Payload {
 }
 
 /// Frames as they come.
-pub(crate) type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+pub type Frames = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 /// What a watch says at its beginning, or what is left of it once it has to wait.
-pub(crate) enum Step {
+pub enum Step {
+    /// A frame to be sent.
     Frame(Bytes),
+    /// All further frames.
     Rest(Frames),
 }
 
@@ -86,7 +89,7 @@ pub struct Held {
 }
 
 /// What a body holds until it is sent.
-pub(crate) enum Place {
+pub enum Place {
     /// A request's place among all.
     Request {
         ticket: Ticket,
@@ -98,7 +101,7 @@ pub(crate) enum Place {
 }
 
 impl Payload {
-    /// No body.
+    /// Returns a body without bytes.
     pub fn empty() -> Self {
         Self::Full(Bytes::new())
     }
@@ -109,7 +112,7 @@ impl Payload {
     }
 
     /// What a watch says at its beginning, step by step.
-    pub(crate) fn beginning(steps: mpsc::Receiver<Step>) -> Self {
+    pub fn beginning(steps: mpsc::Receiver<Step>) -> Self {
         Self::Beginning(Beginning { steps, guards: Vec::new() }, None)
     }
 
@@ -125,8 +128,8 @@ impl Payload {
         }
     }
 
-    /// The same for those who want its bytes together.
-    pub(crate) fn boxed_bytes(self) -> UnsyncBoxBody<Bytes, BoxError> {
+    /// Returns a body whose frames are bytes that lie together.
+    pub fn boxed_bytes(self) -> UnsyncBoxBody<Bytes, BoxError> {
         match self {
             Self::Boxed(body) => body,
             other => other.map_frame(|frame| frame.map_data(Bytes::from)).boxed_unsync(),
@@ -134,7 +137,7 @@ impl Payload {
     }
 
     /// All of it, where it is here and has at most so many bytes.
-    pub(crate) fn whole(&self, max: usize) -> Option<Bytes> {
+    pub fn whole(&self, max: usize) -> Option<Bytes> {
         let fits = self.len().is_some_and(|length| length <= max);
         match self {
             Self::Full(bytes) if fits => Some(bytes.clone()),
@@ -145,7 +148,7 @@ impl Payload {
     }
 
     /// Whether it comes as it comes.
-    pub(crate) fn is_stream(&self) -> bool {
+    pub fn is_stream(&self) -> bool {
         match self {
             Self::Held(held) => held.body.is_stream(),
             other => matches!(other, Self::Stream(..) | Self::Beginning(..) | Self::Boxed(_)),
@@ -153,7 +156,7 @@ impl Payload {
     }
 
     /// Whether it is here, large, and sent from where it lies.
-    pub(crate) fn is_large(&self) -> bool {
+    pub fn is_large(&self) -> bool {
         match self {
             Self::Pieces(pieces) => pieces.len() > FRAME,
             Self::Held(held) => held.body.is_large(),
@@ -161,8 +164,8 @@ impl Payload {
         }
     }
 
-    /// The same, which keeps something until it has ended or is given up.
-    pub(crate) fn keeping(self, guard: impl Send + 'static) -> Self {
+    /// Returns a body that keeps `guard` until it has ended or is given up.
+    pub fn keeping(self, guard: impl Send + 'static) -> Self {
         match self {
             Self::Stream(inner, place) => Self::Stream(keeping(inner, Box::new(guard)), place),
             Self::Beginning(mut beginning, place) => {
@@ -178,8 +181,8 @@ impl Payload {
         }
     }
 
-    /// The same, with a place that is given back when it was sent.
-    pub(crate) fn held(self, place: Place) -> Self {
+    /// Returns a body with a place that is given back when it was sent.
+    pub fn held(self, place: Place) -> Self {
         match (self, place) {
             (Self::Stream(frames, _), Place::Watch(ticket)) => Self::Stream(frames, Some(ticket)),
             (Self::Beginning(beginning, _), Place::Watch(ticket)) => Self::Beginning(beginning, Some(ticket)),
@@ -188,7 +191,7 @@ impl Payload {
     }
 
     /// Whether it comes from another server.
-    pub(crate) fn is_foreign(&self) -> bool {
+    pub fn is_foreign(&self) -> bool {
         match self {
             Self::Held(held) => held.body.is_foreign(),
             other => matches!(other, Self::Boxed(_)),
@@ -200,8 +203,8 @@ impl Payload {
         self.len() == Some(0)
     }
 
-    /// The same, compressed; streams and foreign bodies stay as they are.
-    pub(crate) fn gzip(self) -> Self {
+    /// Returns it compressed; streams and foreign bodies stay as they are.
+    pub fn gzip(self) -> Self {
         match self {
             Self::Full(bytes) => Self::Gzip(gzip(Pieces::new(vec![bytes]))),
             Self::Pieces(pieces) => Self::Gzip(gzip(pieces)),

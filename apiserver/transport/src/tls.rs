@@ -36,12 +36,18 @@ pub enum TlsError {
 pub struct Certificate(ArcSwap<CertifiedKey>);
 
 impl Certificate {
-    /// A certificate chain, leaf first, and its key, both as PEM.
+    /// Reads a certificate chain, leaf first, and its key, both as PEM.
+    ///
+    /// # Errors
+    /// Fails where they are no PEM, or the key is not that of the leaf.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Arc<Self>, TlsError> {
         Ok(Arc::new(Self(ArcSwap::from_pointee(certified(chain, key)?))))
     }
 
-    /// Replaces it. On an error the old one stays.
+    /// Replaces it.
+    ///
+    /// # Errors
+    /// Fails as [`Certificate::from_pem`] does; the old one stays then.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), TlsError> {
         self.0.store(Arc::new(certified(chain, key)?));
         Ok(())
@@ -76,25 +82,35 @@ pub struct ClientMaterial<'a> {
 pub struct ClientTls(Arc<ArcSwap<ClientConfig>>);
 
 impl ClientTls {
-    /// Reads it.
+    /// Reads certificates, key and authorities.
+    ///
+    /// # Errors
+    /// Fails where one of them is no PEM, or the key is not that of the certificate.
     pub fn from_pem(material: ClientMaterial<'_>) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(client_config(material)?))))
     }
 
-    /// Replaces it for new connections. On an error the old one stays.
+    /// Replaces it for new connections.
+    ///
+    /// # Errors
+    /// Fails as [`ClientTls::from_pem`] does; the old one stays then.
     pub fn replace(&self, material: ClientMaterial<'_>) -> Result<(), TlsError> {
         self.0.store(Arc::new(client_config(material)?));
         Ok(())
     }
 
-    pub(crate) fn load(&self) -> Arc<ClientConfig> {
+    /// Returns the configuration for a new connection.
+    pub fn load(&self) -> Arc<ClientConfig> {
         self.0.load_full()
     }
 }
 
 /// The configuration of the server: client certificates are optional, but those that are shown must be signed by one
 /// of `client_cas` (PEM bundles, empty ones left out). With `certificates_only` there is no connection without one.
-pub(crate) fn server_config(
+///
+/// # Errors
+/// Fails where a bundle is no PEM or holds no authority.
+pub fn server_config(
     certificate: Arc<dyn ResolvesServerCert>,
     client_cas: &[&str],
     certificates_only: bool,

@@ -29,10 +29,10 @@ const PARTS: usize = 64;
 const TURN: usize = 256 * 1024;
 
 /// A connection whose writes are gathered until the end of its task's turn.
-pub(crate) struct Coalesced<S>(Arc<Mutex<Gathered<S>>>);
+pub struct Coalesced<S>(Arc<Mutex<Gathered<S>>>);
 
 /// Sends what a connection has gathered. When it is dropped, the connection's flushes are what they say.
-pub(crate) struct Turns<S>(Arc<Mutex<Gathered<S>>>);
+pub struct Turns<S>(Arc<Mutex<Gathered<S>>>);
 
 struct Gathered<S> {
     stream: TlsStream<S>,
@@ -49,7 +49,7 @@ struct Gathered<S> {
 }
 
 /// A connection, and what has to be asked at the end of each of its task's turns.
-pub(crate) fn gather<S>(mut stream: TlsStream<S>) -> (Coalesced<S>, Turns<S>)
+pub fn gather<S>(mut stream: TlsStream<S>) -> (Coalesced<S>, Turns<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -136,14 +136,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Turns<S> {
-    /// Begins a turn.
-    pub(crate) fn begin(&mut self) {
+    /// Begins a turn of the connection's task.
+    pub fn begin(&mut self) {
         self.0.lock().left = TURN;
     }
 
     /// Ends a turn in which nothing came of the connection: lets others run once, then sends what was gathered. Ready
     /// with an error where that is not possible; the connection is to be polled again otherwise when it wakes.
-    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut gathered = self.0.lock();
         if gathered.plain.is_empty() && gathered.sealed == 0 {
             return Poll::Pending;
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Turns<S> {
     }
 
     /// Sends the rest, of a connection that has ended.
-    pub(crate) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_drain(cx)
     }
 }

@@ -29,13 +29,13 @@ const IDLE: Duration = Duration::from_secs(20);
 const KEPT: usize = 8;
 
 /// A pool of connections to servers of one kind.
-pub(crate) struct Upstream {
+pub struct Upstream {
     client: Client<Connector, Payload>,
 }
 
 impl Upstream {
     /// Connects as `tls` says.
-    pub(crate) fn new(tls: ClientTls) -> Self {
+    pub fn new(tls: ClientTls) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -45,7 +45,10 @@ impl Upstream {
     }
 
     /// Sends a request. Its URI is one of [`address`]'s.
-    pub(crate) async fn send(&self, request: Request<Payload>) -> Result<Response<Incoming>, SendError> {
+    ///
+    /// # Errors
+    /// Fails where the server cannot be reached, does not prove its name, or breaks off before its answer begins.
+    pub async fn send(&self, request: Request<Payload>) -> Result<Response<Incoming>, SendError> {
         self.client.request(request).await.map_err(SendError)
     }
 }
@@ -53,7 +56,7 @@ impl Upstream {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", root(.0))]
-pub(crate) struct SendError(hyper_util::client::legacy::Error);
+pub struct SendError(hyper_util::client::legacy::Error);
 
 fn root(error: &hyper_util::client::legacy::Error) -> String {
     let mut text = error.to_string();
@@ -68,7 +71,10 @@ fn root(error: &hyper_util::client::legacy::Error) -> String {
 /// The URI of a path on a server that is reached at `host:port` and must prove to be `server_name`.
 ///
 /// The name goes where a URL has its user, because the pool keeps connections apart by the authority.
-pub(crate) fn address(endpoint: &str, server_name: &str, path_and_query: &str) -> Result<Uri, http::Error> {
+///
+/// # Errors
+/// Fails where the parts make no URI.
+pub fn address(endpoint: &str, server_name: &str, path_and_query: &str) -> Result<Uri, http::Error> {
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(endpoint);
     Uri::builder()
         .scheme("https")

@@ -1,7 +1,7 @@
 //! Bytes in pieces, sent from where they lie: an item of a list costs neither a copy nor a count.
 
 use bytes::Bytes;
-use freehold_apiserver_registry::Piece;
+use freehold_apiserver_cache::Piece;
 use std::io::IoSlice;
 
 /// Bytes in pieces.
@@ -15,7 +15,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Pieces, in order.
+    /// Puts pieces together, in order; empty ones are left out.
     pub fn new<P: Into<Piece>>(pieces: Vec<P>) -> Self {
         // Where they are pieces already, nothing is moved.
         let mut pieces: Vec<Piece> = pieces.into_iter().map(Into::into).collect();
@@ -35,30 +35,30 @@ impl Pieces {
     }
 
     /// What is left of each piece.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn all(&self) -> impl Iterator<Item = &[u8]> {
         let skips = std::iter::once(self.skip).chain(std::iter::repeat(0));
         self.pieces.as_slice().iter().zip(skips).map(|(piece, skip)| &piece[skip..])
     }
 
     /// All of it together.
-    pub(crate) fn concat(&self) -> Bytes {
+    pub fn concat(&self) -> Bytes {
         let mut all = Vec::with_capacity(self.left);
         self.all().for_each(|piece| all.extend_from_slice(piece));
         all.into()
     }
 
     /// The bytes that come first, none only where there are no more.
-    pub(crate) fn first(&self) -> &[u8] {
+    pub fn first(&self) -> &[u8] {
         self.all().next().unwrap_or_default()
     }
 
     /// Fills slices with the pieces that come first; gives how many.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         slices.iter_mut().zip(self.all()).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
     }
 
     /// Splits off as many pieces as fit into `size` bytes, at least one; `None` at the end.
-    pub(crate) fn split(&mut self, size: usize) -> Option<Self> {
+    pub fn split(&mut self, size: usize) -> Option<Self> {
         let (mut length, mut count) = (0, 0);
         for piece in self.all() {
             if count > 0 && length + piece.len() > size {
@@ -76,7 +76,7 @@ impl Pieces {
     }
 
     /// Lets go of bytes that were sent.
-    pub(crate) fn advance(&mut self, count: usize) {
+    pub fn advance(&mut self, count: usize) {
         self.left -= count;
         self.skip += count;
         while let Some(first) = self.pieces.as_slice().first()

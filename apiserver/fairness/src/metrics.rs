@@ -1,8 +1,7 @@
 //! Metrics of fairness, under the names of kube-apiserver's flow control. Projects have flow schemas of their own: those that
 //! every control plane begins with are told by name, and all others together as `other`.
 
-use crate::metrics::Held;
-use freehold_apiserver_fairness::{Matched, bootstrap};
+use crate::{Matched, bootstrap};
 use freehold_machinery::meta;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -62,14 +61,14 @@ struct Row {
 }
 
 /// What fairness did with requests.
-pub(crate) struct FlowMetrics {
+pub struct FlowMetrics {
     /// By priority level and flow schema.
     rows: HashMap<String, HashMap<String, Row>>,
 }
 
 impl FlowMetrics {
     /// Shows them at `/metrics`. `seats`: what the priority levels of a control plane divide.
-    pub(crate) fn new(registry: &mut Registry, seats: u32) -> Self {
+    pub fn new(registry: &mut Registry, seats: u32) -> Self {
         let (waiting, executing, taken) = (
             Family::<FlowLabels, Gauge>::default(),
             Family::<FlowLabels, Gauge>::default(),
@@ -165,14 +164,14 @@ impl FlowMetrics {
     }
 
     /// A request that begins to wait.
-    pub(crate) fn waits(&self, matched: Matched<'_>, seats: u32) -> Option<Waiting<'_>> {
+    pub fn waits(&self, matched: Matched<'_>, seats: u32) -> Option<Waiting<'_>> {
         let row = self.row(matched)?;
         Some(Waiting { row, _held: Held::new(&row.waiting), since: Instant::now(), seats: seats.into() })
     }
 }
 
 /// A request that waits.
-pub(crate) struct Waiting<'a> {
+pub struct Waiting<'a> {
     row: &'a Row,
     _held: Held,
     since: Instant,
@@ -181,7 +180,7 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// It has its turn now.
-    pub(crate) fn executes(self) -> Executing {
+    pub fn executes(self) -> Executing {
         self.row.waited[1].observe(self.since.elapsed().as_secs_f64());
         self.row.dispatched.inc();
         self.row.seats.inc_by(self.seats);
@@ -194,7 +193,7 @@ impl Waiting<'_> {
     }
 
     /// It was turned away: at once, as too many wait, or after a while.
-    pub(crate) fn refused(self) {
+    pub fn refused(self) {
         const AT_ONCE: f64 = 1.0;
         let seconds = self.since.elapsed().as_secs_f64();
         let reason = if seconds < AT_ONCE { Reason::QueueFull } else { Reason::TimeOut };
@@ -204,7 +203,7 @@ impl Waiting<'_> {
 }
 
 /// A request that has its turn, until it is dropped.
-pub(crate) struct Executing {
+pub struct Executing {
     _held: Held,
     seats: (Gauge, i64),
     took: Histogram,
@@ -218,10 +217,27 @@ impl Drop for Executing {
     }
 }
 
+/// One more, until it is dropped.
+pub struct Held(Gauge);
+
+impl Held {
+    /// Counts one more in a gauge.
+    pub fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_apiserver_fairness::{Asked, Flows};
+    use crate::{Asked, Flows};
     use freehold_machinery::{User, user::AUTHENTICATED};
     use serde_json::json;
 
