@@ -136,7 +136,7 @@ impl Authorization {
         self.decide_on(&spec(attributes, place), own).await
     }
 
-    /// The same, of what is in the spec of a SubjectAccessReview.
+    /// Decides on what is in the spec
     async fn decide_on(
         &self,
         spec: &Value,

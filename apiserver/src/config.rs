@@ -165,6 +165,9 @@ pub fn plane_keys(plane: &PlaneId) -> KeyRange {
 }
 
 /// Opens a store. An etcd that does not answer is tried for half a minute, with a warning each time.
+///
+/// # Errors
+/// Fails where the directory is another program's or damaged, or no etcd answers in time.
 pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     match config {
         StoreConfig::Embedded(dir, retention) => {
@@ -194,8 +197,11 @@ pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// What is done to values on their way into a store: compressed unless told otherwise, and encrypted with the keys of a
+/// Wraps a store in what is done to values on their way into it into a store: compressed unless told otherwise, and encrypted with the keys of a
 /// file, if there is one. What a store has already is read in any case; an error says in one line which key is missing.
+///
+/// # Errors
+/// Fails where a key file cannot be read or its content makes no sense.
 pub async fn seal(raw: Arc<dyn Store>, compression: bool, keys: Option<&Path>) -> Result<Sealed> {
     crate::backup::check_complete(&*raw).await?;
     let encryption = keys.map(read_keys).transpose()?;
@@ -252,6 +258,9 @@ impl Config {
     }
 
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
+    ///
+    /// # Errors
+    /// Fails where the store does, a file of the configuration makes no sense, or the address is taken.
     pub async fn build(mut self) -> Result<ApiServer> {
         let stored = crate::measured::measure(&mut self.store);
         let is_core = self.plane.is_core();

@@ -30,6 +30,9 @@ const MAX_EXPRESSION: usize = 1 << 20;
 impl Origins {
     /// Reads expressions. Each has to say where the host begins (`^` or `//`) and ends (`$` or `:`), as kube-apiserver
     /// wants it.
+    ///
+    /// # Errors
+    /// Fails at the first expression that is none, or does not say where the host begins and ends.
     pub fn parse<S: AsRef<str>>(expressions: &[S]) -> Result<Self, OriginsError> {
         let read = |text: &S| {
             let text = text.as_ref();

@@ -60,9 +60,9 @@ pub struct Config {
 /// Whose client certificates are accepted. Without any, none is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Authorities {
-    /// Those of users and components, as a PEM bundle; may be empty.
+    /// Authorities of users and components
     pub clients: String,
-    /// Those of front proxies, which may say who a request is from.
+    /// Authorities of front proxies
     pub front_proxies: Vec<FrontProxy>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Encoder {
     first: bool,
     /// Equal for watches that make the same frame of an event.
     encoding: u64,
-    /// Of the events that were sent.
+    /// Counter of the events that were sent.
     sent: Counter,
 }
 

@@ -26,12 +26,12 @@ const MOST_SERIES: usize = 10_000;
 /// Upper bounds of the buckets of request durations, in seconds.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// The same for the latency by which service levels are judged (kube-apiserver's).
+/// Upper bounds of the latency by which service levels are judged, in seconds (kube-apiserver's).
 const LEVELS: [f64; 21] = [
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
-/// The same of the bytes of answers (kube-apiserver's).
+/// Upper bounds of the bytes of answers (kube-apiserver's).
 const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// What a request is counted under.

@@ -68,7 +68,7 @@ impl Output {
         Self::new(accepted, call, op)
     }
 
-    /// The same for a watch.
+    /// Reads from a request in which form a watch is to answer.
     pub(crate) fn of_watch(call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
         Self::new(negotiate::watch(&call.parts.headers, call.query, op.ty.custom)?, call, op)
     }
@@ -343,7 +343,7 @@ pub(crate) fn partial(object: &[u8], version: MetaVersion) -> Result<Bytes, Stat
     cut_out(object, version, "}")
 }
 
-/// The same, with this at its end.
+/// Cuts the metadata out of an object, with `end` behind it.
 fn cut_out(object: &[u8], version: MetaVersion, end: &str) -> Result<Bytes, Status> {
     #[derive(Deserialize)]
     struct Partial<'a> {

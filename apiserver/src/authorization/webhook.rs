@@ -38,7 +38,7 @@ pub(super) struct Webhook {
     pub(super) denies_on_error: bool,
     /// For how long it counts that it allowed.
     pub(super) allowed_counts: Duration,
-    /// And that it did not.
+    /// For how long any other answer counts.
     pub(super) others_count: Duration,
     pub(super) conditions: Vec<Arc<Program>>,
     pub(super) answers: Mutex<Answers>,
