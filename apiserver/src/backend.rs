@@ -664,7 +664,7 @@ impl Backend for LocalBackend {
             self.put_above(plane, &layer, "import").await
         };
         let imported = self.planes.import(plane, archive, switch).await;
-        self.registry.forget_usage(plane).await?;
+        self.registry.ledger().forget_usage(plane).await?;
         Ok(json!({"objects": imported?}))
     }
 
@@ -737,8 +737,8 @@ impl Backend for LocalBackend {
     }
 
     async fn holdings(&self, plane: &PlaneId) -> Result<Vec<(&'static str, i64, Option<i64>)>> {
-        let Some(limits) = self.registry.limits(plane) else { return Ok(Vec::new()) };
-        let usage = self.registry.usage(plane).await?;
+        let Some(limits) = self.registry.ledger().limits(plane) else { return Ok(Vec::new()) };
+        let usage = self.registry.ledger().usage(plane).await?;
         Ok(limits.rows(&usage).into())
     }
 

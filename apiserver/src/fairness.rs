@@ -89,7 +89,7 @@ impl LocalBackend {
             Target::User(_) | Target::AllPlanes => (PlaneId::core(), "".into()),
             Target::Dedicated(_) => return Ok(None),
         };
-        let limits = self.registry.limits(&plane).unwrap_or_default();
+        let limits = self.registry.ledger().limits(&plane).unwrap_or_default();
         let limits = Limits {
             requests_per_second: limits.requests_per_second,
             in_flight: limits.in_flight_requests,

@@ -21,6 +21,7 @@ mod objects;
 mod piece;
 mod plane;
 mod read;
+mod seen;
 mod skipped;
 mod switch;
 mod watch;

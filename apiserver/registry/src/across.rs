@@ -79,6 +79,9 @@ impl Across {
 
 impl Registry {
     /// Lists a resource over several planes, in the order of their identifiers, in pages or whole.
+    ///
+    /// # Errors
+    /// A 400 for selectors and tokens that make no sense, a 410 for a revision that was compacted, and what the cache fails with.
     pub async fn list_across(&self, op: &Operation, options: &ListOptions, across: &Across) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
         let seal = Seal::new(&self.tokens, op, options, &across.view.name);
@@ -159,6 +162,9 @@ impl Registry {
     }
 
     /// Watches a resource over several planes, those included that come later and that the view shows.
+    ///
+    /// # Errors
+    /// A 400 for selectors and tokens that make no sense, a 410 for a revision that was compacted, and what the cache fails with.
     pub async fn watch_across(
         &self,
         op: &Operation,

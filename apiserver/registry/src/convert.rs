@@ -3,6 +3,7 @@
 use crate::Object;
 use freehold_apiserver_cache::Entry;
 use freehold_apiserver_kinds::autoscalers;
+use freehold_apiserver_operation::is_stored;
 use freehold_machinery::{
     ResourceType, Result, Status, Value,
     resource::Conversion,
@@ -56,15 +57,6 @@ pub(crate) fn own(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Ob
     match ty.storage.conversion {
         Conversion::Webhook(_) if entry.field("apiVersion") != ty.api_version() => Ok(Object::Cached(entry)),
         _ => out(ty, entry, since),
-    }
-}
-
-/// Whether objects are stored in the version that `ty` serves.
-pub(crate) fn is_stored(ty: &ResourceType) -> bool {
-    let stored = &*ty.storage.api_version;
-    match &*ty.group {
-        "" => stored == ty.version,
-        group => stored.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')) == Some(&*ty.version),
     }
 }
 

@@ -56,14 +56,14 @@ impl Registry {
             false => Vec::new(),
         };
         if is_new || is_again || is_gone {
-            match self.commit(op, path, own, change, also).await? {
+            match self.ledger.commit(op, path, own, change, also).await? {
                 Committed::Done(revision) => {
                     meta::set(&mut marked, "resourceVersion", revision.to_string());
                     if is_gone {
                         self.free_names(op, live, revision).await?;
                     }
                 }
-                Committed::Refused(now) => return Ok(Err(delete::newest(&now))),
+                Committed::Refused(now) => return Ok(Err(freehold_apiserver_ledger::newest(&now))),
             }
         }
         if !is_gone {
@@ -118,7 +118,7 @@ impl Registry {
             } else {
                 return Ok(());
             };
-            if let Committed::Done(revision) = self.commit(op, path, own, change, also).await? {
+            if let Committed::Done(revision) = self.ledger.commit(op, path, own, change, also).await? {
                 return if is_empty { self.free_names(op, &live, revision).await } else { Ok(()) };
             }
         }

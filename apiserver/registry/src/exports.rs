@@ -169,7 +169,7 @@ fn condition(
         before.filter(|before| before["status"] == status).map(|before| before["lastTransitionTime"].clone());
     json!({
         "type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
-        "lastTransitionTime": since.unwrap_or_else(|| prepare::now().into()),
+        "lastTransitionTime": since.unwrap_or_else(|| freehold_apiserver_operation::now().into()),
     })
 }
 
@@ -223,7 +223,7 @@ impl Registry {
         };
         let generation = draft["metadata"]["generation"].clone();
         let condition = condition(old, "Ready", (found.0, found.1, &found.2), &generation);
-        let project = self.tenancy.owner(&op.plane).map(|owner| owner.project);
+        let project = self.ledger.tenancy().owner(&op.plane).map(|owner| owner.project);
         let view = project.map(|project| format!("/services/apiexports/{project}/{}", op.name()));
         draft["status"] =
             json!({"identity": exports.identity(&op.plane, op.name()), "conditions": [condition]});
@@ -243,7 +243,7 @@ impl Registry {
     async fn settle_binding(&self, op: &Operation, draft: &mut Value, old: Option<&Value>) -> Result<()> {
         let exports = self.exports()?;
         self.check_own_binding(op, old)?;
-        let Some(owner) = self.tenancy.owner(&op.plane) else {
+        let Some(owner) = self.ledger.tenancy().owner(&op.plane) else {
             return Err(Status::forbidden(
                 &op.ty.group_resource(),
                 op.name(),

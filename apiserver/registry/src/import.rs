@@ -1,8 +1,9 @@
 //! Objects that come in an archive: nobody's request has validated them, so each is checked as one that is created.
 
-use crate::{Annotations, Operation, Registry, definitions, heavy::heavy, validate};
+use crate::{Annotations, Operation, Registry, definitions, validate};
 use freehold_apiserver_cache::{Entry, Layer};
 use freehold_apiserver_catalog::{TypeSet, custom_types, share};
+use freehold_apiserver_operation::heavy;
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, user::MASTERS};
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@
 mod across;
 mod actions;
 mod admit;
+mod claims;
 mod class;
 mod class_access;
 mod conversion;
@@ -18,12 +19,9 @@ mod definitions;
 mod delete;
 mod eviction;
 mod exports;
-mod heavy;
 mod import;
-mod ledger;
 mod list;
 mod measure;
-mod op;
 mod people;
 mod policies;
 mod prepare;
@@ -52,17 +50,14 @@ pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
-pub use freehold_apiserver_quota::ConsumerKind;
-pub use heavy::heavy;
-pub use ledger::{
-    Ahead, Amounts, Meter, Owner, PlaneLimits, ProviderLimit, SharedGroup, SharedKinds, SharedLimits, Tenancy,
+pub use freehold_apiserver_ledger::{
+    Ahead, Amounts, Ledger, Meter, Owner, PlaneLimits, ProviderLimit, SharedGroup, SharedKinds, SharedLimits,
+    Tenancy,
 };
+pub use freehold_apiserver_operation::*;
+pub use freehold_apiserver_quota::ConsumerKind;
 pub use measure::AdmissionMetrics;
-pub use op::*;
-pub use registry::{PolicySource, Registry};
-pub use shown::{Places, Shown};
+pub use registry::Registry;
 pub use strategy::ServiceRanges;
 pub use token::TokenSecrets;
 pub use webhooks::{Question, Webhooks};
-
-pub(crate) use write::Also;

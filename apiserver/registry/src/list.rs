@@ -85,6 +85,9 @@ impl Entries {
 
 impl Registry {
     /// Lists a resource of one plane.
+    ///
+    /// # Errors
+    /// A 400 for selectors and tokens that make no sense, a 410 for a revision that was compacted, and what the cache fails with.
     pub async fn list(&self, op: &Operation, options: &ListOptions) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
         let view = options.shown.as_ref().map_or("", |shown| &shown.name);

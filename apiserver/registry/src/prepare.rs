@@ -14,11 +14,6 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The longest `generateName` that is kept whole.
 const MAX_PREFIX: usize = 58;
 
-/// Now, as objects spell it.
-pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 /// `metadata.name` from `metadata.generateName`.
 pub(crate) fn generate_name(prefix: &str) -> String {
     let random = Uuid::new_v4();

@@ -1,15 +1,10 @@
 //! The registry itself, and reads of single objects.
 
-use crate::{
-    AdmissionMetrics, Exports, Object, Operation, SharedLimits, Tenancy, TokenSecrets, Webhooks,
-    conversion::Converter,
-    convert,
-    ledger::{Books, Nobody},
-};
-use async_trait::async_trait;
-use freehold_apiserver_admission::Chain;
-use freehold_apiserver_authz::Access;
+use crate::{AdmissionMetrics, Exports, TokenSecrets, Webhooks, conversion::Converter, convert, strategy};
+use freehold_apiserver_admission::{Chain, chain};
 use freehold_apiserver_cache::Cache;
+use freehold_apiserver_ledger::{Ledger, Owner, ProviderLimit, ProviderLimits, SharedLimits, Tenancy};
+use freehold_apiserver_operation::{Object, Operation, PolicySource};
 use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
 use std::num::{IntErrorKind, ParseIntError};
@@ -20,48 +15,23 @@ pub struct Registry {
     pub(crate) stores: Placement,
     pub(crate) cache: Arc<Cache>,
     pub(crate) policies: Arc<dyn PolicySource>,
-    pub(crate) services: crate::strategy::ServiceRanges,
+    pub(crate) services: strategy::ServiceRanges,
     pub(crate) webhooks: Arc<dyn Webhooks>,
     pub(crate) converter: Arc<Converter>,
     pub(crate) chain: Chain,
-    pub(crate) tenancy: Arc<dyn Tenancy>,
-    pub(crate) shared_limits: Option<Arc<dyn SharedLimits>>,
-    pub(crate) books: Books,
+    pub(crate) ledger: Ledger,
     pub(crate) admission: AdmissionMetrics,
     pub(crate) tokens: Arc<TokenSecrets>,
     /// `None` where APIs are neither published nor consumed.
     pub(crate) exports: Option<Arc<dyn Exports>>,
 }
 
-/// Who may do what in each plane, for the checks that keep people from granting what they don't have.
-#[async_trait]
-pub trait PolicySource: Send + Sync + 'static {
-    /// What decides in a plane.
-    async fn access(&self, plane: &PlaneId) -> Result<Access>;
-}
+/// Limits that providers state in their exports.
+struct LimitsOfExports(Arc<dyn Exports>);
 
-/// Where a type's object is kept.
-pub(crate) fn path_of(ty: &ResourceType, namespace: Option<&str>, name: &str) -> ObjectPath {
-    ObjectPath {
-        group: ty.storage.group.clone(),
-        resource: ty.storage.resource.clone(),
-        namespace: namespace.filter(|_| ty.namespaced).map(str::to_owned),
-        name: name.to_owned(),
-    }
-}
-
-impl Operation {
-    /// The name in the URL; a request without one is of another verb.
-    pub(crate) fn name(&self) -> &str {
-        self.name.as_deref().unwrap_or_default()
-    }
-
-    pub(crate) fn path(&self) -> ObjectPath {
-        path_of(&self.ty, self.namespace.as_deref(), self.name())
-    }
-
-    pub(crate) fn not_found(&self) -> Status {
-        Status::not_found(&self.ty.group_resource(), self.name())
+impl ProviderLimits for LimitsOfExports {
+    fn limits(&self, ty: &ResourceType, consumer: &Owner) -> Vec<ProviderLimit> {
+        self.0.limits(ty, consumer)
     }
 }
 
@@ -73,21 +43,22 @@ impl Registry {
         policies: Arc<dyn PolicySource>,
         webhooks: Arc<dyn Webhooks>,
     ) -> Self {
-        let services = crate::strategy::ServiceRanges::default();
+        let services = strategy::ServiceRanges::default();
         let converter = Arc::new(Converter::new(webhooks.clone()));
-        let chain = Chain::default();
+        let plugins = Chain::default();
+        let stores = stores.into();
+        let holds = |ty: &ResourceType| strategy::of(ty).holds;
+        let ledger = Ledger::new(stores.clone(), cache.clone(), policies.clone(), holds);
         Self {
-            admission: AdmissionMetrics::of(&chain),
-            stores: stores.into(),
+            admission: AdmissionMetrics::of(&plugins),
+            ledger: ledger.with_quotas(plugins.runs(chain::QUOTA)),
+            stores,
             cache,
             policies,
             services,
             webhooks,
             converter,
-            chain,
-            tenancy: Arc::new(Nobody),
-            shared_limits: None,
-            books: Books::default(),
+            chain: plugins,
             tokens: Arc::default(),
             exports: None,
         }
@@ -98,24 +69,31 @@ impl Registry {
         Self { tokens: tokens.clone(), ..self }
     }
 
-    /// The same with these admission plugins in place of the default ones.
-    pub fn with_admission(self, chain: Chain) -> Self {
-        Self { admission: AdmissionMetrics::of(&chain), chain, ..self }
+    /// Runs these admission plugins in place of the default ones.
+    pub fn with_admission(self, plugins: Chain) -> Self {
+        let ledger = self.ledger.with_quotas(plugins.runs(chain::QUOTA));
+        Self { admission: AdmissionMetrics::of(&plugins), chain: plugins, ledger, ..self }
     }
 
     /// Knows whose the planes are, so that their organizations' allowances and their classes' limits count.
     pub fn with_tenancy(self, tenancy: Arc<dyn Tenancy>) -> Self {
-        Self { tenancy, ..self }
+        Self { ledger: self.ledger.with_tenancy(tenancy), ..self }
     }
 
     /// Keeps limits that namespaces of a plane share.
     pub fn with_shared_limits(self, shared: Arc<dyn SharedLimits>) -> Self {
-        Self { shared_limits: Some(shared), ..self }
+        Self { ledger: self.ledger.with_shared_limits(shared), ..self }
     }
 
     /// Knows the exports of all planes, so that projects can publish and consume APIs.
     pub fn with_exports(self, exports: Arc<dyn Exports>) -> Self {
-        Self { exports: Some(exports), ..self }
+        let ledger = self.ledger.with_providers(Arc::new(LimitsOfExports(exports.clone())));
+        Self { exports: Some(exports), ledger, ..self }
+    }
+
+    /// Returns the ledger that writes are charged to.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// What admission took and refused.
@@ -130,6 +108,9 @@ impl Registry {
 
     /// Reads one object (or its `status`, which is the same, or its `scale`). With a resource version (0 included) the
     /// answer may be as old as that; without one it is the latest.
+    ///
+    /// # Errors
+    /// A 404 where it is absent, a 504 where the cache does not reach the resource version, and what a conversion fails with.
     pub async fn get(&self, op: &Operation, resource_version: &str) -> Result<Object> {
         match parse_version(resource_version)? {
             None => drop(self.catch_up(op).await?),
@@ -160,19 +141,11 @@ impl Registry {
         }
     }
 
-    /// Waits until the cache has what a commit was refused for: the revision of that, or 0 where something was deleted.
-    pub(crate) async fn see(&self, refused: u64) -> Result<()> {
-        match refused {
-            0 => self.cache.catch_up().await.map(drop),
-            revision => self.cache.wait_for(revision).await,
-        }
-    }
-
     /// Waits until the cache has what an attempt at an operation needs, after one that was refused or before all.
     pub(crate) async fn see_for(&self, op: &Operation, refused: Option<u64>) -> Result<()> {
         match refused {
             None => self.catch_up(op).await.map(drop),
-            Some(refused) => self.see(refused).await,
+            Some(refused) => self.cache.see(refused).await,
         }
     }
 

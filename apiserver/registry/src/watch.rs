@@ -134,6 +134,9 @@ fn forbidden(why: &str) -> Status {
 
 impl Registry {
     /// Watches a resource of one plane.
+    ///
+    /// # Errors
+    /// A 400 for selectors and tokens that make no sense, a 410 for a revision that was compacted, and what the cache fails with.
     pub async fn watch(
         &self,
         op: &Operation,
@@ -215,7 +218,7 @@ fn is_related(change: &Change) -> bool {
 /// The present objects that a watch has yet to send.
 #[derive(Default)]
 enum Initial {
-    /// Of one plane, as they were in memory.
+    /// Objects of one plane, as they were in memory.
     Memory(PlaneId, std::vec::IntoIter<Arc<Entry>>),
     /// From the store, as of the revision of the subscription, which holds what happens meanwhile.
     Store(Box<PagesOfPlanes>),
@@ -307,7 +310,7 @@ impl Look {
     fn is_plain(&self) -> bool {
         let as_stored = match self.ty.storage.conversion {
             Conversion::Webhook(_) => false,
-            _ => convert::is_stored(&self.ty),
+            _ => freehold_apiserver_operation::is_stored(&self.ty),
         };
         // Of other namespaces it is not told.
         self.selection.is_everything() && as_stored && self.view.key == 0 && !self.related_only

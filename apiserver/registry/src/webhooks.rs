@@ -72,7 +72,7 @@ pub(crate) struct Rounds {
     second: bool,
     /// Those that were called and may be called again.
     called: BTreeSet<usize>,
-    /// Those of them after which something changed.
+    /// Webhooks after which something changed.
     due: BTreeSet<usize>,
     /// The object as the first round left it.
     left: Option<Value>,

@@ -2,11 +2,15 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, actions, convert,
-    delete, heavy::heavy, ledger::Posting, prepare, prepare::Undecodable, registry::schema_since, scale,
-    strategy, validate,
+    delete,
+    prepare::{self, Undecodable},
+    registry::schema_since,
+    scale, strategy, validate,
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
 use freehold_apiserver_kinds as kinds;
+use freehold_apiserver_ledger::Posting;
+use freehold_apiserver_operation::heavy;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::{
     GroupVersionKind, Result, Status, Value,
@@ -69,6 +73,9 @@ struct Live {
 
 impl Registry {
     /// Creates an object. Its name comes from the body, or is generated.
+    ///
+    /// # Errors
+    /// What validation, admission or the ledger refuses it with; a 409 where the object exists already.
     pub async fn create(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
         if actions::is_action(&op.ty) {
             return self.act(op, body, options).await;
@@ -91,6 +98,10 @@ impl Registry {
     }
 
     /// Replaces an object, or its status or scale.
+    ///
+    /// # Errors
+    /// What validation, admission or the ledger refuses it with; a 409 where the object
+    /// is another one than the client has seen.
     pub async fn update(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
         let name = meta::name(&body.value);
         if name != op.name() {
@@ -100,6 +111,10 @@ impl Registry {
     }
 
     /// Patches an object, or its status or scale. An apply creates the object where it is absent.
+    ///
+    /// # Errors
+    /// What validation, admission or the ledger refuses it with; a 409 where the object
+    /// is another one than the client has seen.
     pub async fn patch(&self, op: &Operation, patch: &Patch, options: &WriteOptions) -> Result<Written> {
         self.write(op, Want::Patch(patch), options).await
     }
@@ -193,7 +208,7 @@ impl Registry {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Option<Draft>> {
-        let now = prepare::now();
+        let now = freehold_apiserver_operation::now();
         let name = op.name();
         let draft = match (want, live) {
             (Want::Create(body), _) => self.read(op, body, options, warnings)?,
@@ -545,7 +560,7 @@ impl Registry {
             meta::remove(&mut draft, "resourceVersion");
             draft
         };
-        let is_stored = convert::is_stored(&op.ty);
+        let is_stored = freehold_apiserver_operation::is_stored(&op.ty);
         let encoded = match is_stored {
             true => heavy(bytes, || codec::Encoded::new(&draft)),
             false => codec::Encoded::new(&self.to_stored(op, versionless(&draft)).await?),
@@ -553,12 +568,12 @@ impl Registry {
         let entry = live.map(|live| &*live.entry);
         let posting = Posting { new: Some(&draft), old, entry, stored: &encoded.stored };
         if options.dry_run {
-            self.check_posted(op, own, posting).await?;
+            self.ledger.check_posted(op, own, posting).await?;
             return Ok((Outcome::Done(made(draft)), warnings));
         }
         let also = self.companions(op, Some(&draft), old).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), encoded.stored.clone())];
-        let outcome = match self.commit_posted(op, (path, own), change, also, posting).await? {
+        let outcome = match self.ledger.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => Outcome::Done(match encoded.json(revision).filter(|_| is_stored) {
                 Some(json) => Object::Bytes(json),
                 None => versioned(draft, revision),
@@ -566,26 +581,6 @@ impl Registry {
             Committed::Refused(now) => Outcome::raced(&now),
         };
         Ok((outcome, warnings))
-    }
-
-    /// The change of one object, with what must change along with it.
-    pub(crate) async fn commit(
-        &self,
-        op: &Operation,
-        path: &ObjectPath,
-        own: Seen,
-        mut changes: Vec<Change>,
-        also: Vec<Also>,
-    ) -> Result<Committed> {
-        let key = Key::object(&op.plane, path);
-        // What was read holds as long as the plane stands on the same: a restore takes it away and leaves the key.
-        let stack = Expect { key: Key::stack(&op.plane), modified: own.record };
-        let mut expect = vec![Expect { key, modified: own.own }, stack];
-        for (condition, change) in also {
-            expect.push(condition);
-            changes.extend(change);
-        }
-        self.stores.of(&op.plane).commit(Commit { expect, changes }).await.map_err(StoreError::of_commit)
     }
 
     /// The last finalizer went: the object goes with it.
@@ -603,15 +598,12 @@ impl Registry {
         let also = self.companions(op, None, Some(&last)).await?;
         let change = self.removal(op, path, &last, own.below).await?;
         let posting = Posting { new: None, old: Some(&live.value), entry: Some(&live.entry), stored: &[] };
-        match self.commit_posted(op, (path, own), change, also, posting).await? {
+        match self.ledger.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => Ok(Outcome::Done(versioned(last, revision))),
             Committed::Refused(now) => Ok(Outcome::raced(&now)),
         }
     }
 }
-
-/// A further condition of a commit, and what changes with it.
-pub(crate) type Also = (Expect, Option<Change>);
 
 /// How an attempt to commit ended.
 enum Outcome {
@@ -622,7 +614,7 @@ enum Outcome {
 
 impl Outcome {
     fn raced(now: &[Option<KeyValue>]) -> Self {
-        Self::Raced(delete::newest(now))
+        Self::Raced(freehold_apiserver_ledger::newest(now))
     }
 }
 
@@ -631,7 +623,7 @@ fn made(value: Value) -> Object {
     Object::Value(Arc::new(value))
 }
 
-/// The same, as of the revision that wrote it.
+/// Object that was made for its request, as of the revision that wrote it.
 fn versioned(mut value: Value, revision: u64) -> Object {
     meta::set(&mut value, "resourceVersion", revision.to_string());
     made(value)

@@ -34,6 +34,30 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["machinery", "machinery-cel", "machinery-cron", "apiserver-catalog", "apiserver-admission"],
     ),
     (
+        "apiserver-operation",
+        &[
+            "machinery",
+            "apiserver-storage",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-admission",
+            "apiserver-authz",
+        ],
+    ),
+    (
+        "apiserver-ledger",
+        &[
+            "machinery",
+            "apiserver-storage",
+            "apiserver-cache",
+            "apiserver-catalog",
+            "apiserver-admission",
+            "apiserver-quota",
+            "apiserver-authz",
+            "apiserver-operation",
+        ],
+    ),
+    (
         "apiserver-registry",
         &[
             "machinery",
@@ -43,6 +67,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-catalog",
             "apiserver-kinds",
             "apiserver-admission",
+            "apiserver-operation",
+            "apiserver-ledger",
             "apiserver-quota",
             "apiserver-authn",
             "apiserver-authz",
@@ -385,6 +411,8 @@ const BELOW_THE_EDGE: &[&str] = &[
     "apiserver-cache",
     "apiserver-audit",
     "apiserver-authn",
+    "apiserver-operation",
+    "apiserver-ledger",
     "apiserver-registry",
     "apiserver-planes",
 ];

@@ -167,7 +167,10 @@ impl Registry {
 
     /// The project of a plane, or the plane where it has none any more.
     pub(super) fn consumer_name(&self, plane: &PlaneId) -> String {
-        self.tenancy.owner(plane).map_or_else(|| plane.to_string(), |owner| owner.project.to_string())
+        self.ledger
+            .tenancy()
+            .owner(plane)
+            .map_or_else(|| plane.to_string(), |owner| owner.project.to_string())
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
     if object["status"]["phase"] != old["status"]["phase"] {
         let given = &object["status"]["lastPhaseTransitionTime"];
         if given.is_null() || *given == old["status"]["lastPhaseTransitionTime"] {
-            object["status"]["lastPhaseTransitionTime"] = prepare::now().into();
+            object["status"]["lastPhaseTransitionTime"] = freehold_apiserver_operation::now().into();
         }
     } else if object["status"]["lastPhaseTransitionTime"].is_null() {
         object["status"]["lastPhaseTransitionTime"] = old["status"]["lastPhaseTransitionTime"].clone();
@@ -94,7 +94,8 @@ pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
 }
 
 pub(super) fn create_volume(_: &Operation, object: &mut Value) {
-    object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": prepare::now()});
+    object["status"] =
+        json!({"phase": "Pending", "lastPhaseTransitionTime": freehold_apiserver_operation::now()});
 }
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";

@@ -63,7 +63,7 @@ fn own_status(op: &Operation, object: &mut Value, before: &Value) {
     // Definitions are long: only the status is compared.
     let of_status = |status: &Value| json!({"metadata": {"managedFields": managed}, "status": status});
     let (live, mut written) = (of_status(before), of_status(&object["status"]));
-    let (api_version, now) = (op.ty.api_version(), prepare::now());
+    let (api_version, now) = (op.ty.api_version(), freehold_apiserver_operation::now());
     let options = Options {
         manager: MANAGER,
         force: false,

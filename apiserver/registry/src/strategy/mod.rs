@@ -8,8 +8,9 @@ mod policy;
 mod project;
 mod service;
 
-use crate::{Operation, ledger::allocations::Held};
+use crate::Operation;
 use freehold_apiserver_kinds::{defaults, initial_status, workloads};
+use freehold_apiserver_ledger::Held;
 use freehold_machinery::{ResourceType, Value, api_service};
 
 pub(crate) use project::DELETE_PROJECTS;
@@ -255,11 +256,11 @@ impl crate::Registry {
             _ if crate::class::is_class(&op.ty) => self.settle_class(op, draft, old).await,
             ("resource.k8s.io", _) if old.is_none() => self.check_admin_access(op, draft),
             (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
-                api_service::settle(draft, &crate::prepare::now());
+                api_service::settle(draft, &freehold_apiserver_operation::now());
                 Ok(())
             }
             (freehold_apiserver_quota::GROUP, _) => {
-                crate::ledger::settle_kind(op, draft, old);
+                freehold_apiserver_ledger::settle(op, draft, old);
                 Ok(())
             }
             ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {

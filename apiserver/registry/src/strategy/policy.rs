@@ -33,7 +33,7 @@ pub(super) fn update_csr(op: &Operation, object: &mut Value, old: &Value) {
         }
     }
     if op.subresource.is_some() {
-        date_conditions(object, old, &prepare::now());
+        date_conditions(object, old, &freehold_apiserver_operation::now());
     }
 }
 

@@ -1,9 +1,7 @@
 //! Services: cluster IPs and node ports.
 
-use crate::{
-    Operation, Registry,
-    ledger::allocations::{Allocations, place},
-};
+use crate::{Operation, Registry};
+use freehold_apiserver_ledger::{Allocations, place};
 use freehold_machinery::{Map, Result, Status, Value, status::FieldError};
 use serde_json::json;
 use std::{
@@ -106,7 +104,7 @@ impl Registry {
             self.give_address(op, object, old, &others)?;
             Ports { ranges: &self.services, others, given: Vec::new() }.give(op, object)
         };
-        self.with_allocations(&op.plane, give).await?
+        self.ledger.with_allocations(&op.plane, give).await?
     }
 
     fn give_address(

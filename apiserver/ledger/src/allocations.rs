@@ -5,61 +5,17 @@
 //! is still free, and commits on the condition that the record is as it was read, which it changes: of two writes that
 //! take something at a time, on whichever servers, the second one looks again.
 
-use super::Posting;
-use crate::{Operation, Registry, heavy::heavy, strategy};
-use freehold_apiserver_cache::{Entry, ListRequest};
-use freehold_apiserver_storage::{Change, Expect, Key, StoreError};
-use freehold_machinery::{PlaneId, PlaneMap, Result, Value};
+use crate::held::Held;
+use freehold_apiserver_cache::Entry;
+use freehold_apiserver_operation::heavy;
+use freehold_machinery::{PlaneId, PlaneMap};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
 /// Planes whose allocations are remembered. The one that was not used for longest makes room for another.
 const PLANES: usize = 64;
-/// The plural of Services.
-const SERVICES: &str = "services";
-
-/// What an object holds that no other of its plane may.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    address: Option<Box<str>>,
-    ports: Vec<u64>,
-}
-
-impl Held {
-    /// Returns what a Service holds: its cluster IP, node ports, and the port of its health check.
-    pub(crate) fn of(service: &Value) -> Self {
-        let spec = &service["spec"];
-        let address = spec["clusterIP"].as_str().filter(|address| !matches!(*address, "" | "None"));
-        let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
-        let ports = ports.chain([&spec["healthCheckNodePort"]]).filter_map(Value::as_u64);
-        let mut ports: Vec<u64> = ports.filter(|port| *port != 0).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        Self { address: address.map(Box::from), ports }
-    }
-
-    /// Whether nothing is held.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.address.is_none() && self.ports.is_empty()
-    }
-
-    /// Returns what of this was not held before.
-    fn beyond(mut self, before: &Self) -> Self {
-        self.address = self.address.filter(|address| before.address.as_ref() != Some(address));
-        self.ports.retain(|port| !before.ports.contains(port));
-        self
-    }
-}
-
-/// Returns what a write takes that its object did not hold before.
-pub(super) fn taken(op: &Operation, posting: Posting<'_>) -> Held {
-    let Some(new) = posting.new else { return Held::default() };
-    let holds = strategy::of(&op.ty).holds;
-    holds(new).beyond(&posting.old.map(holds).unwrap_or_default())
-}
-
 /// Returns the place of an object as [`Allocations`] name their holders.
-pub(crate) fn place(namespace: &str, name: &str) -> String {
+pub fn place(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
@@ -73,9 +29,9 @@ struct Holder {
 
 /// What the Services of a plane hold.
 #[derive(Default)]
-pub(crate) struct Allocations {
+pub struct Allocations {
     /// The state of the plane's Services that was read last.
-    changed: Option<u64>,
+    pub(crate) changed: Option<u64>,
     readings: u64,
     holders: HashMap<Arc<str>, Holder>,
     addresses: HashMap<Box<str>, Vec<Arc<str>>>,
@@ -84,22 +40,22 @@ pub(crate) struct Allocations {
 
 impl Allocations {
     /// Whether another Service than the one at a place has an address.
-    pub(crate) fn is_held_by_another(&self, address: &str, place: &str) -> bool {
+    pub fn is_held_by_another(&self, address: &str, place: &str) -> bool {
         self.addresses.get(address).is_some_and(|holders| holders.iter().any(|holder| **holder != *place))
     }
 
     /// Whether another Service than the one at a place has a port.
-    pub(crate) fn is_port_of_another(&self, port: u64, place: &str) -> bool {
+    pub fn is_port_of_another(&self, port: u64, place: &str) -> bool {
         self.ports.get(&port).is_some_and(|holders| holders.iter().any(|holder| **holder != *place))
     }
 
-    fn are_free_for(&self, held: &Held, place: &str) -> bool {
+    pub(crate) fn are_free_for(&self, held: &Held, place: &str) -> bool {
         !held.address.as_ref().is_some_and(|address| self.is_held_by_another(address, place))
             && !held.ports.iter().any(|port| self.is_port_of_another(*port, place))
     }
 
     /// Takes in the present Services, of which only those are decoded that were written since.
-    fn read(&mut self, changed: u64, services: &[Arc<Entry>]) {
+    pub(crate) fn read(&mut self, changed: u64, services: &[Arc<Entry>]) {
         self.readings += 1;
         for entry in services {
             match self.holders.get_mut(entry.place()) {
@@ -153,13 +109,13 @@ where
 
 /// The allocations of the planes whose Services were written last.
 #[derive(Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     planes: PlaneMap<(u64, Arc<Mutex<Allocations>>)>,
     uses: u64,
 }
 
 impl Known {
-    fn of(&mut self, plane: &PlaneId) -> Arc<Mutex<Allocations>> {
+    pub(crate) fn of(&mut self, plane: &PlaneId) -> Arc<Mutex<Allocations>> {
         self.uses += 1;
         if !self.planes.contains_key(plane) && self.planes.len() >= PLANES {
             let oldest = self.planes.iter().min_by_key(|(_, (used, _))| *used);
@@ -170,51 +126,6 @@ impl Known {
         let (used, allocations) = self.planes.entry(plane.clone()).or_default();
         *used = self.uses;
         allocations.clone()
-    }
-}
-
-impl Registry {
-    /// Looks at what the Services of a plane hold, as the cache has them.
-    pub(crate) async fn with_allocations<T>(
-        &self,
-        plane: &PlaneId,
-        look: impl FnOnce(&Allocations) -> T,
-    ) -> Result<T> {
-        let known = self.books.allocations.lock().of(plane);
-        let changed = self.cache.changed(plane, "", SERVICES).await?;
-        {
-            let allocations = known.lock();
-            if allocations.changed == Some(changed) {
-                return Ok(look(&allocations));
-            }
-        }
-        let request = ListRequest { plane, group: "", resource: SERVICES, namespace: None };
-        let listed = self.cache.list(request).await?;
-        // Read and looked at in one go: another may bring what it listed before.
-        let mut allocations = known.lock();
-        allocations.read(listed.changed, &listed.objects);
-        Ok(look(&allocations))
-    }
-
-    /// Returns the conditions and changes under which a write takes what it takes; `None` where somebody else has it by
-    /// now.
-    pub(super) async fn book_held(
-        &self,
-        op: &Operation,
-        held: &Held,
-    ) -> Result<Option<Option<(Expect, Change)>>> {
-        if held.is_empty() {
-            return Ok(Some(None));
-        }
-        let key = Key::allocations(&op.plane);
-        let record = self.stores.of(&op.plane).get(&key).await.map_err(StoreError::of_commit)?;
-        let modified = record.map_or(0, |record| record.modified);
-        self.cache.wait_for(modified).await?;
-        let place = place(op.namespace.as_deref().unwrap_or_default(), op.name());
-        let look = |allocations: &Allocations| allocations.are_free_for(held, &place);
-        let is_free = self.with_allocations(&op.plane, look).await?;
-        let change = Change::Put(key.clone(), b"{}"[..].into());
-        Ok(is_free.then(|| Some((Expect { key, modified }, change))))
     }
 }
 

@@ -158,7 +158,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// The object's JSON.
+    /// Returns the object's JSON.
     pub fn bytes(&self) -> Bytes {
         match self {
             Self::Cached(entry) => entry.json(),
@@ -180,7 +180,7 @@ impl Object {
         }
     }
 
-    /// The object, parsed.
+    /// Returns the object, parsed.
     pub fn value(&self) -> Arc<Value> {
         match self {
             Self::Cached(entry) => Arc::new(entry.value()),

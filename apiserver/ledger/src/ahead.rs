@@ -6,14 +6,15 @@
 //! other. What a killed server has left is claimed once more by the operation that is done again, or given back as claims of
 //! objects that are gone are.
 
-use super::{
-    Plan, Posting,
-    allowances::{Sums, add_claim, namespace_of, put, take_away},
-    path, too_many,
+use crate::{
+    Ledger,
+    accounts::{Sums, add_claim, namespace_of, put, take_away},
+    plan::{Plan, Posting, newest, path, too_many},
 };
-use crate::{Annotations, Operation, Registry, delete, prepare, registry::path_of};
+use freehold_apiserver_admission::Annotations;
 use freehold_apiserver_cache::{Layer, ListRequest};
 use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_operation::{Operation, now, path_of, server};
 use freehold_apiserver_quota::{
     CLAIMS, CONSUMERS, Claim, GROUP, Rules, Subject, bucket,
     objects::{self, AHEAD, For},
@@ -59,7 +60,7 @@ struct Written {
 }
 
 /// The mark of a claim that is held for an operation on a plane with this record.
-pub(super) fn mark_of(claim: &Value, record: u64) -> Option<String> {
+pub(crate) fn mark_of(claim: &Value, record: u64) -> Option<String> {
     let mark = meta::annotation(claim, AHEAD)?;
     let (above, since) = mark.split_once(' ')?;
     let since: Timestamp = since.parse().ok()?;
@@ -68,7 +69,7 @@ pub(super) fn mark_of(claim: &Value, record: u64) -> Option<String> {
 }
 
 /// A claim that is no smaller than the one that is held.
-pub(super) fn at_least(claim: Option<Claim>, held: &Value) -> Option<Claim> {
+pub(crate) fn at_least(claim: Option<Claim>, held: &Value) -> Option<Claim> {
     let Some(consumer) = bucket::consumer(held) else { return claim };
     let none = || Claim {
         consumer: consumer.clone(),
@@ -135,11 +136,6 @@ fn coming(
     Ok(all)
 }
 
-/// The server itself, as the author of what no user writes.
-pub(crate) fn server() -> User {
-    User { name: "system:apiserver".into(), groups: vec![MASTERS.to_owned()], ..User::default() }
-}
-
 fn projects() -> GroupResource {
     GroupResource::new(CONSUMERS, "projects")
 }
@@ -155,9 +151,12 @@ fn sums<'a>(claims: impl IntoIterator<Item = &'a Written>, sums: &mut Sums) {
     }
 }
 
-impl Registry {
+impl Ledger {
     /// Claims what the objects of a layer will claim in a plane, all of it or nothing: 403 where there is not as much left. What
     /// is claimed for these objects already is claimed once.
+    ///
+    /// # Errors
+    /// A 403 where not as much is left, and whatever the store or the cache fails with; what was claimed by then is given back.
     pub async fn claim_ahead(&self, plane: &PlaneId, layer: &Layer) -> Result<Ahead> {
         let none = Ahead::default();
         let Some(owner) = self.tenancy.owner(plane).filter(|_| self.tenancy.has_core()) else {
@@ -166,7 +165,7 @@ impl Registry {
         let rules = self.rules().await?;
         let coming = coming(&rules, layer, plane, (&owner.organization, &owner.project))?;
         let record = self.stores.of(plane).get(&Key::stack(plane)).await?.map_or(0, |record| record.modified);
-        let mark = format!("{record} {}", prepare::now());
+        let mark = format!("{record} {}", now());
         let (project, namespace) = (owner.project.to_string(), namespace_of(&owner.organization));
         let mut ahead = Ahead { project, namespace, ..none };
         let mut asked = Plan::default();
@@ -225,7 +224,7 @@ impl Registry {
                 Some(old) => at_least(Some(claim.clone()), old).unwrap_or_else(|| claim.clone()),
                 None => claim.clone(),
             };
-            let mut new = objects::claim(old.as_ref(), &claim, of, namespace, &prepare::now());
+            let mut new = objects::claim(old.as_ref(), &claim, of, namespace, &now());
             new["metadata"]["annotations"][AHEAD] = mark.into();
             claims.push(Written { path, seen: seen.own, old, new: Some(new) });
         }
@@ -258,13 +257,16 @@ impl Registry {
             }
             Committed::Refused(now) => {
                 drop(turn);
-                self.see(delete::newest(&now)).await?;
+                self.cache.see(newest(&now)).await?;
                 Ok(None)
             }
         }
     }
 
     /// Makes claims what they were before, but those that others have changed since.
+    ///
+    /// # Errors
+    /// Fails where the store or the cache does.
     pub async fn take_back(&self, mut ahead: Ahead) -> Result<()> {
         let made = std::mem::take(&mut ahead.made);
         for batch in made.chunks(BATCH) {
@@ -296,8 +298,11 @@ impl Registry {
         Ok(false)
     }
 
-    /// What is to be settled after a switch that happened already, and whose server may have been killed then: all that was claimed
+    /// Returns what is to be settled after a switch that happened already, and whose server may have been killed then: all that was claimed
     /// ahead in the plane and not written since.
+    ///
+    /// # Errors
+    /// Fails where the store or the cache does.
     pub async fn left_ahead(&self, plane: &PlaneId, types: &TypeSet) -> Result<Ahead> {
         let Some(owner) = self.tenancy.owner(plane).filter(|_| self.tenancy.has_core()) else {
             return Ok(Ahead::default());
@@ -323,6 +328,9 @@ impl Registry {
 
     /// Gives back what objects claim less now that their plane stands where it was put. An object that was written since
     /// has seen to that itself.
+    ///
+    /// # Errors
+    /// A 429 where others change the accounts all the time, and whatever the store or the cache fails with.
     pub async fn settle_ahead(&self, plane: &PlaneId, types: &Arc<TypeSet>, ahead: Ahead) -> Result<()> {
         for path in &ahead.smaller {
             let Some(ty) = types.by_resource(&path.group, &path.resource) else { continue };
@@ -357,7 +365,7 @@ impl Registry {
             }
             match self.commit_planned(op, (path, own), Vec::new(), Vec::new(), (posting, plan)).await? {
                 Committed::Done(_) => return Ok(()),
-                Committed::Refused(now) => self.see(delete::newest(&now)).await?,
+                Committed::Refused(now) => self.cache.see(newest(&now)).await?,
             }
         }
         Err(too_many())
@@ -366,7 +374,6 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn a_claim_is_held_above_the_record_that_it_was_made_above_and_for_a_while() {

@@ -1,12 +1,12 @@
 //! Quota's own kinds, which the core plane serves: what is written of them by hand keeps the buckets right, too.
 
-use super::{
-    Plan, Posting,
-    allowances::{add_claim, add_grant, check_registered, namespace_of, put},
-    path,
+use crate::{
+    Ledger,
+    accounts::{add_claim, add_grant, check_registered, namespace_of, put},
+    plan::{Plan, Posting, path},
 };
-use crate::{Operation, Registry, prepare};
 use freehold_apiserver_cache::ListRequest;
+use freehold_apiserver_operation::{Operation, now};
 use freehold_apiserver_quota::{
     BUCKETS, Balance, CLAIM_POLICIES, CLAIMS, Consumer, ConsumerKind, GRANT_POLICIES, GRANTS, GROUP,
     REGISTRATIONS, bucket, check_policy,
@@ -19,9 +19,9 @@ use uuid::Uuid;
 /// Who gives claims of planes that are gone back.
 const SERVER: &str = "system:apiserver";
 
-impl Registry {
+impl Ledger {
     /// What a write of one of quota's own objects does to buckets.
-    pub(super) async fn plan_own_kind(
+    pub(crate) async fn plan_own_kind(
         &self,
         op: &Operation,
         posting: Posting<'_>,
@@ -140,7 +140,7 @@ impl Registry {
     fn note(&self, op: &Operation, about: &Value, message: &str, plan: &mut Plan) {
         let id = Uuid::new_v4().simple().to_string();
         let name = format!("{}.{}", meta::name(about), &id[..16]);
-        let event = objects::event(about, (&name, &op.user.name), message, &prepare::now());
+        let event = objects::event(about, (&name, &op.user.name), message, &now());
         plan.also.push(put(&path("", "events", meta::namespace(about), &name), 0, event));
     }
 
@@ -176,11 +176,11 @@ fn invalid(op: &Operation, field: &str, why: &str) -> Status {
 
 /// Fills in the status of quota's own kinds: it says what the server makes of the spec, and nobody else writes it but who
 /// corrects a bucket.
-pub(crate) fn settle(op: &Operation, draft: &mut Value, old: Option<&Value>) {
+pub fn settle(op: &Operation, draft: &mut Value, old: Option<&Value>) {
     if op.plane != PlaneId::core() || op.ty.group != GROUP {
         return;
     }
-    let now = prepare::now();
+    let now = now();
     let generation = draft["metadata"]["generation"].as_i64().unwrap_or(1);
     let condition = match op.ty.plural.as_str() {
         REGISTRATIONS => ["Active", "RegistrationActive", "Registration counts"],

@@ -2,9 +2,13 @@
 //! writes changes in its own commit. Only planes whose class limits what they hold have one; it is counted anew from the
 //! plane's objects where there is none, or where the plane was put above another snapshot since.
 
-use super::{Plan, Posting};
-use crate::{Operation, Registry};
+use crate::{
+    Ledger,
+    limits::{PlaneLimits, Usage, webhooks},
+    plan::{Plan, Posting, path},
+};
 use freehold_apiserver_cache::{Seen, codec};
+use freehold_apiserver_operation::Operation;
 use freehold_apiserver_storage::{Change, Commit, Expect, Key, KeyRange, Range, StoreError};
 use freehold_machinery::{PlaneId, Result, Status, Value};
 use serde::{Deserialize, Serialize};
@@ -13,94 +17,7 @@ use std::sync::Arc;
 /// Objects that are read at a time to count them.
 const PAGE: usize = 500;
 
-/// What a class allows each of its planes. `None`: it does not say.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PlaneLimits {
-    /// Objects of its own.
-    pub objects: Option<i64>,
-    /// Bytes of their JSON.
-    pub bytes: Option<i64>,
-    /// Bytes of one object.
-    pub object_bytes: Option<i64>,
-    /// CustomResourceDefinitions of its own.
-    pub custom_resource_definitions: Option<i64>,
-    /// Webhooks in its configurations of admission.
-    pub webhooks: Option<i64>,
-    /// Requests a second, over time.
-    pub requests_per_second: Option<u32>,
-    /// Requests at a time.
-    pub in_flight_requests: Option<u32>,
-    /// Watches at a time.
-    pub watches: Option<u32>,
-}
-
-impl PlaneLimits {
-    fn counts(&self) -> bool {
-        self.rows(&Usage::default()).iter().any(|(_, _, limit)| limit.is_some())
-    }
-
-    /// What a plane has, and what is allowed of it, by the names of the limits.
-    pub fn rows(&self, usage: &Usage) -> [(&'static str, i64, Option<i64>); 4] {
-        [
-            ("objects", usage.objects, self.objects),
-            ("bytes", usage.bytes, self.bytes),
-            ("customresourcedefinitions", usage.definitions, self.custom_resource_definitions),
-            ("webhooks", usage.webhooks, self.webhooks),
-        ]
-    }
-}
-
-/// What a plane has of its own; or how a write changes that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Usage {
-    /// Objects.
-    pub objects: i64,
-    /// Bytes of their JSON.
-    pub bytes: i64,
-    /// CustomResourceDefinitions.
-    pub definitions: i64,
-    /// Webhooks of admission.
-    pub webhooks: i64,
-    /// The record of the plane that this was counted above.
-    stack: u64,
-    /// The class that it was counted for: while that had no limits, nothing was counted.
-    class: u64,
-}
-
-impl Usage {
-    fn plus(&self, other: &Self) -> Self {
-        let add = |a: i64, b: i64| a.saturating_add(b).max(0);
-        Self {
-            objects: add(self.objects, other.objects),
-            bytes: add(self.bytes, other.bytes),
-            definitions: add(self.definitions, other.definitions),
-            webhooks: add(self.webhooks, other.webhooks),
-            stack: self.stack,
-            class: self.class,
-        }
-    }
-
-    fn add_object(&mut self, group: &str, resource: &str, bytes: usize, webhooks: impl FnOnce() -> usize) {
-        self.objects += 1;
-        self.bytes += bytes as i64;
-        match (group, resource) {
-            ("apiextensions.k8s.io", "customresourcedefinitions") => self.definitions += 1,
-            (
-                "admissionregistration.k8s.io",
-                "validatingwebhookconfigurations" | "mutatingwebhookconfigurations",
-            ) => self.webhooks += webhooks() as i64,
-            _ => {}
-        }
-    }
-}
-
-fn webhooks(object: &Value) -> usize {
-    object["webhooks"].as_array().map_or(0, Vec::len)
-}
-
-impl Registry {
+impl Ledger {
     /// What the class of a plane allows; `None` for planes of Freehold itself, and where it allows everything.
     pub fn limits(&self, plane: &PlaneId) -> Option<PlaneLimits> {
         self.limits_and_class(plane).map(|(_, limits)| limits)
@@ -109,7 +26,7 @@ impl Registry {
     /// Limits, and the revision of the class that has them.
     fn limits_and_class(&self, plane: &PlaneId) -> Option<(u64, PlaneLimits)> {
         let owner = self.tenancy.owner(plane)?;
-        let path = super::path("resourcemanager.freehold.dev", "controlplaneclasses", "", &owner.class);
+        let path = path("resourcemanager.freehold.dev", "controlplaneclasses", "", &owner.class);
         let entry = self.cache.peek(&PlaneId::core(), &path)?;
         let mut known = self.books.limits.lock();
         if let Some((modified, limits)) = known.get(&owner.class)
@@ -136,7 +53,7 @@ impl Registry {
         Some((entry.modified, class.spec.limits)).filter(|(_, limits)| *limits != PlaneLimits::default())
     }
 
-    pub(super) fn plan_usage(
+    pub(crate) fn plan_usage(
         &self,
         op: &Operation,
         own: Seen,
@@ -176,7 +93,7 @@ impl Registry {
         Ok(())
     }
 
-    pub(super) async fn book_usage(
+    pub(crate) async fn book_usage(
         &self,
         op: &Operation,
         delta: Usage,
@@ -231,20 +148,26 @@ impl Registry {
     }
 
     /// What makes the next write count the plane anew, as part of a commit that changes more than one object of it.
-    pub(super) async fn recount_later(&self, plane: &PlaneId) -> Result<Option<(Expect, Change)>> {
+    pub(crate) async fn recount_later(&self, plane: &PlaneId) -> Result<Option<(Expect, Change)>> {
         let key = Key::usage(plane);
         let found = self.stores.of(plane).get(&key).await.map_err(StoreError::of_commit)?;
         Ok(found.map(|kv| (Expect { key: key.clone(), modified: kv.modified }, Change::Delete(key))))
     }
 
     /// Forgets what a plane uses: the next write counts it anew. For what brings many of its objects at once.
+    ///
+    /// # Errors
+    /// Fails where the store does.
     pub async fn forget_usage(&self, plane: &PlaneId) -> Result<()> {
         let commit = Commit { expect: Vec::new(), changes: vec![Change::Delete(Key::usage(plane))] };
         let done = self.stores.of(plane).commit(commit).await;
         done.map(drop).map_err(StoreError::of_commit)
     }
 
-    /// What a plane uses of its own, as it was counted last or is counted now.
+    /// Returns what a plane uses of its own, as it was counted last or is counted now.
+    ///
+    /// # Errors
+    /// Fails where the store or the cache does.
     pub async fn usage(&self, plane: &PlaneId) -> Result<Usage> {
         let key = Key::usage(plane);
         let stack = self.cache.stack(plane).await?.record();

@@ -4,9 +4,14 @@
 //! of the object. It is counted anew before anybody is refused, and after each change of the export, so that nothing
 //! that went past it (a restore, a deleted project) stays charged.
 
-use super::{Plan, Posting, allowances::namespace_of, allowances::put, allowances::take_away, path};
-use crate::{Operation, Registry, prepare};
+use crate::{
+    Ledger,
+    accounts::{put, take_away},
+    counted::{COUNTED, Counted},
+    plan::{Plan, Posting, path},
+};
 use freehold_apiserver_cache::{Entry, ListRequest};
+use freehold_apiserver_operation::{Operation, now};
 use freehold_apiserver_quota::{
     BUCKETS, Consumer, ConsumerKind, GROUP,
     bucket::{self, Balance, Demand, Shortage},
@@ -15,93 +20,17 @@ use freehold_apiserver_storage::{Change, Expect};
 use freehold_machinery::{PlaneId, Result, Status, Value, meta};
 use std::sync::Arc;
 
-/// On a bucket: the state of the export that its objects were counted for.
-const COUNTED: &str = "quota.freehold.dev/counted-for";
-/// On a bucket: the export of a provider that set its limit, `<project>.<export>`.
-const EXPORT: &str = "quota.freehold.dev/export";
-
-/// How many objects of a resource a provider lets consumers have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderLimit {
-    /// Whether objects of a project or of all of an organization are counted.
-    pub kind: ConsumerKind,
-    /// How many there may be, for a consumer of this name.
-    pub count: i64,
-    /// The organization of the provider.
-    pub organization: Arc<str>,
-    /// The project of the provider.
-    pub project: Arc<str>,
-    /// The export.
-    pub export: Box<str>,
-    /// Its state.
-    pub revision: u64,
-}
-
-/// A count that a write changes.
-pub(super) struct Counted {
-    limit: ProviderLimit,
-    consumer: Consumer,
-    resource: String,
-    change: i64,
-}
-
-impl Counted {
-    fn namespace(&self) -> String {
-        namespace_of(&self.limit.organization)
-    }
-
-    fn bucket(&self) -> String {
-        bucket::name(&self.consumer, &self.resource)
-    }
-
-    pub(super) fn account(&self) -> String {
-        format!("buckets/{}/{}", self.namespace(), self.bucket())
-    }
-
-    /// The bucket with a count; `None` with nothing in it.
-    fn filled(&self, old: Option<&Value>, count: i64, now: &str) -> Option<Value> {
-        let demand = Demand {
-            consumer: self.consumer.clone(),
-            resource: self.resource.clone(),
-            change: Balance { limit: self.limit.count, allocated: count, ..Balance::default() },
-        };
-        if count <= 0 {
-            return None;
-        }
-        let mut object = bucket::made(&demand, (&self.namespace(), now));
-        if let Some(old) = old {
-            object["metadata"] = old["metadata"].clone();
-        }
-        meta::remove(&mut object, "resourceVersion");
-        object["metadata"]["annotations"][EXPORT] =
-            format!("{}.{}", self.limit.project, self.limit.export).into();
-        object["metadata"]["annotations"][COUNTED] = self.limit.revision.to_string().into();
-        object["status"] = demand.change.status();
-        Some(object)
-    }
-
-    fn shortage(&self, used: i64) -> Shortage {
-        Shortage {
-            consumer: self.consumer.clone(),
-            resource: self.resource.clone(),
-            requested: self.change,
-            used,
-            limited: self.limit.count,
-        }
-    }
-}
-
-impl Registry {
+impl Ledger {
     /// What a provider counts of an object that comes or goes.
-    pub(super) fn plan_provider(&self, op: &Operation, posting: Posting<'_>, plan: &mut Plan) {
+    pub(crate) fn plan_provider(&self, op: &Operation, posting: Posting<'_>, plan: &mut Plan) {
         let change = match (posting.new, posting.old) {
             (Some(_), None) => 1,
             (None, Some(_)) => -1,
             _ => return,
         };
-        let Some(exports) = self.exports.as_ref().filter(|_| op.ty.since > 0) else { return };
+        let Some(providers) = self.providers.as_ref().filter(|_| op.ty.since > 0) else { return };
         let Some(owner) = self.tenancy.owner(&op.plane) else { return };
-        for limit in exports.limits(&op.ty, &owner) {
+        for limit in providers.limits(&op.ty, &owner) {
             let name = match limit.kind {
                 ConsumerKind::Organization => owner.organization.to_string(),
                 ConsumerKind::Project => owner.project.to_string(),
@@ -113,8 +42,8 @@ impl Registry {
     }
 
     /// The buckets of providers after the write.
-    pub(super) async fn book_counted(&self, op: &Operation, plan: &Plan) -> Result<Vec<(Expect, Change)>> {
-        let now = prepare::now();
+    pub(crate) async fn book_counted(&self, op: &Operation, plan: &Plan) -> Result<Vec<(Expect, Change)>> {
+        let now = now();
         let mut changes = Vec::with_capacity(plan.counted.len());
         for counted in &plan.counted {
             let path = path(GROUP, BUCKETS, &counted.namespace(), &counted.bucket());

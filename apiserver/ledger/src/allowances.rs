@@ -1,9 +1,14 @@
 //! Allowances of organizations and projects: what an object claims, what was claimed for it before, and the buckets that
 //! the difference is taken from.
 
-use super::{Plan, Posting, ahead, path};
-use crate::{Operation, Registry, prepare};
+use crate::{
+    Ledger,
+    accounts::{Sums, add_claim, add_grant, check_registered, namespace_of, put, take_away},
+    ahead,
+    plan::{Plan, Posting, path},
+};
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
+use freehold_apiserver_operation::{Operation, now};
 use freehold_apiserver_quota::{
     BUCKETS, Balance, CLAIM_POLICIES, CLAIMS, CONSUMERS, Claim, Consumer, ConsumerKind, Demand,
     GRANT_POLICIES, GRANTS, GROUP, Grant, REGISTRATIONS, Rules, Subject, bucket,
@@ -15,9 +20,6 @@ use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
-/// Namespaces of organizations begin so.
-const ORGANIZATION: &str = "organization-";
-
 /// Whose an object is.
 #[derive(Default)]
 struct Belongs {
@@ -25,48 +27,9 @@ struct Belongs {
     project: Option<String>,
 }
 
-/// What is asked of one bucket, added up.
-pub(super) type Sums = BTreeMap<(Consumer, String), Balance>;
-
-pub(super) fn namespace_of(organization: &str) -> String {
-    format!("{ORGANIZATION}{organization}")
-}
-
-/// A change of an object of quota, on the condition that it is as it was read.
-pub(super) fn put(path: &ObjectPath, modified: u64, mut object: Value) -> (Expect, Change) {
-    if meta::uid(&object).is_empty() {
-        meta::set(&mut object, "uid", Uuid::new_v4().to_string());
-    }
-    let key = Key::object(&PlaneId::core(), path);
-    (Expect { key: key.clone(), modified }, Change::Put(key, codec::encode(&object)))
-}
-
-pub(super) fn take_away(path: &ObjectPath, modified: u64) -> (Expect, Change) {
-    let key = Key::object(&PlaneId::core(), path);
-    (Expect { key: key.clone(), modified }, Change::Delete(key))
-}
-
-/// Adds what a claim uses, or gives back.
-pub(super) fn add_claim(sums: &mut Sums, consumer: &Consumer, requests: &BTreeMap<String, i64>, sign: i64) {
-    for (resource, amount) in requests {
-        let sum = sums.entry((consumer.clone(), resource.clone())).or_default();
-        sum.allocated = sum.allocated.saturating_add(amount.saturating_mul(sign));
-        sum.claims += sign;
-    }
-}
-
-/// Adds what a grant gives, or takes back.
-pub(super) fn add_grant(sums: &mut Sums, consumer: &Consumer, allowances: &BTreeMap<String, i64>, sign: i64) {
-    for (resource, amount) in allowances {
-        let sum = sums.entry((consumer.clone(), resource.clone())).or_default();
-        sum.limit = sum.limit.saturating_add(amount.saturating_mul(sign));
-        sum.grants += sign;
-    }
-}
-
-impl Registry {
+impl Ledger {
     /// Registrations and policies, compiled once for each state of their objects.
-    pub(super) async fn rules(&self) -> Result<Arc<Rules>> {
+    pub(crate) async fn rules(&self) -> Result<Arc<Rules>> {
         let core = PlaneId::core();
         // The number tells of deletes that the revision may not, when the plane was read anew since.
         let resources = [REGISTRATIONS, CLAIM_POLICIES, GRANT_POLICIES];
@@ -96,7 +59,7 @@ impl Registry {
     }
 
     /// What a write claims, and what it does to quota's own objects.
-    pub(super) async fn plan_allowances(
+    pub(crate) async fn plan_allowances(
         &self,
         op: &Operation,
         own: Seen,
@@ -195,7 +158,7 @@ impl Registry {
                     add_claim(sums, &consumer, &objects::requests(old), -1);
                 }
             }
-            let now = prepare::now();
+            let now = now();
             let mark = old.as_ref().and_then(|old| ahead::mark_of(old, own.record));
             let claim = wanted.iter().find(|claim| claim.consumer.kind == kind).cloned();
             let claim = match (&old, &mark) {
@@ -273,7 +236,7 @@ impl Registry {
                             format!("GrantCreationPolicy {policy:?}: {consumer} is not what it belongs to");
                         return Err(forbidden(&why));
                     }
-                    let mut object = objects::grant(old.as_ref(), grant, of, namespace, &prepare::now());
+                    let mut object = objects::grant(old.as_ref(), grant, of, namespace, &now());
                     own_by(&mut object, op, posting.new);
                     self.check_grant(rules, &object).map_err(|why| forbidden(&why))?;
                     add_grant(sums, consumer, &objects::allowances(&object), 1);
@@ -289,7 +252,7 @@ impl Registry {
     }
 
     /// Whether a grant is of what is registered for such consumers.
-    pub(super) fn check_grant(&self, rules: &Rules, grant: &Value) -> Result<(), String> {
+    pub(crate) fn check_grant(&self, rules: &Rules, grant: &Value) -> Result<(), String> {
         let consumer = bucket::consumer(grant).ok_or("consumers are Organizations and Projects")?;
         for resource in objects::allowances(grant).into_keys() {
             check_registered(rules, &resource, consumer.kind)?;
@@ -298,12 +261,12 @@ impl Registry {
     }
 
     /// The buckets after the demands.
-    pub(super) async fn book_buckets(
+    pub(crate) async fn book_buckets(
         &self,
         (resource, name): (&GroupResource, &str),
         plan: &Plan,
     ) -> Result<Vec<(Expect, Change)>> {
-        let now = prepare::now();
+        let now = now();
         let mut changes = Vec::with_capacity(plan.demands.len());
         for (namespace, demand) in &plan.demands {
             let path = path(GROUP, BUCKETS, namespace, &bucket::name(&demand.consumer, &demand.resource));
@@ -318,50 +281,6 @@ impl Registry {
             }
         }
         Ok(changes)
-    }
-
-    /// Gives back all that was claimed for objects of a plane that is gone. It is done in small commits, and may be done
-    /// again.
-    pub async fn release_claims(&self, op: &Operation, plane: &PlaneId) -> Result<()> {
-        if !self.tenancy.has_core() {
-            return Ok(());
-        }
-        let request =
-            ListRequest { plane: &PlaneId::core(), group: GROUP, resource: CLAIMS, namespace: None };
-        let of_plane = |entry: &&Arc<Entry>| entry.label(objects::PLANE_LABEL) == Some(plane.as_str());
-        let listed = self.cache.list(request).await?.objects;
-        for entry in listed.iter().filter(of_plane) {
-            let mut one = op.clone();
-            one.namespace = Some(entry.namespace().to_owned());
-            one.name = Some(entry.name().to_owned());
-            match self.delete_unasked(&one, &crate::DeleteOptions::default()).await {
-                Ok(_) => {}
-                Err(status) if status.is_not_found() => {}
-                Err(status) => return Err(status),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether a resource is registered for consumers of a kind.
-pub(super) fn check_registered(rules: &Rules, resource: &str, kind: ConsumerKind) -> Result<(), String> {
-    match rules.registration(resource) {
-        None => Err(format!("{resource:?} is not registered")),
-        Some(registration) if registration.consumer != kind => {
-            Err(format!("{resource:?} is of each {}", registration.consumer.as_str()))
-        }
-        Some(_) => Ok(()),
-    }
-}
-
-impl Plan {
-    /// Asks buckets of a namespace for what has been added up.
-    pub(super) fn demand(&mut self, namespace: &str, sums: Sums) {
-        let changed = sums.into_iter().filter(|(_, change)| *change != Balance::default());
-        self.demands.extend(changed.map(|((consumer, resource), change)| {
-            (namespace.to_owned(), Demand { consumer, resource, change })
-        }));
     }
 }
 

@@ -1,187 +1,52 @@
-//! What a write costs: ResourceQuotas of its namespace, limits that its namespace shares with others, allowances of its
-//! organization and project, limits of its plane.
-//! It is charged, and given back, in the commit of the write itself, so that no number of writers together get more than
-//! there is, and nothing stays charged for what is not there.
-//!
-//! A [`Posting`] is what a write makes of an object. [`Registry::commit_posted`] finds out which accounts that touches,
-//! waits for its turn with them, and commits them with the object on the condition that they are as they were read.
+//! Charging a write, and committing it with what it is charged to.
 
-mod ahead;
-pub(crate) mod allocations;
-mod allowances;
-mod kinds;
-mod limits;
-mod providers;
-mod shared;
-mod turns;
+use crate::{
+    Ledger,
+    plan::{Also, Plan, Posting, changing, newest, path, too_many},
+};
 
-pub use ahead::Ahead;
-pub(crate) use ahead::server;
-pub(crate) use kinds::settle as settle_kind;
-pub use limits::PlaneLimits;
-pub use providers::ProviderLimit;
-pub use shared::{Amounts, Meter, SharedGroup, SharedKinds, SharedLimits};
-pub(crate) use turns::Turns;
-
-use crate::{Also, Operation, Registry, delete};
-use async_trait::async_trait;
 use freehold_apiserver_admission::{
     Verb, chain,
     quota::{self, Surroundings},
 };
 use freehold_apiserver_cache::{Entry, Seen, codec};
-use freehold_apiserver_quota::{Demand, Rules};
-use freehold_apiserver_storage::{Change, Committed, Expect, Key, ObjectPath};
+use freehold_apiserver_operation::{Operation, attributes};
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, StoreError};
 use freehold_machinery::{PlaneId, Result, Status, Value, meta};
 use jiff::Timestamp;
-use parking_lot::{Mutex, RwLock};
-use std::{collections::HashMap, sync::Arc};
-
-use allocations::{Held, Known};
 
 /// How often a commit is tried again because others, on other servers, changed the accounts meanwhile.
 const ATTEMPTS: usize = 100;
 
-/// Whose a plane is.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// The organization.
-    pub organization: Arc<str>,
-    /// The project.
-    pub project: Arc<str>,
-    /// The class of the plane.
-    pub class: Arc<str>,
-}
-
-/// Who owns which plane.
-#[async_trait]
-pub trait Tenancy: Send + Sync + 'static {
-    /// Whether this server has the core plane, where organizations and their allowances are.
-    fn has_core(&self) -> bool;
-    /// The owner of a project's plane; `None` for other planes.
-    fn owner(&self, plane: &PlaneId) -> Option<Owner>;
-    /// The organization of a project, as far as it is known.
-    fn known_organization_of(&self, project: &str) -> Option<Arc<str>>;
-    /// The organization of a project, as of now.
-    async fn organization_of(&self, project: &str) -> Result<Option<Arc<str>>>;
-    /// How many projects an organization has that are not being deleted, and one of them.
-    async fn projects_of(&self, organization: &str) -> Result<(usize, Option<Arc<str>>)>;
-}
-
-/// No plane is owned by anybody: a registry by itself.
-pub(crate) struct Nobody;
-
-#[async_trait]
-impl Tenancy for Nobody {
-    fn has_core(&self) -> bool {
-        false
+impl Ledger {
+    /// Commits the change of one object, with what must change along with it.
+    ///
+    /// # Errors
+    /// Fails where the store does. A lost race is an answer, no error.
+    pub async fn commit(
+        &self,
+        op: &Operation,
+        path: &ObjectPath,
+        own: Seen,
+        mut changes: Vec<Change>,
+        also: Vec<Also>,
+    ) -> Result<Committed> {
+        let key = Key::object(&op.plane, path);
+        // What was read holds as long as the plane stands on the same: a restore takes it away and leaves the key.
+        let stack = Expect { key: Key::stack(&op.plane), modified: own.record };
+        let mut expect = vec![Expect { key, modified: own.own }, stack];
+        for (condition, change) in also {
+            expect.push(condition);
+            changes.extend(change);
+        }
+        self.stores.of(&op.plane).commit(Commit { expect, changes }).await.map_err(StoreError::of_commit)
     }
 
-    fn owner(&self, _: &PlaneId) -> Option<Owner> {
-        None
-    }
-
-    fn known_organization_of(&self, _: &str) -> Option<Arc<str>> {
-        None
-    }
-
-    async fn organization_of(&self, _: &str) -> Result<Option<Arc<str>>> {
-        Ok(None)
-    }
-
-    async fn projects_of(&self, _: &str) -> Result<(usize, Option<Arc<str>>)> {
-        Ok((0, None))
-    }
-}
-
-/// A state of objects: the last revision that changed them, and how many they are.
-type AsOf = (u64, usize);
-
-/// What the ledger keeps in memory.
-#[derive(Default)]
-pub(crate) struct Books {
-    turns: Turns,
-    /// Registrations and policies, as of a revision, and how many they are.
-    rules: RwLock<Option<(AsOf, Arc<Rules>)>>,
-    /// Limits of classes, as of the revision of their objects.
-    limits: Mutex<HashMap<Arc<str>, (u64, PlaneLimits)>>,
-    /// What Services hold, by plane.
-    allocations: Mutex<Known>,
-    /// Compiled limits that namespaces share.
-    meters: shared::Meters,
-}
-
-/// What a write makes of an object.
-#[derive(Clone, Copy)]
-pub(crate) struct Posting<'a> {
-    /// What it becomes; `None`: it goes.
-    pub(crate) new: Option<&'a Value>,
-    /// What it was.
-    pub(crate) old: Option<&'a Value>,
-    /// Where it is stored now, if it is the plane's own.
-    pub(crate) entry: Option<&'a Entry>,
-    /// What it is stored as; empty where it goes.
-    pub(crate) stored: &'a [u8],
-}
-
-/// What a posting needs, before anybody's turn.
-#[derive(Default)]
-struct Plan {
-    /// The ResourceQuotas of this namespace.
-    quotas: Option<String>,
-    /// What is asked of buckets, with their namespaces.
-    demands: Vec<(String, Demand)>,
-    /// Claims, grants and events that come with it.
-    also: Vec<(Expect, Change)>,
-    /// Whether the write may go on without the demands where they don't fit.
-    optional: bool,
-    /// What changes of the plane's own usage, and its limits.
-    usage: Option<(limits::Usage, PlaneLimits)>,
-    /// What the object comes to hold that no other may.
-    held: Held,
-    /// Counts of providers that the write changes.
-    counted: Vec<providers::Counted>,
-    /// What it does to limits that namespaces share.
-    shared: shared::Shared,
-}
-
-impl Plan {
-    fn accounts(&self, plane: &PlaneId) -> Vec<String> {
-        let quotas = self.quotas.iter().map(|namespace| format!("quotas/{plane}/{namespace}"));
-        let buckets = self.demands.iter().map(|(namespace, demand)| {
-            let name = freehold_apiserver_quota::bucket::name(&demand.consumer, &demand.resource);
-            format!("buckets/{namespace}/{name}")
-        });
-        let usage = self.usage.iter().map(|_| format!("usage/{plane}"));
-        let held = (!self.held.is_empty()).then(|| format!("allocations/{plane}"));
-        let counted = self.counted.iter().map(providers::Counted::account);
-        let shared = self.shared.accounts(plane);
-        quotas.chain(buckets).chain(usage).chain(held).chain(counted).chain(shared).collect()
-    }
-}
-
-pub(crate) fn path(group: &str, resource: &str, namespace: &str, name: &str) -> ObjectPath {
-    ObjectPath {
-        group: group.to_owned(),
-        resource: resource.to_owned(),
-        namespace: Some(namespace.to_owned()).filter(|n| !n.is_empty()),
-        name: name.to_owned(),
-    }
-}
-
-/// The answer to who lost every turn.
-fn too_many() -> Status {
-    Status::too_many_requests("what it is charged to is being changed by too many at once", 1)
-}
-
-/// What changes on a condition, for a commit.
-fn changing((expect, change): (Expect, Change)) -> Also {
-    (expect, Some(change))
-}
-
-impl Registry {
-    /// The change of one object, with what is charged for it. 403 where that is more than there is.
-    pub(crate) async fn commit_posted(
+    /// Commits the change of one object, with what is charged for it.
+    ///
+    /// # Errors
+    /// A 403 where more is charged than there is, a 429 where others change the accounts all the time, and what the store fails with.
+    pub async fn commit_posted(
         &self,
         op: &Operation,
         (path, own): (&ObjectPath, Seen),
@@ -193,7 +58,7 @@ impl Registry {
         self.commit_planned(op, (path, own), changes, also, (posting, plan)).await
     }
 
-    async fn commit_planned(
+    pub(crate) async fn commit_planned(
         &self,
         op: &Operation,
         (path, own): (&ObjectPath, Seen),
@@ -241,22 +106,25 @@ impl Registry {
                         return Ok(Committed::Refused(now));
                     }
                     drop(turn);
-                    self.see(delete::newest(&now)).await?;
+                    self.cache.see(newest(&now)).await?;
                 }
             }
         }
         Err(too_many())
     }
 
-    /// Whether a write could be charged, as of now: a dry run.
-    pub(crate) async fn check_posted(&self, op: &Operation, own: Seen, posting: Posting<'_>) -> Result<()> {
+    /// Checks that a write could be charged, as of now: a dry run.
+    ///
+    /// # Errors
+    /// A 403 where more is charged than there is, and what the store or the cache fails with.
+    pub async fn check_posted(&self, op: &Operation, own: Seen, posting: Posting<'_>) -> Result<()> {
         let plan = self.plan(op, own, posting).await?;
         self.book(op, own, posting, &plan).await.map(drop)
     }
 
     async fn plan(&self, op: &Operation, own: Seen, posting: Posting<'_>) -> Result<Plan> {
-        let mut plan = Plan { held: allocations::taken(op, posting), ..Plan::default() };
-        if self.chain.runs(chain::QUOTA)
+        let mut plan = Plan { held: self.taken(op, posting), ..Plan::default() };
+        if self.has_quotas
             && let Some(namespace) = op.namespace.as_deref().filter(|_| op.ty.namespaced)
             && !self.cache.peek_list(&op.plane, "", "resourcequotas", Some(namespace)).is_empty()
         {
@@ -305,8 +173,7 @@ impl Registry {
             (Some(_), None) => Verb::Create,
             (None, _) => Verb::Delete,
         };
-        let mut attributes =
-            crate::admit::attributes(op, verb, new.as_mut(), posting.old, (false, &Value::Null));
+        let mut attributes = attributes(op, verb, new.as_mut(), posting.old, (false, &Value::Null));
         if verb == Verb::Delete {
             // The last finalizer may go with an update of any subresource.
             attributes.subresource = "";

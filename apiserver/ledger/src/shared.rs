@@ -7,11 +7,15 @@
 //! What the objects mean is not known here: [`SharedLimits`] reads them. A plane that has none of them pays for finding that
 //! out in memory.
 
-use super::{Plan, Posting, path};
-use crate::{Also, Operation, Registry, convert};
+use crate::{
+    Ledger,
+    meters::{Amounts, MAX_METERS, Meter, SharedGroup, SharedKinds, SharedLimits},
+    plan::{Also, Plan, Posting, path},
+};
 use bytes::Bytes;
 use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
+use freehold_apiserver_operation::{Operation, is_stored, now};
 use freehold_apiserver_storage::{Change, Expect, Key, KeyRange, ObjectPath};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, User, Value, meta, quantity::Quantity};
 use parking_lot::Mutex;
@@ -24,79 +28,6 @@ use uuid::Uuid;
 
 /// Most groups that a group lies within, itself included.
 const MAX_DEPTH: usize = 9;
-/// Most compiled limits that are kept; over it the table starts anew.
-const MAX_METERS: usize = 4_096;
-
-/// Amounts by counter.
-pub type Amounts = BTreeMap<String, Quantity>;
-
-/// The resources that shared limits come from.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedKinds {
-    /// The API group of all of them.
-    pub group: &'static str,
-    /// The API version of all of them.
-    pub version: &'static str,
-    /// The plural of the groups.
-    pub groups: &'static str,
-    /// The plural of the limits that groups name.
-    pub limits: &'static str,
-    /// The plural and the kind of the ledgers.
-    pub ledgers: (&'static str, &'static str),
-    /// The label of a namespace with the name of its group.
-    pub label: &'static str,
-}
-
-/// What a group says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SharedGroup {
-    /// The group that it lies within; empty for none.
-    pub above: String,
-    /// The name of its limits; empty for none.
-    pub limits: String,
-    /// Limits that it states itself, in a form that differs where they do.
-    pub own: String,
-}
-
-/// Reads the objects that shared limits come from.
-pub trait SharedLimits: Send + Sync + 'static {
-    /// The resources that the limits come from.
-    fn kinds(&self) -> SharedKinds;
-    /// What a group says.
-    fn group(&self, object: &Value) -> SharedGroup;
-    /// Compiles the limits of a group; `None` where it has none that can be read.
-    fn meter(&self, group: &Value, limits: Option<&Value>) -> Option<Arc<dyn Meter>>;
-    /// Whether limits hold for a user who writes an object. `bypasses`: RBAC lets the user go past them in person.
-    fn binds(&self, user: &User, resource: &GroupResource, object: &Value, bypasses: bool) -> bool;
-}
-
-/// The limits of one group.
-pub trait Meter: Send + Sync {
-    /// What is counted and how, in a form that differs where that does. The limits themselves are no part of it.
-    fn definition(&self) -> &str;
-    /// The resources whose objects are counted, namespaces aside.
-    fn counted(&self) -> Vec<GroupResource>;
-    /// How much an object uses. It depends on the object alone, so that what was charged is given back.
-    ///
-    /// # Errors
-    /// What cannot be counted, in words for people.
-    fn amounts(&self, resource: &GroupResource, object: &Value) -> Result<Amounts, String>;
-    /// Compares what is added with what is left.
-    ///
-    /// # Errors
-    /// The counter that would exceed its limit, in words for people.
-    fn check(&self, used: &Amounts, growth: &Amounts) -> Result<(), String>;
-}
-
-/// Compiled limits by plane, name of the limits and what the group states itself, with the revision of the limits.
-#[derive(Default)]
-pub(crate) struct Meters(Mutex<HashMap<MeterKey, Known>>);
-
-/// The revision of limits, and what they were compiled to.
-type Known = (u64, Option<Arc<dyn Meter>>);
-
-type MeterKey = (PlaneId, SharedGroup);
-
 /// A group that a write is charged to.
 struct Charged {
     name: String,
@@ -108,27 +39,6 @@ struct Charged {
 struct Chain {
     charged: Vec<Charged>,
     conditions: Vec<Expect>,
-}
-
-/// What a write does to shared limits.
-#[derive(Default)]
-pub(super) struct Shared {
-    /// The groups that it is charged to, by name, where it is to any.
-    accounts: Vec<String>,
-    /// Ledgers that are counted anew after it.
-    forgotten: Vec<Change>,
-}
-
-impl Shared {
-    /// The accounts that writers take turns for.
-    pub(super) fn accounts(&self, plane: &PlaneId) -> impl Iterator<Item = String> {
-        self.accounts.iter().map(move |name| format!("shared/{plane}/{name}"))
-    }
-
-    /// What is committed along with it, whatever is charged.
-    pub(super) fn take_forgotten(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.forgotten)
-    }
 }
 
 fn is_namespaces(op: &Operation) -> bool {
@@ -161,7 +71,7 @@ fn kept_as<'a>(op: &'a Operation, resource: &'a GroupResource) -> (&'a str, &'a 
 /// What an object was and becomes as it is stored, where that is known and not what is served: what is charged is given back,
 /// and found by whoever counts anew.
 fn stored(op: &Operation, posting: Posting<'_>) -> (Option<Value>, Option<Value>) {
-    let new = posting.new.filter(|_| !convert::is_stored(&op.ty)).and_then(|_| {
+    let new = posting.new.filter(|_| !is_stored(&op.ty)).and_then(|_| {
         match codec::decode(&Bytes::copy_from_slice(posting.stored)) {
             Some(codec::Stored::Json(json)) => serde_json::from_slice(&json).ok(),
             _ => None,
@@ -192,7 +102,7 @@ fn growth(old: &Amounts, new: &Amounts) -> Amounts {
     more.filter(|(_, amount)| amount.sign() > 0).collect()
 }
 
-impl Registry {
+impl Ledger {
     /// Whether a write is in a namespace without a group, as far as that is seen at once.
     fn is_ungrouped(&self, op: &Operation, kinds: SharedKinds) -> bool {
         let Some(namespace) = op.namespace.as_deref() else { return !op.ty.namespaced };
@@ -200,7 +110,7 @@ impl Registry {
         entry.is_some_and(|entry| entry.label(kinds.label).is_none())
     }
 
-    pub(super) async fn plan_shared(
+    pub(crate) async fn plan_shared(
         &self,
         op: &Operation,
         posting: Posting<'_>,
@@ -360,7 +270,7 @@ impl Registry {
     }
 
     /// The ledgers after the write, and what has to be as it was for that to hold.
-    pub(super) async fn book_shared(
+    pub(crate) async fn book_shared(
         &self,
         op: &Operation,
         own: Seen,
@@ -479,7 +389,7 @@ impl Registry {
                 "apiVersion": format!("{}/{}", kinds.group, kinds.version), "kind": kinds.ledgers.1,
                 "metadata": {
                     "name": name, "uid": Uuid::new_v4().to_string(), "generation": 1,
-                    "creationTimestamp": crate::prepare::now(),
+                    "creationTimestamp": now(),
                 },
                 "spec": {},
             }),
@@ -560,7 +470,6 @@ fn walk(name: String, above: impl Fn(&str) -> Option<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     fn amounts(list: &[(&str, &str)]) -> Amounts {
         list.iter().map(|(name, text)| ((*name).to_owned(), text.parse().expect("a quantity"))).collect()
