@@ -6,14 +6,13 @@ use freehold_apiserver_catalog::schema_of_kind;
 use freehold_apiserver_kinds as kinds;
 pub(crate) use freehold_apiserver_kinds::default;
 use freehold_machinery::{
-    GroupVersionKind, ResourceType, Result, Status, Value,
-    apply::FieldSet,
-    crd, go, meta,
+    GroupVersionKind, ResourceType, Result, Status, Value, crd, go, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
     reserved::{self, Source},
     schema::{self, Schema, default::Empty},
     status::{FieldError, FieldErrorKind},
 };
+use freehold_machinery_patch::apply::FieldSet;
 use std::{borrow::Cow, sync::LazyLock};
 
 /// What keeps an object from being read as one of its type: values of the wrong JSON type, of custom resources in their

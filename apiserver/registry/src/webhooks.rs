@@ -14,7 +14,8 @@ use freehold_apiserver_admission::{
     policy::Compiled,
     webhook::{ClientConfig, Configuration, Failure, MUTATING, Response, Review, Webhook},
 };
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, meta, patch};
+use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, meta};
+use freehold_machinery_patch as patch;
 use futures_util::future::join_all;
 use serde_json::json;
 use std::{

@@ -13,13 +13,13 @@ use freehold_apiserver_ledger::Posting;
 use freehold_apiserver_operation::heavy;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
 use freehold_machinery::{
-    GroupVersionKind, Result, Status, Value,
-    apply::{self, Options},
-    go, meta, patch,
+    GroupVersionKind, Result, Status, Value, go, meta,
     schema::{self, default::Empty},
     status::FieldError,
     strict,
 };
+use freehold_machinery_patch as patch;
+use freehold_machinery_patch::apply::{self, Options};
 use std::{borrow::Cow, sync::Arc};
 
 /// How often a write without a precondition is tried again when others write the same object meanwhile.

@@ -10,11 +10,9 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use freehold_apiserver_registry::{Changed, EventKind, Object, WatchEvent};
-use freehold_machinery::{
-    Status, Value, meta,
-    table::{ListMeta, Printer},
-};
+use freehold_machinery::{Status, Value, meta};
 use freehold_machinery_protobuf as protobuf;
+use freehold_machinery_table::{ListMeta, Printer};
 use http::HeaderValue;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;

@@ -16,9 +16,9 @@ use freehold_apiserver_transport::{payload::Payload, pieces::Pieces};
 use freehold_machinery::{
     ResourceType, Status, Value, go, meta,
     resource::{Cell, Column},
-    table::{IncludeObject, ListMeta, Printer},
 };
 use freehold_machinery_protobuf as protobuf;
+use freehold_machinery_table::{IncludeObject, ListMeta, Printer};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{

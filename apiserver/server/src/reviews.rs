@@ -13,7 +13,8 @@ use freehold_apiserver_authn::review::user_info;
 use freehold_apiserver_authz::{Attributes, review};
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{PlaneId, ResourceType, Status, Value, apply, go, meta};
+use freehold_machinery::{PlaneId, ResourceType, Status, Value, go, meta};
+use freehold_machinery_patch::apply;
 use hyper::body::Incoming;
 use serde_json::json;
 

@@ -4,13 +4,16 @@ use freehold_tests_tidy::workspace::{Package, array, metadata, packages, text, t
 
 /// Crates without their prefix, and what each may depend on. From the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("machinery", &[]),
+    ("machinery-identity", &[]),
+    ("machinery", &["machinery-identity"]),
     ("machinery-cel", &["machinery"]),
     ("machinery-cron", &["machinery"]),
     ("machinery-lookup", &[]),
     ("machinery-networks", &[]),
+    ("machinery-patch", &["machinery"]),
     ("machinery-protobuf", &["machinery"]),
     ("machinery-quota", &["machinery"]),
+    ("machinery-table", &["machinery"]),
     ("pki", &[]),
     ("api", &["machinery"]),
     ("client", &["machinery"]),
@@ -24,11 +27,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("apiserver-audit", &["machinery", "apiserver-storage"]),
     ("apiserver-authn", &["machinery", "machinery-cel", "pki"]),
     ("apiserver-authz", &["machinery", "machinery-cel"]),
-    ("apiserver-admission", &["machinery", "machinery-cel", "machinery-quota"]),
+    ("apiserver-admission", &["machinery", "machinery-cel", "machinery-patch", "machinery-quota"]),
     ("apiserver-quota", &["machinery", "machinery-cel"]),
     ("apiserver-fairness", &["machinery"]),
     ("apiserver-cache", &["machinery", "apiserver-storage"]),
-    ("apiserver-catalog", &["machinery", "machinery-cel"]),
+    ("apiserver-catalog", &["machinery", "machinery-cel", "machinery-table"]),
     (
         "apiserver-kinds",
         &["machinery", "machinery-cel", "machinery-cron", "apiserver-catalog", "apiserver-admission"],
@@ -62,6 +65,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "machinery",
             "machinery-cel",
+            "machinery-patch",
             "apiserver-storage",
             "apiserver-cache",
             "apiserver-catalog",
@@ -105,7 +109,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         "apiserver-server",
         &[
             "machinery",
+            "machinery-patch",
             "machinery-protobuf",
+            "machinery-table",
             "telemetry",
             "api",
             "apiserver-catalog",
@@ -122,7 +128,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tenancy-api", &["machinery", "api"]),
     (
         "tenancy-decide",
-        &["machinery", "machinery-cel", "machinery-cron", "machinery-quota", "api", "tenancy-api"],
+        &[
+            "machinery",
+            "machinery-cel",
+            "machinery-cron",
+            "machinery-patch",
+            "machinery-quota",
+            "machinery-table",
+            "api",
+            "tenancy-api",
+        ],
     ),
     // The assembly: the one crate that names concrete engines.
     (
@@ -130,6 +145,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "machinery",
             "machinery-cel",
+            "machinery-patch",
             "api",
             "pki",
             // As a part of another cluster's API it asks that one.
@@ -316,6 +332,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// What tests of any crate may use besides.
 const IN_TESTS: &[&str] = &[
     "machinery",
+    "machinery-patch",
+    "machinery-table",
     "api",
     "pki",
     "client",
@@ -392,9 +410,12 @@ const PURE: &[&str] = &[
     "machinery",
     "machinery-cel",
     "machinery-cron",
+    "machinery-identity",
     "machinery-networks",
+    "machinery-patch",
     "machinery-protobuf",
     "machinery-quota",
+    "machinery-table",
     "api",
     "pki",
     "apiserver-authz",

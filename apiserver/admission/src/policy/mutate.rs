@@ -10,10 +10,11 @@ use super::{
 };
 use crate::{Attributes, Lookup, bundle::Sealed};
 use freehold_machinery::{
-    Result, Status, Value, apply,
-    patch::{self, Unapplied},
+    Result, Status, Value,
     schema::{ListType, Schema},
 };
+use freehold_machinery_patch as patch;
+use freehold_machinery_patch::{Unapplied, apply};
 use std::sync::Arc;
 
 /// Lets policies change the object that is written, whose form is `form`.

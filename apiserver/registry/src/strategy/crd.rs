@@ -2,12 +2,8 @@
 
 use crate::{Operation, Registry, prepare, validate};
 use freehold_apiserver_cache::ListRequest;
-use freehold_machinery::{
-    Result, Value,
-    apply::{self, Options},
-    crd, meta,
-    schema::Schema,
-};
+use freehold_machinery::{Result, Value, crd, meta, schema::Schema};
+use freehold_machinery_patch::apply::{self, Options};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
