@@ -24,22 +24,6 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// An aggregated server.
-pub struct Aggregated {
-    /// What it is reached with.
-    pub outbound: Arc<Outbound>,
-    /// Where it is, and how it is known.
-    pub destination: Destination,
-    /// Whether it answered when it was asked last.
-    pub available: bool,
-    /// Places for requests that are passed on to it.
-    pub places: Arc<Semaphore>,
-    /// The project of its plane and the organization of that; empty where there is none.
-    pub project: Arc<str>,
-    /// See `project`.
-    pub organization: Arc<str>,
-}
-
 /// Who downloads documents.
 const AGGREGATOR: &str = "system:kube-aggregator";
 

@@ -2,7 +2,6 @@
 
 use crate::{
     backend::Owner,
-    filters::{Edge, Trace},
     host::Connection,
     identity::Identity,
     info::{RequestInfo, ResourcePath},
@@ -11,6 +10,7 @@ use crate::{
     respond::Reply,
     sources,
 };
+use crate::{edge::Edge, trace::Trace};
 use freehold_apiserver_audit::{Auditor, Begin, MAX_OBJECT, Record, Response, Stage, Subject, Trailed};
 use freehold_apiserver_authz::Decision;
 use freehold_apiserver_planes::{Consumers, Target};

@@ -1,6 +1,6 @@
 //! What a server is made from.
 
-use crate::{browser::Origins, read_api::ReadApi};
+use crate::{config::ReadApi, origins::Origins};
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
 use freehold_apiserver_transport::{
@@ -157,3 +157,34 @@ pub enum BindError {
     #[error(transparent)]
     Authorities(#[from] RootsError),
 }
+
+/// A group whose reads another part of the process answers.
+#[derive(Clone)]
+pub struct ReadApi {
+    /// The group.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Answers a read.
+    pub handler: ReadHandler,
+}
+
+/// A read within a plane that its user may make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaneRead {
+    /// The plane.
+    pub plane: PlaneId,
+    /// The namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// The plural resource.
+    pub resource: String,
+    /// The name; `None` for a list.
+    pub name: Option<String>,
+    /// The subresource.
+    pub subresource: Option<String>,
+    /// The query as it was sent, percent-encoded.
+    pub query: String,
+}
+
+/// Answers a read, with JSON.
+pub type ReadHandler = Arc<dyn Fn(PlaneRead) -> BoxFuture<'static, Result<Vec<u8>, Status>> + Send + Sync>;

@@ -2,7 +2,12 @@
 //! the server.
 
 use crate::{
-    backend::Footing, filters::Edge, health, info::RequestInfo, negotiate, query::Query, respond::Reply,
+    backend::Footing,
+    edge::Edge,
+    info::{RequestInfo, is_health},
+    negotiate,
+    query::Query,
+    respond::Reply,
     slow::Sender,
 };
 use freehold_apiserver_fairness::metrics::Executing;
@@ -106,7 +111,7 @@ pub(crate) async fn enter(
     flow: &mut Flow,
 ) -> Result<Turn, Status> {
     // What may go on for as long as a client wants takes no turn, but for how a watch begins.
-    if health::is_health(&info.path) || info.is_long_running() && info.verb != "watch" {
+    if is_health(&info.path) || info.is_long_running() && info.verb != "watch" {
         return Ok(Turn::default());
     }
     let Some(footing) = edge.backend.footing(target).await? else { return Ok(Turn::default()) };

@@ -12,11 +12,6 @@ use std::fmt::Write;
 /// The outcome of each check, by name.
 type Checks = Vec<(&'static str, Result<(), String>)>;
 
-/// Whether a path is one of health's.
-pub(crate) fn is_health(path: &str) -> bool {
-    matches!(path.split('/').nth(1), Some("livez" | "readyz" | "healthz"))
-}
-
 /// Answers a health path.
 pub(crate) async fn serve(call: &Call<'_>, path: &str) -> Result<Reply, Status> {
     let (edge, query) = (call.edge, call.query);

@@ -17,18 +17,6 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::{net::SocketAddr, sync::Arc};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A kubelet that may be dialled.
-pub struct Kubelet {
-    /// Makes the connection.
-    pub outbound: Arc<Outbound>,
-    /// Where it is, who the server is to it, and which authority its certificate has to be of.
-    pub destination: Destination,
-    /// What its paths begin with.
-    pub prefix: String,
-    /// The plane's permit for one more stream.
-    pub permit: OwnedSemaphorePermit,
-}
-
 /// What a kubelet is asked: a path with a query, whether the connection is to be upgraded, and a body.
 pub(crate) struct Question {
     pub(crate) path: String,

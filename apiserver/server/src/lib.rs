@@ -13,12 +13,14 @@
 mod aggregated;
 mod audit;
 mod backend;
+mod bodies;
 mod browser;
 mod call;
 mod config;
 mod connect;
 mod dispatch;
 mod documents;
+mod edge;
 mod events;
 mod fair;
 mod filters;
@@ -27,6 +29,7 @@ mod held;
 mod host;
 mod identity;
 mod info;
+mod kept;
 mod kubelet;
 mod listen;
 mod logs;
@@ -34,8 +37,10 @@ mod metrics;
 mod negotiate;
 mod openapi;
 mod options;
+mod origins;
 mod output;
 mod path;
+mod permits;
 mod places;
 mod planes;
 mod process;
@@ -47,9 +52,12 @@ mod respond;
 mod reviews;
 mod slow;
 mod sources;
+mod tags;
 mod together;
+mod trace;
 mod traces;
 mod trail;
+mod version;
 mod watch;
 mod websocket;
 mod yaml;
@@ -57,18 +65,18 @@ mod yaml;
 #[cfg(test)]
 mod fuzz;
 
-pub use aggregated::Aggregated;
-pub use backend::{ArchiveStream, AuditStream, Backend, Footing, InUse, OpenIdDocument, Owner, PlaneAction};
-pub use browser::{Origins, OriginsError};
+pub use backend::{
+    AccessBackend, Aggregated, AggregationBackend, ArchiveStream, AuditBackend, AuditPage, AuditStream,
+    Backend, Footing, InUse, Kubelet, ObjectBackend, OpenIdDocument, Owner, PlaneAction, PlaneBackend,
+    RequestHeaders,
+};
 pub use config::{
     Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,
+    PlaneRead, ReadApi, ReadHandler,
 };
 pub use connect::CONNECT;
 pub use freehold_apiserver_transport::payload::{Beginning, BoxError, Data, Payload};
 pub use freehold_apiserver_transport::pieces::Pieces;
 pub use freehold_apiserver_transport::tls::{Certificate, ClientMaterial, ClientTls, TlsError};
-pub use identity::RequestHeaders;
-pub use kubelet::Kubelet;
 pub use listen::{Reload, Server};
-pub use read_api::{PlaneRead, ReadApi, ReadHandler};
-pub use trail::AuditPage;
+pub use origins::{Origins, OriginsError};

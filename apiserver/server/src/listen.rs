@@ -1,9 +1,10 @@
 //! Connections: accepted, secured, served and drained.
 
+use crate::edge::Edge;
 use crate::{
     backend::Backend,
     config::{Authorities, BindError, Config, Limits, MoreMetrics},
-    filters::{self, Edge},
+    filters,
     host::{self, Connection},
     identity,
 };

@@ -1,6 +1,6 @@
 //! Metrics of the edge, under kube-apiserver's names and labels, so that its dashboards and alerts work here.
 
-use crate::{backend::Backend, config::MoreMetrics, documents, info::RequestInfo, process::Process};
+use crate::{backend::Backend, config::MoreMetrics, info::RequestInfo, process::Process};
 use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_fairness::{Fairness, PlaneUsage};
 use freehold_machinery::PlaneId;
@@ -291,7 +291,7 @@ impl Metrics {
 
 /// What `/version` says, as labels.
 fn build(version: &str) -> Vec<(String, String)> {
-    let fields = documents::version(version);
+    let fields = crate::version::version(version);
     let names = [
         ("build_date", "buildDate"),
         ("compiler", "compiler"),

@@ -4,9 +4,9 @@
 //! (Kubernetes' "authenticating proxy"). Such headers of the client's own never get through, nor do its credentials.
 //! Impersonation headers do: the pair holds the rules by which they are judged.
 
+use crate::edge::Edge;
 use crate::{
     backend::InUse,
-    filters::Edge,
     info::RequestInfo,
     path::percent_encode,
     respond::{self, Reply},

@@ -1,8 +1,8 @@
 //! Reviews: questions about identity and permission, asked by creating an object that is nowhere kept.
 
 use crate::{
+    bodies,
     call::Call,
-    dispatch,
     info::RequestInfo,
     negotiate,
     options::{self, Write},
@@ -57,7 +57,7 @@ pub(crate) async fn serve(
     body: Incoming,
 ) -> Result<Reply, Status> {
     let accepted = negotiate::document(&call.parts.headers, call.query)?;
-    let mut object = dispatch::object_body(call, op, body).await?.value;
+    let mut object = bodies::object_body(call, op, body).await?.value;
     check_kind(&op.ty, &object)?;
     if let Some(why) = op.ty.schema.get().and_then(|schema| go::mismatch(&object, schema)) {
         let (kind, version) = (&op.ty.kind, &op.ty.version);

@@ -5,10 +5,11 @@
 //! Each server is asked as the user, who must be allowed to ask in that project; a project where they are not, or whose server
 //! does not answer, is left out, and a warning says so.
 
+use crate::backend::Aggregated;
+use crate::edge::Edge;
 use crate::{
-    aggregated::{self, Aggregated},
+    aggregated,
     call::Call,
-    filters::Edge,
     held::Held,
     info::RequestInfo,
     respond::{self, Reply},

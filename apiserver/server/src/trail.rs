@@ -21,17 +21,6 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 pub(crate) const GROUP: &str = "audit.k8s.io";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A page of events, JSON each.
-#[derive(Debug, Default)]
-pub struct AuditPage {
-    /// The events, the oldest first.
-    pub events: Vec<Bytes>,
-    /// Where the next page begins.
-    pub next: Option<String>,
-    /// The revision that it was read at.
-    pub revision: u64,
-}
-
 /// Whether a request is about them.
 pub(crate) fn is_asked(call: &Call<'_>) -> bool {
     let about = call.info.resource.as_ref();
