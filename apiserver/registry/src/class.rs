@@ -16,11 +16,6 @@ use std::{collections::BTreeSet, sync::Arc};
 const MAX_OBJECTS: usize = 500;
 const CRD_GROUP: &str = "apiextensions.k8s.io";
 
-/// Whether a type is that of classes.
-pub(crate) fn is_class(ty: &ResourceType) -> bool {
-    ty.group == "resourcemanager.freehold.dev" && ty.plural == "controlplaneclasses"
-}
-
 /// What is wrong with the objects of a class.
 pub(crate) fn check(class: &Value) -> Vec<FieldError> {
     prepare(class).err().unwrap_or_default()

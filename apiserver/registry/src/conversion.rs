@@ -8,7 +8,9 @@
 mod kept;
 mod review;
 
-use crate::{Object, OwnTypes, Question, Webhooks, convert, validate};
+use crate::questions::{Question, Webhooks};
+use crate::view::OwnTypes;
+use crate::{Object, convert, validate};
 use freehold_apiserver_admission::webhook::ClientConfig;
 use freehold_apiserver_cache::Entry;
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, resource::Conversion};

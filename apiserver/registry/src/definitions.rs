@@ -5,7 +5,7 @@
 //! no controller: whoever takes away the last object finishes, and a server that was killed in between goes on with the
 //! next delete or with the next object that goes.
 
-use crate::{DeleteOptions, Object, Operation, Registry, WriteOptions, Written, convert, delete};
+use crate::{DeleteOptions, Object, Operation, Registry, WriteOptions, Written, convert};
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Committed, Key, ObjectPath};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, crd, meta};
@@ -16,11 +16,6 @@ const GROUP: &str = "apiextensions.k8s.io";
 const RESOURCE: &str = "customresourcedefinitions";
 /// How often the end of a definition is tried when others write it meanwhile.
 const ATTEMPTS: usize = 20;
-
-/// Whether objects of a type are definitions.
-pub(crate) fn is_definition(ty: &ResourceType) -> bool {
-    ty.group == GROUP && ty.plural == RESOURCE
-}
 
 impl Registry {
     /// Deletes a definition; the revision to wait for when somebody else wrote it meanwhile.

@@ -1,8 +1,8 @@
 //! Deletes: at once, or begun and left to finalizers, a grace period or the garbage collector.
 
-use crate::{
-    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, definitions, strategy, write,
-};
+use crate::predicates::is_definition;
+use crate::predicates::is_released;
+use crate::{DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, strategy};
 use freehold_apiserver_cache::{Below, Entry, ListRequest, Seen, codec};
 use freehold_apiserver_ledger::Posting;
 use freehold_apiserver_storage::{
@@ -68,7 +68,7 @@ impl Registry {
                 refused = Some(revision);
                 continue;
             }
-            if definitions::is_definition(&op.ty) {
+            if is_definition(&op.ty) {
                 match self.delete_definition(op, &path, own, &live, options).await? {
                     Ok(written) => return Ok(Written { warnings, ..written }),
                     Err(revision) => refused = Some(revision),
@@ -77,7 +77,7 @@ impl Registry {
             }
             let marked = mark(op, &live, options);
             self.check_projects(op, &live, &marked).await?;
-            if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
+            if is_released(&marked) || (!meta::is_deleting(&marked)) {
                 match self.finish(op, &path, own, (&live, &entry), options).await? {
                     Ok(revision) => {
                         self.object_gone(op, revision).await?;
@@ -231,7 +231,7 @@ impl Registry {
         if let Some(anew) = anew {
             return Ok(vec![Change::Put(Key::object(&op.plane, path), codec::encode(&anew))]);
         }
-        match definitions::is_definition(&op.ty) {
+        match is_definition(&op.ty) {
             true => self.removal_of_definition(op, path, last, below).await,
             false => Ok(vec![gone(Key::object(&op.plane, path), below)]),
         }

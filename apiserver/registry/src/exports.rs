@@ -345,7 +345,7 @@ impl Registry {
         (live, own): (&Value, Seen),
         options: &DeleteOptions,
     ) -> Result<()> {
-        if crate::class::is_class(&op.ty) {
+        if crate::predicates::is_class(&op.ty) {
             return self.check_class_deletion(op, live).await;
         }
         if op.ty.group != GROUP || !op.ty.custom || self.exports.is_none() {

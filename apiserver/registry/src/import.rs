@@ -1,6 +1,7 @@
 //! Objects that come in an archive: nobody's request has validated them, so each is checked as one that is created.
 
-use crate::{Annotations, Operation, Registry, definitions, validate};
+use crate::predicates::is_definition;
+use crate::{Annotations, Operation, Registry, validate};
 use freehold_apiserver_cache::{Entry, Layer};
 use freehold_apiserver_catalog::{TypeSet, custom_types, share};
 use freehold_apiserver_operation::heavy;
@@ -89,7 +90,7 @@ impl Registry {
             spec.remove("ephemeralContainers");
         }
         heavy(entry.cost(), || match validate::unreadable(&ty, &object) {
-            Some(why) if !definitions::is_definition(&ty) => Err(Status::bad_request(why)),
+            Some(why) if !is_definition(&ty) => Err(Status::bad_request(why)),
             _ => validate::object(&op, &object, None).map(drop),
         })
         .map_err(refused)

@@ -10,6 +10,7 @@
 mod across;
 mod actions;
 mod admit;
+mod allocate;
 mod claims;
 mod class;
 mod class_access;
@@ -19,21 +20,27 @@ mod definitions;
 mod delete;
 mod eviction;
 mod exports;
+mod get;
 mod import;
 mod list;
 mod measure;
 mod people;
 mod policies;
+mod predicates;
 mod prepare;
+mod questions;
+mod ranges;
 mod registration;
 mod registry;
 mod scale;
 mod select;
 mod shown;
 mod standing;
+mod strategize;
 mod strategy;
 mod token;
 mod validate;
+mod view;
 mod watch;
 mod webhooks;
 mod write;
@@ -41,7 +48,6 @@ mod write;
 #[cfg(test)]
 mod fuzz;
 
-pub use across::{Across, OwnTypes, View};
 pub use class::class_objects;
 pub use exports::{
     Exports, FoundExport, FoundRollout, Members, ReferredBy, Seeker, Terms, bound_schemas, class_bindings,
@@ -57,7 +63,8 @@ pub use freehold_apiserver_ledger::{
 pub use freehold_apiserver_operation::*;
 pub use freehold_apiserver_quota::ConsumerKind;
 pub use measure::AdmissionMetrics;
+pub use questions::{Question, Webhooks};
+pub use ranges::ServiceRanges;
 pub use registry::Registry;
-pub use strategy::ServiceRanges;
 pub use token::TokenSecrets;
-pub use webhooks::{Question, Webhooks};
+pub use view::{Across, OwnTypes, View};

@@ -1,6 +1,8 @@
 //! The registry itself, and reads of single objects.
 
-use crate::{AdmissionMetrics, Exports, TokenSecrets, Webhooks, conversion::Converter, convert, strategy};
+use crate::questions::Webhooks;
+use crate::ranges::ServiceRanges;
+use crate::{AdmissionMetrics, Exports, TokenSecrets, conversion::Converter, convert, strategy};
 use freehold_apiserver_admission::{Chain, chain};
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_ledger::{Ledger, Owner, ProviderLimit, ProviderLimits, SharedLimits, Tenancy};
@@ -15,7 +17,7 @@ pub struct Registry {
     pub(crate) stores: Placement,
     pub(crate) cache: Arc<Cache>,
     pub(crate) policies: Arc<dyn PolicySource>,
-    pub(crate) services: strategy::ServiceRanges,
+    pub(crate) services: ServiceRanges,
     pub(crate) webhooks: Arc<dyn Webhooks>,
     pub(crate) converter: Arc<Converter>,
     pub(crate) chain: Chain,
@@ -43,7 +45,7 @@ impl Registry {
         policies: Arc<dyn PolicySource>,
         webhooks: Arc<dyn Webhooks>,
     ) -> Self {
-        let services = strategy::ServiceRanges::default();
+        let services = ServiceRanges::default();
         let converter = Arc::new(Converter::new(webhooks.clone()));
         let plugins = Chain::default();
         let stores = stores.into();
@@ -104,31 +106,6 @@ impl Registry {
     /// The cache that reads are served from.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
-    }
-
-    /// Reads one object (or its `status`, which is the same, or its `scale`). With a resource version (0 included) the
-    /// answer may be as old as that; without one it is the latest.
-    ///
-    /// # Errors
-    /// A 404 where it is absent, a 504 where the cache does not reach the resource version, and what a conversion fails with.
-    pub async fn get(&self, op: &Operation, resource_version: &str) -> Result<Object> {
-        match parse_version(resource_version)? {
-            None => drop(self.catch_up(op).await?),
-            Some(revision) => self.cache.wait_for_asked(revision).await?,
-        }
-        let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
-        let since = schema_since(&self.cache, &op.plane, &op.ty);
-        let object = self.converter.out(&op.plane, &op.ty, entry, since).await?;
-        match op.subresource.as_deref() {
-            Some("scale") => crate::scale::get(op, &object.value()).map(|v| Object::Value(Arc::new(v))),
-            Some(crate::exports::REFERRERS) if op.ty.since > 0 => {
-                self.referrers(op).await.map(|found| Object::Value(Arc::new(found)))
-            }
-            Some(crate::exports::ACCESS) if op.ty.group == crate::exports::GROUP => {
-                self.access(op, &object.value()).map(|found| Object::Value(Arc::new(found)))
-            }
-            _ => Ok(object),
-        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the schema says of an object, and what every object must satisfy.
 
-use crate::{Operation, class, definitions, scale};
+use crate::predicates::is_class;
+use crate::predicates::is_definition;
+use crate::{Operation, class, scale};
 use freehold_apiserver_authn::oidc::JwtAuthenticator;
 use freehold_apiserver_catalog::schema_of_kind;
 use freehold_apiserver_kinds as kinds;
@@ -133,7 +135,7 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     if !ty.custom {
         errors.extend(built_in(op, object, old));
     }
-    if class::is_class(ty) {
+    if is_class(ty) {
         errors.extend(class::check(object));
     }
     if errors.is_empty() && op.plane.is_core() {
@@ -218,7 +220,7 @@ pub(crate) fn warnings(op: &Operation, object: &Value, old: Option<&Value>) -> V
     if op.subresource.is_some() {
         return Vec::new();
     }
-    if definitions::is_definition(&op.ty) {
+    if is_definition(&op.ty) {
         return crd::warnings(object, old);
     }
     let known = old.map(meta::finalizers).unwrap_or_default();
@@ -247,7 +249,7 @@ fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> (Vec<FieldEr
 fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let special = kinds::check::run(&op.ty, op.subresource.as_deref(), object, old);
     // Its own checks say everything, and in paths of their own.
-    if definitions::is_definition(&op.ty) {
+    if is_definition(&op.ty) {
         return special;
     }
     let Some(schema) = op.ty.schema.get() else { return special };

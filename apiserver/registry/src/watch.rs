@@ -3,8 +3,9 @@
 //! A change that moves an object into the selection is an `ADDED`, one that moves it out a `DELETED` with the object's
 //! state before it left, at the revision of the change.
 
+use crate::view::{Across, OwnTypes, View};
 use crate::{
-    Across, Changed, Object, Operation, OwnTypes, Registry, View, WatchEvent, WatchOptions,
+    Changed, Object, Operation, Registry, WatchEvent, WatchOptions,
     across::PAGE,
     conversion::{Converter, differs},
     convert,

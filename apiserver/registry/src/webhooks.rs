@@ -5,8 +5,6 @@
 //! `reinvocationPolicy` wants it; validating ones all at once.
 
 use crate::{Operation, Registry, measure::Step, scale, validate};
-use async_trait::async_trait;
-use bytes::Bytes;
 use freehold_apiserver_admission::{
     Attributes, Lookup, Matched, Seen,
     bundle::Sealed,
@@ -36,28 +34,6 @@ const PATCH: &str = "patch.webhook.admission.k8s.io/";
 const VALIDATION: &str = "validating.webhook.admission.k8s.io/";
 
 static CONFIGURATIONS: LazyLock<Compiled<Configuration>> = LazyLock::new(Compiled::default);
-
-/// Something to ask a webhook.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// The JSON that it is sent.
-    pub body: Bytes,
-    /// How long it may take.
-    pub timeout: Duration,
-    /// Whether it is told that (`?timeout=10s`).
-    pub told: bool,
-    /// Bytes that its answer may have.
-    pub max: usize,
-    /// The admission plugin that asks; `None` for conversions.
-    pub plugin: Option<&'static str>,
-}
-
-/// Reaches webhooks.
-#[async_trait]
-pub trait Webhooks: Send + Sync + 'static {
-    /// Asks one that an object of a plane names. An error is in the words of client-go.
-    async fn ask(&self, plane: &PlaneId, client: &ClientConfig, question: Question) -> Result<Bytes, String>;
-}
 
 /// The plugin that asks webhooks of one sort.
 fn plugin(mutating: bool) -> &'static str {

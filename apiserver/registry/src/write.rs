@@ -2,7 +2,6 @@
 
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, actions, convert,
-    delete,
     prepare::{self, Undecodable},
     registry::schema_since,
     scale, strategy, validate,
@@ -751,11 +750,4 @@ fn without_times(managed: &Value) -> Value {
         entry.remove("time");
     }
     managed
-}
-
-/// Whether nothing holds an object any more whose deletion has begun.
-pub(crate) fn is_released(object: &Value) -> bool {
-    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let held = object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    meta::is_deleting(object) && meta::finalizers(object).is_empty() && grace == 0 && !held
 }

@@ -1,6 +1,6 @@
 //! Namespaces, pods, secrets, config maps, volumes.
 
-use crate::{Operation, prepare};
+use crate::Operation;
 use freehold_apiserver_kinds::{access, defaults, pod, profiles};
 use freehold_machinery::{Value, meta};
 use serde_json::json;

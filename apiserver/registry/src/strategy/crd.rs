@@ -1,6 +1,6 @@
 //! Custom resource definitions: they are accepted and established with the write that makes them.
 
-use crate::{Operation, Registry, prepare, validate};
+use crate::{Operation, Registry, validate};
 use freehold_apiserver_cache::ListRequest;
 use freehold_machinery::{Result, Value, crd, meta, schema::Schema};
 use freehold_machinery_patch::apply::{self, Options};

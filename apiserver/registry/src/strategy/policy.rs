@@ -1,6 +1,6 @@
 //! Certificate signing requests, and admission policies.
 
-use crate::{Operation, prepare};
+use crate::Operation;
 use freehold_apiserver_admission::policy::checked_status;
 use freehold_apiserver_kinds::access::list_mut;
 use freehold_machinery::Value;
