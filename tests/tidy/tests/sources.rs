@@ -3,20 +3,11 @@
 use freehold_tests_tidy::source::{blank, functions, without_tests};
 use freehold_tests_tidy::workspace::{files, top};
 
-/// Lines of a file.
-const MAX_FILE: usize = 800;
 /// Lines of a function outside tests.
 const MAX_FUNCTION: usize = 80;
 
 fn report(what: &str, wrong: &[String]) {
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
-}
-
-#[test]
-fn no_file_is_longer_than_800_lines() {
-    let all = files(&[".rs", ".ts", ".tsx"]).into_iter().filter(|file| !file.is_test());
-    let long = all.map(|file| (file.text.lines().count(), file.path)).filter(|(lines, _)| *lines > MAX_FILE);
-    report("too long", &long.map(|(lines, path)| format!("{path}: {lines} lines")).collect::<Vec<_>>());
 }
 
 #[test]
