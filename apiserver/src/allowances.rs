@@ -1,6 +1,6 @@
 //! What planes claim of allowances when they are put above a layer, and give back when they go.
 
-use crate::backend::LocalBackend;
+use crate::local::LocalBackend;
 use freehold_apiserver_registry::{Annotations, Operation};
 use freehold_apiserver_storage::LayerId;
 use freehold_machinery::{PlaneId, Result, User, user::MASTERS};

@@ -1,11 +1,11 @@
 //! From settings to a server.
 
+use crate::local::LocalBackend;
 use crate::{
     aggregation::{AggregatorIdentity, Certificates, Conditions},
     audit::AuditConfig,
     authentication::{Authentication, AuthenticationConfig},
     authorization::Authorization,
-    backend::LocalBackend,
     clients::ClientAuthority,
     credentials::WebhookCredentials,
     debugging::{KnownCertificates, Process},
@@ -26,7 +26,7 @@ use freehold_apiserver_authn::{FrontProxy, KeySet, TokenIssuer};
 use freehold_apiserver_cache::{Cache, CacheOptions};
 use freehold_apiserver_outbound::{Limits as OutboundLimits, Networks, Outbound};
 use freehold_apiserver_planes::{Authorities as Published, Layers, Planes, apis::ProofKey};
-use freehold_apiserver_registry::{Registry, TokenSecrets};
+use freehold_apiserver_registry::{Registry, TokenSecrets, now};
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Pages,
     ReadApi, Server,
@@ -197,7 +197,7 @@ pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Wraps a store in what is done to values on their way into it into a store: compressed unless told otherwise, and encrypted with the keys of a
+/// Wraps a store so that values are compressed unless told otherwise, and encrypted with the keys of a
 /// file, if there is one. What a store has already is read in any case; an error says in one line which key is missing.
 ///
 /// # Errors
@@ -268,8 +268,7 @@ impl Config {
             crate::shared::agree(&*self.store, &self.shared(), self.replace_authorities).await?;
             tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store), history));
         }
-        let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-        let (store, authorities) = (self.store.clone(), self.published());
+        let (store, authorities, now) = (self.store.clone(), self.published(), now());
         let layers = Arc::new(Layers::install(store, self.plane.clone(), &authorities, &now).await?);
         let keys = if is_core { KeyRange::all_planes() } else { KeyRange::plane(&self.plane) };
         let cache = Cache::start(self.store.clone(), keys, layers.clone(), self.cache).await?;
@@ -320,9 +319,9 @@ impl Config {
             aggregator,
             tokens: tokens.clone(),
         };
-        let certificates = self.known_certificates();
-        let process = self.process(&cache, planes, certificates.clone());
-        let edge = self.edge((metrics, process), auditor.clone(), etcd)?;
+        let known = self.known_certificates();
+        let edge =
+            self.edge((metrics, self.process(&cache, planes, known.clone())), auditor.clone(), etcd)?;
         let authorities = edge.authorities.clone();
         let server = Server::bind(edge, Arc::new(backend)).await?;
         if let Some(source) = &self.source {
@@ -333,7 +332,7 @@ impl Config {
                 authorities: host.is_none().then(|| authorities.clone()),
                 tokens,
                 continue_secrets: secrets,
-                certificates,
+                certificates: known,
             };
             tokio::spawn(follower.run(following.clone()));
         }

@@ -1,5 +1,6 @@
 //! The controllers, the provisioner and the node: clients of the server, in its process or in one of their own.
 
+use crate::names::{API_SERVER, FRONT_PROXY, LEASE};
 use crate::{pki::VALIDITY, subsystem, telemetry, up::Serving};
 use anyhow::{Context, Result};
 use freehold_api::urls;
@@ -10,26 +11,15 @@ use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::Pair;
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
 use freehold_runtime::{Election, Planes};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long components have to finish after a stop.
-pub(crate) const STOP: Duration = Duration::from_secs(4);
 /// The image whose program is this one.
 const IMAGE: &str = "freehold";
 /// The name of the Node that `freehold up` runs, the same wherever it is: one runs at a time.
 const NODE: &str = "local";
 /// Pairs that are worked on at once.
 const PROVISIONER_WORKERS: usize = 4;
-/// The Lease of who runs the controllers.
-pub(crate) const LEASE: &str = "freehold-controller-manager";
-/// The Lease of who runs the provisioner.
-pub(crate) const PROVISIONER_LEASE: &str = "freehold-provisioner";
-/// The common name of the server towards nodes.
-pub(crate) const API_SERVER: &str = "freehold-apiserver";
-/// The common name of the server towards dedicated pairs.
-pub(crate) const FRONT_PROXY: &str = "freehold-front-proxy";
-
 /// Components that run.
 pub(crate) struct Components {
     tasks: TaskTracker,

@@ -7,9 +7,9 @@
 use freehold_client::{Patch, PatchOptions};
 use freehold_controllers_context::kinds::NODES;
 use freehold_controllers_context::node::NodeView;
-use freehold_controllers_context::object::{items, text};
+use freehold_controllers_context::taints::decide;
 use freehold_controllers_context::{Context, Reconcile};
-use freehold_machinery::{Value, meta};
+use freehold_machinery::meta;
 use freehold_runtime::{Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 

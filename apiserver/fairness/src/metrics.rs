@@ -141,7 +141,7 @@ impl FlowMetrics {
     /// The seats of the levels that every control plane begins with. Each plane has as many.
     fn limits(registry: &mut Registry, seats: u32) {
         let nominal = Family::<LevelLabel, Gauge>::default();
-        let flows = freehold_apiserver_fairness::Flows::bootstrap();
+        let flows = crate::Flows::bootstrap();
         for (level, own) in flows.seats(seats) {
             let own = i64::try_from(own).unwrap_or(i64::MAX);
             nominal.get_or_create_owned(&LevelLabel { priority_level: level.to_owned() }).set(own);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Namespaces of organizations begin so.
-const ORGANIZATION: &str = "organization-";
+pub(crate) const ORGANIZATION: &str = "organization-";
 
 /// What is asked of one bucket, added up.
 pub(crate) type Sums = BTreeMap<(Consumer, String), Balance>;

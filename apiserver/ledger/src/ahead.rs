@@ -20,7 +20,7 @@ use freehold_apiserver_quota::{
     objects::{self, AHEAD, For},
 };
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, StoreError};
-use freehold_machinery::{GroupResource, PlaneId, Result, Status, User, Value, meta, user::MASTERS};
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc};
@@ -374,6 +374,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
 
     #[test]
     fn a_claim_is_held_above_the_record_that_it_was_made_above_and_for_a_while() {

@@ -132,6 +132,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use freehold_machinery::Value;
     use serde_json::json;
 
     fn service(address: &str, ports: &[u64]) -> Held {

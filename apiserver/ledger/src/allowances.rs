@@ -3,22 +3,21 @@
 
 use crate::{
     Ledger,
-    accounts::{Sums, add_claim, add_grant, check_registered, namespace_of, put, take_away},
+    accounts::{ORGANIZATION, Sums, add_claim, add_grant, check_registered, namespace_of, put, take_away},
     ahead,
     plan::{Plan, Posting, path},
 };
-use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
+use freehold_apiserver_cache::{Entry, ListRequest, Seen};
 use freehold_apiserver_operation::{Operation, now};
 use freehold_apiserver_quota::{
-    BUCKETS, Balance, CLAIM_POLICIES, CLAIMS, CONSUMERS, Claim, Consumer, ConsumerKind, Demand,
-    GRANT_POLICIES, GRANTS, GROUP, Grant, REGISTRATIONS, Rules, Subject, bucket,
+    BUCKETS, Balance, CLAIM_POLICIES, CLAIMS, CONSUMERS, Claim, ConsumerKind, GRANT_POLICIES, GRANTS, GROUP,
+    Grant, REGISTRATIONS, Rules, Subject, bucket,
     objects::{self, For},
 };
-use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
+use freehold_apiserver_storage::{Change, Expect};
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta};
 use serde_json::json;
-use std::{collections::BTreeMap, sync::Arc};
-use uuid::Uuid;
+use std::sync::Arc;
 
 /// Whose an object is.
 #[derive(Default)]

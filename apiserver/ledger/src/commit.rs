@@ -6,13 +6,13 @@ use crate::{
 };
 
 use freehold_apiserver_admission::{
-    Verb, chain,
+    Verb,
     quota::{self, Surroundings},
 };
-use freehold_apiserver_cache::{Entry, Seen, codec};
+use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_operation::{Operation, attributes};
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, StoreError};
-use freehold_machinery::{PlaneId, Result, Status, Value, meta};
+use freehold_machinery::{Result, Value, meta};
 use jiff::Timestamp;
 
 /// How often a commit is tried again because others, on other servers, changed the accounts meanwhile.

@@ -12,12 +12,9 @@ use crate::{
 };
 use freehold_apiserver_cache::{Entry, ListRequest};
 use freehold_apiserver_operation::{Operation, now};
-use freehold_apiserver_quota::{
-    BUCKETS, Consumer, ConsumerKind, GROUP,
-    bucket::{self, Balance, Demand, Shortage},
-};
+use freehold_apiserver_quota::{BUCKETS, Consumer, ConsumerKind, GROUP, bucket::Balance};
 use freehold_apiserver_storage::{Change, Expect};
-use freehold_machinery::{PlaneId, Result, Status, Value, meta};
+use freehold_machinery::{PlaneId, Result, Status, meta};
 use std::sync::Arc;
 
 impl Ledger {

@@ -17,8 +17,7 @@ use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
 use freehold_apiserver_operation::{Operation, is_stored, now};
 use freehold_apiserver_storage::{Change, Expect, Key, KeyRange, ObjectPath};
-use freehold_machinery::{GroupResource, PlaneId, Result, Status, User, Value, meta, quantity::Quantity};
-use parking_lot::Mutex;
+use freehold_machinery::{GroupResource, PlaneId, Result, Status, Value, meta, quantity::Quantity};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -447,7 +446,7 @@ impl Ledger {
     }
 
     /// The change that makes all ledgers of a plane be counted anew: many of its objects go at once.
-    pub(crate) fn forget_shared(&self, plane: &PlaneId) -> Option<Change> {
+    pub fn forget_shared(&self, plane: &PlaneId) -> Option<Change> {
         let kinds = self.shared_limits.as_deref()?.kinds();
         let count = self.cache.count(plane, kinds.group, kinds.ledgers.0, None);
         if count == Some(0) {
@@ -470,6 +469,7 @@ fn walk(name: String, above: impl Fn(&str) -> Option<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
 
     fn amounts(list: &[(&str, &str)]) -> Amounts {
         list.iter().map(|(name, text)| ((*name).to_owned(), text.parse().expect("a quantity"))).collect()

@@ -10,8 +10,8 @@ use crate::{
 use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_operation::Operation;
 use freehold_apiserver_storage::{Change, Commit, Expect, Key, KeyRange, Range, StoreError};
-use freehold_machinery::{PlaneId, Result, Status, Value};
-use serde::{Deserialize, Serialize};
+use freehold_machinery::{PlaneId, Result, Status};
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// Objects that are read at a time to count them.

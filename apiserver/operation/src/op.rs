@@ -235,7 +235,7 @@ pub struct Changed {
     /// The object now, or its last state.
     pub object: Object,
     /// The event that it comes from and a number of the view through which it is seen.
-    pub(crate) source: Option<(Arc<CacheEvent>, u64)>,
+    pub source: Option<(Arc<CacheEvent>, u64)>,
 }
 
 impl Changed {

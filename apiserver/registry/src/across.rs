@@ -1,20 +1,17 @@
 //! Lists and watches over several planes at once, with one resource version.
 
 use crate::{
-    List, ListOptions, Object, Operation, Registry, WatchEvent, WatchOptions,
-    list::{At, expired},
+    List, ListOptions, Operation, Registry, WatchEvent, WatchOptions,
+    list::{At, at, expired},
     registry::schema_since,
     select::Selection,
     token::{Seal, Token},
+    view::Across,
 };
-use async_trait::async_trait;
 use freehold_apiserver_cache::{Entry, PageOfPlanes, PagesOfPlanes, Scope};
-use freehold_machinery::{PlaneId, ResourceType, Result};
+use freehold_machinery::{PlaneId, Result};
 use futures_util::Stream;
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 /// Objects that are read at a time for a list that has no limit.
 pub(crate) const PAGE: usize = 500;
@@ -69,7 +66,7 @@ impl Registry {
         options: &ListOptions,
         token: Option<&Token>,
     ) -> Result<(u64, Option<(PlaneId, Box<str>)>)> {
-        let at = options.at(token.is_some())?;
+        let at = at(options, token.is_some())?;
         let Some(token) = token else {
             let revision = match at {
                 At::Latest => self.cache.catch_up().await?,

@@ -111,7 +111,7 @@ impl Lookup for View<'_> {
     }
 
     fn organization_of(&self, project: &str) -> Option<OrganizationName> {
-        OrganizationName::named(&self.ledger.tenancy().known_organization_of(project)?)
+        OrganizationName::named(&self.tenancy.known_organization_of(project)?)
     }
 
     fn resource_of(&self, _: &PlaneId, api_version: &str, kind: &str) -> Option<(String, bool)> {

@@ -7,7 +7,7 @@ use crate::{
 };
 use freehold_apiserver_ledger::{Allocations, place};
 use freehold_apiserver_operation::Operation;
-use freehold_machinery::{Map, Result, Status, Value, status::FieldError};
+use freehold_machinery::{Result, Status, Value, status::FieldError};
 use serde_json::json;
 
 /// What services besides the one that is written have.

@@ -6,7 +6,7 @@ use freehold_apiserver_catalog::{TypeSet, custom_types, share};
 use freehold_apiserver_operation::path_of;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
-    PlaneId, ResourceType, Result, Status, User, Value, crd, meta,
+    PlaneId, Result, Status, User, Value, crd, meta,
     status::{FieldError, FieldErrorKind},
     user::MASTERS,
 };

@@ -2,7 +2,7 @@
 
 use crate::Object;
 use freehold_apiserver_cache::Entry;
-use freehold_apiserver_kinds::autoscalers;
+use freehold_apiserver_catalog::autoscalers;
 use freehold_apiserver_operation::is_stored;
 use freehold_machinery::{
     ResourceType, Result, Status, Value,

@@ -8,7 +8,7 @@
 use crate::{DeleteOptions, Object, Operation, Registry, WriteOptions, Written, convert};
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Committed, Key, ObjectPath};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, crd, meta};
+use freehold_machinery::{PlaneId, Result, Status, Value, crd, meta};
 use jiff::Timestamp;
 use std::sync::Arc;
 

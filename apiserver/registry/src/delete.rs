@@ -5,9 +5,7 @@ use crate::predicates::is_released;
 use crate::{DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, strategy};
 use freehold_apiserver_cache::{Below, Entry, ListRequest, Seen, codec};
 use freehold_apiserver_ledger::Posting;
-use freehold_apiserver_storage::{
-    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath, StoreError,
-};
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, ObjectPath, StoreError};
 use freehold_machinery::{GroupResource, Result, Status, Value, crd, meta, status::FieldError};
 use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};

@@ -4,7 +4,7 @@
 //! What a budget allows is taken from it before the pod is told to go, in a write that names the version that was read: of
 //! two evictions that want the last one, one is refused.
 
-use crate::{DeleteOptions, Operation, Registry, WriteOptions, prepare};
+use crate::{DeleteOptions, Operation, Registry, WriteOptions};
 use freehold_machinery::{GroupResource, Result, Status, Value, meta, selector::Labels, status::Cause};
 use serde_json::json;
 use std::sync::Arc;

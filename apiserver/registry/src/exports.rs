@@ -18,7 +18,7 @@ pub(crate) use references::REFERRERS;
 pub use references::ReferredBy;
 pub use rollout::{FoundRollout, Members};
 
-use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry, prepare};
+use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry};
 use async_trait::async_trait;
 use freehold_apiserver_admission::bundle::Bundle;
 use freehold_apiserver_authz::Attributes;

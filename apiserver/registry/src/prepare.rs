@@ -6,7 +6,6 @@ use crate::{
 };
 use freehold_apiserver_catalog::{TypeSet, internal_name};
 use freehold_machinery::{GroupVersionKind, Map, ResourceType, Result, Status, Value, go, meta};
-use jiff::Timestamp;
 use uuid::Uuid;
 
 /// Characters of a generated name; no vowels, so that no words come about.

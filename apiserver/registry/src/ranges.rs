@@ -8,10 +8,10 @@ use std::{
 /// The ranges from which services get addresses and ports.
 #[derive(Debug)]
 pub struct ServiceRanges {
-    network: Ipv4Addr,
+    pub(crate) network: Ipv4Addr,
     /// Addresses in the network, the first and the last left out.
     hosts: u32,
-    ports: std::ops::Range<u32>,
+    pub(crate) ports: std::ops::Range<u32>,
     next: AtomicU32,
 }
 

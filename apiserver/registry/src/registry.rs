@@ -6,7 +6,7 @@ use crate::{AdmissionMetrics, Exports, TokenSecrets, conversion::Converter, conv
 use freehold_apiserver_admission::{Chain, chain};
 use freehold_apiserver_cache::Cache;
 use freehold_apiserver_ledger::{Ledger, Owner, ProviderLimit, ProviderLimits, SharedLimits, Tenancy};
-use freehold_apiserver_operation::{Object, Operation, PolicySource};
+use freehold_apiserver_operation::{Operation, PolicySource};
 use freehold_apiserver_storage::{ObjectPath, Placement};
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
 use std::num::{IntErrorKind, ParseIntError};

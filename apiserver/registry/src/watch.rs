@@ -102,25 +102,23 @@ impl Bookmarks {
     }
 }
 
-impl WatchOptions {
-    /// Where the watch begins and whether a bookmark ends its initial events.
-    fn start(&self) -> Result<(WatchStart, bool)> {
-        let version = parse_version(&self.list.resource_version)?;
-        let matching = self.list.resource_version_match.as_str();
-        match self.send_initial_events {
-            None if !matching.is_empty() => Err(forbidden(
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
-            Some(_) if matching != "NotOlderThan" => {
-                Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-            }
-            Some(true) => Ok((WatchStart::Now, self.bookmarks)),
-            Some(false) | None => Ok(match version {
-                None | Some(0) if self.send_initial_events.is_none() => (WatchStart::Now, self.bookmarks),
-                None | Some(0) => (WatchStart::After(u64::MAX), false),
-                Some(version) => (WatchStart::After(version), false),
-            }),
+/// Where the watch begins and whether a bookmark ends its initial events.
+fn start(options: &WatchOptions) -> Result<(WatchStart, bool)> {
+    let version = parse_version(&options.list.resource_version)?;
+    let matching = options.list.resource_version_match.as_str();
+    match options.send_initial_events {
+        None if !matching.is_empty() => {
+            Err(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
         }
+        Some(_) if matching != "NotOlderThan" => {
+            Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+        }
+        Some(true) => Ok((WatchStart::Now, options.bookmarks)),
+        Some(false) | None => Ok(match version {
+            None | Some(0) if options.send_initial_events.is_none() => (WatchStart::Now, options.bookmarks),
+            None | Some(0) => (WatchStart::After(u64::MAX), false),
+            Some(version) => (WatchStart::After(version), false),
+        }),
     }
 }
 
@@ -155,7 +153,7 @@ impl Registry {
         across: &Across,
     ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), &options.list)?;
-        let (start, ends_initial) = options.start()?;
+        let (start, ends_initial) = start(options)?;
         let start = match start {
             WatchStart::After(u64::MAX) => WatchStart::After(self.cache.catch_up().await?),
             WatchStart::Now => {

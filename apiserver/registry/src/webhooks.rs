@@ -4,15 +4,16 @@
 //! Mutating webhooks are called one after the other, in the order of their configurations' names, and once more where
 //! `reinvocationPolicy` wants it; validating ones all at once.
 
-use crate::{Operation, Registry, measure::Step, scale, validate};
+use crate::{Operation, Registry, measure::Step, questions::Question, scale, validate};
+use bytes::Bytes;
 use freehold_apiserver_admission::{
     Attributes, Lookup, Matched, Seen,
     bundle::Sealed,
     chain,
     policy::Compiled,
-    webhook::{ClientConfig, Configuration, Failure, MUTATING, Response, Review, Webhook},
+    webhook::{Configuration, Failure, MUTATING, Response, Review, Webhook},
 };
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, meta};
+use freehold_machinery::{ResourceType, Result, Status, Value, meta};
 use freehold_machinery_patch as patch;
 use futures_util::future::join_all;
 use serde_json::json;
@@ -20,7 +21,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     sync::{Arc, LazyLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Bytes that the answer of an admission webhook may have.

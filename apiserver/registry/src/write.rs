@@ -1,74 +1,33 @@
 //! Create, update and patch: one path from what the client sent to a commit.
 
+use crate::draft::{Draft, Live, Want, operated};
+use crate::preconditions::{check_uid, check_version, managers, misnamed, spoken, unchanged, without_head};
+use crate::predicates::is_released;
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, actions, convert,
     prepare::{self, Undecodable},
     registry::schema_since,
     scale, strategy, validate,
 };
-use freehold_apiserver_cache::{Entry, Seen, codec};
+use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_kinds as kinds;
 use freehold_apiserver_ledger::Posting;
 use freehold_apiserver_operation::heavy;
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
+use freehold_apiserver_storage::{Change, Committed, Key, KeyValue, ObjectPath};
 use freehold_machinery::{
-    GroupVersionKind, Result, Status, Value, go, meta,
-    schema::{self, default::Empty},
+    Result, Status, Value, go, meta,
+    schema::{self},
     status::FieldError,
     strict,
 };
 use freehold_machinery_patch as patch;
-use freehold_machinery_patch::apply::{self, Options};
+use freehold_machinery_patch::apply::{self};
 use std::{borrow::Cow, sync::Arc};
 
 /// How often a write without a precondition is tried again when others write the same object meanwhile.
 const ATTEMPTS: usize = 50;
 /// How often a generated name is drawn again when it is taken.
 const NAMES: usize = 8;
-
-/// What the client wants done.
-enum Want<'a> {
-    Create(&'a Body),
-    Update(&'a Body),
-    Patch(&'a Patch),
-}
-
-impl Want<'_> {
-    /// Bytes of what the client sent, as far as they were counted.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Create(body) | Self::Update(body) => body.bytes,
-            Self::Patch(
-                Patch::Json(body) | Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body),
-            ) => body.bytes,
-        }
-    }
-}
-
-/// What a JSON patch makes of an object, and what a strict reader says of the patch.
-fn operated(base: &Value, body: &Body, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
-    let mut found = Vec::new();
-    if options.field_validation != FieldValidation::Ignore {
-        let undecodable = |why| Status::bad_request(format!("error decoding patch: {why}"));
-        let unknown = patch::json_unknown(&body.value).map_err(undecodable)?;
-        found.extend(body.duplicates.iter().chain(&unknown).map(|field| format!("json patch {field}")));
-    }
-    Ok((patch::json(base, &body.value)?, found))
-}
-
-/// The object as the client wants it.
-struct Draft {
-    value: Value,
-    /// What of it is empty, and left out where it is stored.
-    empties: Vec<Empty>,
-}
-
-/// The object as it is now, in the version that was asked for.
-struct Live {
-    value: Value,
-    modified: u64,
-    entry: Arc<Entry>,
-}
 
 impl Registry {
     /// Creates an object. Its name comes from the body, or is generated.
@@ -626,128 +585,4 @@ fn made(value: Value) -> Object {
 fn versioned(mut value: Value, revision: u64) -> Object {
     meta::set(&mut value, "resourceVersion", revision.to_string());
     made(value)
-}
-
-fn managers<'a>(
-    op: &'a Operation,
-    options: &'a WriteOptions,
-    api_version: &'a str,
-    now: &'a str,
-) -> Options<'a> {
-    let reset = match op.subresource.as_deref() {
-        None if op.ty.has_status() => Some(validate::status_fields()),
-        Some("status") => Some(validate::spec_fields()),
-        _ => None,
-    };
-    Options {
-        manager: &options.field_manager,
-        force: options.force,
-        api_version,
-        kind: &op.ty.kind,
-        subresource: op.subresource.as_deref().unwrap_or(""),
-        now,
-        schema: op.ty.schema.get().map(|schema: &Arc<schema::Schema>| &**schema),
-        reset_fields: reset,
-    }
-}
-
-/// What is told of a key that stands twice in YAML, without what it is told of all of them together.
-fn without_head(told: &str) -> &str {
-    told.rsplit_once("unmarshal errors:\n  ").map_or(told, |(_, told)| told)
-}
-
-/// The kind of the bodies of a request: the resource's own, or that of its scale.
-fn spoken(op: &Operation) -> GroupVersionKind {
-    let scale =
-        op.subresource.as_deref().filter(|name| *name == "scale").and_then(|name| op.ty.subresource(name));
-    scale.map_or_else(|| op.ty.gvk(), |scale| scale.kind.clone())
-}
-
-/// The name in the body is not that of the URL.
-fn misnamed(op: &Operation, given: &str) -> Status {
-    let expected = op.name();
-    Status::bad_request(if given.is_empty() {
-        format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided")
-    } else {
-        format!("the name of the object ({given}) does not match the name on the URL ({expected})")
-    })
-}
-
-/// Where kube-apiserver keeps an object, which it tells who updates another one of its name.
-fn stored_at(op: &Operation, dry_run: bool) -> String {
-    const OLD: [(&str, &str, &str); 5] = [
-        ("", "endpoints", "services/endpoints"),
-        ("", "nodes", "minions"),
-        ("", "replicationcontrollers", "controllers"),
-        ("", "services", "services/specs"),
-        ("networking.k8s.io", "ingresses", "ingress"),
-    ];
-    const BY_GROUP: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-    let (group, plural) = (op.ty.group.as_str(), op.ty.plural.as_str());
-    let old = OLD.iter().find(|(g, p, _)| (*g, *p) == (group, plural)).map(|(.., old)| *old);
-    let resource = match old {
-        Some(old) => old.to_owned(),
-        None if op.ty.custom || BY_GROUP.contains(&group) => format!("{group}/{plural}"),
-        None => plural.to_owned(),
-    };
-    let namespace = op.namespace.as_ref().map(|namespace| format!("/{namespace}")).unwrap_or_default();
-    let root = if dry_run { "" } else { "/registry" };
-    format!("{root}/{resource}{namespace}/{}", op.name())
-}
-
-/// The uid that an update brings is a precondition.
-fn check_uid(op: &Operation, draft: &Value, live: &Live, dry_run: bool) -> Result<()> {
-    let (given, own) = (meta::uid(draft), meta::uid(&live.value));
-    if given.is_empty() || given == own {
-        return Ok(());
-    }
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
-         precondition: {given}, UID in object meta: {own}",
-        stored_at(op, dry_run)
-    );
-    Err(Status::conflict(&op.ty.group_resource(), op.name(), &why))
-}
-
-fn check_version(op: &Operation, given: &str, live: &Live) -> Result<()> {
-    let (resource, name) = (op.ty.group_resource(), op.name());
-    if !given.is_empty() && given != "0" && given != live.modified.to_string() {
-        if given.parse::<u64>().is_err() {
-            return Err(Status::new(
-                500,
-                "",
-                format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
-            ));
-        }
-        return Err(Status::modified(&resource, name));
-    }
-    Ok(())
-}
-
-/// Whether a write would change nothing but the times of managed fields.
-fn unchanged(draft: &Value, live: &Value) -> bool {
-    let (Some(new), Some(old)) = (draft.as_object(), live.as_object()) else { return false };
-    let skipped = |key: &str| key == "resourceVersion";
-    new.len() == old.len()
-        && new.iter().all(|(key, value)| {
-            let Some(before) = old.get(key) else { return false };
-            if key != "metadata" {
-                return value == before;
-            }
-            let (Some(a), Some(b)) = (value.as_object(), before.as_object()) else { return false };
-            let same = |k: &str, v: &Value, w: &Value| {
-                v == w || (k == "managedFields" && without_times(v) == without_times(w))
-            };
-            a.iter().all(|(k, v)| skipped(k) || b.get(k).is_some_and(|w| same(k, v, w)))
-                && b.keys().all(|k| skipped(k) || a.contains_key(k))
-        })
-}
-
-/// Managed fields as they are apart from when they were written.
-fn without_times(managed: &Value) -> Value {
-    let mut managed = managed.clone();
-    for entry in managed.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-        entry.remove("time");
-    }
-    managed
 }

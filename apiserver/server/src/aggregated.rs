@@ -5,6 +5,7 @@
 //!
 //! A request that waits for such a server takes one of the server's places and none of those that all requests share.
 
+use crate::backend::Aggregated;
 use crate::{
     call::Call,
     identity, proxy,
@@ -13,7 +14,6 @@ use crate::{
 use bytes::Bytes;
 use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_outbound::{Destination, Outbound};
 use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
@@ -21,8 +21,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Who downloads documents.
 const AGGREGATOR: &str = "system:kube-aggregator";

@@ -2,10 +2,10 @@
 //! guess, frame or cache what they get.
 
 use crate::edge::Edge;
+use crate::origins::Origins;
 use crate::respond::Reply;
 use freehold_apiserver_transport::payload::Payload;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts};
-use regex::Regex;
 
 /// Whether a browser only asks whether a page may send a request.
 pub(crate) fn is_preflight(origins: &Origins, parts: &Parts) -> bool {
@@ -73,6 +73,7 @@ fn is_browser(parts: &Parts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origins::OriginsError;
 
     fn allows(expression: &str, origin: &str) -> bool {
         let parts = http::Request::get("/").header("origin", origin).body(()).unwrap().into_parts().0;

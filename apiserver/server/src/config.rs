@@ -1,12 +1,13 @@
 //! What a server is made from.
 
-use crate::{config::ReadApi, origins::Origins};
+use crate::origins::Origins;
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
 use freehold_apiserver_transport::{
     payload::Payload,
     tls::{Certificate, ClientTls, TlsError},
 };
+use freehold_machinery::{PlaneId, Status};
 use freehold_machinery::{User, Value};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};

@@ -1,21 +1,16 @@
 //! The verbs: an authorized request on a resource becomes a call of the backend, and its outcome an answer.
 
+use crate::bodies::object_body;
+use crate::options;
+use crate::respond;
 use crate::{
-    aggregated,
-    call::Call,
-    connect, documents,
-    info::ResourcePath,
-    logs, negotiate,
-    options::{self, Write},
-    output::{self, Output},
-    planes, read, read_api,
-    respond::{self, Reply},
-    reviews, together, trail, watch,
+    aggregated, call::Call, connect, documents, info::ResourcePath, logs, negotiate, options::Write,
+    output::Output, planes, read, read_api, respond::Reply, reviews, together, trail, watch,
 };
 use freehold_apiserver_authz::forbidden;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::Target;
-use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written, heavy};
+use freehold_apiserver_registry::{DeleteOptions, Operation, Patch, Written, heavy};
 use freehold_machinery::{ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
@@ -90,7 +85,7 @@ pub(crate) async fn dispatch(
         (Some(sub), _) if connect::CONNECT.contains(&sub) => {
             return connect::serve(call, &op, body, upgrade).await;
         }
-        (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await,
+        (Some("log"), _) if !ty.custom => logs::serve(call, op).await,
         (None, Some(review)) => reviews::serve(call, review, &op, body).await,
         _ if call.info.verb == "watch" => watch::serve(call, op, upgrade).await,
         _ => verb(call, op, body).await,

@@ -1,9 +1,10 @@
 //! Who is asking: the peer of a connection, the user of a request, and who that user wants to be.
 
+use crate::backend::RequestHeaders;
 use crate::edge::Edge;
 use crate::info::RequestInfo;
 use freehold_apiserver_authn::{
-    Headers, ImpersonationRequest, Peer, Roots,
+    ImpersonationRequest, Peer, Roots,
     impersonate::{Mode, Part},
 };
 use freehold_apiserver_authz::{Attributes, forbidden};

@@ -10,7 +10,6 @@ use crate::{
     respond::{self, Reply},
 };
 use crate::{kept::Document, tags::tagged};
-use bytes::Bytes;
 use freehold_apiserver_catalog::{TypeSet, openapi};
 use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, Value};

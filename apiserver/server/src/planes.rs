@@ -6,6 +6,7 @@ use crate::{
     negotiate, proxy,
     respond::{self, Reply},
 };
+use crate::{info::ARCHIVE, output};
 use bytes::Bytes;
 use freehold_apiserver_planes::context::Context;
 use freehold_apiserver_transport::payload::{BoxError, Payload};

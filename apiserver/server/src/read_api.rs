@@ -3,14 +3,13 @@
 //! A request comes here authenticated, authorized as any for a resource of its group, and within the plane's share of the
 //! server. The answer names no plane: whoever answers is told which.
 
+use crate::config::{PlaneRead, ReadApi};
 use crate::{
     call::Call,
     respond::{self, Reply},
 };
 use freehold_apiserver_planes::Target;
 use freehold_machinery::{PlaneId, Status};
-use futures_util::future::BoxFuture;
-use std::sync::Arc;
 
 /// Longest query.
 const QUERY: usize = 8 << 10;

@@ -1,6 +1,6 @@
 //! One webhook: whom it is asked about, what it answered, and what counts when it does not.
 
-use super::Opinion;
+use super::opinion::Opinion;
 use freehold_client::{Client, Error, RawRequest};
 use freehold_machinery::Value;
 use freehold_machinery_cel::{Budget, EvalError, Program, Variable};

@@ -3,78 +3,25 @@
 mod access;
 mod aggregation;
 mod audit;
+mod footing;
 mod objects;
 mod planes;
 
+use crate::local::LocalBackend;
+use crate::place::{PlaceKeys, place};
 use crate::{
-    authentication::{Authentication, Place},
-    authorization::{self, Authorization, Refused},
-    exports,
-    fairness::KnownFlows,
-    host::Host,
-    kubelets::Kubelets,
-    lookup::Lookup,
-    nodes::Nodes,
-    organization,
-    organization::UserView,
-    people,
-    policies::{PlaceKeys, place},
-    provider, rights,
-    sleep::Sleepers,
-    trails, view, visible,
+    authorization::{self, Refused},
+    organization::{self, UserView},
+    people, provider, rights, trails, view, visible,
 };
-use async_trait::async_trait;
-use bytes::Bytes;
-use freehold_apiserver_aggregation::Aggregator;
-use freehold_apiserver_audit::{Standing, Subject, Trail};
-use freehold_apiserver_authn::{Headers, Peer, TokenIssuer, review};
-use freehold_apiserver_authz::{Attributes, Decision, forbidden, iam::GRANTED};
-use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{
-    Consumers, DedicatedTarget, Planes, ProviderScope, Resolved, Target, context::Context,
-};
-use freehold_apiserver_registry::{
-    Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, Shown, WatchEvent,
-    WatchOptions, WriteOptions, Written, class_bindings, class_objects,
-};
-use freehold_apiserver_server::{
-    Aggregated, ArchiveStream, AuditPage, AuditStream, Backend, Footing, InUse, Kubelet, OpenIdDocument,
-    Owner, PlaneAction, RequestHeaders,
-};
-use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
-use freehold_apiserver_storage_sealed::{RotateError, Sealed};
-use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
-use futures_util::{
-    FutureExt, StreamExt,
-    future::{self, BoxFuture},
-    stream::{self, BoxStream},
-};
-use serde_json::json;
-use std::{net::SocketAddr, sync::Arc};
-
-/// What the server talks to.
-pub struct LocalBackend {
-    pub(crate) planes: Arc<Planes>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) authentication: Authentication,
-    pub(crate) authorization: Arc<Authorization>,
-    pub(crate) tokens: Arc<TokenIssuer>,
-    pub(crate) lookup: Lookup,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) sealed: Option<Sealed>,
-    /// How webhooks and aggregated servers of planes are reached.
-    pub outbound: Arc<Outbound>,
-    /// How the nodes of planes are reached; `None` where this server has no authority that they know it by.
-    pub(crate) kubelets: Option<Kubelets>,
-    pub(crate) nodes: Arc<Nodes>,
-    pub(crate) aggregator: Arc<Aggregator>,
-    pub(crate) host: Option<Arc<Host>>,
-    pub(crate) trail: Option<Arc<Trail>>,
-    pub(crate) flows: KnownFlows,
-    pub(crate) sleepers: Arc<Sleepers>,
-    pub(crate) shown_lately: Arc<visible::ShownLately>,
-}
+use freehold_apiserver_audit::Trail;
+use freehold_apiserver_authz::{Attributes, iam::GRANTED};
+use freehold_apiserver_planes::Target;
+use freehold_apiserver_registry::{Across, Body, Object, Operation, Shown, WriteOptions, Written};
+use freehold_apiserver_server::{Aggregated, Owner};
+use freehold_machinery::{PlaneId, Result, Status, User, api_service, user::MASTERS};
+use futures_util::FutureExt;
+use std::sync::Arc;
 
 /// An operation over several planes can only read.
 fn read_only(op: &Operation, verb: &str) -> Status {

@@ -1,50 +1,18 @@
 //! Planes as a whole: where they are, what they serve, and what is done with them.
 
-use super::LocalBackend;
-use crate::{
-    authentication::{Authentication, Place},
-    authorization::{self, Authorization, Refused},
-    exports,
-    fairness::KnownFlows,
-    host::Host,
-    kubelets::Kubelets,
-    lookup::Lookup,
-    nodes::Nodes,
-    organization,
-    organization::UserView,
-    people,
-    policies::{PlaceKeys, place},
-    provider, rights,
-    sleep::Sleepers,
-    trails, view, visible,
-};
+use crate::exports;
+use crate::local::LocalBackend;
 use async_trait::async_trait;
 use bytes::Bytes;
-use freehold_apiserver_aggregation::Aggregator;
-use freehold_apiserver_audit::{Standing, Subject, Trail};
-use freehold_apiserver_authn::{Headers, Peer, TokenIssuer, review};
-use freehold_apiserver_authz::{Attributes, Decision, forbidden, iam::GRANTED};
+use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_outbound::Outbound;
-use freehold_apiserver_planes::{
-    Consumers, DedicatedTarget, Planes, ProviderScope, Resolved, Target, context::Context,
-};
-use freehold_apiserver_registry::{
-    Across, Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, Registry, Shown, WatchEvent,
-    WatchOptions, WriteOptions, Written, class_bindings, class_objects,
-};
-use freehold_apiserver_server::{
-    AccessBackend, Aggregated, AggregationBackend, ArchiveStream, AuditBackend, AuditPage, AuditStream,
-    Footing, InUse, Kubelet, ObjectBackend, OpenIdDocument, Owner, PlaneAction, PlaneBackend, RequestHeaders,
-};
-use freehold_apiserver_storage::{LayerId, ObjectPath, Store};
-use freehold_apiserver_storage_sealed::{RotateError, Sealed};
-use freehold_machinery::{PlaneId, Result, Status, User, Value, api_service, user::MASTERS};
-use futures_util::{
-    FutureExt, StreamExt,
-    future::{self, BoxFuture},
-    stream::{self, BoxStream},
-};
+use freehold_apiserver_planes::{DedicatedTarget, Resolved, Target, context::Context};
+use freehold_apiserver_registry::{class_bindings, class_objects};
+use freehold_apiserver_server::{ArchiveStream, Footing, InUse, Kubelet, PlaneAction, PlaneBackend};
+use freehold_apiserver_storage::LayerId;
+use freehold_apiserver_storage_sealed::RotateError;
+use freehold_machinery::{PlaneId, Result, Status, Value};
+use futures_util::{StreamExt, stream::BoxStream};
 use serde_json::json;
 use std::{net::SocketAddr, sync::Arc};
 

@@ -92,6 +92,7 @@ pub struct Held {
 pub enum Place {
     /// A request's place among all.
     Request {
+        /// What it is charged by.
         ticket: Ticket,
         /// That it has its turn, for the metrics.
         _executing: Option<Executing>,

@@ -17,6 +17,7 @@ mod trigger;
 
 use freehold_controllers_context::object::{items, labels, text};
 use freehold_controllers_context::pods::PodView;
+use freehold_controllers_context::services::{Kept, MANAGED_BY, MIRROR, SERVICE_NAME, SLICES, slices_of};
 use freehold_machinery::{Map, PlaneId, Value, meta};
 use freehold_runtime::{Change, Key, Queue, Store};
 use std::sync::Arc;

@@ -8,7 +8,8 @@ use freehold_api::keys::{
     KUBECONFIG_KEY, ORGANIZATION, PROJECT, PROJECT_ADMIN, kubeconfig_secret, organization_namespace,
 };
 use freehold_api::urls::project_url;
-use freehold_controllers_context::object::{int, text};
+use freehold_controllers_context::object::text;
+use freehold_controllers_context::project::generation;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, PlaneBinding, kubeconfig};
 use freehold_runtime::Key;

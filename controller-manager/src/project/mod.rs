@@ -18,6 +18,7 @@ use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, RawRequ
 use freehold_controllers_context::expectations::{Expectations, NOT_YET};
 use freehold_controllers_context::kinds::{CLASSES, CONTROL_PLANES, PROJECTS, SECRETS};
 use freehold_controllers_context::object::{finalizer_patch, status_patch, text};
+use freehold_controllers_context::project::ProjectView;
 use freehold_controllers_context::{Context, RESYNC, Reconcile};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{

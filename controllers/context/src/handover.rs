@@ -12,7 +12,7 @@ const WORKLOADS: &[&str] =
     &["deployment", "replica-set", "replication-controller", "stateful-set", "daemon-set", "job", "cron-job"];
 
 /// Whether a controller leaves a plane alone.
-pub fn leaves(controller: &str, plane: &PlaneId, planes: &Planes) -> bool {
+pub(crate) fn leaves(controller: &str, plane: &PlaneId, planes: &Planes) -> bool {
     let is_others = planes.is_handed_over(plane) && !ALWAYS.contains(&controller);
     is_others || plane.is_core() && WORKLOADS.contains(&controller)
 }

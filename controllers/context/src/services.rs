@@ -18,7 +18,7 @@ pub const MIRROR: &str = "endpointslicemirroring-controller.k8s.io";
 pub struct Kept {
     json: Box<str>,
     /// Writer of a slice, and the name of its Service; `None` for Endpoints.
-    slice_of: Option<(&'static str, Box<str>)>,
+    pub slice_of: Option<(&'static str, Box<str>)>,
 }
 
 impl Kept {

@@ -31,6 +31,18 @@ struct Module {
 /// The modules of a crate.
 pub struct Imports(BTreeMap<ModulePath, Module>);
 
+/// The modules that one imports, directly or through others.
+fn reached<'a>(
+    edges: &BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>,
+    from: &'a ModulePath,
+) -> BTreeSet<&'a ModulePath> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(next) = open.pop() {
+        open.extend(edges.get(next).into_iter().flatten().copied().filter(|to| seen.insert(*to)));
+    }
+    seen
+}
+
 /// The module of a source file, by its path below `src`; `None` for what is no module of a library.
 fn module_of(file: &str) -> Option<ModulePath> {
     let path = file.strip_suffix(".rs")?;
@@ -66,15 +78,8 @@ impl Imports {
     /// Knots of two modules or more, the largest first.
     pub fn knots(&self) -> Vec<Vec<&ModulePath>> {
         let edges = self.edges();
-        let reached = |from: &ModulePath| {
-            let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
-            while let Some(next) = open.pop() {
-                open.extend(edges.get(next).into_iter().flatten().filter(|to| seen.insert(**to)));
-            }
-            seen
-        };
         let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
-            self.0.keys().map(|path| (path, reached(path))).collect();
+            self.0.keys().map(|path| (path, reached(&edges, path))).collect();
         let mut knots: Vec<Vec<&ModulePath>> = Vec::new();
         for (path, reaches) in &reach {
             let is_new = !knots.iter().any(|knot| knot.contains(path));

@@ -189,3 +189,10 @@ pub(super) fn count_spec(_: &Operation, object: &mut Value, old: &Value) {
         meta::set(object, "generation", before + 1);
     }
 }
+
+/// Drops what comes later than its Pod.
+pub(super) fn import_pod(object: &mut Value) {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("ephemeralContainers");
+    }
+}

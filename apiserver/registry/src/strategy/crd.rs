@@ -13,7 +13,7 @@ const MANAGER: &str = "kube-apiserver";
 
 impl Registry {
     /// Fills in the status. Names are compared with the plane's other CRDs of the same group.
-    pub(super) async fn establish(
+    pub(crate) async fn establish(
         &self,
         op: &Operation,
         object: &mut Value,

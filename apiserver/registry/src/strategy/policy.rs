@@ -55,7 +55,7 @@ fn date_conditions(object: &mut Value, old: &Value, now: &str) {
 
 /// A validating policy's expressions are checked against the types that it is about when its spec changes; what is found
 /// stands in its status at once.
-pub(super) fn type_check(op: &Operation, object: &mut Value, old: Option<&Value>) {
+pub(crate) fn type_check(op: &Operation, object: &mut Value, old: Option<&Value>) {
     if op.subresource.is_some() || old.is_some_and(|old| old["spec"] == object["spec"]) {
         return;
     }

@@ -1,24 +1,14 @@
 //! Access: who is asking, and what they may do.
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use freehold_apiserver_audit::{Standing, Subject};
+use freehold_apiserver_authn::Headers;
 use freehold_apiserver_authn::Peer;
 use freehold_apiserver_authz::{Attributes, Decision};
-use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_fairness::{Flows, Limits};
-use freehold_apiserver_planes::{DedicatedTarget, Resolved, Target, context::Context};
-use freehold_apiserver_registry::{
-    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
-    Written,
-};
-use freehold_machinery::{GroupResource, PlaneId, Status, User, Value};
-use futures_util::{
-    StreamExt,
-    future::BoxFuture,
-    stream::{self, BoxStream},
-};
-use std::{net::SocketAddr, sync::Arc};
+use freehold_apiserver_planes::{Target, context::Context};
+use freehold_machinery::{PlaneId, Status, User, Value};
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use std::sync::Arc;
 
 /// Knows users and what they may do. Each failure is the `Status` that the client gets.
 #[async_trait]

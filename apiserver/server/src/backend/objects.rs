@@ -1,24 +1,13 @@
 //! Objects: reads, writes, watches, and what admission says of what is not stored.
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use freehold_apiserver_audit::{Standing, Subject};
-use freehold_apiserver_authn::Peer;
-use freehold_apiserver_authz::{Attributes, Decision};
-use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_fairness::{Flows, Limits};
-use freehold_apiserver_planes::{DedicatedTarget, Resolved, Target, context::Context};
+use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{
     Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
     Written,
 };
-use freehold_machinery::{GroupResource, PlaneId, Status, User, Value};
-use futures_util::{
-    StreamExt,
-    future::BoxFuture,
-    stream::{self, BoxStream},
-};
-use std::{net::SocketAddr, sync::Arc};
+use freehold_machinery::{Status, Value};
+use futures_util::stream::BoxStream;
 
 /// Reads and writes objects. Each failure is the `Status` that the client gets.
 #[async_trait]
@@ -99,5 +88,5 @@ pub trait ObjectBackend: Send + Sync + 'static {
     fn count(&self, target: &Target, group: &str, resource: &str, namespace: Option<&str>) -> usize;
 
     /// How many bytes the object of a namespace and name has, as far as that is known without reading it; 0 otherwise.
-    fn size(&self, target: &Target, (group, resource): (&str, &str), at: (Option<&str>, &str)) -> usize;
+    fn size(&self, target: &Target, resource: (&str, &str), at: (Option<&str>, &str)) -> usize;
 }

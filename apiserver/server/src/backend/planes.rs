@@ -2,23 +2,15 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use freehold_apiserver_audit::{Standing, Subject};
-use freehold_apiserver_authn::Peer;
-use freehold_apiserver_authz::{Attributes, Decision};
+use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_fairness::{Flows, Limits};
+use freehold_apiserver_outbound::{Destination, Outbound};
 use freehold_apiserver_planes::{DedicatedTarget, Resolved, Target, context::Context};
-use freehold_apiserver_registry::{
-    Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
-    Written,
-};
-use freehold_machinery::{GroupResource, PlaneId, Status, User, Value};
-use futures_util::{
-    StreamExt,
-    future::BoxFuture,
-    stream::{self, BoxStream},
-};
+use freehold_machinery::{PlaneId, Status, Value};
+use futures_util::stream::BoxStream;
 use std::{net::SocketAddr, sync::Arc};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Knows planes, and acts on them as a whole. Each failure is the `Status` that the client gets.
 #[async_trait]

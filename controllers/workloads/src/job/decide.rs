@@ -1,10 +1,11 @@
 //! What a Job needs: whether it is over, and which pods are to come and go.
 
 use super::facts::{Facts, JobsPod};
+use super::pod::New;
 use super::policy::{Backoff, restarts_exceed, success};
-use freehold_controllers_context::object::{int, items, text};
+use freehold_controllers_context::object::{int, text};
 use freehold_controllers_context::pods::worth;
-use freehold_machinery::{Value, time};
+use freehold_machinery::time;
 use freehold_runtime::conditions;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -59,14 +60,6 @@ impl Chosen {
         let (name, uid) = (pod.key.name.to_string(), pod.uid().to_owned());
         Self { name, uid, ready: pod.view.ready, tracked: pod.job.tracked }
     }
-}
-
-/// A pod to be made.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct New {
-    pub(super) index: Option<i64>,
-    /// Failures of its index that count, and such that don't; `None` where indexes have no limits.
-    pub(super) failures: Option<(i64, i64)>,
 }
 
 /// What was decided.
@@ -268,73 +261,17 @@ fn remove(facts: &Facts<'_>, count: usize) -> Manage {
     if gone.is_empty() { Manage::Nothing } else { Manage::Remove(gone.into_iter().map(Chosen::of).collect()) }
 }
 
-/// The pod that a Job makes.
-pub(super) fn pod(job: &Value, new: New) -> Value {
-    let mut pod = freehold_controllers_context::pods::new_pod(job, &job["spec"]["template"]);
-    let metadata = &mut pod["metadata"];
-    if !metadata["finalizers"].is_array() {
-        metadata["finalizers"] = Value::Array(Vec::new());
-    }
-    if let Some(finalizers) = metadata["finalizers"].as_array_mut()
-        && !finalizers.iter().any(|f| f == freehold_controllers_context::job_pod::TRACKING)
-    {
-        finalizers.push(freehold_controllers_context::job_pod::TRACKING.into());
-    }
-    let Some(index) = new.index else { return pod };
-    let name = freehold_machinery::meta::name(job);
-    metadata["generateName"] = generate_name(name, index).into();
-    for map in ["labels", "annotations"] {
-        metadata[map][freehold_controllers_context::job_pod::INDEX] = index.to_string().into();
-    }
-    if let Some((failures, ignored)) = new.failures {
-        metadata["annotations"][freehold_controllers_context::job_pod::FAILURES] =
-            failures.to_string().into();
-        if ignored > 0 {
-            metadata["annotations"][freehold_controllers_context::job_pod::IGNORED] =
-                ignored.to_string().into();
-        }
-    }
-    pod["spec"]["hostname"] = format!("{name}-{index}").into();
-    for list in ["containers", "initContainers"] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
-            name_index(container);
-        }
-    }
-    pod
-}
-
-/// Gives a container its index as `JOB_COMPLETION_INDEX`, unless it has a variable of that name.
-fn name_index(container: &mut Value) {
-    const VARIABLE: &str = "JOB_COMPLETION_INDEX";
-    if items(container, "/env").iter().any(|v| v["name"] == VARIABLE) {
-        return;
-    }
-    if !container["env"].is_array() {
-        container["env"] = Value::Array(Vec::new());
-    }
-    let path = format!("metadata.labels['{}']", freehold_controllers_context::job_pod::INDEX);
-    let variable = serde_json::json!({"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-    if let Some(env) = container["env"].as_array_mut() {
-        env.push(variable);
-    }
-}
-
-/// `<job>-<index>-`, with so much of the Job's name as a generated name has room for.
-fn generate_name(job: &str, index: i64) -> String {
-    let end = format!("-{index}-");
-    let room = 58_usize.saturating_sub(end.len());
-    let job: String = job.chars().take(room).collect();
-    job + &end
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::facts::tests::{Made, made};
     use super::super::facts::{Observed, Pod};
+    use super::super::pod::pod;
     use super::super::policy::Backoff;
     use super::super::track::{Done, Tracking, track};
     use super::*;
+    use freehold_controllers_context::object::items;
     use freehold_controllers_context::pods::Phase;
+    use freehold_machinery::Value;
     use jiff::Timestamp;
     use serde_json::json;
 

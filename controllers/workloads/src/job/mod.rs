@@ -9,11 +9,12 @@ mod decide;
 mod facts;
 mod indexes;
 mod orphans;
+mod pod;
 mod policy;
 mod track;
 
 use crate::claims::{claims, make_claims};
-use decide::{BATCH, Chosen, Decision, Manage, New, decide};
+use decide::{BATCH, Chosen, Decision, Manage, decide};
 use facts::{Facts, Observed};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
 use freehold_controllers_context::expectations::{Expectations, NOT_YET};
@@ -25,6 +26,7 @@ use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use jiff::Timestamp;
+use pod::New;
 use policy::Backoff;
 use serde_json::json;
 use std::collections::HashMap;
@@ -172,7 +174,7 @@ impl Jobs {
     }
 
     async fn create(&self, client: &Client, key: &Key, job: &Value, new: New) -> Result<(), Error> {
-        match client.create(&PODS, &decide::pod(job, new)).await {
+        match client.create(&PODS, &pod::pod(job, new)).await {
             Ok(answer) => {
                 self.written.expect(key, &answer);
                 let message = format!("Created pod: {}", meta::name(&answer));

@@ -133,7 +133,7 @@ fn to_v1(object: &mut Value) {
                 version: "v2".into(),
                 kind: "HorizontalPodAutoscaler".into(),
             };
-            let shown = freehold_apiserver_catalog::shown(&kind, "spec.behavior", &behavior);
+            let shown = crate::shown(&kind, "spec.behavior", &behavior);
             kept.extend(shown.map(|shown| (BEHAVIOR, shown)));
         }
     }
