@@ -29,7 +29,7 @@ export FREEHOLD_CRDS := $(if $(CRDS),$(abspath $(CRDS)),$(TOOLS)/crds)
 # A release is compiled by what is known of where the program spends its time (tools/profile): a third faster.
 RELEASE := RUSTFLAGS="$${RUSTFLAGS:-} $$(tools/profile flags)" cargo build --release
 
-.PHONY: up release krew console test-console image test test-long fuzz lint fmt bench conformance differential tools test-tools build-tools clean
+.PHONY: up release krew console test-console image test test-long fuzz lint rooms fmt bench conformance differential tools test-tools build-tools clean
 
 up: release
 	./target/release/freehold up $(ARGS)
@@ -131,6 +131,10 @@ lint: build-tools
 	cargo test -q -p freehold-tests-tidy
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check; \
 	else echo "lint: cargo-deny is not installed; the tidy tests checked its licences and bans"; fi
+
+# Size, largest knot of imports and longest functions of each crate.
+rooms:
+	@cargo test -q -p freehold-tests-tidy --test rooms every_crate_is_measured -- --nocapture
 
 fmt:
 	cargo fmt --all

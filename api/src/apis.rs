@@ -1,8 +1,8 @@
 //! `apis.freehold.dev/v1alpha1`: APIs that one project publishes and others consume. Served by the core plane and by every
 //! project's.
 
+use crate::columns::{READY_COLUMN, REASON_COLUMN, column};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::{READY_COLUMN, REASON_COLUMN, column};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

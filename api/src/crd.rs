@@ -4,6 +4,7 @@
 //! types, no `title`. [`structural`] is that step.
 
 use crate::apis::{ApiBindingSpec, ApiExportSpec, ApiResourceSchemaSpec};
+use crate::classes::ControlPlaneClassSpec;
 use crate::iam;
 use crate::identity::IdentityProviderSpec;
 use crate::infrastructure::ProjectControlPlaneSpec;
@@ -13,8 +14,7 @@ use crate::quota::{
     ResourceGrantSpec, ResourceRegistrationSpec,
 };
 use crate::resourcemanager::{
-    ControlPlaneClassSpec, OrganizationMembershipSpec, OrganizationSpec, ProjectRestoreSpec,
-    ProjectSnapshotSpec, ProjectSpec,
+    OrganizationMembershipSpec, OrganizationSpec, ProjectRestoreSpec, ProjectSnapshotSpec, ProjectSpec,
 };
 use crate::rollouts::ApiRolloutSpec;
 use crate::workloads::WorkloadClusterSpec;

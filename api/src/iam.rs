@@ -3,8 +3,9 @@
 //! Where an object is says how far it reaches: in the namespace of an organization that organization and its projects,
 //! in `freehold-system` everything. Elsewhere it counts for nothing.
 
+use crate::columns::{READY_COLUMN, column};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::{CredentialId, LocalRef, READY_COLUMN, Role as MemberRole, column};
+use crate::resourcemanager::{CredentialId, LocalRef, Role as MemberRole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

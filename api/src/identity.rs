@@ -1,7 +1,7 @@
 //! `iam.freehold.dev/v1alpha1` `IdentityProvider`: whom an organization believes. Served by the core plane.
 
+use crate::columns::column;
 use crate::object::{Definition, KindSpec, Object};
-use crate::resourcemanager::column;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! `infrastructure.freehold.dev/v1alpha1`: the control plane processes of a project. Served by the infra plane.
 
+use crate::columns::{READY_COLUMN, REASON_COLUMN, column};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::{READY_COLUMN, REASON_COLUMN, column};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

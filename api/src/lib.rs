@@ -9,6 +9,8 @@
 //! This crate must not know how the kinds are stored, served or reconciled.
 
 pub mod apis;
+mod classes;
+mod columns;
 mod crd;
 pub mod iam;
 pub mod identity;

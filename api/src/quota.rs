@@ -3,8 +3,8 @@
 //! The shape is that of Milo's quota API. Reservations are made by the server in the commit of the object that they are
 //! for, so no controller stands between a claim and its answer.
 
+use crate::columns::column;
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::column;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

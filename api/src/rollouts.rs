@@ -1,8 +1,8 @@
 //! `APIRollout` of `apis.freehold.dev/v1alpha1`: other schemas of an export, served to its consumers stage by stage.
 
 use crate::apis::{GROUP, VERSION};
+use crate::columns::{REASON_COLUMN, column};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::{REASON_COLUMN, column};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -3,7 +3,10 @@
 
 use crate::infrastructure::{GROUP, VERSION};
 use crate::object::{Condition, Definition, KindSpec, Object, PrinterColumn};
-use crate::resourcemanager::{NamespaceSelector, READY_COLUMN, REASON_COLUMN, column};
+use crate::{
+    classes::NamespaceSelector,
+    columns::{READY_COLUMN, REASON_COLUMN, column},
+};
 use freehold_machinery::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! What planes claim of allowances when they are put above a layer, and give back when they go.
 
-use crate::backend::LocalBackend;
+use crate::local::LocalBackend;
 use freehold_apiserver_registry::{Annotations, Operation};
 use freehold_apiserver_storage::LayerId;
 use freehold_machinery::{PlaneId, Result, User, user::MASTERS};
@@ -15,21 +15,21 @@ impl LocalBackend {
         }
         let ahead = if self.planes.has_done(plane, operation).await? {
             let types = self.planes.types_of(plane).await?;
-            self.registry.left_ahead(plane, &types).await?
+            self.registry.ledger().left_ahead(plane, &types).await?
         } else {
             let loaded = self.planes.layer(layer, plane).await?;
-            self.registry.claim_ahead(plane, &loaded).await?
+            self.registry.ledger().claim_ahead(plane, &loaded).await?
         };
         match self.planes.switch(plane, layer, operation).await {
             Ok(revision) => {
                 let types = self.planes.types_of(plane).await?;
-                self.registry.settle_ahead(plane, &types, ahead).await?;
+                self.registry.ledger().settle_ahead(plane, &types, ahead).await?;
                 Ok(revision)
             }
             Err(status) => {
                 // Of a commit that was cut off nobody knows whether it happened: what was claimed stays for who asks again.
                 if status.code < 500 {
-                    self.registry.take_back(ahead).await?;
+                    self.registry.ledger().take_back(ahead).await?;
                 }
                 Err(status)
             }

@@ -7,16 +7,20 @@
 //! cluster that the server extends, which judges its own users.
 
 mod again;
+mod authorizer;
+mod opinion;
 mod settings;
 mod webhook;
 
 pub(crate) use again::Refused;
 
-use crate::policies::PlaceKeys;
+use crate::place::PlaceKeys;
 use anyhow::{Context, Result as AnyResult};
 use arc_swap::ArcSwap;
+use authorizer::Authorizer;
 use freehold_apiserver_authz::{Attributes, Decision, access::Others};
 use freehold_machinery::{Result, Status, Value};
+use opinion::Opinion;
 use serde_json::json;
 use std::{
     path::{Path, PathBuf},
@@ -25,25 +29,9 @@ use std::{
 };
 use tokio::{runtime::Handle, sync::watch};
 use tokio_util::sync::CancellationToken;
-use webhook::Webhook;
 
 /// How often the file is looked at.
 const PERIOD: Duration = Duration::from_secs(5);
-
-/// What an authorizer says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Opinion {
-    Allow(String),
-    Deny(String),
-    None(String),
-}
-
-/// Somebody who is asked.
-enum Authorizer {
-    /// The server's own rules.
-    Own,
-    Webhook(Box<Webhook>),
-}
 
 /// Those who are asked, in order; replaced as a whole when their file changes.
 pub(crate) struct Authorization {
@@ -136,7 +124,7 @@ impl Authorization {
         self.decide_on(&spec(attributes, place), own).await
     }
 
-    /// The same, of what is in the spec of a SubjectAccessReview.
+    /// Decides on what is in the spec
     async fn decide_on(
         &self,
         spec: &Value,

@@ -26,7 +26,7 @@ const UNDER_WAY: &str = "restore";
 const STEP: &str = "restore-step";
 /// Revisions that a restored store is ahead of its backup: more than were made since.
 const BEYOND: Revision = 1_000_000_000;
-/// The same for an etcd, where each has to be made.
+/// Revisions that a restored etcd begins beyond the backup, each of which has to be made.
 const BEYOND_ETCD: Revision = 10_000;
 /// So many are made, at most, to bring an empty etcd to where the backup was.
 const MOST_MADE: Revision = 10_000_000;
@@ -112,6 +112,9 @@ where
 ///
 /// Revisions of the restored store begin `beyond` that of the backup; what clients saw before is compacted, so that they
 /// read anew. In a data directory objects keep their resource versions, in an etcd they get new ones.
+///
+/// # Errors
+/// Fails where the store is not empty, the file is no whole backup, or one of them cannot be read or written.
 pub async fn restore(config: &StoreConfig, file: &Path, beyond: Option<Revision>) -> Result<Summary> {
     let unusable = || format!("{} can't be restored", file.display());
     let open = || File::open(file).map(BufReader::new).with_context(unusable);

@@ -1,6 +1,6 @@
 //! What a class gives its planes, as this server's layers have it.
 
-use crate::{backend::LocalBackend, exports};
+use crate::{exports, local::LocalBackend};
 use freehold_apiserver_registry::{class_bindings, class_objects};
 use freehold_machinery::{Result, Value};
 use serde_json::json;

@@ -1,11 +1,11 @@
 //! From settings to a server.
 
+use crate::local::LocalBackend;
 use crate::{
     aggregation::{AggregatorIdentity, Certificates, Conditions},
     audit::AuditConfig,
     authentication::{Authentication, AuthenticationConfig},
     authorization::Authorization,
-    backend::LocalBackend,
     clients::ClientAuthority,
     credentials::WebhookCredentials,
     debugging::{KnownCertificates, Process},
@@ -30,7 +30,7 @@ use freehold_apiserver_planes::{
     Authorities as Published, Layers, Planes,
     apis::{ProofKey, SystemExport},
 };
-use freehold_apiserver_registry::{Registry, TokenSecrets};
+use freehold_apiserver_registry::{Registry, TokenSecrets, now};
 use freehold_apiserver_server::{
     Authorities, Certificate, ClientMaterial, ClientTls, EtcdHandler, Limits, MoreMetrics, Origins, Pages,
     ReadApi, Server,
@@ -171,6 +171,9 @@ pub fn plane_keys(plane: &PlaneId) -> KeyRange {
 }
 
 /// Opens a store. An etcd that does not answer is tried for half a minute, with a warning each time.
+///
+/// # Errors
+/// Fails where the directory is another program's or damaged, or no etcd answers in time.
 pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     match config {
         StoreConfig::Embedded(dir, retention) => {
@@ -200,8 +203,11 @@ pub async fn open_store(config: &StoreConfig) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// What is done to values on their way into a store: compressed unless told otherwise, and encrypted with the keys of a
+/// Wraps a store so that values are compressed unless told otherwise, and encrypted with the keys of a
 /// file, if there is one. What a store has already is read in any case; an error says in one line which key is missing.
+///
+/// # Errors
+/// Fails where a key file cannot be read or its content makes no sense.
 pub async fn seal(raw: Arc<dyn Store>, compression: bool, keys: Option<&Path>) -> Result<Sealed> {
     crate::backup::check_complete(&*raw).await?;
     let encryption = keys.map(read_keys).transpose()?;
@@ -258,6 +264,9 @@ impl Config {
     }
 
     /// Installs the base layers, starts the cache and listens. Requests wait until [`ApiServer::run`].
+    ///
+    /// # Errors
+    /// Fails where the store does, a file of the configuration makes no sense, or the address is taken.
     pub async fn build(mut self) -> Result<ApiServer> {
         let stored = crate::measured::measure(&mut self.store);
         let is_core = self.plane.is_core();
@@ -265,8 +274,7 @@ impl Config {
             crate::shared::agree(&*self.store, &self.shared(), self.replace_authorities).await?;
             tokio::spawn(crate::compaction::run(Arc::downgrade(&self.store), history));
         }
-        let now = freehold_machinery::time::format_seconds(jiff::Timestamp::now());
-        let (store, authorities) = (self.store.clone(), self.published());
+        let (store, authorities, now) = (self.store.clone(), self.published(), now());
         let layers = Arc::new(Layers::install(store, self.plane.clone(), &authorities, &now).await?);
         let cache = Cache::start(self.store.clone(), self.keys(), layers.clone(), self.cache).await?;
         let planes = Planes::new(self.store.clone(), cache.clone(), layers, self.plane.clone());

@@ -25,7 +25,7 @@ fn plane(user: &User) -> Option<PlaneId> {
 /// What the pair of a plane may store: what the plane's class allows, where that is less than what each pair may.
 pub(crate) fn bounds(registry: Arc<Registry>) -> BoundsOf {
     Arc::new(move |plane| {
-        let (most, limits) = (Bounds::default(), registry.limits(plane).unwrap_or_default());
+        let (most, limits) = (Bounds::default(), registry.ledger().limits(plane).unwrap_or_default());
         let least = |limit: Option<i64>, most: u64| {
             limit.and_then(|limit| u64::try_from(limit).ok()).map_or(most, |limit| limit.min(most))
         };

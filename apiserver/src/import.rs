@@ -1,6 +1,6 @@
 //! Archives of planes: what becomes of one that is imported.
 
-use crate::backend::LocalBackend;
+use crate::local::LocalBackend;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_server::ArchiveStream;
 use freehold_apiserver_storage::LayerId;
@@ -19,7 +19,7 @@ impl LocalBackend {
             self.put_above(plane, &layer, "import").await
         };
         let imported = self.planes.import(plane, archive, switch).await;
-        self.registry.forget_usage(plane).await?;
+        self.registry.ledger().forget_usage(plane).await?;
         Ok(json!({"objects": imported?}))
     }
 }

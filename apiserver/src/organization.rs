@@ -20,9 +20,9 @@ use tokio::time::sleep;
 
 /// The API group of organizations, projects and memberships.
 pub(crate) const GROUP: &str = RESOURCES_GROUP;
-/// That of people, roles and bindings.
+/// API group of people, roles and bindings.
 pub(crate) const IAM: &str = freehold_apiserver_authz::iam::GROUP;
-/// That of what an organization is allowed.
+/// API group of what an organization is allowed.
 const QUOTA: &str = freehold_apiserver_authz::iam::QUOTA_GROUP;
 /// How long changes are collected before a user's memberships are compared.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -150,7 +150,7 @@ pub(crate) fn is_users_own(asked: &Attributes<'_>) -> bool {
     write || asked.is_read()
 }
 
-/// The same of an operation.
+/// Reports whether an operation is on something of users themselves.
 pub(crate) fn is_users_to(op: &Operation, verb: &str) -> bool {
     op.subresource.is_none()
         && matches!(

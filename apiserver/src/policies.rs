@@ -1,8 +1,8 @@
 //! The policies of planes, for the registry, and how webhooks are told where they are asked.
 
 use crate::authorization::Authorization;
+use crate::place::place;
 use async_trait::async_trait;
-use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_authz::Access;
 use freehold_apiserver_planes::Planes;
 use freehold_apiserver_registry::PolicySource;
@@ -28,13 +28,4 @@ impl PolicySource for Policies {
         let place = place(plane, project, organization);
         Ok(access.asking(self.authorization.within(place)))
     }
-}
-
-/// Extra keys of a user, and what a webhook is told in them of where it is asked; empty for nothing.
-pub(crate) type PlaceKeys = [(&'static str, String); 3];
-
-/// Where a webhook is told that it is asked.
-pub(crate) fn place(plane: &PlaneId, project: Option<Arc<str>>, organization: Option<Arc<str>>) -> PlaceKeys {
-    let text = |name: Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
-    [(PLANE_ANNOTATION, plane.to_string()), (PROJECT, text(project)), (ORGANIZATION, text(organization))]
 }

@@ -3,7 +3,8 @@
 //!
 //! The provider's project decides who uses the view; each consumer decides, by its binding, what the view shows of it.
 
-use crate::{backend::LocalBackend, view::annotating};
+use crate::local::LocalBackend;
+use crate::view::annotating;
 use freehold_api::keys;
 use freehold_apiserver_cache::{Annotations, Entry};
 use freehold_apiserver_catalog::TypeSet;

@@ -1,12 +1,13 @@
 //! Dedicated pairs that sleep: they are woken by who may do something there, waited for within bounds, and it is noted
 //! when they were used.
 
-use crate::{backend::LocalBackend, rights};
+use crate::local::LocalBackend;
+use crate::rights;
 use freehold_api::{infrastructure::GROUP, keys};
 use freehold_apiserver_authz::{Attributes, forbidden};
 use freehold_apiserver_planes::{DedicatedTarget, Planes, Power, Target};
 use freehold_apiserver_registry::{Annotations, Body, Operation, Registry, WriteOptions};
-use freehold_apiserver_server::{Backend, InUse};
+use freehold_apiserver_server::{AccessBackend, InUse};
 use freehold_machinery::{
     PlaneId, Result, Status, User, Value, meta,
     reserved::is_component,
@@ -295,7 +296,7 @@ fn kept() -> Status {
 }
 
 impl LocalBackend {
-    /// A pair as it can be asked, and what counts as its use; see [`Backend::awake`].
+    /// A pair as it can be asked, and what counts as its use; see [`PlaneBackend::awake`](freehold_apiserver_server::PlaneBackend::awake).
     pub(crate) async fn awake_for(
         &self,
         pair: &DedicatedTarget,

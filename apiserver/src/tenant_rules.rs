@@ -5,7 +5,8 @@
 //! `freehold_tenancy_decide`, over objects in memory. A plane without the subsystem's kinds pays for finding that out.
 
 use freehold_apiserver_admission::{Attributes, Lookup, Permission, Plugin, Verb};
-use freehold_machinery::{PlaneId, Result, Value, meta, patch};
+use freehold_machinery::{PlaneId, Result, Value, meta};
+use freehold_machinery_patch as patch;
 use freehold_tenancy_api::{
     GROUP, VERSION,
     tenant::{Subject, Tenant},

@@ -4,7 +4,8 @@ use crate::lookup::Lookup;
 use freehold_apiserver_authn::{TokenIssuer, TokenRequestSpec, token_request::DEFAULT_SECONDS};
 use freehold_apiserver_catalog::schema_of_kind;
 use freehold_apiserver_registry::{Operation, Registry, WriteOptions};
-use freehold_machinery::{GroupVersionKind, Result, Status, Value, apply, meta, status::FieldError};
+use freehold_machinery::{GroupVersionKind, Result, Status, Value, meta, status::FieldError};
+use freehold_machinery_patch::apply;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -5,7 +5,8 @@
 //! hidden from now on the watch ends with 410, so that no object is shown after its right has gone. A watch that goes on
 //! from a revision begins only where its user is known to have seen the same then; otherwise with 410, too.
 
-use crate::backend::LocalBackend;
+use crate::local::LocalBackend;
+use crate::shown_lately::{MIXED, ShownLately};
 use arc_swap::ArcSwap;
 use freehold_apiserver_authz::{Attributes, Reach, forbidden, visible::Names};
 use freehold_apiserver_cache::Entry;
@@ -13,18 +14,12 @@ use freehold_apiserver_planes::Planes;
 use freehold_apiserver_registry::{
     Changed, EventKind, List, ListOptions, Operation, Places, Registry, Shown, WatchEvent, WatchOptions,
 };
-use freehold_machinery::{PlaneId, Result, Status};
+use freehold_machinery::{Result, Status};
 use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use parking_lot::Mutex;
-use std::{
-    collections::{HashMap, VecDeque, hash_map::RandomState},
-    hash::BuildHasher,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, hash::BuildHasher, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 
 /// How long changes of roles and bindings are collected.
@@ -33,69 +28,8 @@ const TOGETHER: Duration = Duration::from_millis(50);
 const MAX_LOOKUPS: usize = 256;
 /// Most objects that a watch announces at a time; for more it ends, and its client lists again.
 const MAX_ANNOUNCED: usize = 1_000;
-/// Most views of a plane that are remembered, and most states of each.
-const MAX_VIEWS: usize = 2_048;
-const MAX_STATES: usize = 16;
-/// Most planes whose views are remembered.
-const MAX_PLANES: usize = 2_048;
-
 /// How often a list is read again because what is visible changed meanwhile.
 const ATTEMPTS: usize = 3;
-
-/// What a view showed at a revision, as a hash.
-type State = (u64, u64);
-
-/// The hash of a state between two others: no watch goes on behind it.
-const MIXED: u64 = 0;
-
-/// What users were shown lately, as hashes: a watch may go on behind a list that showed the same.
-#[derive(Default)]
-pub(crate) struct ShownLately {
-    planes: Mutex<HashMap<PlaneId, HashMap<u64, VecDeque<State>>>>,
-    hasher: RandomState,
-}
-
-impl ShownLately {
-    /// Remembers that a view showed these names at a revision.
-    fn remember(&self, plane: &PlaneId, view: u64, revision: u64, names: u64) {
-        let mut planes = self.planes.lock();
-        if planes.len() >= MAX_PLANES && !planes.contains_key(plane) {
-            planes.clear();
-        }
-        let views = planes.entry(plane.clone()).or_default();
-        if views.len() >= MAX_VIEWS && !views.contains_key(&view) {
-            views.clear();
-        }
-        let states = views.entry(view).or_default();
-        let at = states.partition_point(|(known, _)| *known <= revision);
-        let before = at.checked_sub(1).map(|before| states[before]);
-        match before {
-            Some((_, last)) if last == names => return,
-            // A page of a list whose first pages showed something else.
-            Some((known, _)) if known == revision => states[at - 1].1 = MIXED,
-            _ if at < states.len() => states.insert(at, (revision, MIXED)),
-            _ => states.push_back((revision, names)),
-        }
-        if states.len() > MAX_STATES {
-            states.pop_front();
-        }
-    }
-
-    /// What a view showed last at or before a revision, as far as that is remembered.
-    fn last(&self, plane: &PlaneId, view: u64, revision: u64) -> Option<State> {
-        let planes = self.planes.lock();
-        let states = planes.get(plane)?.get(&view)?;
-        states.iter().rev().find(|(at, _)| *at <= revision).copied()
-    }
-
-    /// Whether a view showed at a revision what it shows now. `changed` is when roles and bindings changed last.
-    fn showed(&self, (plane, view): (&PlaneId, u64), revision: u64, changed: u64, now: u64) -> bool {
-        match self.last(plane, view, revision) {
-            Some((at, state)) if at >= changed || state == now => state == now,
-            _ => revision >= changed,
-        }
-    }
-}
 
 /// A user's view of a resource.
 #[derive(Clone)]
@@ -299,35 +233,4 @@ impl Watching {
 /// The refusal of what a narrowed request cannot do.
 pub(crate) fn refused(op: &Operation, verb: &str) -> Status {
     forbidden(&Attributes::resource(&op.user, verb, &op.ty.group, &op.ty.plural), "")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_watch_goes_on_only_behind_a_list_that_showed_the_same() {
-        let (lately, plane) = (ShownLately::default(), PlaneId::core());
-        // Nothing is remembered: what has not changed since was the same.
-        let showed = |revision, changed, now| lately.showed((&plane, 1), revision, changed, now);
-        assert!(!showed(9, 10, 70) && showed(10, 10, 70));
-        for (revision, names) in [(5, 70), (6, 70), (8, 71), (9, 70)] {
-            lately.remember(&plane, 1, revision, names);
-        }
-        assert_eq!([4, 5, 7, 8, 9, 99].map(|at| showed(at, 100, 70)), [false, true, true, false, true, true]);
-        // A page that comes later than others' lists, of something else than the first.
-        lately.remember(&plane, 1, 7, 72);
-        assert!(!showed(7, 100, 72) && !showed(7, 100, 70) && showed(6, 100, 70));
-        // A list that was read while it changed is followed by no watch.
-        lately.remember(&plane, 1, 120, MIXED);
-        assert!(!showed(120, 110, 72) && showed(130, 130, 72));
-        for revision in 0..200 {
-            lately.remember(&plane, 1, 200 + revision, revision);
-        }
-        assert!(lately.planes.lock()[&plane][&1].len() <= MAX_STATES);
-        for view in 0..2 * MAX_VIEWS as u64 {
-            lately.remember(&plane, view, 1, 1);
-        }
-        assert!(lately.planes.lock()[&plane].len() <= MAX_VIEWS);
-    }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     host: crate::host::HostArgs,
     /// Give each project a host name besides its path: PROJECT.DOMAIN.
-    #[arg(long, requires = "pki_dir", value_parser = crate::core::domain)]
+    #[arg(long, requires = "pki_dir", value_parser = crate::names::domain)]
     domain: Option<String>,
     /// Replace the authorities that the objects in etcd belong to by these.
     #[arg(long, requires = "pki_dir")]

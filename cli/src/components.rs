@@ -1,38 +1,26 @@
 //! The controllers, the provisioner, the node and the scheduler: clients of the server, in its process or in one of their own.
 
+use crate::names::{API_SERVER, DEFAULT_SCHEDULER, FRONT_PROXY, LEASE};
 use crate::{pki::VALIDITY, subsystem, telemetry, up::Serving};
 use anyhow::{Context, Result};
 use freehold_api::urls;
 use freehold_client::{Client, Config as ClientConfig, Identity};
-use freehold_controller_manager::Config as ControllerConfig;
+use freehold_controller_manager::{Config as ControllerConfig, Manager};
 use freehold_machinery::PlaneId;
 use freehold_node::{Config as NodeConfig, Images, LogServer};
 use freehold_pki::Pair;
 use freehold_provisioner::{Config as ProvisionerConfig, plan::Etcd};
 use freehold_runtime::{Election, Planes};
 use freehold_scheduler::Config as SchedulerConfig;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long components have to finish after a stop.
-pub(crate) const STOP: Duration = Duration::from_secs(4);
 /// The image whose program is this one.
 const IMAGE: &str = "freehold";
 /// The name of the Node that `freehold up` runs, the same wherever it is: one runs at a time.
 const NODE: &str = "local";
 /// Pairs that are worked on at once.
 const PROVISIONER_WORKERS: usize = 4;
-/// The scheduler of Pods that name none.
-pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// The Lease of who runs the controllers.
-pub(crate) const LEASE: &str = "freehold-controller-manager";
-/// The Lease of who runs the provisioner.
-pub(crate) const PROVISIONER_LEASE: &str = "freehold-provisioner";
-/// The common name of the server towards nodes.
-pub(crate) const API_SERVER: &str = "freehold-apiserver";
-/// The common name of the server towards dedicated pairs.
-pub(crate) const FRONT_PROXY: &str = "freehold-front-proxy";
-
 /// Components that run.
 pub(crate) struct Components {
     tasks: TaskTracker,
@@ -159,7 +147,7 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
     } else {
         tasks.spawn(serving.node()?.build().await?.run(stop.clone()));
         tasks.spawn(serving.scheduler(stop.clone())?);
-        let controllers = serving.controllers()?.build()?;
+        let controllers = Manager::new(serving.controllers()?)?;
         tasks.spawn(serving.subsystems(controllers.planes(), stop.clone()));
         tasks.spawn(controllers.run(stop.clone()));
         tasks.spawn(serving.provisioner()?.build().run(stop));
@@ -171,7 +159,8 @@ pub(crate) async fn start(serving: Serving, stop: CancellationToken) -> Result<C
 async fn lead(serving: Arc<Serving>, term: CancellationToken) {
     let built = async {
         let node = serving.node()?.build().await?;
-        let (controllers, provisioner) = (serving.controllers()?.build()?, serving.provisioner()?.build());
+        let (controllers, provisioner) =
+            (Manager::new(serving.controllers()?)?, serving.provisioner()?.build());
         Ok::<_, anyhow::Error>((controllers, provisioner, node, serving.scheduler(term.clone())?))
     };
     match built.await {

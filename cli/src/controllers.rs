@@ -1,17 +1,18 @@
 //! `freehold controller-manager`, and the flags about controllers that `freehold up` has too.
 
+use crate::election::ElectionArgs;
+use crate::names::LEASE;
 use crate::{
-    components::LEASE,
     metrics::{Format, MetricsArgs},
     pki::Pki,
     stop,
 };
 use anyhow::{Context, Result, anyhow};
 use freehold_client::{Client, Config as ClientConfig};
-use freehold_controller_manager::{Config as ControllerConfig, NodeCidrs};
+use freehold_controller_manager::{Config as ControllerConfig, Manager, NodeCidrs};
 use freehold_machinery::PlaneId;
-use freehold_runtime::{Division, Election, Metrics, Times};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use freehold_runtime::{Division, Election, Metrics};
+use std::{path::PathBuf, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 /// Which of Kubernetes' controllers run, and how.
@@ -69,12 +70,8 @@ pub(crate) struct Args {
     external_url: Option<String>,
     #[command(flatten)]
     controllers: ControllerArgs,
-    /// Work only while holding a Lease, so that several instances can run over the same planes.
-    #[arg(long)]
-    leader_elect: bool,
-    /// Seconds after which another instance takes over from a dead leader.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
-    leader_elect_lease_duration: u16,
+    #[command(flatten)]
+    election: ElectionArgs,
     /// Number of parts that the planes are divided into, spread over all running instances; equal for each of them.
     /// With 1, one instance works and the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), requires = "leader_elect", conflicts_with = "plane")]
@@ -103,11 +100,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let counted = config.metrics.clone();
     args.metrics.serve(Format::Text, Arc::new(move || counted.render()), stop.clone()).await?;
-    if !args.leader_elect {
-        config.build()?.run(stop).await;
+    if !args.election.leader_elect {
+        Manager::new(config)?.run(stop).await;
         return Ok(());
     }
-    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
+    let times = args.election.times();
     let (client, instance) = (Client::new(&client)?, instance());
     match args.partitions {
         1 => lead(config, Election::new(client, LEASE, instance).times(times), stop).await,
@@ -122,12 +119,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 /// Works whenever this instance leads.
 async fn lead(config: ControllerConfig, election: Election, stop: CancellationToken) -> Result<()> {
     // What is wrong with it shows now, not when this instance leads.
-    config.clone().build()?;
+    Manager::new(config.clone())?;
     let metrics: Metrics = config.metrics.clone();
     let work = |term: CancellationToken| {
         let config = config.clone();
         async move {
-            match config.build() {
+            match Manager::new(config) {
                 Ok(manager) => manager.run(term).await,
                 Err(error) => tracing::error!(%error, "failed to start controllers"),
             }
@@ -139,7 +136,7 @@ async fn lead(config: ControllerConfig, election: Election, stop: CancellationTo
 
 /// Works on this instance's share.
 async fn share(config: ControllerConfig, division: Division, stop: CancellationToken) -> Result<()> {
-    let manager = config.build()?;
+    let manager = Manager::new(config)?;
     let planes = manager.planes();
     // Controllers end when everything has been given back.
     let working = CancellationToken::new();

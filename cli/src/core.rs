@@ -2,7 +2,6 @@
 
 use crate::{
     admission::AdmissionArgs,
-    components,
     host::HostArgs,
     in_cluster,
     pki::{Pki, VALIDITY},
@@ -92,15 +91,6 @@ fn host(url: &str) -> Option<&str> {
     (!host.is_empty()).then_some(host)
 }
 
-/// Reads `--domain`: the domain of a certificate's wildcard, in lower case.
-pub(crate) fn domain(text: &str) -> Result<String, String> {
-    let text = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    match freehold_machinery::names::dns1123_subdomain(&text).is_empty() {
-        true => Ok(text),
-        false => Err("it must be a domain name, like projects.example.com".to_owned()),
-    }
-}
-
 /// Names under which this server's certificate is valid.
 fn names(listen: IpAddr, external_url: Option<&str>, domain: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = NAMES.into_iter().map(str::to_owned).collect();
@@ -161,7 +151,7 @@ impl Core<'_> {
         names
             .extend(self.host.names.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
         let front_proxy =
-            freehold_pki::ClientName { user: components::FRONT_PROXY, groups: &[], plane: None };
+            freehold_pki::ClientName { user: crate::names::FRONT_PROXY, groups: &[], plane: None };
         let pki = self.pki;
         let serving = pki.ca.issue_server(&names, VALIDITY)?;
         let config = Config {
@@ -180,7 +170,7 @@ impl Core<'_> {
             front_proxy: Some(pki.front_proxy_ca.issue_client(&front_proxy, VALIDITY)?),
             host: self.host.kubeconfig.clone(),
             aggregator: AggregatorIdentity::Authority(pki.front_proxy_ca.clone()),
-            node_client: Some(pki.master(components::API_SERVER)?),
+            node_client: Some(pki.master(crate::names::API_SERVER)?),
             service_account_key: pki.service_account_key.clone(),
             cache: self.cache,
             limits: Limits::default(),

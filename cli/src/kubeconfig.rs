@@ -1,6 +1,7 @@
 //! `freehold kubeconfig PROJECT`: prints a kubeconfig for a project, with the caller's own identity, or with that of the
 //! project's admin, which the project controller keeps in a Secret.
 
+mod address;
 pub(crate) mod change;
 mod exec;
 mod masters;
@@ -8,6 +9,7 @@ pub(crate) mod own;
 
 pub(crate) use exec::VERSION as EXEC_VERSION;
 
+use address::Address;
 use anyhow::{Context, Result, anyhow, bail};
 use freehold_api::keys;
 use freehold_client::{Client, Config, Identity, Resource};
@@ -19,9 +21,6 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
 };
-
-/// A server's URL, and the name that TLS asks for where that is not its host.
-type Address = (String, Option<String>);
 
 /// Flags of `freehold kubeconfig`.
 #[derive(clap::Args)]
@@ -37,7 +36,7 @@ pub(crate) struct Args {
     kubeconfig: Option<PathBuf>,
     /// Use the control plane's own host, PROJECT.DOMAIN, instead of its path, if the server was started with this
     /// --domain.
-    #[arg(long, value_parser = crate::core::domain)]
+    #[arg(long, value_parser = crate::names::domain)]
     domain: Option<String>,
     /// Keep the server's address, and name the host in TLS only, so that it needs no DNS entry.
     #[arg(long, requires = "domain")]

@@ -1,8 +1,9 @@
 //! `freehold provisioner`: makes dedicated pairs on a Kubernetes cluster, for the ProjectControlPlanes of core servers.
 
+use crate::election::ElectionArgs;
+use crate::names::{FRONT_PROXY, PROVISIONER_LEASE};
 use crate::{
     admission::AdmissionArgs,
-    components::{FRONT_PROXY, PROVISIONER_LEASE},
     controllers::instance,
     metrics::{Format, MetricsArgs},
     outbound::OutboundArgs,
@@ -17,7 +18,7 @@ use freehold_provisioner::{
     Config,
     plan::{Etcd, Reach, Size, delivery::Delivery},
 };
-use freehold_runtime::{Election, Metrics, Times};
+use freehold_runtime::{Election, Metrics};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -81,12 +82,8 @@ pub(crate) struct Args {
     outbound: OutboundArgs,
     #[command(flatten)]
     admission: AdmissionArgs,
-    /// Work only while holding a Lease of the core servers, so that several instances can run.
-    #[arg(long)]
-    leader_elect: bool,
-    /// Seconds after which another instance takes over from a dead leader.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
-    leader_elect_lease_duration: u16,
+    #[command(flatten)]
+    election: ElectionArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
 }
@@ -233,11 +230,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     args.metrics.serve(Format::Text, Arc::new(move || counted.render()), stop.clone()).await?;
     // What is wrong with the flags shows now, not when this instance leads.
     args.config(&metrics)?;
-    if !args.leader_elect {
+    if !args.election.leader_elect {
         work(&args, &metrics, stop).await;
         return Ok(());
     }
-    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
+    let times = args.election.times();
     let client = Client::new(&kubeconfig(&args.kubeconfig)?)?;
     let election = Election::new(client, PROVISIONER_LEASE, instance()).times(times).metrics(&metrics);
     let work = |term: CancellationToken| {

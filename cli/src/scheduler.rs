@@ -1,5 +1,6 @@
 //! `freehold scheduler`: places Pods that wait on nodes.
 
+use crate::election::ElectionArgs;
 use crate::{
     controllers::instance,
     metrics::{Format, MetricsArgs},
@@ -8,9 +9,9 @@ use crate::{
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config as ClientConfig};
 use freehold_machinery::PlaneId;
-use freehold_runtime::{Election, Metrics, Planes, Times};
+use freehold_runtime::{Election, Metrics, Planes};
 use freehold_scheduler::Config;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 /// The Lease of the scheduler that works.
 const LEASE: &str = "freehold-scheduler";
@@ -27,14 +28,10 @@ pub(crate) struct Args {
     #[arg(long)]
     all_planes: bool,
     /// Place Pods with this `schedulerName`.
-    #[arg(long, default_value = crate::components::DEFAULT_SCHEDULER, value_name = "NAME")]
+    #[arg(long, default_value = crate::names::DEFAULT_SCHEDULER, value_name = "NAME")]
     scheduler_name: String,
-    /// Work only while holding a Lease, so that several instances can run.
-    #[arg(long)]
-    leader_elect: bool,
-    /// Seconds after which another instance takes over from a dead leader.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
-    leader_elect_lease_duration: u16,
+    #[command(flatten)]
+    election: ElectionArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
 }
@@ -58,11 +55,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         name: args.scheduler_name.clone(),
         metrics: metrics.clone(),
     };
-    if !args.leader_elect {
+    if !args.election.leader_elect {
         freehold_scheduler::run(make(), stop).await;
         return Ok(());
     }
-    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
+    let times = args.election.times();
     let election = Election::new(client.clone(), LEASE, instance()).times(times).metrics(&metrics);
     election.run(stop, |term| freehold_scheduler::run(make(), term)).await;
     Ok(())

@@ -1,7 +1,8 @@
 //! `freehold syncer`: runs Pods of projects on clusters that they share.
 
+use crate::election::ElectionArgs;
+use crate::names::API_SERVER;
 use crate::{
-    components::API_SERVER,
     controllers::instance,
     metrics::{Format, MetricsArgs},
     node::root,
@@ -10,9 +11,9 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use freehold_client::{Client, Config as ClientConfig};
-use freehold_runtime::{Election, Metrics, Times};
+use freehold_runtime::{Election, Metrics};
 use freehold_workloads_syncer::{Config, KubeletServer};
-use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// The Lease of the syncer that works.
 const LEASE: &str = "freehold-syncer";
@@ -35,12 +36,8 @@ pub(crate) struct Args {
     /// URL at which Pods reach the core servers. Default: the server in --kubeconfig.
     #[arg(long)]
     external_url: Option<String>,
-    /// Work only while holding a Lease of the core servers, so that several instances can run.
-    #[arg(long)]
-    leader_elect: bool,
-    /// Seconds after which another instance takes over from a dead leader.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
-    leader_elect_lease_duration: u16,
+    #[command(flatten)]
+    election: ElectionArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
 }
@@ -74,7 +71,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         kubelet: kubelet.clone(),
         metrics: metrics.clone(),
     };
-    if !args.leader_elect {
+    if !args.election.leader_elect {
         let syncer = config().build().await?;
         let mut out = std::io::stdout();
         writeln!(out, "ready address={}", syncer.address())?;
@@ -82,7 +79,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         syncer.run(stop).await;
         return Ok(());
     }
-    let times = Times::of_lease(Duration::from_secs(args.leader_elect_lease_duration.into()));
+    let times = args.election.times();
     let election = Election::new(client.clone(), LEASE, instance()).times(times).metrics(&metrics);
     let work = |term| {
         let config = config();

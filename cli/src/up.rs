@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long)]
     external_url: Option<String>,
     /// Give each project a host name besides its path: PROJECT.DOMAIN.
-    #[arg(long, value_parser = crate::core::domain)]
+    #[arg(long, value_parser = crate::names::domain)]
     domain: Option<String>,
     #[command(flatten)]
     etcd: EtcdArgs,
@@ -195,7 +195,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     announce(&url, &kubeconfig, link.as_deref())?;
     stop.cancelled().await;
     eprintln!("freehold: stopping");
-    let _ = tokio::time::timeout(components::STOP, components.finished()).await;
+    let _ = tokio::time::timeout(crate::names::STOP, components.finished()).await;
     server_stop.cancel();
     running.await.context("the server failed")
 }

@@ -4,10 +4,10 @@
 //! The built-in roles aggregate each other from the start. So nothing is done in a plane before someone adds a role
 //! that others may aggregate, or one that aggregates.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::CLUSTER_ROLES;
-use crate::object::{items, labels, selects};
 use freehold_client::{ListOptions, Patch, PatchOptions};
+use freehold_controllers_context::kinds::CLUSTER_ROLES;
+use freehold_controllers_context::object::{items, labels, selects};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta, selector::Labels};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled};
 use serde_json::json;

@@ -5,12 +5,12 @@
 //! A claim is written and deleted in the commits of its object, so an object that is not there, asked for after its claim was
 //! seen, claims nothing. Whatever can't be told for certain stays.
 
-use crate::context::{Context, Reconcile};
-use crate::discovery::discover;
-use crate::kinds::{CRDS, PROJECTS, QUOTA_CLAIMS, RESTORES};
-use crate::object::text;
-use crate::project::ProjectView;
 use freehold_client::{Client, DeleteOptions, Error, ListOptions, Resource};
+use freehold_controllers_context::discovery::discover;
+use freehold_controllers_context::kinds::{CRDS, PROJECTS, QUOTA_CLAIMS, RESTORES};
+use freehold_controllers_context::object::text;
+use freehold_controllers_context::project::ProjectView;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{
     PlaneId, Status, Value, meta,
     tenancy::{Coordinates, OrganizationName, Tenant},

@@ -7,10 +7,10 @@
 use crate::certificates::{
     KUBELET_SIGNER, SERVING_SIGNER, check_kubelet, check_serving, node_of, request_of,
 };
-use crate::context::{Context, Reconcile};
-use crate::kinds::{ACCESS_REVIEWS, NODES, SIGNING_REQUESTS};
-use crate::object::{conditions_of, items, text};
 use freehold_client::{Client, Error, ListOptions};
+use freehold_controllers_context::kinds::{ACCESS_REVIEWS, NODES, SIGNING_REQUESTS};
+use freehold_controllers_context::object::{conditions_of, items, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_pki::CsrInfo;
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};

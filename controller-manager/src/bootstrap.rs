@@ -1,11 +1,11 @@
 //! Bootstrap tokens: Secrets in `kube-system` that are deleted when they expire
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/>).
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::SECRETS;
-use crate::object::text;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::DeleteOptions;
+use freehold_controllers_context::kinds::SECRETS;
+use freehold_controllers_context::object::text;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;

@@ -7,12 +7,12 @@
 //! core plane those for `kubernetes.io/kubelet-serving` neither: the authority there is the server's own, and who may approve
 //! would get a certificate for the server's name.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::SIGNING_REQUESTS;
-use crate::object::{int, items, text};
-use crate::project::{ProjectView, generation_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Patch, PatchOptions};
+use freehold_controllers_context::kinds::SIGNING_REQUESTS;
+use freehold_controllers_context::object::{int, items, text};
+use freehold_controllers_context::project::{ProjectView, generation_of};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{
     PlaneId, Value,
     reserved::{self, Source},

@@ -1,10 +1,10 @@
 //! Classes: their objects become the layer that their planes stand on.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::CLASSES;
-use crate::object::{finalizer_patch, items, status_patch};
 use crate::plane::{Actions, refusal, set_phase};
 use freehold_client::{Client, PatchOptions};
+use freehold_controllers_context::kinds::CLASSES;
+use freehold_controllers_context::object::{finalizer_patch, items, status_patch};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Map, Value, meta};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 

@@ -2,11 +2,11 @@
 //! were signed, denied or failed, a day after they were made or approved without anything following, and when the certificate
 //! has expired.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::SIGNING_REQUESTS;
-use crate::object::{conditions_of, text, unless_gone};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::DeleteOptions;
+use freehold_controllers_context::kinds::SIGNING_REQUESTS;
+use freehold_controllers_context::object::{conditions_of, text, unless_gone};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;

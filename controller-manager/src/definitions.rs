@@ -4,10 +4,10 @@
 //! where a server was killed in between nobody would, so each definition that is still there after a while is deleted
 //! once more, which goes on where the first delete ended.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::CRDS;
-use crate::object::unless_gone;
 use freehold_client::DeleteOptions;
+use freehold_controllers_context::kinds::CRDS;
+use freehold_controllers_context::object::unless_gone;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, crd, meta};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use std::time::Duration;

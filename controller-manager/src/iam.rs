@@ -2,11 +2,13 @@
 //!
 //! Authorization does not wait for this: it reads the objects themselves. What is said here is for people.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::{BINDINGS, GROUP_MEMBERSHIPS, GROUPS, IAM_ACCOUNTS, IAM_KEYS, IAM_ROLES, INVITATIONS};
-use crate::object::{generation, status_patch, text};
 use freehold_api::keys::{READY, SYSTEM_NAMESPACE, organization_of};
 use freehold_client::{Client, DeleteOptions, PatchOptions, Resource};
+use freehold_controllers_context::kinds::{
+    BINDINGS, GROUP_MEMBERSHIPS, GROUPS, IAM_ACCOUNTS, IAM_KEYS, IAM_ROLES, INVITATIONS,
+};
+use freehold_controllers_context::object::{generation, status_patch, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{
     Informer, Interest, Key, Outcome, Queue, Reconciled, Store,

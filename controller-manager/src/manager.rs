@@ -1,8 +1,8 @@
 //! Starts the configured controllers and stops them.
 
-use crate::config::Config;
-use crate::context::Context;
 use freehold_client::Client;
+use freehold_controllers_context::config::{Config, FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS};
+use freehold_controllers_context::{Context, Start};
 use freehold_runtime::{Metrics, Planes};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -10,9 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// How long controllers have to end after the token is cancelled.
 const STOP: Duration = Duration::from_secs(5);
 
-type Start = fn(&mut Context);
-
-/// Every controller by its name.
+/// Controllers of this crate by their names.
 const CONTROLLERS: &[(&str, Start)] = &[
     ("organization", crate::organization::start),
     ("project", crate::project::start),
@@ -33,17 +31,6 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("root-ca", crate::rootca::start),
     ("resource-quota", crate::quota::start),
     ("cluster-role-aggregation", crate::aggregation::start),
-    ("deployment", crate::deployment::start),
-    ("replica-set", crate::replicaset::start),
-    ("replication-controller", crate::replicaset::replication_controllers),
-    ("stateful-set", crate::statefulset::start),
-    ("daemon-set", crate::daemonset::start),
-    ("horizontal-pod-autoscaler", crate::autoscaler::start),
-    ("job", crate::job::start),
-    ("cron-job", crate::cronjob::start),
-    ("ttl-after-finished", crate::ttl::start),
-    ("disruption", crate::disruption::start),
-    ("pod-garbage-collector", crate::podgc::start),
     ("endpoints", crate::endpoints::single::start),
     ("endpoint-slice", crate::endpoints::sliced::start),
     ("endpoint-slice-mirroring", crate::endpoints::mirror::start),
@@ -55,7 +42,6 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("node-taints", crate::nodes::start),
     ("node-lifecycle", crate::lifecycle::start),
     ("taint-eviction", crate::lifecycle::eviction),
-    ("ephemeral-volume", crate::ephemeral::start),
     ("token-cleaner", crate::bootstrap::start),
 ];
 
@@ -65,8 +51,24 @@ pub struct Manager {
 }
 
 impl Manager {
-    pub(crate) fn new(config: Config, client: Client, infra: Client) -> Self {
-        Self { context: Context::new(config, client, infra, CancellationToken::new()) }
+    /// Makes a manager that is ready to run.
+    ///
+    /// # Errors
+    /// Fails if a controller's name is unknown or a client cannot be made.
+    pub fn new(config: Config) -> anyhow::Result<Self> {
+        let known = |name: &String| {
+            KUBERNETES_CONTROLLERS.contains(&name.as_str()) || FREEHOLD_CONTROLLERS.contains(&name.as_str())
+        };
+        if let Some(unknown) = config.controllers.iter().find(|name| !known(name)) {
+            let names = KUBERNETES_CONTROLLERS.join(", ");
+            anyhow::bail!("there is no controller {unknown:?}; there are {names}");
+        }
+        let client = Client::new(&config.client.clone().user_agent("freehold-controller-manager"))?;
+        let infra = match &config.infra {
+            Some(config) => Client::new(&config.clone().user_agent("freehold-controller-manager"))?,
+            None => client.at("/planes/infra"),
+        };
+        Ok(Self { context: Context::new(config, client, infra, CancellationToken::new()) })
     }
 
     /// What the controllers count.
@@ -86,7 +88,7 @@ impl Manager {
         if self.context.config.controllers.iter().any(|wanted| wanted == "project") {
             crate::handover::follow(&mut self.context);
         }
-        for (name, start) in CONTROLLERS {
+        for (name, start) in CONTROLLERS.iter().chain(freehold_controllers_workloads::CONTROLLERS) {
             if self.context.config.controllers.iter().any(|wanted| wanted == name) {
                 start(&mut self.context);
             }
@@ -110,7 +112,6 @@ impl Manager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FREEHOLD_CONTROLLERS, KUBERNETES_CONTROLLERS};
 
     fn config() -> Config {
         let client = freehold_client::Config::new("http://127.0.0.1:1", "", freehold_client::Identity::None);
@@ -122,6 +123,7 @@ mod tests {
         let mut named: Vec<&str> =
             KUBERNETES_CONTROLLERS.iter().chain(FREEHOLD_CONTROLLERS).copied().collect();
         let mut startable: Vec<&str> = CONTROLLERS.iter().map(|(name, _)| *name).collect();
+        startable.extend(freehold_controllers_workloads::CONTROLLERS.iter().map(|(name, _)| *name));
         startable.extend(freehold_controllers::CONTROLLERS.iter().map(|(name, _)| *name));
         named.sort_unstable();
         startable.sort_unstable();
@@ -132,7 +134,7 @@ mod tests {
     fn an_unknown_controller_is_refused() {
         let mut config = config();
         config.controllers.push("nonsense".into());
-        let told = config.build().err().map(|e| e.to_string()).unwrap();
+        let told = Manager::new(config).err().map(|e| e.to_string()).unwrap();
         assert!(
             told.starts_with("there is no controller \"nonsense\"; there are namespace, garbage"),
             "{told}"
@@ -145,18 +147,20 @@ mod tests {
             let asked: Vec<String> = asked.iter().map(|one| (*one).to_owned()).collect();
             config().select(&asked).controllers
         };
-        let all = CONTROLLERS.len() + freehold_controllers::CONTROLLERS.len();
+        let all = CONTROLLERS.len()
+            + freehold_controllers_workloads::CONTROLLERS.len()
+            + freehold_controllers::CONTROLLERS.len();
         assert_eq!(select(&["*"]).len(), all);
         let but_one = select(&["*", "-job"]);
         assert!(but_one.len() == all - 1 && !but_one.contains(&"job".to_owned()));
         assert_eq!(select(&["job"]).len(), FREEHOLD_CONTROLLERS.len() + 1);
-        assert!(config().select(&["-nonsense".to_owned()]).build().is_err());
+        assert!(Manager::new(config().select(&["-nonsense".to_owned()])).is_err());
     }
 
     #[tokio::test]
     async fn all_controllers_start_without_a_server_and_stop_when_told() {
         let token = CancellationToken::new();
-        let running = tokio::spawn(config().build().unwrap().run(token.clone()));
+        let running = tokio::spawn(Manager::new(config()).unwrap().run(token.clone()));
         tokio::task::yield_now().await;
         token.cancel();
         tokio::time::timeout(20 * STOP, running).await.unwrap().unwrap();

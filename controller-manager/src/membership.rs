@@ -3,11 +3,11 @@
 //! There are more of them than of anything else: nothing is kept of those that say what is so. Where an organization comes or
 //! goes, those of its namespace are asked for.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::MEMBERSHIPS;
-use crate::object::{generation, status_patch, text};
 use freehold_api::keys::{READY, organization_namespace};
 use freehold_client::{Client, ListOptions, PatchOptions};
+use freehold_controllers_context::kinds::MEMBERSHIPS;
+use freehold_controllers_context::object::{generation, status_patch, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{
     Informer, Interest, Key, Outcome, Queue, Reconciled, Store,

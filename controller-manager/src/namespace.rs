@@ -3,11 +3,11 @@
 //! What a namespace can hold is asked of its plane, so custom types are found as well. Until nothing is left the
 //! conditions of the namespace say what is and whose finalizers hold it, in kube-controller-manager's words.
 
-use crate::context::{Context, Reconcile};
-use crate::discovery::{Discovered, discover};
-use crate::kinds::NAMESPACES;
-use crate::object::{NamespaceView, items, status_patch};
 use freehold_client::{Client, DeleteOptions, Error, ListOptions, PatchOptions, Propagation};
+use freehold_controllers_context::discovery::{Discovered, discover};
+use freehold_controllers_context::kinds::NAMESPACES;
+use freehold_controllers_context::object::{NamespaceView, items, status_patch};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{
     Key, Outcome, Planes, Queue, Reconciled, Store,
@@ -260,7 +260,7 @@ mod tests {
     fn what_is_left_is_told_by_type_and_finalizer() {
         let mut contents = Contents::default();
         let left = [json!({"metadata": {"finalizers": ["a/b"]}}), json!({"metadata": {}})];
-        contents.add(&Discovered::for_test(Resource::namespaced("", "v1", "pods")), &left);
+        contents.add(&Discovered::with_all_verbs(Resource::namespaced("", "v1", "pods")), &left);
         let Next::Wait(Some(status), wait) = decide(&deleted_at_zero(), &contents, Timestamp::UNIX_EPOCH)
         else {
             panic!("it must wait")

@@ -1,12 +1,12 @@
 //! Organizations: each has a namespace in the core plane, and stays while it has projects.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::{NAMESPACES, ORGANIZATIONS, PROJECTS};
-use crate::object::{finalizer_patch, generation, status_patch, text};
-use crate::project::ProjectView;
 use freehold_api::keys::{DELETE_PROJECTS, ORGANIZATION, READY, TERMINATING, organization_namespace};
 use freehold_api::urls::organization_path;
 use freehold_client::{Client, DeleteOptions, ListOptions, PatchOptions};
+use freehold_controllers_context::kinds::{NAMESPACES, ORGANIZATIONS, PROJECTS};
+use freehold_controllers_context::object::{finalizer_patch, generation, status_patch, text};
+use freehold_controllers_context::project::ProjectView;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{
     EventType, Key, Outcome, Queue, Reconciled, Recorder, Store,

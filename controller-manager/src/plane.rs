@@ -1,9 +1,9 @@
 //! What the apiserver does with planes as a whole, for controllers: each action is done once however often it is asked.
 
-use crate::object::text;
 use crate::references::{Layer, OwnPlane};
 use freehold_api::urls::plane_path;
 use freehold_client::{Client, Error, RawRequest};
+use freehold_controllers_context::object::text;
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::conditions::{self, Set};
 use http::Method;
@@ -91,7 +91,7 @@ impl Actions {
 
 /// Sets phase and `Ready` condition of an object's status.
 pub(crate) fn set_phase(status: &mut Value, object: &Value, phase: &str, why: Option<&Refusal>) {
-    let generation = Some(crate::object::generation(object));
+    let generation = Some(freehold_controllers_context::object::generation(object));
     status["phase"] = phase.into();
     status["observedGeneration"] = generation.into();
     let (word, reason, message) = match why {

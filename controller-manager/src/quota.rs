@@ -6,11 +6,11 @@
 
 mod deletions;
 
-use crate::context::{Context, Reconcile};
-use crate::discovery::{Discovered, discover};
-use crate::kinds::{DEVICE_CLASSES, RESOURCE_QUOTAS};
 use deletions::{Deletions, Names};
 use freehold_client::{Client, Error, ListOptions, Patch, PatchOptions, Resource};
+use freehold_controllers_context::discovery::{Discovered, discover};
+use freehold_controllers_context::kinds::{DEVICE_CLASSES, RESOURCE_QUOTAS};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{GroupResource, Map, Value, meta, quantity::Quantity};
 use freehold_machinery_quota::{Surroundings, Usage, counted_types, matches, resources, usage};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
@@ -93,7 +93,7 @@ pub(crate) fn start(context: &mut Context) {
     let quotas = context.run_informer(informer);
     let (on_pods, counting) = (queue.clone(), quotas.clone());
     context.pods().on_change(move |change| {
-        let ended = |pod: &crate::pods::PodView| !pod.is_active();
+        let ended = |pod: &freehold_controllers_context::pods::PodView| !pod.is_active();
         let matters = match (&change.old, &change.new) {
             (Some(old), Some(new)) => ended(old) != ended(new),
             _ => true,

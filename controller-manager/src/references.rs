@@ -4,10 +4,10 @@
 //! organization out does not compile. What a status says is never asked, for tenants may have been able to write it: planes
 //! and layers follow from uids, which the server gives.
 
-use crate::kinds::{PROJECTS, SNAPSHOTS};
-use crate::object::text;
 use crate::plane::Refusal;
 use freehold_client::{Client, Error};
+use freehold_controllers_context::kinds::{PROJECTS, SNAPSHOTS};
+use freehold_controllers_context::object::text;
 use freehold_machinery::{PlaneId, Value, meta, tenancy::OrganizationName};
 
 /// The plane of a project of the organization that asked.

@@ -1,13 +1,13 @@
 //! Restores: a project goes back to one of its snapshots, once.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::RESTORES;
-use crate::object::{status_patch, text};
 use crate::plane::{Actions, Refusal, refusal, set_phase};
 use crate::references::{Layer, References, no_project, no_snapshot};
 use crate::snapshot::is_settled;
 use crate::turns::Turns;
 use freehold_client::{Client, Error, PatchOptions};
+use freehold_controllers_context::kinds::RESTORES;
+use freehold_controllers_context::object::{status_patch, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use jiff::{SignedDuration, Timestamp};

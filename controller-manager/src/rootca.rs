@@ -1,9 +1,9 @@
 //! Each namespace has a ConfigMap `kube-root-ca.crt` with the certificates that vouch for the server.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::CONFIG_MAPS;
-use crate::object::{NamespaceView, enqueue_namespaces_of_deleted, stays, text};
 use freehold_client::{Patch, PatchOptions};
+use freehold_controllers_context::kinds::CONFIG_MAPS;
+use freehold_controllers_context::object::{NamespaceView, enqueue_namespaces_of_deleted, stays, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::Value;
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Each namespace has a service account named `default`.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::SERVICE_ACCOUNTS;
-use crate::object::{NamespaceView, enqueue_namespaces_of_deleted, stays};
+use freehold_controllers_context::kinds::SERVICE_ACCOUNTS;
+use freehold_controllers_context::object::{NamespaceView, enqueue_namespaces_of_deleted, stays};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use serde_json::json;
 

@@ -1,13 +1,13 @@
 //! Snapshots of projects: made once, kept until they are deleted. The data of a deleted one stays as long as projects stand on
 //! it, which the apiserver sees to.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::SNAPSHOTS;
-use crate::object::{finalizer_patch, int, status_patch, text};
 use crate::plane::{Actions, Refusal, refusal, set_phase};
 use crate::references::{Layer, References, no_project};
 use crate::turns::Turns;
 use freehold_client::{Client, Error, PatchOptions};
+use freehold_controllers_context::kinds::SNAPSHOTS;
+use freehold_controllers_context::object::{finalizer_patch, int, status_patch, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Queue, Reconciled, Store};
 use std::sync::Arc;

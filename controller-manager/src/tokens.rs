@@ -3,11 +3,11 @@
 //!
 //! The server makes the token, bound to its Secret: it is worth nothing once the Secret or the account is gone.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::{SECRETS, SERVICE_ACCOUNTS};
-use crate::object::{items, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Client, DeleteOptions, Error};
+use freehold_controllers_context::kinds::{SECRETS, SERVICE_ACCOUNTS};
+use freehold_controllers_context::object::{items, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Seen, Store};
 use serde_json::json;
@@ -158,7 +158,10 @@ impl Reconcile for Tokens {
         };
         match done {
             // It is gone, or its namespace goes.
-            Err(error) if !error.is_not_found() && !crate::object::namespace_terminates(&error) => {
+            Err(error)
+                if !error.is_not_found()
+                    && !freehold_controllers_context::object::namespace_terminates(&error) =>
+            {
                 Err(error.into())
             }
             _ => Ok(Outcome::Done),

@@ -4,10 +4,10 @@
 //! Their finalizers are added when they are made, by the admission plugin StorageObjectInUseProtection. Of those that are
 //! not being deleted nothing is kept here.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::{ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES};
-use crate::object::{finalizer_patch, items, text};
 use freehold_client::{Client, Error, ListOptions, PatchOptions, Resource};
+use freehold_controllers_context::kinds::{ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES};
+use freehold_controllers_context::object::{finalizer_patch, items, text};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, QueueKey, Reconciled, Store};
 use std::time::Duration;

@@ -7,14 +7,17 @@
 //! [`set_status`] with what [`name_conflict`] found, and [`compile`].
 
 mod approval;
+mod breaking;
 mod compile;
 mod export;
 mod openapi;
+mod parts;
 pub mod references;
 mod status;
 mod validate;
 mod webhook;
 
+pub use breaking::{breaking, loses_webhook};
 pub use compile::{compare_versions, compile};
 pub use export::{Exporter, definition_of, exported};
 pub use status::{
@@ -25,6 +28,7 @@ pub use validate::{validate, validate_update, warnings};
 pub use webhook::check_url as check_webhook_url;
 
 use crate::{Map, Value};
+use parts::{flag, status_mut, text, versions};
 
 /// Fills in what a client may leave out: singular, list kind, conversion, the webhook's port and stored versions.
 pub fn default(crd: &mut Value) {
@@ -79,39 +83,6 @@ fn set_if_empty(map: &mut Map, field: &str, value: &str) {
     if map.get(field).and_then(Value::as_str).unwrap_or("").is_empty() {
         map.insert(field.to_owned(), value.into());
     }
-}
-
-/// `status`, made where it is absent.
-fn status_mut(crd: &mut Value) -> &mut Map {
-    if !crd["status"].is_object() {
-        crd["status"] = Value::Object(Map::new());
-    }
-    crd["status"].as_object_mut().expect("made an object above")
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or("")
-}
-
-fn flag(value: &Value, field: &str) -> bool {
-    value.get(field) == Some(&Value::Bool(true))
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// The value of a field that is given and not null.
-fn given<'a>(value: &'a Value, field: &str) -> Option<&'a Value> {
-    value.get(field).filter(|v| !v.is_null())
-}
-
-fn strings(value: &Value, field: &str) -> Vec<String> {
-    list(value, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn versions(crd: &Value) -> &[Value] {
-    crd.get("spec").map(|spec| list(spec, "versions")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ mod process;
 mod register;
 mod running;
 mod serve;
+mod shared;
 mod sources;
 mod status;
 mod streams;

@@ -1,6 +1,5 @@
 //! The node itself: which Pods are its own, and a worker for each of them.
 
-use crate::address::Addresses;
 use crate::images::Images;
 use crate::logbook::LogBook;
 use crate::pod::{News, PODS, Worker};
@@ -8,6 +7,7 @@ use crate::process;
 use crate::register;
 use crate::running::RunningContainers;
 use crate::serve::{Bound, LogServer};
+use crate::shared::{Shared, known_directories};
 use anyhow::Context as _;
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
@@ -15,7 +15,7 @@ use freehold_runtime::{Change, EventType, Informer, Interest, Planes, Recorder};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,46 +43,6 @@ pub struct Config {
     /// Host and port at whose root the API is for tokens of its service accounts, which Pods are told as on every cluster
     /// (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`); nothing where it is nowhere at a root.
     pub service: Option<(String, u16)>,
-}
-
-/// Where Pods' directories are, in that of the node.
-const PODS_DIRECTORY: &str = "pods";
-
-/// What everything in a node shares.
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    pub(crate) name: String,
-    takes_waiting: bool,
-    pub(crate) host_ip: IpAddr,
-    pub(crate) images: Images,
-    pub(crate) service: Option<(String, u16)>,
-    pub(crate) logs: Arc<LogBook>,
-    pub(crate) containers: Arc<RunningContainers>,
-    pub(crate) recorder: Recorder,
-    pub(crate) addresses: Mutex<Addresses>,
-    pub(crate) stop: CancellationToken,
-    data_dir: PathBuf,
-}
-
-impl Shared {
-    /// The directory of a Pod.
-    pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
-        self.pods_directory().join(uid)
-    }
-
-    fn pods_directory(&self) -> PathBuf {
-        self.data_dir.join(PODS_DIRECTORY)
-    }
-
-    fn known_directories(&self) -> Vec<PathBuf> {
-        known_directories(&self.data_dir)
-    }
-}
-
-/// Directories of Pods, as far as an earlier life of a node with this directory left some.
-fn known_directories(data_dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(data_dir.join(PODS_DIRECTORY)).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
 }
 
 /// Ends the processes that an earlier life of the node with this data directory left running. [`Node::run`] does so first;

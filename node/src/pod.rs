@@ -2,7 +2,7 @@
 
 use crate::container::{Container, Restart};
 use crate::environment::Downward;
-use crate::node::Shared;
+use crate::shared::Shared;
 use crate::sources::{References, Sources, list, text};
 use crate::status::{self, ContainerState, Now, Observed, Termination};
 use crate::volumes::MountedVolumes;

@@ -1,6 +1,6 @@
 //! The Node object and its Lease: the capacity and heartbeat of this machine.
 
-use crate::node::Shared;
+use crate::shared::Shared;
 use freehold_client::{Error, Patch, PatchOptions, Resource};
 use freehold_machinery::{Value, time};
 use jiff::Timestamp;

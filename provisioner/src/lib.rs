@@ -17,12 +17,15 @@
 
 mod apply;
 pub mod certificates;
+mod manager;
 pub mod plan;
 pub mod problem;
 mod reconcile;
 pub mod rollout;
 pub mod status;
 mod watch;
+
+pub use manager::FIELD_MANAGER;
 
 use crate::apply::Applier;
 use crate::certificates::Authorities;
@@ -40,8 +43,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The field manager of everything that the provisioner applies.
-pub const FIELD_MANAGER: &str = "freehold-provisioner";
 /// How long certificates are valid, where a configuration says nothing else.
 pub const VALIDITY: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Gauges of pairs by the reason of a condition.

@@ -4,17 +4,15 @@
 //! Whoever calls them decides which writes they see; their own rules can only narrow that. They are given the write and
 //! who makes it, and no other object, namespace or permission of the plane ([`Sealed`]).
 
+pub use crate::sealed::{MAX, Sealed};
 use crate::{
-    Lookup, Permission,
     policy::{Binding, Bound, Policy},
     webhook::{Configuration, Webhook},
 };
-use freehold_machinery::{PlaneId, ResourceType, User, Value, status::FieldError};
+use freehold_machinery::{PlaneId, Value, status::FieldError};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Policies, and as many webhooks, that an export may have. What its expressions cost is divided by it.
-pub const MAX: usize = 10;
 /// Bytes that one policy or webhook may have.
 const MAX_SIZE: usize = 64 << 10;
 /// The longest time that a webhook may take, in seconds.
@@ -168,35 +166,6 @@ impl Bundle {
         bundle.validating_hooks = hooks(false);
         bundle.mutating_hooks = hooks(true);
         bundle
-    }
-}
-
-/// What is seen of a plane by what comes with an export: nothing but the forms of the object itself.
-pub struct Sealed<'a, L: ?Sized>(pub &'a L);
-
-impl<L: Lookup + ?Sized> Lookup for Sealed<'_, L> {
-    fn get(&self, _: &PlaneId, _: &str, _: &str, _: &str, _: &str) -> Option<Arc<Value>> {
-        None
-    }
-
-    fn list(&self, _: &PlaneId, _: &str, _: &str, _: &str) -> Vec<Arc<Value>> {
-        Vec::new()
-    }
-
-    fn allows(&self, _: &PlaneId, _: &User, _: &Permission<'_>) -> bool {
-        false
-    }
-
-    fn resource_of(&self, _: &PlaneId, _: &str, _: &str) -> Option<(String, bool)> {
-        None
-    }
-
-    fn equivalents(&self, plane: &PlaneId, ty: &ResourceType) -> Vec<Arc<ResourceType>> {
-        self.0.equivalents(plane, ty)
-    }
-
-    fn budget_share(&self) -> u64 {
-        MAX as u64
     }
 }
 

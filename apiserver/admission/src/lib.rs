@@ -23,6 +23,7 @@ mod matching;
 pub mod plugins;
 pub mod policy;
 pub mod quota;
+mod sealed;
 pub mod webhook;
 
 pub use annotations::Annotations;

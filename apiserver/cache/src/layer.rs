@@ -1,5 +1,6 @@
 //! Layers, which many planes share, and the stack of them below a plane's own objects.
 
+use crate::layer_kind::LayerKind;
 use crate::{
     Entry,
     event::{self, OwnValue},
@@ -22,17 +23,6 @@ pub struct Layer {
     texts: Option<Texts>,
     bytes: usize,
     objects: usize,
-}
-
-/// The role of a layer for the planes above it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayerKind {
-    /// A snapshot of a project: its objects count as the plane's own, and are shown in views over all planes.
-    Snapshot,
-    /// The objects that a class adds to its planes.
-    Class,
-    /// The objects that every plane starts with.
-    Base,
 }
 
 /// The layers below one plane, uppermost first.

@@ -2,13 +2,14 @@
 //! layers. There may be as many as the plane has objects, so the feed publishes the switch alone, and each watch
 //! generates the events when it reaches it, a chunk at a time.
 
+use crate::layer_kind::key_of;
 use crate::{
     CacheEvent, Entry, Stack,
     event::{self, OwnValue},
     layer::{collection, object_name},
     merge::{Found, Slot, Span, Within, over},
 };
-use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, ObjectPath, Range, Store, StoreError};
+use freehold_apiserver_storage::{Event, Key, KeyRange, KeyValue, Range, Store, StoreError};
 use freehold_machinery::PlaneId;
 use futures_util::{
     StreamExt, TryStreamExt,
@@ -44,18 +45,6 @@ struct SwitchCursor {
 
 /// A plane's own slots in the order of their places.
 type OwnSlots = BTreeMap<Box<str>, Option<Arc<Entry>>>;
-
-/// The key of an object by its collection and place.
-pub(crate) fn key_of(plane: &PlaneId, collection: &str, place: &str) -> Key {
-    let (group, resource) = collection.split_once('/').unwrap_or_default();
-    let group = if group == "core" { "" } else { group };
-    let (namespace, name) = match place.split_once('/') {
-        Some((namespace, name)) => (Some(namespace.to_owned()), name),
-        None => (None, place),
-    };
-    let (group, resource, name) = (group.to_owned(), resource.to_owned(), name.to_owned());
-    Key::object(plane, &ObjectPath { group, resource, namespace, name })
-}
 
 /// What one read found of a plane's own keys in a collection.
 pub(crate) struct OwnPage {

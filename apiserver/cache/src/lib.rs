@@ -15,23 +15,30 @@ mod feed;
 mod hub;
 mod index;
 mod layer;
+mod layer_kind;
 mod layer_switch;
 mod merge;
 mod objects;
+mod piece;
 mod plane;
 mod read;
+mod seen;
 mod skipped;
+mod state;
 mod switch;
+mod topic;
 mod watch;
 
 pub use entry::{Annotations, Entry};
 pub use event::{CacheEvent, Change, EventKind, check};
-pub use feed::{Cache, CacheOptions, CacheState, Resident, Seen};
+pub use feed::Cache;
 pub use index::By;
 pub use layer::{
-    Below, EXTENSION_AUTHENTICATION, Layer, LayerKind, LayerSource, PLANE, Stack, StackInfo, Switch, Texts,
-    TextsOf,
+    Below, EXTENSION_AUTHENTICATION, Layer, LayerSource, PLANE, Stack, StackInfo, Switch, Texts, TextsOf,
 };
+pub use layer_kind::LayerKind;
+pub use piece::Piece;
 pub use read::{ListRequest, Listed, ListedPart, Page, PageOfPlanes, PagesOfPlanes, Survey, Wanted};
 pub use skipped::log_skipped;
+pub use state::{CacheOptions, CacheState, Resident, Seen};
 pub use watch::{Scope, Subscription, WatchRequest, WatchStart};

@@ -1,7 +1,8 @@
 //! Merged collections: the sources of a stack in key order, merged while they are read. Nothing is copied, so a page
 //! costs its own items.
 
-use crate::{Entry, LayerKind, layer_switch::key_of};
+use crate::layer_kind::key_of;
+use crate::{Entry, LayerKind};
 use freehold_apiserver_storage::KeyRange;
 use freehold_machinery::PlaneId;
 use std::{

@@ -1,11 +1,12 @@
 //! Lists: from memory as of now, from the store as of a past revision.
 
+use crate::layer_kind::key_of;
 use crate::{
     Cache, Entry, Stack,
     event::{self, OwnValue},
     index::By,
     layer::{collection, object_name},
-    layer_switch::{OwnPage, key_of},
+    layer_switch::OwnPage,
     merge::{Span, Within},
     plane::Snapshot,
 };

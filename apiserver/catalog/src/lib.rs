@@ -7,6 +7,7 @@
 //!
 //! This crate must not know: HTTP, storage, which plane asks, who asks.
 
+pub mod autoscalers;
 mod builtin;
 mod definitions;
 pub mod discovery;

@@ -5,7 +5,8 @@
 use freehold_apiserver_catalog::{
     Remote, TypeSet, builtin, custom_types, discovery, schema_of_definition, schema_of_kind, share,
 };
-use freehold_machinery::{GroupVersionKind, Value, resource::Cell, table::is_function};
+use freehold_machinery::{GroupVersionKind, Value, resource::Cell};
+use freehold_machinery_table::is_function;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -4,10 +4,8 @@
 //! with its columns and cells.
 
 use freehold_apiserver_catalog::TypeSet;
-use freehold_machinery::{
-    ResourceType, Value,
-    table::{IncludeObject, Printer},
-};
+use freehold_machinery::{ResourceType, Value};
+use freehold_machinery_table::{IncludeObject, Printer};
 use serde_json::json;
 use std::io::Read;
 

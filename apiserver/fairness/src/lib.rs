@@ -11,6 +11,7 @@
 
 pub mod bootstrap;
 mod flows;
+pub mod metrics;
 mod plane;
 mod scheduler;
 

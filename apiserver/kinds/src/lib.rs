@@ -5,7 +5,6 @@
 //! Kubernetes and not with the verbs, and above admission, whose compiler checks the expressions of policies.
 
 pub mod access;
-pub mod autoscalers;
 pub mod check;
 pub mod defaults;
 pub mod initial_status;

@@ -112,6 +112,11 @@ impl Apis {
         let _ = self.proofs.set(key);
     }
 
+    /// Lets projects bind what the platform exports from now on.
+    pub fn offer(&self, exports: &[SystemExport]) {
+        self.system.offer(exports);
+    }
+
     /// The key that bindings are proved with.
     pub fn proofs(&self) -> Option<&ProofKey> {
         self.proofs.get()

@@ -1,7 +1,8 @@
 //! A plane as a file: written as of one revision, read into a layer that a new plane is put above.
 
+use crate::planes::is_own;
 use crate::{
-    Planes, is_own,
+    Planes,
     stored::{Merged, Origin, Writer},
 };
 use bytes::Bytes;

@@ -3,10 +3,10 @@
 //! Each can be killed between any two of its commits and be done again: a snapshot counts when it is sealed and goes on where
 //! it was, and a plane is put above other layers, and rid of its own objects, in one small commit.
 
+use crate::planes::is_own;
 use crate::{
     Planes, burial,
     directory::{self, ProjectInfo},
-    is_own,
     layers::{StackRecord, read_stack},
     stored::{self, LayerRecord, Merged, Origin, Released, Writer},
 };
@@ -15,21 +15,11 @@ use freehold_apiserver_storage::{
     Change, Commit, Committed, Expect, Hold, Key, KeyRange, KeyValue, LayerId, Range, StoreError,
 };
 use freehold_machinery::{GroupResource, PlaneId, Result, Status, meta, tenancy::OrganizationName};
-use futures_util::{
-    FutureExt,
-    future::{BoxFuture, Shared},
-};
-use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use futures_util::FutureExt;
+use std::sync::Arc;
 
 /// How often a commit is tried again when others change the same meanwhile.
 const ATTEMPTS: usize = 20;
-
-type Running = Shared<BoxFuture<'static, Result<LayerRecord>>>;
-
-/// Snapshots that are being made. A client that gives up and asks again waits for the same one.
-#[derive(Default)]
-pub(crate) struct Snapshots(Mutex<HashMap<LayerId, Running>>);
 
 fn planes() -> GroupResource {
     GroupResource::new("", "planes")
@@ -131,7 +121,7 @@ impl Planes {
             match self.directory.find_plane(plane).await? {
                 Some(info) if self.is_deleting(&info).await? => {
                     return Err(Status::conflict(
-                        &crate::resource("projects"),
+                        &crate::planes::resource("projects"),
                         &info.name,
                         "it is being deleted",
                     ));

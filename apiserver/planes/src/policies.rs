@@ -8,7 +8,7 @@ use freehold_apiserver_authz::{Policy, RuleCache};
 use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_machinery::{PlaneId, Result, Value, meta};
-use known::{Found, Table};
+use known::{Compiled, Found, Table};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,13 +16,10 @@ use std::{
 };
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+/// What policies are made of, in the order of [`known::Revisions`].
 pub(crate) const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
-/// The place of ClusterRoles in [`RESOURCES`].
-const CLUSTER_ROLES: usize = 0;
 /// Stacks whose policies are kept; over it the table starts anew.
 const MAX_STACKS: usize = 256;
-
-type Revisions = [u64; 4];
 
 /// The policies of planes.
 #[derive(Default)]
@@ -39,13 +36,6 @@ pub(crate) struct Policies {
 pub(crate) struct Bundle<'a> {
     pub(crate) apis: &'a Apis,
     pub(crate) types: Arc<TypeSet>,
-}
-
-/// A policy, and the types that exports brought when it was compiled: kept, so that their address stays theirs.
-#[derive(Clone)]
-struct Compiled {
-    policy: Arc<Policy>,
-    types: Option<Arc<TypeSet>>,
 }
 
 impl Compiled {

@@ -1,31 +1,31 @@
 //! What each plane serves: the built-in kinds, and what its CRDs add.
 
-use crate::{Apis, Planes, apis::ClassBindings};
+use crate::{Apis, apis::ClassBindings};
 use async_trait::async_trait;
 use freehold_api::apis;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
 use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
 use freehold_machinery::{
-    GroupVersionKind, PlaneId, PlaneMap, ResourceType, Result, Value, api_service, crd, resource::Subresource,
+    GroupVersionKind, PlaneId, PlaneMap, ResourceType, Result, Value, crd, resource::Subresource,
 };
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, LazyLock, OnceLock, Weak,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
 };
 
-const GROUP: &str = "apiextensions.k8s.io";
-const RESOURCE: &str = "customresourcedefinitions";
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+pub(crate) const RESOURCE: &str = "customresourcedefinitions";
 /// Planes whose types are remembered; over it the table starts anew.
 const MAX_PLANES: usize = 4_096;
 /// Stacks whose types are remembered, likewise.
 const MAX_STACKS: usize = 256;
 
-type Compiled = (u64, Vec<Arc<ResourceType>>);
+pub(crate) type Compiled = (u64, Vec<Arc<ResourceType>>);
 
 /// What other servers serve in a plane. Another value says that it changed.
 pub type Remotes = Arc<Vec<Arc<Remote>>>;
@@ -38,7 +38,7 @@ pub trait RemoteSource: Send + Sync + 'static {
 }
 
 /// The types of one plane, as of one revision of its CRDs, with what other servers serve.
-struct PlaneTypes {
+pub(crate) struct PlaneTypes {
     changed: u64,
     /// The last change of its bindings, and the generation of exports; 0 without bindings.
     bound: (u64, u64),
@@ -51,7 +51,7 @@ struct PlaneTypes {
 }
 
 /// What the types of a plane are made of, its definitions aside.
-struct Made {
+pub(crate) struct Made {
     changed: u64,
     bound: (u64, u64),
     brought: Box<[Arc<ResourceType>]>,
@@ -59,18 +59,18 @@ struct Made {
 }
 
 /// What came out of a CRD at a revision, as long as somebody uses it.
-type InternedTypes = (u64, Vec<Weak<ResourceType>>);
+pub(crate) type InternedTypes = (u64, Vec<Weak<ResourceType>>);
 
 /// The types of planes that have CRDs and were asked for.
 #[derive(Default)]
 pub(crate) struct Types {
-    known: Mutex<PlaneMap<PlaneTypes>>,
+    pub(crate) known: Mutex<PlaneMap<PlaneTypes>>,
     /// What each CRD of any plane gave when all of them were asked for last, and at which revision.
-    all: Mutex<HashMap<(PlaneId, Box<str>), InternedTypes>>,
+    pub(crate) all: Mutex<HashMap<(PlaneId, Box<str>), InternedTypes>>,
     /// What planes serve that have no definitions and bindings of their own, by the content of their stack and what their
     /// class binds.
-    stacks: Mutex<HashMap<(u64, u64), Arc<TypeSet>>>,
-    source: OnceLock<Arc<dyn RemoteSource>>,
+    pub(crate) stacks: Mutex<HashMap<(u64, u64), Arc<TypeSet>>>,
+    pub(crate) source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
 impl Types {
@@ -308,69 +308,9 @@ pub(crate) fn compile(crd: &Value) -> Vec<Arc<ResourceType>> {
     }
 }
 
-impl Planes {
-    /// What any plane serves, for watches over all of them. Types of planes are found through their CRDs.
-    pub(crate) async fn all_types(&self) -> Result<Arc<TypeSet>> {
-        let mut customs: Vec<Arc<ResourceType>> = Vec::new();
-        for plane in [PlaneId::core(), PlaneId::infra()] {
-            customs.extend_from_slice(self.types_of(&plane).await?.custom());
-        }
-        customs.extend(self.layers.project_crds().iter().flat_map(|crd| compile(&crd.value())));
-        self.apis.ready().await;
-        let mut crds = Vec::new();
-        self.cache.list_planes(GROUP, RESOURCE, |plane, entry| crds.push((plane.clone(), entry))).await?;
-        // Most are as they were, and many planes have the same: equal ones are one.
-        let mut taken: HashSet<*const ResourceType> = customs.iter().map(Arc::as_ptr).collect();
-        let mut before = std::mem::take(&mut *self.types.all.lock());
-        let mut now = HashMap::with_capacity(crds.len());
-        for (plane, crd) in crds {
-            let at = (plane, Box::from(crd.name()));
-            let kept = before.remove(&at).filter(|(revision, _)| *revision == crd.modified);
-            let kept =
-                kept.and_then(|(_, types)| types.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>());
-            let types = kept.unwrap_or_else(|| compile(&crd.value()));
-            now.insert(at, (crd.modified, types.iter().map(Arc::downgrade).collect()));
-            customs.extend(types.into_iter().filter(|ty| taken.insert(Arc::as_ptr(ty))));
-        }
-        *self.types.all.lock() = now;
-        customs.extend(self.apis.all_types());
-        // Of different types under one name the set takes the first.
-        Ok(share(customs, Vec::new()))
-    }
-
-    /// What an organization's projects serve, all together: the core plane's own types first.
-    pub(crate) async fn union(&self, organization: &str) -> Result<Arc<TypeSet>> {
-        let mut customs = self.types_of(&PlaneId::core()).await?.custom().to_vec();
-        for crd in self.layers.project_crds() {
-            merge(&mut customs, &compile(&crd.value()));
-        }
-        let mut own = self.cache.planes_with_own(GROUP, RESOURCE).await?;
-        own.extend(self.cache.planes_with_own(apis::GROUP, apis::BINDINGS).await?);
-        own.sort_unstable();
-        let registered = self.cache.planes_with_own(api_service::GROUP, api_service::RESOURCE).await?;
-        let mut remotes: Vec<Arc<Remote>> = Vec::new();
-        for project in self.directory().of_organization(organization) {
-            if let Some(class) = self.apis.class_of(&project.plane) {
-                merge(&mut customs, &self.apis.class_types(&class, &project.plane));
-            }
-            let [own, registered] =
-                [&own, &registered].map(|list| list.binary_search(&project.plane).is_ok());
-            if !own && !registered {
-                continue;
-            }
-            let types = self.types_of(&project.plane).await?;
-            merge(&mut customs, types.custom());
-            if registered {
-                merge_remotes(&mut remotes, &types);
-            }
-        }
-        Ok(share(customs, remotes))
-    }
-}
-
 /// Adds what other servers serve in one project, of which nothing was there yet. Over several projects it can be listed
 /// and watched, and no more.
-fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
+pub(crate) fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
     let found = types.groups().iter().flat_map(|group| &group.versions).filter_map(|v| v.remote.as_ref());
     for remote in found {
         if into.iter().any(|known| known.group == remote.group && known.version == remote.version) {
@@ -393,7 +333,7 @@ fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
 }
 
 /// Adds types that are not there yet. Of two planes' different types under one name the first is taken.
-fn merge(into: &mut Vec<Arc<ResourceType>>, more: &[Arc<ResourceType>]) {
+pub(crate) fn merge(into: &mut Vec<Arc<ResourceType>>, more: &[Arc<ResourceType>]) {
     for ty in more {
         let same = |known: &&Arc<ResourceType>| {
             known.group == ty.group && known.plural == ty.plural && known.version == ty.version

@@ -96,7 +96,7 @@ fn assign(pod: &mut Value, binding: &Value) {
         }
     }
     let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
-        "lastTransitionTime": prepare::now()});
+        "lastTransitionTime": freehold_apiserver_operation::now()});
     match pod["status"]["conditions"].as_array_mut() {
         Some(conditions) => conditions.push(condition),
         None => pod["status"]["conditions"] = json!([condition]),

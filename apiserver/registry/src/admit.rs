@@ -15,6 +15,7 @@ use freehold_apiserver_admission::{
 use freehold_apiserver_authz::{Access, Selector, Selectors};
 use freehold_apiserver_cache::{Cache, Scope, WatchRequest, WatchStart};
 use freehold_apiserver_catalog::TypeSet;
+use freehold_apiserver_operation::attributes;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
     PlaneId, ResourceType, Result, User, Value, meta,
@@ -165,30 +166,6 @@ impl Authorize for Rights {
     }
 }
 
-/// The write as admission sees it.
-pub(crate) fn attributes<'a>(
-    op: &'a Operation,
-    verb: Verb,
-    object: Option<&'a mut Value>,
-    old: Option<&'a Value>,
-    (dry_run, options): (bool, &'a Value),
-) -> Attributes<'a> {
-    Attributes {
-        plane: &op.plane,
-        user: &op.user,
-        verb,
-        ty: &op.ty,
-        namespace: op.namespace.as_deref().unwrap_or_default(),
-        name: if verb == Verb::Create && op.subresource.is_none() { "" } else { op.name() },
-        subresource: op.subresource.as_deref().unwrap_or_default(),
-        object,
-        old,
-        dry_run,
-        options,
-        annotations: &op.annotations,
-    }
-}
-
 /// `CreateOptions`, `UpdateOptions` or `PatchOptions`, for those who ask.
 fn written(verb: Verb, options: &WriteOptions) -> Value {
     let kind = if verb == Verb::Create { "CreateOptions" } else { "UpdateOptions" };
@@ -253,7 +230,7 @@ impl Registry {
             true => None,
             false => Some(self.policies.access(&op.plane).await?),
         };
-        Ok(View { cache: &self.cache, types: &op.types, tenancy: &*self.tenancy, access })
+        Ok(View { cache: &self.cache, types: &op.types, tenancy: &**self.ledger.tenancy(), access })
     }
 
     /// Waits for the account `default`, which is made soon after its namespace, where a Pod is created that early: until the
@@ -429,7 +406,10 @@ impl Registry {
         self.pass(op, (Verb::Delete, object, Some(live)), (options.dry_run, deleting(options))).await
     }
 
-    /// Mutating admission of what is posted and not stored as it is (`serviceaccounts/token`, reviews); gives warnings.
+    /// Runs mutating admission of what is posted and not stored as it is (`serviceaccounts/token`, reviews); gives warnings.
+    ///
+    /// # Errors
+    /// What a plugin, a policy or a webhook refuses it with.
     pub async fn admit_posted(
         &self,
         op: &Operation,
@@ -439,7 +419,10 @@ impl Registry {
         self.admit(op, object, None, options).await
     }
 
-    /// Validating admission of what is posted and not stored as it is; gives warnings.
+    /// Runs validating admission of what is posted and not stored as it is; gives warnings.
+    ///
+    /// # Errors
+    /// What a plugin, a policy or a webhook refuses it with.
     pub async fn validate_posted(
         &self,
         op: &Operation,
@@ -449,7 +432,10 @@ impl Registry {
         self.validate_admission(op, object, None, options).await
     }
 
-    /// Admission of a connection (`pods/exec`), with the options that it has; gives warnings.
+    /// Runs admission of a connection (`pods/exec`), with the options that it has; gives warnings.
+    ///
+    /// # Errors
+    /// What a plugin, a policy or a webhook refuses it with.
     pub async fn admit_connect(&self, op: &Operation, mut options: Value) -> Result<Vec<String>> {
         let given = options.clone();
         self.pass(op, (Verb::Connect, Some(&mut options), None), (false, given)).await

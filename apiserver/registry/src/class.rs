@@ -1,11 +1,12 @@
 //! The objects of a `ControlPlaneClass`: what every plane of the class begins with. They are checked like any other object
 //! when the class is written, and made into what is stored when its layer is.
 
-use crate::{Annotations, Operation, convert, registry::path_of, strategy, validate};
+use crate::{Annotations, Operation, convert, strategy, validate};
 use freehold_apiserver_catalog::{TypeSet, custom_types, share};
+use freehold_apiserver_operation::path_of;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
-    PlaneId, ResourceType, Result, Status, User, Value, crd, meta,
+    PlaneId, Result, Status, User, Value, crd, meta,
     status::{FieldError, FieldErrorKind},
     user::MASTERS,
 };
@@ -15,17 +16,15 @@ use std::{collections::BTreeSet, sync::Arc};
 const MAX_OBJECTS: usize = 500;
 const CRD_GROUP: &str = "apiextensions.k8s.io";
 
-/// Whether a type is that of classes.
-pub(crate) fn is_class(ty: &ResourceType) -> bool {
-    ty.group == "resourcemanager.freehold.dev" && ty.plural == "controlplaneclasses"
-}
-
 /// What is wrong with the objects of a class.
 pub(crate) fn check(class: &Value) -> Vec<FieldError> {
     prepare(class).err().unwrap_or_default()
 }
 
-/// The objects of a class as they are stored, without uid and time. 422 for a class that would not be accepted now.
+/// Returns the objects of a class as they are stored, without uid and time.
+///
+/// # Errors
+/// A 422 for a class that would not be accepted now.
 pub fn class_objects(class: &Value) -> Result<Vec<(ObjectPath, Value)>> {
     prepare(class).map_err(|errors| {
         Status::invalid("resourcemanager.freehold.dev", "ControlPlaneClass", meta::name(class), &errors)

@@ -10,7 +10,13 @@ mod kept;
 mod review;
 mod stalled;
 
-use crate::{Object, OwnTypes, Question, Versions, Webhooks, convert, registry::schema_since, validate};
+use crate::questions::{Question, Webhooks};
+use crate::view::{OwnTypes, Versions};
+use crate::{
+    Object,
+    convert::{self, schema_since},
+    validate,
+};
 use bytes::Bytes;
 use freehold_apiserver_admission::webhook::ClientConfig;
 use freehold_apiserver_cache::{Cache, Entry, PageOfPlanes};

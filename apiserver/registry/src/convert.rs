@@ -1,14 +1,30 @@
 //! Between the stored version of an object and the version that was asked for.
 
 use crate::Object;
-use freehold_apiserver_cache::Entry;
-use freehold_apiserver_kinds::autoscalers;
+use freehold_apiserver_cache::{Cache, Entry};
+use freehold_apiserver_catalog::autoscalers;
+use freehold_apiserver_operation::is_stored;
+use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{
-    ResourceType, Result, Status, Value,
+    PlaneId, ResourceType, Result, Status, Value,
     resource::Conversion,
     schema::{self, Schema},
 };
 use std::sync::Arc;
+
+/// The revision at which the schema of a type was last written; 0 for those that never change.
+pub(crate) fn schema_since(cache: &Cache, plane: &PlaneId, ty: &ResourceType) -> u64 {
+    if !ty.custom || ty.since > 0 {
+        return ty.since;
+    }
+    let definition = ObjectPath {
+        group: "apiextensions.k8s.io".to_owned(),
+        resource: "customresourcedefinitions".to_owned(),
+        namespace: None,
+        name: format!("{}.{}", ty.plural, ty.group),
+    };
+    cache.peek(plane, &definition).map_or(0, |entry| entry.modified)
+}
 
 /// An entry in the version of `ty`. The bytes are passed on as they are where the versions agree.
 ///
@@ -61,15 +77,6 @@ pub(crate) fn own(ty: &ResourceType, entry: Arc<Entry>, since: u64) -> Result<Ob
     match ty.storage.conversion {
         Conversion::Webhook(_) if !entry.is_of(&ty.api_version()) => Ok(Object::Cached(entry)),
         _ => out(ty, entry, since),
-    }
-}
-
-/// Whether objects are stored in the version that `ty` serves.
-pub(crate) fn is_stored(ty: &ResourceType) -> bool {
-    let stored = &*ty.storage.api_version;
-    match &*ty.group {
-        "" => stored == ty.version,
-        group => stored.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')) == Some(&*ty.version),
     }
 }
 

@@ -5,10 +5,10 @@
 //! no controller: whoever takes away the last object finishes, and a server that was killed in between goes on with the
 //! next delete or with the next object that goes.
 
-use crate::{DeleteOptions, Object, Operation, Registry, WriteOptions, Written, convert, delete};
+use crate::{DeleteOptions, Object, Operation, Registry, WriteOptions, Written, convert};
 use freehold_apiserver_cache::{Entry, ListRequest, Seen, codec};
 use freehold_apiserver_storage::{Change, Committed, Key, ObjectPath};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, crd, meta};
+use freehold_machinery::{PlaneId, Result, Status, Value, crd, meta};
 use jiff::Timestamp;
 use std::sync::Arc;
 
@@ -16,11 +16,6 @@ const GROUP: &str = "apiextensions.k8s.io";
 const RESOURCE: &str = "customresourcedefinitions";
 /// How often the end of a definition is tried when others write it meanwhile.
 const ATTEMPTS: usize = 20;
-
-/// Whether objects of a type are definitions.
-pub(crate) fn is_definition(ty: &ResourceType) -> bool {
-    ty.group == GROUP && ty.plural == RESOURCE
-}
 
 impl Registry {
     /// Deletes a definition; the revision to wait for when somebody else wrote it meanwhile.
@@ -56,14 +51,14 @@ impl Registry {
             false => Vec::new(),
         };
         if is_new || is_again || is_gone {
-            match self.commit(op, path, own, change, also).await? {
+            match self.ledger.commit(op, path, own, change, also).await? {
                 Committed::Done(revision) => {
                     meta::set(&mut marked, "resourceVersion", revision.to_string());
                     if is_gone {
                         self.free_names(op, live, revision).await?;
                     }
                 }
-                Committed::Refused(now) => return Ok(Err(delete::newest(&now))),
+                Committed::Refused(now) => return Ok(Err(freehold_apiserver_ledger::newest(&now))),
             }
         }
         if !is_gone {
@@ -118,7 +113,7 @@ impl Registry {
             } else {
                 return Ok(());
             };
-            if let Committed::Done(revision) = self.commit(op, path, own, change, also).await? {
+            if let Committed::Done(revision) = self.ledger.commit(op, path, own, change, also).await? {
                 return if is_empty { self.free_names(op, &live, revision).await } else { Ok(()) };
             }
         }

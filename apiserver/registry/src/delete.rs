@@ -1,13 +1,11 @@
 //! Deletes: at once, or begun and left to finalizers, a grace period or the garbage collector.
 
-use crate::{
-    DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, definitions, ledger::Posting,
-    strategy, write,
-};
+use crate::predicates::is_definition;
+use crate::predicates::is_released;
+use crate::{DeleteOptions, List, ListOptions, Object, Operation, Registry, Written, strategy};
 use freehold_apiserver_cache::{Below, Entry, ListRequest, Seen, codec};
-use freehold_apiserver_storage::{
-    Change, Commit, Committed, Expect, Key, KeyRange, KeyValue, ObjectPath, StoreError,
-};
+use freehold_apiserver_ledger::Posting;
+use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyRange, ObjectPath, StoreError};
 use freehold_machinery::{GroupResource, Result, Status, Value, crd, meta, status::FieldError};
 use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -28,7 +26,10 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
 impl Registry {
-    /// Deletes one object.
+    /// Deletes one object, or marks it where something has to end first.
+    ///
+    /// # Errors
+    /// A 404 where it is absent, a 409 where it is not the one that the preconditions name, and what admission refuses it with.
     pub async fn delete(&self, op: &Operation, options: &DeleteOptions) -> Result<Written> {
         self.delete_in_any_version(op, options, true).await
     }
@@ -80,7 +81,7 @@ impl Registry {
                 refused = Some(revision);
                 continue;
             }
-            if definitions::is_definition(&op.ty) {
+            if is_definition(&op.ty) {
                 match self.delete_definition(op, &path, own, &live, options).await? {
                     Ok(written) => return Ok(Written { warnings, ..written }),
                     Err(revision) => refused = Some(revision),
@@ -89,7 +90,7 @@ impl Registry {
             }
             let marked = mark(op, &live, options);
             self.check_projects(op, &live, &marked).await?;
-            if write::is_released(&marked) || (!meta::is_deleting(&marked)) {
+            if is_released(&marked) || (!meta::is_deleting(&marked)) {
                 match self.finish(op, &path, own, (&live, &entry), options).await? {
                     Ok(revision) => {
                         self.object_gone(op, revision).await?;
@@ -113,7 +114,7 @@ impl Registry {
         if !strategy::of(&op.ty).has_projects || meta::is_deleting(live) || asked || !op.plane.is_core() {
             return Ok(());
         }
-        let (count, Some(one)) = self.tenancy.projects_of(op.name()).await? else { return Ok(()) };
+        let (count, Some(one)) = self.ledger.tenancy().projects_of(op.name()).await? else { return Ok(()) };
         let why = format!(
             "it has {count} projects, {one:?} among them: delete those first, or all together with --cascade=foreground"
         );
@@ -135,9 +136,9 @@ impl Registry {
         let also = self.companions(op, None, Some(live)).await?;
         let change = self.removal(op, path, live, own.below).await?;
         let posting = Posting { new: None, old: Some(live), entry: Some(entry), stored: &[] };
-        Ok(match self.commit_posted(op, (path, own), change, also, posting).await? {
+        Ok(match self.ledger.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => Ok(revision),
-            Committed::Refused(now) => Err(newest(&now)),
+            Committed::Refused(now) => Err(freehold_apiserver_ledger::newest(&now)),
         })
     }
 
@@ -164,16 +165,19 @@ impl Registry {
         let stored = self.to_stored(op, marked.clone()).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
         let also = self.platform_changes(op, Some(&marked), Some(live)).await?;
-        Ok(match self.commit(op, path, own, change, also).await? {
+        Ok(match self.ledger.commit(op, path, own, change, also).await? {
             Committed::Done(revision) => {
                 meta::set(&mut marked, "resourceVersion", revision.to_string());
                 Ok(written(marked))
             }
-            Committed::Refused(now) => Err(newest(&now)),
+            Committed::Refused(now) => Err(freehold_apiserver_ledger::newest(&now)),
         })
     }
 
     /// Deletes every object that the options select; gives what was found.
+    ///
+    /// # Errors
+    /// A 400 for selectors that make no sense, and what the first deletion that fails is refused with.
     pub async fn delete_collection(
         &self,
         op: &Operation,
@@ -255,7 +259,7 @@ impl Registry {
         if let Some(anew) = anew {
             return Ok(vec![Change::Put(Key::object(&op.plane, path), codec::encode(&anew))]);
         }
-        match definitions::is_definition(&op.ty) {
+        match is_definition(&op.ty) {
             true => self.removal_of_definition(op, path, last, below).await,
             false => Ok(vec![gone(Key::object(&op.plane, path), below)]),
         }
@@ -277,7 +281,7 @@ impl Registry {
         {
             changes.push(Change::DeleteRange(KeyRange::resource(&op.plane, group, plural, None)));
         }
-        changes.extend(self.forget_shared(&op.plane));
+        changes.extend(self.ledger.forget_shared(&op.plane));
         Ok(changes)
     }
 
@@ -329,12 +333,6 @@ fn deleted(op: &Operation, mut last: Value, revision: u64, options: &DeleteOptio
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
     };
     Written { object: Object::Value(Arc::new(object)), created: false, pending: false, warnings: Vec::new() }
-}
-
-/// The revision that others have brought the expected keys to; 0 where one may have been deleted, which has none.
-pub(crate) fn newest(now: &[Option<KeyValue>]) -> u64 {
-    let revisions: Option<Vec<_>> = now.iter().map(|kv| kv.as_ref().map(|kv| kv.modified)).collect();
-    revisions.unwrap_or_default().into_iter().max().unwrap_or(0)
 }
 
 fn check_options(options: &DeleteOptions) -> Result<()> {
@@ -430,6 +428,6 @@ mod tests {
 
     #[test]
     fn now_has_whole_seconds() {
-        assert_eq!(crate::prepare::now().len(), "2026-01-01T00:00:00Z".len());
+        assert_eq!(freehold_apiserver_operation::now().len(), "2026-01-01T00:00:00Z".len());
     }
 }

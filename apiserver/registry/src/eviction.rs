@@ -4,7 +4,7 @@
 //! What a budget allows is taken from it before the pod is told to go, in a write that names the version that was read: of
 //! two evictions that want the last one, one is refused.
 
-use crate::{DeleteOptions, Operation, Registry, WriteOptions, ledger, prepare};
+use crate::{DeleteOptions, Operation, Registry, WriteOptions};
 use freehold_machinery::{GroupResource, Result, Status, Value, meta, selector::Labels, status::Cause};
 use serde_json::json;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Registry {
         let mut pod = pod.clone();
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": prepare::now(),
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": freehold_apiserver_operation::now(),
         });
         match pod["status"]["conditions"].as_array_mut() {
             Some(list) if list.iter().any(|c| c["type"] == "DisruptionTarget" && c["status"] == "True") => {
@@ -159,7 +159,7 @@ impl Registry {
         meta::set(&mut spent, "resourceVersion", modified.to_string());
         let left = number("disruptionsAllowed") - 1;
         spent["status"]["disruptionsAllowed"] = left.into();
-        spent["status"]["disruptedPods"][op.name()] = prepare::now().into();
+        spent["status"]["disruptedPods"][op.name()] = freehold_apiserver_operation::now().into();
         if left == 0 {
             set_insufficient(&mut spent);
         }
@@ -169,7 +169,7 @@ impl Registry {
         write.name = Some(meta::name(&budget).to_owned());
         write.subresource = Some("status".into());
         // The budget is the server's to spend: who evicts need not be allowed to.
-        write.user = Arc::new(ledger::server());
+        write.user = Arc::new(freehold_apiserver_operation::server());
         self.replace(&write, spent, options).await?;
         Ok(false)
     }
@@ -235,7 +235,7 @@ fn set_insufficient(budget: &mut Value) {
     for condition in list.iter_mut().filter(|c| c["type"] == "DisruptionAllowed" && c["status"] != "False") {
         *condition = json!({
             "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
-            "observedGeneration": generation, "lastTransitionTime": prepare::now(),
+            "observedGeneration": generation, "lastTransitionTime": freehold_apiserver_operation::now(),
         });
     }
 }

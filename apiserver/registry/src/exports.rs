@@ -3,7 +3,6 @@
 //! There is no controller to wait for: a binding is decided with its write, as definitions are. The server alone writes the
 //! statuses, whatever a client sends: they are computed anew with each write.
 
-mod breaking;
 mod bundle;
 mod change;
 mod class;
@@ -18,7 +17,7 @@ pub(crate) use references::REFERRERS;
 pub use references::ReferredBy;
 pub use rollout::{FoundRollout, Members};
 
-use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry, prepare};
+use crate::{DeleteOptions, Operation, Owner, ProviderLimit, Registry};
 use async_trait::async_trait;
 use freehold_apiserver_admission::bundle::Bundle;
 use freehold_apiserver_authz::Attributes;
@@ -169,7 +168,7 @@ fn condition(
         before.filter(|before| before["status"] == status).map(|before| before["lastTransitionTime"].clone());
     json!({
         "type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
-        "lastTransitionTime": since.unwrap_or_else(|| prepare::now().into()),
+        "lastTransitionTime": since.unwrap_or_else(|| freehold_apiserver_operation::now().into()),
     })
 }
 
@@ -223,7 +222,7 @@ impl Registry {
         };
         let generation = draft["metadata"]["generation"].clone();
         let condition = condition(old, "Ready", (found.0, found.1, &found.2), &generation);
-        let project = self.tenancy.owner(&op.plane).map(|owner| owner.project);
+        let project = self.ledger.tenancy().owner(&op.plane).map(|owner| owner.project);
         let view = project.map(|project| format!("/services/apiexports/{project}/{}", op.name()));
         draft["status"] =
             json!({"identity": exports.identity(&op.plane, op.name()), "conditions": [condition]});
@@ -243,7 +242,7 @@ impl Registry {
     async fn settle_binding(&self, op: &Operation, draft: &mut Value, old: Option<&Value>) -> Result<()> {
         let exports = self.exports()?;
         self.check_own_binding(op, old)?;
-        let Some(owner) = self.tenancy.owner(&op.plane) else {
+        let Some(owner) = self.ledger.tenancy().owner(&op.plane) else {
             return Err(Status::forbidden(
                 &op.ty.group_resource(),
                 op.name(),
@@ -345,7 +344,7 @@ impl Registry {
         (live, own): (&Value, Seen),
         options: &DeleteOptions,
     ) -> Result<()> {
-        if crate::class::is_class(&op.ty) {
+        if crate::predicates::is_class(&op.ty) {
             return self.check_class_deletion(op, live).await;
         }
         if op.ty.group != GROUP || !op.ty.custom || self.exports.is_none() {

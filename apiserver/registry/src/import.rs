@@ -1,8 +1,11 @@
 //! Objects that come in an archive: nobody's request has validated them, so each is checked as one that is created.
 
-use crate::{Annotations, Operation, Registry, definitions, heavy::heavy, validate};
+use crate::predicates::is_definition;
+use crate::strategy;
+use crate::{Annotations, Operation, Registry, validate};
 use freehold_apiserver_cache::{Entry, Layer};
 use freehold_apiserver_catalog::{TypeSet, custom_types, share};
+use freehold_apiserver_operation::heavy;
 use freehold_machinery::{PlaneId, ResourceType, Result, Status, User, Value, user::MASTERS};
 use std::sync::Arc;
 
@@ -81,14 +84,9 @@ impl Registry {
         let op = operation(plane, types, &ty, entry);
         let mut object = self.converter.to_served(plane, &ty, stored).await.map_err(refused)?;
         freehold_machinery::meta::remove(&mut object, "resourceVersion");
-        if let Some(spec) =
-            object.get_mut("spec").and_then(Value::as_object_mut).filter(|_| ty.plural == "pods")
-        {
-            // They come later than their Pod.
-            spec.remove("ephemeralContainers");
-        }
+        (strategy::of(&ty).import)(&mut object);
         heavy(entry.cost(), || match validate::unreadable(&ty, &object) {
-            Some(why) if !definitions::is_definition(&ty) => Err(Status::bad_request(why)),
+            Some(why) if !is_definition(&ty) => Err(Status::bad_request(why)),
             _ => validate::object(&op, &object, None).map(drop),
         })
         .map_err(refused)

@@ -10,32 +10,39 @@
 mod across;
 mod actions;
 mod admit;
+mod allocate;
+mod claims;
 mod class;
 mod class_access;
 mod conversion;
 mod convert;
 mod definitions;
 mod delete;
+mod draft;
 mod eviction;
 mod exports;
-mod heavy;
+mod get;
 mod import;
-mod ledger;
 mod list;
 mod measure;
-mod op;
 mod people;
 mod policies;
+mod preconditions;
+mod predicates;
 mod prepare;
+mod questions;
+mod ranges;
 mod registration;
 mod registry;
 mod scale;
 mod select;
 mod shown;
 mod standing;
+mod strategize;
 mod strategy;
 mod token;
 mod validate;
+mod view;
 mod watch;
 mod webhooks;
 mod write;
@@ -43,7 +50,6 @@ mod write;
 #[cfg(test)]
 mod fuzz;
 
-pub use across::{Across, OwnTypes, ShowObject, Versions, View};
 pub use class::class_objects;
 pub use exports::{
     Exports, FoundExport, FoundRollout, Members, ReferredBy, Seeker, Terms, bound_schemas, class_bindings,
@@ -52,17 +58,15 @@ pub use freehold_apiserver_admission::{
     Annotations,
     webhook::{At, ClientConfig},
 };
-pub use freehold_apiserver_quota::ConsumerKind;
-pub use heavy::heavy;
-pub use ledger::{
-    Ahead, Amounts, Meter, Owner, PlaneLimits, ProviderLimit, SharedGroup, SharedKinds, SharedLimits, Tenancy,
+pub use freehold_apiserver_ledger::{
+    Ahead, Amounts, Ledger, Meter, Owner, PlaneLimits, ProviderLimit, SharedGroup, SharedKinds, SharedLimits,
+    Tenancy,
 };
+pub use freehold_apiserver_operation::*;
+pub use freehold_apiserver_quota::ConsumerKind;
 pub use measure::AdmissionMetrics;
-pub use op::*;
-pub use registry::{PolicySource, Registry};
-pub use shown::{Places, Shown};
-pub use strategy::ServiceRanges;
+pub use questions::{Question, Webhooks};
+pub use ranges::ServiceRanges;
+pub use registry::Registry;
 pub use token::TokenSecrets;
-pub use webhooks::{Question, Webhooks};
-
-pub(crate) use write::Also;
+pub use view::{Across, OwnTypes, ShowObject, Versions, View};

@@ -6,7 +6,8 @@
 
 use crate::{
     List, ListOptions, Operation, Registry,
-    registry::{parse_version, schema_since},
+    convert::schema_since,
+    registry::parse_version,
     select::Selection,
     token::{Seal, Token},
 };
@@ -24,38 +25,34 @@ pub(crate) enum At {
     Exact(u64),
 }
 
-impl ListOptions {
-    /// As of when the list is. `continued` is whether it goes on behind a token.
-    pub(crate) fn at(&self, continued: bool) -> Result<At> {
-        let unreadable =
-            |error: Status| Status::bad_request(format!("invalid resource version: {}", error.message));
-        let matching = self.resource_version_match.as_str();
-        if continued {
-            if !matching.is_empty() {
-                return Err(forbidden_match("resourceVersionMatch is forbidden when continue is provided"));
-            }
-            return match self.resource_version.as_str() {
-                "" | "0" => Ok(At::Latest),
-                _ => {
-                    Err(Status::bad_request("specifying resource version is not allowed when using continue"))
-                }
-            };
+/// As of when the list is. `continued` is whether it goes on behind a token.
+pub(crate) fn at(options: &ListOptions, continued: bool) -> Result<At> {
+    let unreadable =
+        |error: Status| Status::bad_request(format!("invalid resource version: {}", error.message));
+    let matching = options.resource_version_match.as_str();
+    if continued {
+        if !matching.is_empty() {
+            return Err(forbidden_match("resourceVersionMatch is forbidden when continue is provided"));
         }
-        match (parse_version(&self.resource_version).map_err(unreadable)?, matching) {
-            (None, "") => Ok(At::Latest),
-            (None, _) => {
-                Err(forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided"))
-            }
-            (Some(0), "Exact") => {
-                Err(forbidden_match("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""))
-            }
-            (Some(version), "Exact") => Ok(At::Exact(version)),
-            (Some(version), "") if self.limit > 0 && version > 0 => Ok(At::Exact(version)),
-            (Some(version), "" | "NotOlderThan") => Ok(At::NotOlderThan(version)),
-            (Some(_), other) => Err(forbidden_match(&format!(
-                "supported values: \"Exact\", \"NotOlderThan\", \"\"; not {other:?}"
-            ))),
+        return match options.resource_version.as_str() {
+            "" | "0" => Ok(At::Latest),
+            _ => Err(Status::bad_request("specifying resource version is not allowed when using continue")),
+        };
+    }
+    match (parse_version(&options.resource_version).map_err(unreadable)?, matching) {
+        (None, "") => Ok(At::Latest),
+        (None, _) => {
+            Err(forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided"))
         }
+        (Some(0), "Exact") => {
+            Err(forbidden_match("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""))
+        }
+        (Some(version), "Exact") => Ok(At::Exact(version)),
+        (Some(version), "") if options.limit > 0 && version > 0 => Ok(At::Exact(version)),
+        (Some(version), "" | "NotOlderThan") => Ok(At::NotOlderThan(version)),
+        (Some(_), other) => Err(forbidden_match(&format!(
+            "supported values: \"Exact\", \"NotOlderThan\", \"\"; not {other:?}"
+        ))),
     }
 }
 
@@ -85,12 +82,15 @@ impl Entries {
 
 impl Registry {
     /// Lists a resource of one plane.
+    ///
+    /// # Errors
+    /// A 400 for selectors and tokens that make no sense, a 410 for a revision that was compacted, and what the cache fails with.
     pub async fn list(&self, op: &Operation, options: &ListOptions) -> Result<List> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), options)?;
         let view = options.shown.as_ref().map_or("", |shown| &shown.name);
         let seal = Seal::new(&self.tokens, op, options, view);
         let token = seal.open()?;
-        let at = options.at(token.is_some())?;
+        let at = at(options, token.is_some())?;
         // kube-apiserver's cache takes no notice of a limit where anything will do, however old.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         let found = match (&token, at) {

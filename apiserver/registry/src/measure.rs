@@ -17,7 +17,7 @@ use std::{
 
 /// Upper bounds of the buckets of durations, in seconds (kube-apiserver's).
 const STEPS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
-/// The same of webhooks.
+/// Upper bounds of the buckets of webhooks' durations, in seconds (kube-apiserver's).
 const WEBHOOKS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 /// How many webhooks are told by their names. Projects name their own, so there could be any number.
 const MOST_NAMES: usize = 500;
@@ -110,7 +110,7 @@ impl Passed {
 pub struct AdmissionMetrics {
     steps: Histograms<StepLabels>,
     controllers: Histograms<NamedLabels>,
-    /// Of the controllers that let something pass: by plugin, operation and step, so that nothing has to be looked up.
+    /// Counts of the controllers that let something pass: by plugin, operation and step, so that nothing has to be looked up.
     passed: Vec<Passed>,
     webhooks: Histograms<NamedLabels>,
     /// A gauge, as the names of counters end with `_total`, which this one's does not.

@@ -1,13 +1,14 @@
 //! What has to hold, and to change, together with an object that says who belongs to what: it is one transaction, so that
 //! no crash and no race leaves half of it.
 
-use crate::{Also, Operation, Registry, class_access};
+use crate::{Operation, Registry, class_access};
 use freehold_apiserver_authz::{
     Access,
     iam::{GROUP as IAM, RESOURCES_GROUP as RESOURCES},
     reserved::is_controller,
 };
 use freehold_apiserver_cache::{Entry, ListRequest, codec};
+use freehold_apiserver_ledger::Also;
 use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, ObjectPath, StoreError};
 use freehold_machinery::{
     PlaneId, Result, Status, User, Value, meta,
@@ -53,7 +54,7 @@ fn is_owner(membership: &Value) -> bool {
 /// A new object, as it is stored.
 fn made(mut object: Value) -> Value {
     meta::set(&mut object, "uid", Uuid::new_v4().to_string());
-    meta::set(&mut object, "creationTimestamp", crate::prepare::now());
+    meta::set(&mut object, "creationTimestamp", freehold_apiserver_operation::now());
     object
 }
 

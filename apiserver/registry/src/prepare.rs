@@ -6,18 +6,12 @@ use crate::{
 };
 use freehold_apiserver_catalog::{TypeSet, internal_name};
 use freehold_machinery::{GroupVersionKind, Map, ResourceType, Result, Status, Value, go, meta};
-use jiff::Timestamp;
 use uuid::Uuid;
 
 /// Characters of a generated name; no vowels, so that no words come about.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The longest `generateName` that is kept whole.
 const MAX_PREFIX: usize = 58;
-
-/// Now, as objects spell it.
-pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
 
 /// `metadata.name` from `metadata.generateName`.
 pub(crate) fn generate_name(prefix: &str) -> String {

@@ -1,7 +1,8 @@
 //! The `APIService` objects of CRDs: they come, change and go in the commit that does so with the CRD.
 
-use crate::{Also, Operation, Registry};
+use crate::{Operation, Registry};
 use freehold_apiserver_cache::{Below, ListRequest, Seen, codec};
+use freehold_apiserver_ledger::Also;
 use freehold_apiserver_storage::{Change, Expect, Key, ObjectPath};
 use freehold_machinery::{
     Result, Value,
@@ -30,7 +31,7 @@ fn path_of(name: &str) -> ObjectPath {
 
 /// A new registration, as it is stored.
 fn registration(group: &str, version: &str) -> Value {
-    let now = crate::prepare::now();
+    let now = freehold_apiserver_operation::now();
     let mut object = api_service::local(group, version, CUSTOM, Managed::Always);
     api_service::set_condition(&mut object, api_service::local_condition(&now));
     object["status"]["conditions"][0]["lastTransitionTime"] = now.clone().into();

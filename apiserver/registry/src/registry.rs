@@ -1,17 +1,14 @@
 //! The registry itself, and reads of single objects.
 
-use crate::{
-    AdmissionMetrics, Exports, Object, Operation, SharedLimits, Tenancy, TokenSecrets, Webhooks,
-    conversion::Converter,
-    convert,
-    ledger::{Books, Nobody},
-};
-use async_trait::async_trait;
-use freehold_apiserver_admission::Chain;
-use freehold_apiserver_authz::Access;
+use crate::questions::Webhooks;
+use crate::ranges::ServiceRanges;
+use crate::{AdmissionMetrics, Exports, TokenSecrets, conversion::Converter, convert, strategy};
+use freehold_apiserver_admission::{Chain, chain};
 use freehold_apiserver_cache::Cache;
-use freehold_apiserver_storage::{ObjectPath, Placement};
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value};
+use freehold_apiserver_ledger::{Ledger, Owner, ProviderLimit, ProviderLimits, SharedLimits, Tenancy};
+use freehold_apiserver_operation::{Operation, PolicySource};
+use freehold_apiserver_storage::Placement;
+use freehold_machinery::{ResourceType, Result, Status, Value};
 use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
 
@@ -20,48 +17,23 @@ pub struct Registry {
     pub(crate) stores: Placement,
     pub(crate) cache: Arc<Cache>,
     pub(crate) policies: Arc<dyn PolicySource>,
-    pub(crate) services: crate::strategy::ServiceRanges,
+    pub(crate) services: ServiceRanges,
     pub(crate) webhooks: Arc<dyn Webhooks>,
     pub(crate) converter: Arc<Converter>,
     pub(crate) chain: Chain,
-    pub(crate) tenancy: Arc<dyn Tenancy>,
-    pub(crate) shared_limits: Option<Arc<dyn SharedLimits>>,
-    pub(crate) books: Books,
+    pub(crate) ledger: Ledger,
     pub(crate) admission: AdmissionMetrics,
     pub(crate) tokens: Arc<TokenSecrets>,
     /// `None` where APIs are neither published nor consumed.
     pub(crate) exports: Option<Arc<dyn Exports>>,
 }
 
-/// Who may do what in each plane, for the checks that keep people from granting what they don't have.
-#[async_trait]
-pub trait PolicySource: Send + Sync + 'static {
-    /// What decides in a plane.
-    async fn access(&self, plane: &PlaneId) -> Result<Access>;
-}
+/// Limits that providers state in their exports.
+struct LimitsOfExports(Arc<dyn Exports>);
 
-/// Where a type's object is kept.
-pub(crate) fn path_of(ty: &ResourceType, namespace: Option<&str>, name: &str) -> ObjectPath {
-    ObjectPath {
-        group: ty.storage.group.clone(),
-        resource: ty.storage.resource.clone(),
-        namespace: namespace.filter(|_| ty.namespaced).map(str::to_owned),
-        name: name.to_owned(),
-    }
-}
-
-impl Operation {
-    /// The name in the URL; a request without one is of another verb.
-    pub(crate) fn name(&self) -> &str {
-        self.name.as_deref().unwrap_or_default()
-    }
-
-    pub(crate) fn path(&self) -> ObjectPath {
-        path_of(&self.ty, self.namespace.as_deref(), self.name())
-    }
-
-    pub(crate) fn not_found(&self) -> Status {
-        Status::not_found(&self.ty.group_resource(), self.name())
+impl ProviderLimits for LimitsOfExports {
+    fn limits(&self, ty: &ResourceType, consumer: &Owner) -> Vec<ProviderLimit> {
+        self.0.limits(ty, consumer)
     }
 }
 
@@ -73,21 +45,22 @@ impl Registry {
         policies: Arc<dyn PolicySource>,
         webhooks: Arc<dyn Webhooks>,
     ) -> Self {
-        let services = crate::strategy::ServiceRanges::default();
+        let services = ServiceRanges::default();
         let converter = Arc::new(Converter::new(webhooks.clone()));
-        let chain = Chain::default();
+        let plugins = Chain::default();
+        let stores = stores.into();
+        let holds = |ty: &ResourceType| strategy::of(ty).holds;
+        let ledger = Ledger::new(stores.clone(), cache.clone(), policies.clone(), holds);
         Self {
-            admission: AdmissionMetrics::of(&chain),
-            stores: stores.into(),
+            admission: AdmissionMetrics::of(&plugins),
+            ledger: ledger.with_quotas(plugins.runs(chain::QUOTA)),
+            stores,
             cache,
             policies,
             services,
             webhooks,
             converter,
-            chain,
-            tenancy: Arc::new(Nobody),
-            shared_limits: None,
-            books: Books::default(),
+            chain: plugins,
             tokens: Arc::default(),
             exports: None,
         }
@@ -98,24 +71,31 @@ impl Registry {
         Self { tokens: tokens.clone(), ..self }
     }
 
-    /// The same with these admission plugins in place of the default ones.
-    pub fn with_admission(self, chain: Chain) -> Self {
-        Self { admission: AdmissionMetrics::of(&chain), chain, ..self }
+    /// Runs these admission plugins in place of the default ones.
+    pub fn with_admission(self, plugins: Chain) -> Self {
+        let ledger = self.ledger.with_quotas(plugins.runs(chain::QUOTA));
+        Self { admission: AdmissionMetrics::of(&plugins), chain: plugins, ledger, ..self }
     }
 
     /// Knows whose the planes are, so that their organizations' allowances and their classes' limits count.
     pub fn with_tenancy(self, tenancy: Arc<dyn Tenancy>) -> Self {
-        Self { tenancy, ..self }
+        Self { ledger: self.ledger.with_tenancy(tenancy), ..self }
     }
 
     /// Keeps limits that namespaces of a plane share.
     pub fn with_shared_limits(self, shared: Arc<dyn SharedLimits>) -> Self {
-        Self { shared_limits: Some(shared), ..self }
+        Self { ledger: self.ledger.with_shared_limits(shared), ..self }
     }
 
     /// Knows the exports of all planes, so that projects can publish and consume APIs.
     pub fn with_exports(self, exports: Arc<dyn Exports>) -> Self {
-        Self { exports: Some(exports), ..self }
+        let ledger = self.ledger.with_providers(Arc::new(LimitsOfExports(exports.clone())));
+        Self { exports: Some(exports), ledger, ..self }
+    }
+
+    /// Returns the ledger that writes are charged to.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// What admission took and refused.
@@ -126,28 +106,6 @@ impl Registry {
     /// The cache that reads are served from.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
-    }
-
-    /// Reads one object (or its `status`, which is the same, or its `scale`). With a resource version (0 included) the
-    /// answer may be as old as that; without one it is the latest.
-    pub async fn get(&self, op: &Operation, resource_version: &str) -> Result<Object> {
-        match parse_version(resource_version)? {
-            None => drop(self.catch_up(op).await?),
-            Some(revision) => self.cache.wait_for_asked(revision).await?,
-        }
-        let entry = self.cache.get_cached(&op.plane, &op.path()).await?.ok_or_else(|| op.not_found())?;
-        let since = schema_since(&self.cache, &op.plane, &op.ty);
-        let object = self.converter.out(&op.plane, &op.ty, entry, since).await?;
-        match op.subresource.as_deref() {
-            Some("scale") => crate::scale::get(op, &object.value()).map(|v| Object::Value(Arc::new(v))),
-            Some(crate::exports::REFERRERS) if op.ty.since > 0 => {
-                self.referrers(op).await.map(|found| Object::Value(Arc::new(found)))
-            }
-            Some(crate::exports::ACCESS) if op.ty.group == crate::exports::GROUP => {
-                self.access(op, &object.value()).map(|found| Object::Value(Arc::new(found)))
-            }
-            _ => Ok(object),
-        }
     }
 }
 
@@ -160,19 +118,11 @@ impl Registry {
         }
     }
 
-    /// Waits until the cache has what a commit was refused for: the revision of that, or 0 where something was deleted.
-    pub(crate) async fn see(&self, refused: u64) -> Result<()> {
-        match refused {
-            0 => self.cache.catch_up().await.map(drop),
-            revision => self.cache.wait_for(revision).await,
-        }
-    }
-
     /// Waits until the cache has what an attempt at an operation needs, after one that was refused or before all.
     pub(crate) async fn see_for(&self, op: &Operation, refused: Option<u64>) -> Result<()> {
         match refused {
             None => self.catch_up(op).await.map(drop),
-            Some(refused) => self.see(refused).await,
+            Some(refused) => self.cache.see(refused).await,
         }
     }
 
@@ -183,20 +133,6 @@ impl Registry {
         convert::settle_stored(&op.ty, &mut stored);
         Ok(stored)
     }
-}
-
-/// The revision at which the schema of a type was last written; 0 for those that never change.
-pub(crate) fn schema_since(cache: &Cache, plane: &PlaneId, ty: &ResourceType) -> u64 {
-    if !ty.custom || ty.since > 0 {
-        return ty.since;
-    }
-    let definition = ObjectPath {
-        group: "apiextensions.k8s.io".to_owned(),
-        resource: "customresourcedefinitions".to_owned(),
-        namespace: None,
-        name: format!("{}.{}", ty.plural, ty.group),
-    };
-    cache.peek(plane, &definition).map_or(0, |entry| entry.modified)
 }
 
 /// A resource version as a number; `None` where it is not given. What is no number is a 500 without a reason, as

@@ -1,5 +1,6 @@
 //! Selectors on entries of the cache.
 
+use crate::strategy;
 use crate::{ListOptions, Shown};
 use freehold_apiserver_cache::{By, Entry};
 use freehold_machinery::{
@@ -147,13 +148,10 @@ fn is_segment(text: &str) -> bool {
 /// What is said of a field that is not selectable: kinds without any of their own name those that all have.
 fn unknown_field(ty: &ResourceType, why: &str) -> String {
     let label = why.rsplit(": ").next().unwrap_or_default();
-    match (ty.group.as_str(), ty.plural.as_str()) {
+    match strategy::of(ty).unknown_field {
         _ if ty.custom => why.to_owned(),
-        ("batch", "jobs") => format!("field label {label:?} not supported for Job"),
-        ("resource.k8s.io", "resourceslices") => {
-            format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
-        }
-        _ if ty.selectable_fields.is_empty() => {
+        Some(words) => words(label),
+        None if ty.selectable_fields.is_empty() => {
             format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         }
         _ => why.to_owned(),

@@ -1,70 +1,14 @@
-//! What a view shows of a plane: part of a resource's objects, found without looking at the others.
-//!
-//! Lists, watches and deletions of a collection that are given a [`Shown`] know nothing of what it hides: pages are made
-//! of shown objects, and their tokens name shown objects alone.
+//! Pages of what a view shows or a selector names, found without looking at other objects.
 
-use crate::{Operation, Registry, list::Entries, registry::path_of, select::Selection};
-use freehold_apiserver_cache::Entry;
+use crate::{Operation, Places, Registry, list::Entries, select::Selection};
+use freehold_apiserver_operation::path_of;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::Result;
 use futures_util::future::try_join_all;
-use std::{
-    collections::BTreeSet,
-    fmt,
-    ops::Bound::{Excluded, Unbounded},
-    sync::Arc,
-};
+use std::ops::Bound::{Excluded, Unbounded};
 
 /// Objects that are read at a time.
 const AT_ONCE: usize = 16;
-
-/// Places (`namespace/name` or `name`) of objects.
-pub type Places = BTreeSet<Arc<str>>;
-
-type Shows = dyn Fn(&Entry) -> bool + Send + Sync;
-type Find = dyn Fn(u64) -> Option<Places> + Send + Sync;
-
-/// What a view shows of one resource.
-pub struct Shown {
-    /// The name of the view: continue tokens are sealed for it.
-    pub(crate) name: String,
-    only: Option<Only>,
-}
-
-struct Only {
-    shows: Box<Shows>,
-    find: Box<Find>,
-}
-
-impl Shown {
-    /// Shows every object of the namespace or plane that is asked for.
-    pub fn all(name: String) -> Self {
-        Self { name, only: None }
-    }
-
-    /// Shows the objects that `shows` says yes to. `find` gives the places of those that are shown as of a revision, others
-    /// perhaps among them; `None` where it does not know, so that all objects have to be looked at.
-    pub fn only(
-        name: String,
-        shows: impl Fn(&Entry) -> bool + Send + Sync + 'static,
-        find: impl Fn(u64) -> Option<Places> + Send + Sync + 'static,
-    ) -> Self {
-        Self { name, only: Some(Only { shows: Box::new(shows), find: Box::new(find) }) }
-    }
-
-    /// Whether nothing is hidden.
-    pub(crate) fn is_all(&self) -> bool {
-        self.only.is_none()
-    }
-
-    pub(crate) fn shows(&self, entry: &Entry) -> bool {
-        self.only.as_ref().is_none_or(|only| (only.shows)(entry))
-    }
-
-    fn find(&self, at: u64) -> Option<Places> {
-        (self.only.as_ref()?.find)(at)
-    }
-}
 
 /// The path of an object of an operation's resource.
 pub(crate) fn path(op: &Operation, place: &str) -> ObjectPath {
@@ -105,11 +49,5 @@ impl Registry {
             }
         }
         Ok(Some(entries))
-    }
-}
-
-impl fmt::Debug for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shown").field(&self.name).finish()
     }
 }

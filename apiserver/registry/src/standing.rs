@@ -27,7 +27,7 @@ impl Registry {
             let mut anew = entry.value();
             meta::remove(&mut anew, "resourceVersion");
             meta::set(&mut anew, "uid", Uuid::new_v4().to_string());
-            meta::set(&mut anew, "creationTimestamp", crate::prepare::now());
+            meta::set(&mut anew, "creationTimestamp", freehold_apiserver_operation::now());
             anew
         }))
     }

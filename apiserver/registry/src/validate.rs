@@ -1,19 +1,19 @@
 //! What the schema says of an object, and what every object must satisfy.
 
-use crate::{Operation, class, definitions, scale};
-use freehold_apiserver_authn::oidc::JwtAuthenticator;
+use crate::predicates::is_class;
+use crate::predicates::is_definition;
+use crate::strategy;
+use crate::{Operation, class, scale};
 use freehold_apiserver_catalog::schema_of_kind;
 use freehold_apiserver_kinds as kinds;
 pub(crate) use freehold_apiserver_kinds::default;
 use freehold_machinery::{
-    GroupVersionKind, ResourceType, Result, Status, Value,
-    apply::FieldSet,
-    crd, go, meta,
+    GroupVersionKind, ResourceType, Result, Status, Value, crd, go, meta,
     names::{NameRule, validate_metadata, validate_metadata_update},
-    reserved::{self, Source},
     schema::{self, Schema, default::Empty},
     status::{FieldError, FieldErrorKind},
 };
+use freehold_machinery_patch::apply::FieldSet;
 use std::{borrow::Cow, sync::LazyLock};
 
 /// What keeps an object from being read as one of its type: values of the wrong JSON type, of custom resources in their
@@ -134,12 +134,11 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
     if !ty.custom {
         errors.extend(built_in(op, object, old));
     }
-    if class::is_class(ty) {
+    if is_class(ty) {
         errors.extend(class::check(object));
     }
     if errors.is_empty() && op.plane.is_core() {
-        errors.extend(identity_provider(ty, object, old));
-        errors.extend(user(ty, object));
+        errors.extend((strategy::of(ty).check)(object, old));
     }
     if ty.custom {
         errors.retain(|error| !error.detail.starts_with(UNQUALIFIED));
@@ -156,35 +155,9 @@ pub(crate) fn object(op: &Operation, object: &Value, old: Option<&Value>) -> Res
         let value = error.value.as_ref().filter(|value| value.is_object() || value.is_array());
         error.shown = value.and_then(|value| freehold_apiserver_catalog::shown(&ty.gvk(), at, value));
     });
-    // Events are of core, whoever asks for them.
-    let group = if ty.plural == "events" && !ty.custom { "" } else { ty.group.as_str() };
+    let group = strategy::of(ty).error_group.unwrap_or(&ty.group);
     let kind = if ty.custom { object["kind"].as_str().unwrap_or_default() } else { &ty.kind };
     Err(Status::invalid(group, kind, meta::name(object), &errors))
-}
-
-/// What is wrong about an IdentityProvider, its expressions among it: what is said of an AuthenticationConfiguration's
-/// `jwt` entry. What did not change is left alone.
-fn identity_provider(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let is_one = ty.group == "iam.freehold.dev" && ty.plural == "identityproviders";
-    if !is_one || old.is_some_and(|old| old["spec"] == object["spec"]) {
-        return Vec::new();
-    }
-    match serde_json::from_value::<JwtAuthenticator>(object["spec"].clone()) {
-        Ok(config) => config.validate("spec", &[]),
-        Err(error) => vec![FieldError::invalid("spec", Value::Null, error.to_string())],
-    }
-}
-
-/// What is wrong about a User: one who would be a component of Freehold.
-fn user(ty: &ResourceType, object: &Value) -> Option<FieldError> {
-    if ty.group != "iam.freehold.dev" || ty.plural != "users" {
-        return None;
-    }
-    let given = object["spec"]["username"].as_str().filter(|name| !name.is_empty());
-    let name = given.unwrap_or_else(|| meta::name(object));
-    let why = reserved::check(Source::Object, name, [], []).err()?;
-    let field = if given.is_some() { "spec.username" } else { "metadata.name" };
-    Some(FieldError::invalid(field, name.into(), why.to_string()))
 }
 
 /// What is said of finalizers of built-in kinds alone: of others it is a warning.
@@ -204,7 +177,7 @@ fn wrong_type(ty: &ResourceType, object: &Value) -> Vec<FieldError> {
 /// look at them, and most kinds check the whole object once more each time.
 fn repeated(ty: &ResourceType, object: &Value, update: Vec<FieldError>) -> Vec<FieldError> {
     let whole = || validate_metadata(object, NameRule::of(&ty.group, &ty.plural), ty.namespaced);
-    let once = ty.group == "apps" || (ty.group.is_empty() && ty.plural == "services");
+    let once = strategy::of(ty).checks_metadata_once;
     let passes: Vec<FieldError> = match (ty.custom, once) {
         (true, _) => Vec::new(),
         (false, true) => whole(),
@@ -219,7 +192,7 @@ pub(crate) fn warnings(op: &Operation, object: &Value, old: Option<&Value>) -> V
     if op.subresource.is_some() {
         return Vec::new();
     }
-    if definitions::is_definition(&op.ty) {
+    if is_definition(&op.ty) {
         return crd::warnings(object, old);
     }
     let known = old.map(meta::finalizers).unwrap_or_default();
@@ -248,7 +221,7 @@ fn rules(ty: &ResourceType, object: &Value, old: Option<&Value>) -> (Vec<FieldEr
 fn built_in(op: &Operation, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let special = kinds::check::run(&op.ty, op.subresource.as_deref(), object, old);
     // Its own checks say everything, and in paths of their own.
-    if definitions::is_definition(&op.ty) {
+    if is_definition(&op.ty) {
         return special;
     }
     let Some(schema) = op.ty.schema.get() else { return special };

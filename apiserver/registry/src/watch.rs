@@ -3,12 +3,13 @@
 //! A change that moves an object into the selection is an `ADDED`, one that moves it out a `DELETED` with the object's
 //! state before it left, at the revision of the change.
 
+use crate::view::{Across, Versions, View};
 use crate::{
-    Across, Changed, Object, Operation, Registry, Versions, View, WatchEvent, WatchOptions,
+    Changed, Object, Operation, Registry, WatchEvent, WatchOptions,
     across::PAGE,
     conversion::{Converter, differs},
-    convert,
-    registry::{parse_version, schema_since},
+    convert::{self, schema_since},
+    registry::parse_version,
     select::Selection,
     shown,
 };
@@ -102,25 +103,23 @@ impl Bookmarks {
     }
 }
 
-impl WatchOptions {
-    /// Where the watch begins and whether a bookmark ends its initial events.
-    fn start(&self) -> Result<(WatchStart, bool)> {
-        let version = parse_version(&self.list.resource_version)?;
-        let matching = self.list.resource_version_match.as_str();
-        match self.send_initial_events {
-            None if !matching.is_empty() => Err(forbidden(
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
-            Some(_) if matching != "NotOlderThan" => {
-                Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-            }
-            Some(true) => Ok((WatchStart::Now, self.bookmarks)),
-            Some(false) | None => Ok(match version {
-                None | Some(0) if self.send_initial_events.is_none() => (WatchStart::Now, self.bookmarks),
-                None | Some(0) => (WatchStart::After(u64::MAX), false),
-                Some(version) => (WatchStart::After(version), false),
-            }),
+/// Where the watch begins and whether a bookmark ends its initial events.
+fn start(options: &WatchOptions) -> Result<(WatchStart, bool)> {
+    let version = parse_version(&options.list.resource_version)?;
+    let matching = options.list.resource_version_match.as_str();
+    match options.send_initial_events {
+        None if !matching.is_empty() => {
+            Err(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
         }
+        Some(_) if matching != "NotOlderThan" => {
+            Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+        }
+        Some(true) => Ok((WatchStart::Now, options.bookmarks)),
+        Some(false) | None => Ok(match version {
+            None | Some(0) if options.send_initial_events.is_none() => (WatchStart::Now, options.bookmarks),
+            None | Some(0) => (WatchStart::After(u64::MAX), false),
+            Some(version) => (WatchStart::After(version), false),
+        }),
     }
 }
 
@@ -135,6 +134,9 @@ fn forbidden(why: &str) -> Status {
 
 impl Registry {
     /// Watches a resource of one plane.
+    ///
+    /// # Errors
+    /// A 400 for selectors and tokens that make no sense, a 410 for a revision that was compacted, and what the cache fails with.
     pub async fn watch(
         &self,
         op: &Operation,
@@ -152,7 +154,7 @@ impl Registry {
         across: &Across,
     ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>> {
         let selection = Selection::new(&op.ty, op.namespace.as_deref(), &options.list)?;
-        let (start, ends_initial) = options.start()?;
+        let (start, ends_initial) = start(options)?;
         let start = match start {
             WatchStart::After(u64::MAX) => WatchStart::After(self.cache.catch_up().await?),
             WatchStart::Now => {
@@ -216,7 +218,7 @@ fn is_related(change: &Change) -> bool {
 /// The present objects that a watch has yet to send.
 #[derive(Default)]
 enum Initial {
-    /// Of one plane, as they were in memory.
+    /// Objects of one plane, as they were in memory.
     Memory(PlaneId, std::vec::IntoIter<Arc<Entry>>),
     /// From the store, as of the revision of the subscription, which holds what happens meanwhile.
     Store(Box<PagesOfPlanes>),
@@ -308,7 +310,7 @@ impl Look {
     fn is_plain(&self) -> bool {
         let as_stored = match self.ty.storage.conversion {
             Conversion::Webhook(_) => false,
-            _ => convert::is_stored(&self.ty),
+            _ => freehold_apiserver_operation::is_stored(&self.ty),
         };
         // Of other namespaces it is not told.
         // Of an export's types, some may be stored in a version of schemas that were taken back.

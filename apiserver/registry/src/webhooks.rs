@@ -4,24 +4,24 @@
 //! Mutating webhooks are called one after the other, in the order of their configurations' names, and once more where
 //! `reinvocationPolicy` wants it; validating ones all at once.
 
-use crate::{Operation, Registry, measure::Step, scale, validate};
-use async_trait::async_trait;
+use crate::{Operation, Registry, measure::Step, questions::Question, scale, validate};
 use bytes::Bytes;
 use freehold_apiserver_admission::{
     Attributes, Lookup, Matched, Seen,
     bundle::Sealed,
     chain,
     policy::Compiled,
-    webhook::{ClientConfig, Configuration, Failure, MUTATING, Response, Review, Webhook},
+    webhook::{Configuration, Failure, MUTATING, Response, Review, Webhook},
 };
-use freehold_machinery::{PlaneId, ResourceType, Result, Status, Value, meta, patch};
+use freehold_machinery::{ResourceType, Result, Status, Value, meta};
+use freehold_machinery_patch as patch;
 use futures_util::future::join_all;
 use serde_json::json;
 use std::{
     borrow::Cow,
     collections::BTreeSet,
     sync::{Arc, LazyLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Bytes that the answer of an admission webhook may have.
@@ -35,28 +35,6 @@ const PATCH: &str = "patch.webhook.admission.k8s.io/";
 const VALIDATION: &str = "validating.webhook.admission.k8s.io/";
 
 static CONFIGURATIONS: LazyLock<Compiled<Configuration>> = LazyLock::new(Compiled::default);
-
-/// Something to ask a webhook.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// The JSON that it is sent.
-    pub body: Bytes,
-    /// How long it may take.
-    pub timeout: Duration,
-    /// Whether it is told that (`?timeout=10s`).
-    pub told: bool,
-    /// Bytes that its answer may have.
-    pub max: usize,
-    /// The admission plugin that asks; `None` for conversions.
-    pub plugin: Option<&'static str>,
-}
-
-/// Reaches webhooks.
-#[async_trait]
-pub trait Webhooks: Send + Sync + 'static {
-    /// Asks one that an object of a plane names. An error is in the words of client-go.
-    async fn ask(&self, plane: &PlaneId, client: &ClientConfig, question: Question) -> Result<Bytes, String>;
-}
 
 /// The plugin that asks webhooks of one sort.
 fn plugin(mutating: bool) -> &'static str {
@@ -72,7 +50,7 @@ pub(crate) struct Rounds {
     second: bool,
     /// Those that were called and may be called again.
     called: BTreeSet<usize>,
-    /// Those of them after which something changed.
+    /// Webhooks after which something changed.
     due: BTreeSet<usize>,
     /// The object as the first round left it.
     left: Option<Value>,

@@ -1,21 +1,26 @@
 //! Create, update and patch: one path from what the client sent to a commit.
 
+use crate::draft::{Draft, Live, Want, operated};
+use crate::preconditions::{check_uid, check_version, managers, misnamed, spoken, unchanged, without_head};
+use crate::predicates::is_released;
 use crate::{
     Body, FieldValidation, Object, Operation, Patch, Registry, WriteOptions, Written, actions, convert,
-    delete, heavy::heavy, ledger::Posting, prepare, prepare::Undecodable, registry::schema_since, scale,
-    strategy, validate,
+    prepare::{self, Undecodable},
+    scale, strategy, validate,
 };
-use freehold_apiserver_cache::{Entry, Seen, codec};
+use freehold_apiserver_cache::{Seen, codec};
 use freehold_apiserver_kinds as kinds;
-use freehold_apiserver_storage::{Change, Commit, Committed, Expect, Key, KeyValue, ObjectPath, StoreError};
+use freehold_apiserver_ledger::Posting;
+use freehold_apiserver_operation::heavy;
+use freehold_apiserver_storage::{Change, Committed, Key, KeyValue, ObjectPath};
 use freehold_machinery::{
-    GroupVersionKind, Result, Status, Value,
-    apply::{self, Options},
-    go, meta, patch,
-    schema::{self, default::Empty},
+    Result, Status, Value, go, meta,
+    schema::{self},
     status::FieldError,
     strict,
 };
+use freehold_machinery_patch as patch;
+use freehold_machinery_patch::apply::{self};
 use std::{borrow::Cow, sync::Arc};
 
 /// How often a write without a precondition is tried again when others write the same object meanwhile.
@@ -23,52 +28,11 @@ const ATTEMPTS: usize = 50;
 /// How often a generated name is drawn again when it is taken.
 const NAMES: usize = 8;
 
-/// What the client wants done.
-enum Want<'a> {
-    Create(&'a Body),
-    Update(&'a Body),
-    Patch(&'a Patch),
-}
-
-impl Want<'_> {
-    /// Bytes of what the client sent, as far as they were counted.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Create(body) | Self::Update(body) => body.bytes,
-            Self::Patch(
-                Patch::Json(body) | Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body),
-            ) => body.bytes,
-        }
-    }
-}
-
-/// What a JSON patch makes of an object, and what a strict reader says of the patch.
-fn operated(base: &Value, body: &Body, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
-    let mut found = Vec::new();
-    if options.field_validation != FieldValidation::Ignore {
-        let undecodable = |why| Status::bad_request(format!("error decoding patch: {why}"));
-        let unknown = patch::json_unknown(&body.value).map_err(undecodable)?;
-        found.extend(body.duplicates.iter().chain(&unknown).map(|field| format!("json patch {field}")));
-    }
-    Ok((patch::json(base, &body.value)?, found))
-}
-
-/// The object as the client wants it.
-struct Draft {
-    value: Value,
-    /// What of it is empty, and left out where it is stored.
-    empties: Vec<Empty>,
-}
-
-/// The object as it is now, in the version that was asked for.
-struct Live {
-    value: Value,
-    modified: u64,
-    entry: Arc<Entry>,
-}
-
 impl Registry {
     /// Creates an object. Its name comes from the body, or is generated.
+    ///
+    /// # Errors
+    /// What validation, admission or the ledger refuses it with; a 409 where the object exists already.
     pub async fn create(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
         if actions::is_action(&op.ty) {
             return self.act(op, body, options).await;
@@ -91,6 +55,10 @@ impl Registry {
     }
 
     /// Replaces an object, or its status or scale.
+    ///
+    /// # Errors
+    /// What validation, admission or the ledger refuses it with; a 409 where the object
+    /// is another one than the client has seen.
     pub async fn update(&self, op: &Operation, body: &Body, options: &WriteOptions) -> Result<Written> {
         let name = meta::name(&body.value);
         if name != op.name() {
@@ -100,6 +68,10 @@ impl Registry {
     }
 
     /// Patches an object, or its status or scale. An apply creates the object where it is absent.
+    ///
+    /// # Errors
+    /// What validation, admission or the ledger refuses it with; a 409 where the object
+    /// is another one than the client has seen.
     pub async fn patch(&self, op: &Operation, patch: &Patch, options: &WriteOptions) -> Result<Written> {
         self.write(op, Want::Patch(patch), options).await
     }
@@ -126,7 +98,8 @@ impl Registry {
                     let stored = heavy(entry.cost(), || entry.value());
                     let mut value = self.converter.to_served(&op.plane, &op.ty, stored).await?;
                     // What was written before the schema became what it is counts as it is read now.
-                    if op.ty.custom && entry.modified < schema_since(&self.cache, &op.plane, &op.ty) {
+                    if op.ty.custom && entry.modified < convert::schema_since(&self.cache, &op.plane, &op.ty)
+                    {
                         validate::prune(&op.ty, &mut value);
                         validate::default(&op.ty, &mut value);
                     }
@@ -193,7 +166,7 @@ impl Registry {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Option<Draft>> {
-        let now = prepare::now();
+        let now = freehold_apiserver_operation::now();
         let name = op.name();
         let draft = match (want, live) {
             (Want::Create(body), _) => self.read(op, body, options, warnings)?,
@@ -545,7 +518,7 @@ impl Registry {
             meta::remove(&mut draft, "resourceVersion");
             draft
         };
-        let is_stored = convert::is_stored(&op.ty);
+        let is_stored = freehold_apiserver_operation::is_stored(&op.ty);
         let encoded = match is_stored {
             true => heavy(bytes, || codec::Encoded::new(&draft)),
             false => codec::Encoded::new(&self.to_stored(op, versionless(&draft)).await?),
@@ -553,12 +526,12 @@ impl Registry {
         let entry = live.map(|live| &*live.entry);
         let posting = Posting { new: Some(&draft), old, entry, stored: &encoded.stored };
         if options.dry_run {
-            self.check_posted(op, own, posting).await?;
+            self.ledger.check_posted(op, own, posting).await?;
             return Ok((Outcome::Done(made(draft)), warnings));
         }
         let also = self.companions(op, Some(&draft), old).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), encoded.stored.clone())];
-        let outcome = match self.commit_posted(op, (path, own), change, also, posting).await? {
+        let outcome = match self.ledger.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => Outcome::Done(match encoded.json(revision).filter(|_| is_stored) {
                 Some(json) => Object::Bytes(json),
                 None => versioned(draft, revision),
@@ -566,26 +539,6 @@ impl Registry {
             Committed::Refused(now) => Outcome::raced(&now),
         };
         Ok((outcome, warnings))
-    }
-
-    /// The change of one object, with what must change along with it.
-    pub(crate) async fn commit(
-        &self,
-        op: &Operation,
-        path: &ObjectPath,
-        own: Seen,
-        mut changes: Vec<Change>,
-        also: Vec<Also>,
-    ) -> Result<Committed> {
-        let key = Key::object(&op.plane, path);
-        // What was read holds as long as the plane stands on the same: a restore takes it away and leaves the key.
-        let stack = Expect { key: Key::stack(&op.plane), modified: own.record };
-        let mut expect = vec![Expect { key, modified: own.own }, stack];
-        for (condition, change) in also {
-            expect.push(condition);
-            changes.extend(change);
-        }
-        self.stores.of(&op.plane).commit(Commit { expect, changes }).await.map_err(StoreError::of_commit)
     }
 
     /// The last finalizer went: the object goes with it.
@@ -603,15 +556,12 @@ impl Registry {
         let also = self.companions(op, None, Some(&last)).await?;
         let change = self.removal(op, path, &last, own.below).await?;
         let posting = Posting { new: None, old: Some(&live.value), entry: Some(&live.entry), stored: &[] };
-        match self.commit_posted(op, (path, own), change, also, posting).await? {
+        match self.ledger.commit_posted(op, (path, own), change, also, posting).await? {
             Committed::Done(revision) => Ok(Outcome::Done(versioned(last, revision))),
             Committed::Refused(now) => Ok(Outcome::raced(&now)),
         }
     }
 }
-
-/// A further condition of a commit, and what changes with it.
-pub(crate) type Also = (Expect, Option<Change>);
 
 /// How an attempt to commit ended.
 enum Outcome {
@@ -622,7 +572,7 @@ enum Outcome {
 
 impl Outcome {
     fn raced(now: &[Option<KeyValue>]) -> Self {
-        Self::Raced(delete::newest(now))
+        Self::Raced(freehold_apiserver_ledger::newest(now))
     }
 }
 
@@ -631,139 +581,8 @@ fn made(value: Value) -> Object {
     Object::Value(Arc::new(value))
 }
 
-/// The same, as of the revision that wrote it.
+/// Object that was made for its request, as of the revision that wrote it.
 fn versioned(mut value: Value, revision: u64) -> Object {
     meta::set(&mut value, "resourceVersion", revision.to_string());
     made(value)
-}
-
-fn managers<'a>(
-    op: &'a Operation,
-    options: &'a WriteOptions,
-    api_version: &'a str,
-    now: &'a str,
-) -> Options<'a> {
-    let reset = match op.subresource.as_deref() {
-        None if op.ty.has_status() => Some(validate::status_fields()),
-        Some("status") => Some(validate::spec_fields()),
-        _ => None,
-    };
-    Options {
-        manager: &options.field_manager,
-        force: options.force,
-        api_version,
-        kind: &op.ty.kind,
-        subresource: op.subresource.as_deref().unwrap_or(""),
-        now,
-        schema: op.ty.schema.get().map(|schema: &Arc<schema::Schema>| &**schema),
-        reset_fields: reset,
-    }
-}
-
-/// What is told of a key that stands twice in YAML, without what it is told of all of them together.
-fn without_head(told: &str) -> &str {
-    told.rsplit_once("unmarshal errors:\n  ").map_or(told, |(_, told)| told)
-}
-
-/// The kind of the bodies of a request: the resource's own, or that of its scale.
-fn spoken(op: &Operation) -> GroupVersionKind {
-    let scale =
-        op.subresource.as_deref().filter(|name| *name == "scale").and_then(|name| op.ty.subresource(name));
-    scale.map_or_else(|| op.ty.gvk(), |scale| scale.kind.clone())
-}
-
-/// The name in the body is not that of the URL.
-fn misnamed(op: &Operation, given: &str) -> Status {
-    let expected = op.name();
-    Status::bad_request(if given.is_empty() {
-        format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided")
-    } else {
-        format!("the name of the object ({given}) does not match the name on the URL ({expected})")
-    })
-}
-
-/// Where kube-apiserver keeps an object, which it tells who updates another one of its name.
-fn stored_at(op: &Operation, dry_run: bool) -> String {
-    const OLD: [(&str, &str, &str); 5] = [
-        ("", "endpoints", "services/endpoints"),
-        ("", "nodes", "minions"),
-        ("", "replicationcontrollers", "controllers"),
-        ("", "services", "services/specs"),
-        ("networking.k8s.io", "ingresses", "ingress"),
-    ];
-    const BY_GROUP: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-    let (group, plural) = (op.ty.group.as_str(), op.ty.plural.as_str());
-    let old = OLD.iter().find(|(g, p, _)| (*g, *p) == (group, plural)).map(|(.., old)| *old);
-    let resource = match old {
-        Some(old) => old.to_owned(),
-        None if op.ty.custom || BY_GROUP.contains(&group) => format!("{group}/{plural}"),
-        None => plural.to_owned(),
-    };
-    let namespace = op.namespace.as_ref().map(|namespace| format!("/{namespace}")).unwrap_or_default();
-    let root = if dry_run { "" } else { "/registry" };
-    format!("{root}/{resource}{namespace}/{}", op.name())
-}
-
-/// The uid that an update brings is a precondition.
-fn check_uid(op: &Operation, draft: &Value, live: &Live, dry_run: bool) -> Result<()> {
-    let (given, own) = (meta::uid(draft), meta::uid(&live.value));
-    if given.is_empty() || given == own {
-        return Ok(());
-    }
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
-         precondition: {given}, UID in object meta: {own}",
-        stored_at(op, dry_run)
-    );
-    Err(Status::conflict(&op.ty.group_resource(), op.name(), &why))
-}
-
-fn check_version(op: &Operation, given: &str, live: &Live) -> Result<()> {
-    let (resource, name) = (op.ty.group_resource(), op.name());
-    if !given.is_empty() && given != "0" && given != live.modified.to_string() {
-        if given.parse::<u64>().is_err() {
-            return Err(Status::new(
-                500,
-                "",
-                format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
-            ));
-        }
-        return Err(Status::modified(&resource, name));
-    }
-    Ok(())
-}
-
-/// Whether a write would change nothing but the times of managed fields.
-fn unchanged(draft: &Value, live: &Value) -> bool {
-    let (Some(new), Some(old)) = (draft.as_object(), live.as_object()) else { return false };
-    let skipped = |key: &str| key == "resourceVersion";
-    new.len() == old.len()
-        && new.iter().all(|(key, value)| {
-            let Some(before) = old.get(key) else { return false };
-            if key != "metadata" {
-                return value == before;
-            }
-            let (Some(a), Some(b)) = (value.as_object(), before.as_object()) else { return false };
-            let same = |k: &str, v: &Value, w: &Value| {
-                v == w || (k == "managedFields" && without_times(v) == without_times(w))
-            };
-            a.iter().all(|(k, v)| skipped(k) || b.get(k).is_some_and(|w| same(k, v, w)))
-                && b.keys().all(|k| skipped(k) || a.contains_key(k))
-        })
-}
-
-/// Managed fields as they are apart from when they were written.
-fn without_times(managed: &Value) -> Value {
-    let mut managed = managed.clone();
-    for entry in managed.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-        entry.remove("time");
-    }
-    managed
-}
-
-/// Whether nothing holds an object any more whose deletion has begun.
-pub(crate) fn is_released(object: &Value) -> bool {
-    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let held = object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    meta::is_deleting(object) && meta::finalizers(object).is_empty() && grace == 0 && !held
 }

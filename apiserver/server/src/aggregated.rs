@@ -5,41 +5,23 @@
 //!
 //! A request that waits for such a server takes one of the server's places and none of those that all requests share.
 
+use crate::backend::Aggregated;
 use crate::{
     call::Call,
-    identity,
-    payload::{BoxError, Payload},
-    proxy,
+    identity, proxy,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_api::keys::{ORGANIZATION, PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_catalog::TypeSet;
-use freehold_apiserver_outbound::{Destination, Outbound};
+use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// An aggregated server.
-pub struct Aggregated {
-    /// What it is reached with.
-    pub outbound: Arc<Outbound>,
-    /// Where it is, and how it is known.
-    pub destination: Destination,
-    /// Whether it answered when it was asked last.
-    pub available: bool,
-    /// Places for requests that are passed on to it.
-    pub places: Arc<Semaphore>,
-    /// The project of its plane and the organization of that; empty where there is none.
-    pub project: Arc<str>,
-    /// See `project`.
-    pub organization: Arc<str>,
-}
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Who downloads documents.
 const AGGREGATOR: &str = "system:kube-aggregator";

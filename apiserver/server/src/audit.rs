@@ -2,20 +2,20 @@
 
 use crate::{
     backend::Owner,
-    filters::{Edge, Trace},
     host::Connection,
     identity::Identity,
     info::{RequestInfo, ResourcePath},
     negotiate::Format,
-    payload::Payload,
     read,
     respond::Reply,
     sources,
 };
+use crate::{edge::Edge, trace::Trace};
 use freehold_apiserver_audit::{Auditor, Begin, MAX_OBJECT, Record, Response, Stage, Subject, Trailed};
 use freehold_apiserver_authz::Decision;
 use freehold_apiserver_planes::{Consumers, Target};
 use freehold_apiserver_registry::{Annotations, Patch};
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, User, Value};
 use http::{header, request::Parts};
 use std::sync::{Arc, LazyLock, OnceLock};

@@ -1,56 +1,11 @@
 //! What browsers need to be told: which pages may send requests here (none, unless an operator names them), and not to
 //! guess, frame or cache what they get.
 
-use crate::{filters::Edge, payload::Payload, respond::Reply};
+use crate::edge::Edge;
+use crate::origins::Origins;
+use crate::respond::Reply;
+use freehold_apiserver_transport::payload::Payload;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts};
-use regex::Regex;
-
-/// The pages of which browsers may send requests here (`--cors-allowed-origins`): regular expressions for `Origin`.
-#[derive(Clone, Debug, Default)]
-pub struct Origins(Vec<Regex>);
-
-/// Why a list of origins can't be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OriginsError {
-    /// An empty expression would match every page.
-    #[error("an expression is empty")]
-    Empty,
-    /// No regular expression.
-    #[error("{0:?} is no regular expression: {1}")]
-    Broken(String, String),
-    /// It would match hosts that only contain the one that is meant (CVE-2022-1996).
-    #[error("{0:?} does not pin to start/end of host in the origin header")]
-    Loose(String),
-}
-
-/// Most bytes that a compiled expression takes.
-const MAX_EXPRESSION: usize = 1 << 20;
-
-impl Origins {
-    /// Reads expressions. Each has to say where the host begins (`^` or `//`) and ends (`$` or `:`), as kube-apiserver
-    /// wants it.
-    pub fn parse<S: AsRef<str>>(expressions: &[S]) -> Result<Self, OriginsError> {
-        let read = |text: &S| {
-            let text = text.as_ref();
-            let has = |marks: [&str; 2]| marks.iter().any(|mark| text.contains(mark));
-            match text {
-                "" => Err(OriginsError::Empty),
-                _ if !has(["^", "//"]) || !has(["$", ":"]) => Err(OriginsError::Loose(text.to_owned())),
-                _ => {
-                    let built = regex::RegexBuilder::new(text).size_limit(MAX_EXPRESSION).build();
-                    built.map_err(|error| OriginsError::Broken(text.to_owned(), error.to_string()))
-                }
-            }
-        };
-        expressions.iter().map(read).collect::<Result<_, _>>().map(Self)
-    }
-
-    fn allowed<'a>(&self, parts: &'a Parts) -> Option<&'a HeaderValue> {
-        let origin = parts.headers.get(header::ORIGIN)?;
-        let text = origin.to_str().ok()?;
-        self.0.iter().any(|known| known.is_match(text)).then_some(origin)
-    }
-}
 
 /// Whether a browser only asks whether a page may send a request.
 pub(crate) fn is_preflight(origins: &Origins, parts: &Parts) -> bool {
@@ -118,6 +73,7 @@ fn is_browser(parts: &Parts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origins::OriginsError;
 
     fn allows(expression: &str, origin: &str) -> bool {
         let parts = http::Request::get("/").header("origin", origin).body(()).unwrap().into_parts().0;

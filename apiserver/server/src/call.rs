@@ -3,12 +3,12 @@
 use crate::{
     audit::{Asked, Recording},
     fair::Turn,
-    filters::{Admitted, Edge},
     host::Connection,
     identity::{self, Until},
     info::{RequestInfo, ResourcePath},
     query::Query,
 };
+use crate::{edge::Edge, permits::Admitted};
 use freehold_apiserver_authz::{Attributes, LIST_VISIBLE, forbidden};
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::{Target, context::Context};

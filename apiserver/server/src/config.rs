@@ -1,13 +1,13 @@
 //! What a server is made from.
 
-use crate::{
-    browser::Origins,
-    payload::Payload,
-    read_api::ReadApi,
-    tls::{Certificate, ClientTls, TlsError},
-};
+use crate::origins::Origins;
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
+use freehold_apiserver_transport::{
+    payload::Payload,
+    tls::{Certificate, ClientTls, TlsError},
+};
+use freehold_machinery::{PlaneId, Status};
 use freehold_machinery::{User, Value};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -61,9 +61,9 @@ pub struct Config {
 /// Whose client certificates are accepted. Without any, none is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Authorities {
-    /// Those of users and components, as a PEM bundle; may be empty.
+    /// Authorities of users and components
     pub clients: String,
-    /// Those of front proxies, which may say who a request is from.
+    /// Authorities of front proxies
     pub front_proxies: Vec<FrontProxy>,
 }
 
@@ -158,3 +158,36 @@ pub enum BindError {
     #[error(transparent)]
     Authorities(#[from] RootsError),
 }
+
+/// A group whose reads another part of the process answers.
+#[derive(Clone)]
+pub struct ReadApi {
+    /// The group.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Answers a read.
+    pub handler: ReadHandler,
+}
+
+/// A read within a plane that its user may make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaneRead {
+    /// The plane.
+    pub plane: PlaneId,
+    /// The namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// The namespace's uid: one of the same name before it was another.
+    pub namespace_uid: String,
+    /// The plural resource.
+    pub resource: String,
+    /// The name; `None` for a list.
+    pub name: Option<String>,
+    /// The subresource.
+    pub subresource: Option<String>,
+    /// The query as it was sent, percent-encoded.
+    pub query: String,
+}
+
+/// Answers a read, with JSON.
+pub type ReadHandler = Arc<dyn Fn(PlaneRead) -> BoxFuture<'static, Result<Vec<u8>, Status>> + Send + Sync>;

@@ -10,11 +10,11 @@ use crate::{
     kubelet::{self, Question},
     logs,
     path::percent_encode,
-    payload::Payload,
     proxy,
     respond::Reply,
 };
 use freehold_apiserver_registry::Operation;
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, Value};
 use http::header;
 use http_body_util::BodyExt;

@@ -1,21 +1,16 @@
 //! The verbs: an authorized request on a resource becomes a call of the backend, and its outcome an answer.
 
+use crate::bodies::object_body;
+use crate::options;
+use crate::respond;
 use crate::{
-    aggregated,
-    call::Call,
-    connect, documents,
-    info::ResourcePath,
-    logs, negotiate,
-    options::{self, Write},
-    output::{self, Output},
-    planes, read, read_api,
-    respond::{self, Reply},
-    reviews, together, trail, watch,
+    aggregated, call::Call, connect, documents, info::ResourcePath, logs, negotiate, options::Write,
+    output::Output, planes, read, read_api, respond::Reply, reviews, together, trail, watch,
 };
 use freehold_apiserver_authz::forbidden;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::Target;
-use freehold_apiserver_registry::{Body, DeleteOptions, Operation, Patch, Written, heavy};
+use freehold_apiserver_registry::{DeleteOptions, Operation, Patch, Written, heavy};
 use freehold_machinery::{GroupResource, ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
@@ -91,7 +86,7 @@ pub(crate) async fn dispatch(
         (Some(sub), _) if connect::CONNECT.contains(&sub) => {
             return connect::serve(call, &op, body, upgrade).await;
         }
-        (Some("log"), _) if ty.group.is_empty() && ty.plural == "pods" => logs::serve(call, op).await,
+        (Some("log"), _) if !ty.custom => logs::serve(call, op).await,
         (None, Some(review)) => reviews::serve(call, review, &op, body).await,
         _ if call.info.verb == "watch" => watch::serve(call, op, upgrade).await,
         _ => verb(call, op, body).await,
@@ -205,36 +200,6 @@ async fn update(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply,
     let bytes = body.bytes;
     let written = call.edge.backend.update(&call.target, op, body, options).await?;
     heavy(bytes, || output.written(written))
-}
-
-/// Reads a body that is an object of the kind that the resource, or subresource, speaks.
-pub(crate) async fn object_body(call: &Call<'_>, op: &Operation, body: Incoming) -> Result<Body, Status> {
-    let format = negotiate::body_format(&call.parts.headers)?;
-    let bytes = read::whole(body, call.edge.limits.body).await?;
-    let kind = match op.subresource.as_deref().and_then(|name| op.ty.subresource(name)) {
-        Some(sub) => &sub.kind.kind,
-        None => &op.ty.kind,
-    };
-    let unrecognized = |why: String| Status::bad_request(read::unrecognized(kind, &why, &bytes));
-    let mut body = heavy(bytes.len(), || read::object(&bytes, format)).map_err(unrecognized)?;
-    if format == negotiate::Format::Json {
-        body.written = bytes.clone();
-    }
-    if call.info.verb == "create" {
-        call.recording.made(&call.asked(), &body.value).await;
-    }
-    call.recording.request(&body.value, bytes.len());
-    if op.ty.custom && op.subresource.as_deref() != Some("scale") {
-        for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-            if body.value[field].as_str().unwrap_or_default().is_empty() {
-                return Err(unrecognized(format!(
-                    "Object '{name}' is missing in '{}'",
-                    String::from_utf8_lossy(&bytes)
-                )));
-            }
-        }
-    }
-    Ok(body)
 }
 
 async fn patch(call: &Call<'_>, op: Operation, body: Incoming) -> Result<Reply, Status> {
@@ -352,14 +317,4 @@ async fn delete_options(call: &Call<'_>, body: Incoming) -> Result<DeleteOptions
     let body = read::object(&bytes, format).map_err(Status::bad_request)?;
     call.recording.patch_value(&body.value, bytes.len());
     options::delete_from_body(&body.value)
-}
-
-/// Deletes a plane: `DELETE` on a context that names one.
-pub(crate) async fn delete_plane(
-    call: &Call<'_>,
-    plane: &freehold_machinery::PlaneId,
-) -> Result<Reply, Status> {
-    let accepted = negotiate::document(&call.parts.headers, call.query)?;
-    let gone = call.edge.backend.delete_plane(plane).await?;
-    output::document(accepted, 200, &gone)
 }

@@ -3,16 +3,19 @@
 use crate::{
     backend::OpenIdDocument,
     call::Call,
-    dispatch, health,
+    health,
+    info::is_health,
     metrics::OwnPlane,
     negotiate::{self, Accepted, Clause, Format, Shape},
-    openapi,
-    payload::{BoxError, Payload},
+    openapi, planes,
     respond::{self, Reply},
+    tags::tagged,
+    version::version,
 };
 use bytes::Bytes;
 use freehold_apiserver_catalog::{TypeSet, discovery};
 use freehold_apiserver_planes::{Target, context::Context};
+use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{Status, Value};
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};
@@ -38,14 +41,14 @@ pub(crate) async fn serve(call: &mut Call<'_>) -> Result<Reply, Status> {
     let info = call.info;
     let path = info.path.as_str();
     if let (&Method::DELETE, "/", Context::Plane(plane)) = (&call.parts.method, path, &call.context) {
-        return dispatch::delete_plane(call, plane).await;
+        return planes::delete_plane(call, plane).await;
     }
     if let (&Method::POST, "/encryption/rotate", Context::Platform) =
         (&call.parts.method, path, &call.context)
     {
         return document(call, &call.edge.backend.encryption(true).await?);
     }
-    if health::is_health(path) {
+    if is_health(path) {
         return health::serve(call, path).await;
     }
     let segments: Vec<&str> = untrailed(path)[1..].split('/').collect();
@@ -178,26 +181,6 @@ fn aggregated(clause: &Clause<'_>) -> Option<Option<Format>> {
     }
 }
 
-/// An answer with an `ETag`; 304 for who has it already.
-pub(crate) async fn tagged(
-    call: &Call<'_>,
-    tag: &str,
-    made: impl Future<Output = Result<Reply, Status>>,
-) -> Result<Reply, Status> {
-    let known = call.parts.headers.get_all(header::IF_NONE_MATCH).into_iter().filter_map(|v| v.to_str().ok());
-    let has = known
-        .flat_map(|v| v.split(','))
-        .any(|t| matches!(t.trim().trim_start_matches("W/"), t if t == tag || t == "*"));
-    let mut reply = if has { http::Response::new(Payload::empty()) } else { made.await? };
-    if has {
-        *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
-    }
-    let tag = HeaderValue::from_str(tag).map_err(Status::internal)?;
-    reply.headers_mut().insert(header::ETAG, tag);
-    reply.headers_mut().append(header::VARY, HeaderValue::from_static("Accept"));
-    Ok(reply)
-}
-
 /// Where the client reached the server.
 fn server_address(call: &Call<'_>) -> String {
     let authority = call.parts.uri.authority().map(|a| a.as_str().to_owned());
@@ -239,17 +222,6 @@ async fn openid(call: &Call<'_>, which: OpenIdDocument) -> Result<Reply, Status>
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
     Ok(reply)
-}
-
-/// `/version`, from `v1.36.0+freehold-0.1.0`.
-pub(crate) fn version(version: &str) -> Value {
-    let mut numbers = version.trim_start_matches('v').split(['.', '+']);
-    let (major, minor) = (numbers.next().unwrap_or(""), numbers.next().unwrap_or(""));
-    json!({
-        "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
-        "platform": format!("linux/{}", match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other }),
-    })
 }
 
 /// `/`: the paths that are served.

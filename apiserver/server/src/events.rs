@@ -10,11 +10,9 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use freehold_apiserver_registry::{Changed, EventKind, Object, WatchEvent};
-use freehold_machinery::{
-    Status, Value, meta,
-    table::{ListMeta, Printer},
-};
+use freehold_machinery::{Status, Value, meta};
 use freehold_machinery_protobuf as protobuf;
+use freehold_machinery_table::{ListMeta, Printer};
 use http::HeaderValue;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
@@ -33,7 +31,7 @@ pub(crate) struct Encoder {
     first: bool,
     /// Equal for watches that make the same frame of an event.
     encoding: u64,
-    /// Of the events that were sent.
+    /// Counter of the events that were sent.
     sent: Counter,
 }
 

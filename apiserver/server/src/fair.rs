@@ -2,11 +2,18 @@
 //! the server.
 
 use crate::{
-    backend::Footing, filters::Edge, flow::Executing, health, info::RequestInfo, negotiate, payload::Place,
-    query::Query, respond::Reply, slow::Sender,
+    backend::Footing,
+    edge::Edge,
+    info::{RequestInfo, is_health},
+    negotiate,
+    query::Query,
+    respond::Reply,
+    slow::Sender,
 };
+use freehold_apiserver_fairness::metrics::Executing;
 use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
 use freehold_apiserver_planes::Target;
+use freehold_apiserver_transport::payload::Place;
 use freehold_machinery::{Status, User, user::MASTERS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
@@ -104,7 +111,7 @@ pub(crate) async fn enter(
     flow: &mut Flow,
 ) -> Result<Turn, Status> {
     // What may go on for as long as a client wants takes no turn, but for how a watch begins.
-    if health::is_health(&info.path) || info.is_long_running() && info.verb != "watch" {
+    if is_health(&info.path) || info.is_long_running() && info.verb != "watch" {
         return Ok(Turn::default());
     }
     let Some(footing) = edge.backend.footing(target).await? else { return Ok(Turn::default()) };

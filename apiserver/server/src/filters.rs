@@ -3,43 +3,32 @@
 //! [`handle`] is the outermost; [`chain`] lists the rest with a reason for each place.
 
 use crate::{
-    aside,
     audit::{self, Origin, Recording},
-    backend::Backend,
-    browser::{self, Origins},
+    browser,
     call::Call,
-    config::{Config, DebugDocuments, EtcdHandler, Limits, Pages},
+    config::EtcdHandler,
     dispatch,
+    edge::Edge,
     fair::{self, Flow},
-    flow::FlowMetrics,
-    health,
     host::{self, Connection},
     identity::{self, Identity, Treated, Until},
     info::RequestInfo,
-    metrics::{Held, Metrics, TopPlanes},
-    negotiate,
-    openapi::Documents,
-    path,
-    payload::Payload,
-    places::Places,
-    proxy,
+    negotiate, path, permits, proxy,
     query::Query,
-    read_api::ReadApi,
     respond::{self, Reply},
     reviews,
-    slow::{Answered, Sender, SlowRequests},
-    sources, streams, traces,
-    untaken::Untaken,
-    upstream::Upstream,
-    websocket,
+    slow::{Answered, Sender},
+    sources,
+    trace::Trace,
+    traces, websocket,
 };
 use bytes::Bytes;
-use freehold_apiserver_audit::Auditor;
-use freehold_apiserver_fairness::Fairness;
+use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_planes::{
     Resolved, Target,
     context::{self, Context},
 };
+use freehold_apiserver_transport::{aside, payload::Payload, streams};
 use freehold_machinery::{
     PlaneId, Status, User,
     reserved::CONTROLLERS,
@@ -53,108 +42,17 @@ use hyper::{
     body::{Body as _, Incoming},
     upgrade::OnUpgrade,
 };
-use ipnet::IpNet;
 use parking_lot::Mutex;
 use std::{
     panic::AssertUnwindSafe,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-/// For how long a client may take nothing of an answer.
-const UNTAKEN: Duration = Duration::from_secs(60);
 /// Longest audit id that is taken from a client, in bytes.
 const LONGEST_AUDIT_ID: usize = 64;
-
-/// What all requests share.
-pub(crate) struct Edge {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) metrics: Metrics,
-    pub(crate) limits: Limits,
-    pub(crate) version: String,
-    pub(crate) front_proxy: Option<Upstream>,
-    /// How many requests wait for the answer of each pair.
-    pub(crate) pairs: Places,
-    pub(crate) nodes: Option<Upstream>,
-    /// Cancelled when the server stops.
-    pub(crate) stop: CancellationToken,
-    pub(crate) documents: Documents,
-    /// What stands behind a project's name in its host name.
-    pub(crate) domain: Option<String>,
-    pub(crate) fairness: Arc<Fairness>,
-    pub(crate) flows: FlowMetrics,
-    etcd: Option<EtcdHandler>,
-    pages: Option<Pages>,
-    pub(crate) reads: Vec<ReadApi>,
-    pub(crate) auditor: Option<Arc<Auditor>>,
-    /// Networks of proxies whose word on where a request came from counts.
-    proxies: Vec<IpNet>,
-    pub(crate) origins: Origins,
-    untaken: Untaken,
-    pub(crate) strict_transport: Option<HeaderValue>,
-    pub(crate) slow: SlowRequests,
-    /// Documents about the process, beside the edge's own.
-    pub(crate) debug: Option<DebugDocuments>,
-    present: AtomicUsize,
-    mutating: AtomicUsize,
-    read_only: AtomicUsize,
-}
-
-impl Edge {
-    pub(crate) fn new(config: Config, backend: Arc<dyn Backend>) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let seats = config.limits.read_only.saturating_add(config.limits.mutating);
-        let seats = u32::try_from(seats).unwrap_or(u32::MAX);
-        let fairness = Fairness::new(processors, seats);
-        let mut registry = config.registry;
-        let flows = FlowMetrics::new(&mut registry, seats);
-        registry.register_collector(Box::new(TopPlanes::new(&fairness, &backend)));
-        Self {
-            backend,
-            metrics: Metrics::new(registry, &config.version, config.more_metrics),
-            fairness,
-            flows,
-            limits: config.limits,
-            version: config.version,
-            front_proxy: config.front_proxy.map(Upstream::new),
-            pairs: Places::default(),
-            nodes: config.nodes.map(Upstream::new),
-            stop: CancellationToken::new(),
-            documents: Documents::new(),
-            domain: config.domain,
-            etcd: config.etcd,
-            pages: config.pages,
-            reads: config.reads,
-            auditor: config.audit,
-            proxies: config.proxies,
-            origins: config.origins,
-            untaken: Untaken::new(UNTAKEN),
-            strict_transport: HeaderValue::from_str(&config.strict_transport).ok().filter(|v| !v.is_empty()),
-            slow: SlowRequests::default(),
-            debug: config.debug,
-            present: AtomicUsize::new(0),
-            mutating: AtomicUsize::new(0),
-            read_only: AtomicUsize::new(0),
-        }
-    }
-}
-
-/// What is learned about a request on its way, for metrics and logs.
-#[derive(Default)]
-pub(crate) struct Trace {
-    pub(crate) info: Option<RequestInfo>,
-    /// Whether the resource is one that is served.
-    pub(crate) known: bool,
-    pub(crate) recording: Recording,
-    /// The uids of its flow schema and priority level.
-    flow: Flow,
-}
 
 /// Answers a request, whatever happens.
 pub(crate) async fn handle(
@@ -299,11 +197,11 @@ async fn chain(
     };
     let info = &*trace.info.insert(RequestInfo { odd: path.odd, ..info });
     // A server that stops says so at once, except to who asks whether it does.
-    if edge.stop.is_cancelled() && !health::is_health(rest) {
+    if edge.stop.is_cancelled() && !crate::info::is_health(rest) {
         return Err(Status::too_many_requests("The apiserver is shutting down, please try again later.", 1));
     }
     // Before any work, authentication too: a flood must be cheap to refuse.
-    let _present = be_present(edge, info, rest)?;
+    let _present = permits::be_present(edge, info, rest)?;
     let ask = Ask {
         edge,
         connection,
@@ -450,7 +348,7 @@ impl Ask<'_> {
         let size = size_of(unread.as_ref(), edge.limits.body);
         let turn = fair::enter(edge, (&target, &user), (info, &parts.headers, size), query, flow).await?;
         drop(waits);
-        let place = admit(edge, info)?;
+        let place = permits::admit(edge, info)?;
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let call = Call {
             edge,
@@ -590,63 +488,6 @@ fn confine(user: &User, context: &Context, target: &Target) -> Result<(), Status
         return Err(Status::forbidden(&Default::default(), "", &why));
     }
     Ok(())
-}
-
-/// A place among the requests that are served at a time.
-pub(crate) struct Admitted<'a> {
-    count: &'a AtomicUsize,
-    _held: Held,
-}
-
-impl Drop for Admitted<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Relaxed);
-    }
-}
-
-/// How many requests for each place may be here, most of them waiting for their turn.
-const PRESENT: usize = 10;
-
-/// A request that is here, whether it waits or is served.
-struct Present<'a>(&'a AtomicUsize);
-
-impl Drop for Present<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Counts a request; 429 where too many are here. Long-running requests and health checks are not counted.
-fn be_present<'a>(edge: &'a Edge, info: &RequestInfo, path: &str) -> Result<Option<Present<'a>>, Status> {
-    if info.is_long_running() || health::is_health(path) {
-        return Ok(None);
-    }
-    let limit = edge.limits.read_only.saturating_add(edge.limits.mutating).saturating_mul(PRESENT);
-    let before = edge.present.fetch_add(1, Relaxed);
-    let present = Present(&edge.present);
-    match before >= limit {
-        true => Err(Status::too_many_requests("Too many requests, please try again later.", 1)),
-        false => Ok(Some(present)),
-    }
-}
-
-/// Takes a place; 429 where there is none. Long-running requests and health checks need none.
-fn admit<'a>(edge: &'a Edge, info: &RequestInfo) -> Result<Option<Admitted<'a>>, Status> {
-    if info.is_long_running() || health::is_health(&info.path) {
-        return Ok(None);
-    }
-    let read_only = info.is_read_only();
-    let (count, limit) = match read_only {
-        true => (&edge.read_only, edge.limits.read_only),
-        false => (&edge.mutating, edge.limits.mutating),
-    };
-    let held = Held::new(edge.metrics.in_flight(read_only));
-    let before = count.fetch_add(1, Relaxed);
-    let admitted = Admitted { count, _held: held };
-    if before >= limit {
-        return Err(Status::too_many_requests("Too many requests, please try again later.", 1));
-    }
-    Ok(Some(admitted))
 }
 
 fn is_etcd(parts: &Parts) -> bool {

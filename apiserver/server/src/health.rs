@@ -2,7 +2,6 @@
 
 use crate::{
     call::Call,
-    metrics::HEALTH,
     query::Query,
     respond::{self, Reply},
 };
@@ -12,11 +11,6 @@ use std::fmt::Write;
 
 /// The outcome of each check, by name.
 type Checks = Vec<(&'static str, Result<(), String>)>;
-
-/// Whether a path is one of health's.
-pub(crate) fn is_health(path: &str) -> bool {
-    path.split('/').nth(1).is_some_and(|root| HEALTH.contains(&root))
-}
 
 /// Answers a health path.
 pub(crate) async fn serve(call: &Call<'_>, path: &str) -> Result<Reply, Status> {

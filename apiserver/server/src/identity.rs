@@ -1,8 +1,10 @@
 //! Who is asking: the peer of a connection, the user of a request, and who that user wants to be.
 
-use crate::{filters::Edge, info::RequestInfo};
+use crate::backend::RequestHeaders;
+use crate::edge::Edge;
+use crate::info::RequestInfo;
 use freehold_apiserver_authn::{
-    Headers, ImpersonationRequest, Peer, Roots,
+    ImpersonationRequest, Peer, Roots,
     impersonate::{Mode, Part},
 };
 use freehold_apiserver_authz::{Attributes, forbidden};
@@ -32,23 +34,6 @@ pub(crate) fn peer(session: &ServerConnection, roots: &Roots) -> Identity {
 /// The certificates that the client showed, to be read again when other authorities count.
 pub(crate) fn presented(session: &ServerConnection) -> Vec<CertificateDer<'static>> {
     session.peer_certificates().unwrap_or_default().to_vec()
-}
-
-/// The headers of a request, as authentication reads them.
-pub struct RequestHeaders<'a>(pub &'a HeaderMap);
-
-impl Headers for RequestHeaders<'_> {
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.to_str().ok()
-    }
-
-    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, &'a str)) {
-        for (name, value) in self.0 {
-            if let Ok(value) = std::str::from_utf8(value.as_bytes()) {
-                visit(name.as_str(), value);
-            }
-        }
-    }
 }
 
 /// The plane whose identities are believed at a target; core where there is no target.

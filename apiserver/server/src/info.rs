@@ -7,6 +7,9 @@ use freehold_apiserver_authz::{Attributes, Selector, Selectors};
 use freehold_machinery::User;
 use http::Method;
 
+/// The path of a plane's archive, within its context.
+pub(crate) const ARCHIVE: &str = "/archive";
+
 /// A request, read. For paths that are no resource's, `resource` is `None` and the verb is the method's name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RequestInfo {
@@ -109,7 +112,7 @@ impl RequestInfo {
     pub(crate) fn is_long_running(&self) -> bool {
         let sub = self.resource.as_ref().and_then(|r| r.subresource.as_deref());
         self.verb == "watch"
-            || self.path == crate::planes::ARCHIVE
+            || self.path == crate::info::ARCHIVE
             || sub.is_some_and(|s| LONG_RUNNING_SUBRESOURCES.contains(&s))
     }
 
@@ -165,6 +168,14 @@ fn exact_name(selector: &str) -> Option<String> {
         usable.then(|| name.to_owned())
     };
     selector.split(',').find_map(term)
+}
+
+/// Paths of checks, as `kubernetes_healthcheck` names them.
+pub(crate) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
+
+/// Whether a path is one of health's.
+pub(crate) fn is_health(path: &str) -> bool {
+    path.split('/').nth(1).is_some_and(|root| HEALTH.contains(&root))
 }
 
 #[cfg(test)]

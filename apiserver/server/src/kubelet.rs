@@ -4,31 +4,18 @@
 //! which networks may be dialled, and the kubelet proves with a certificate of the plane's own authority that it is one of
 //! this plane's nodes before it gets a request. The user's credentials never reach it.
 
+use crate::backend::Kubelet;
 use crate::{
     call::Call,
-    identity, logs,
-    payload::Payload,
-    proxy,
+    identity, logs, proxy,
     respond::{self, Reply},
 };
-use freehold_apiserver_outbound::{Destination, Outbound};
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, Value};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 use tokio::sync::OwnedSemaphorePermit;
-
-/// A kubelet that may be dialled.
-pub struct Kubelet {
-    /// Makes the connection.
-    pub outbound: Arc<Outbound>,
-    /// Where it is, who the server is to it, and which authority its certificate has to be of.
-    pub destination: Destination,
-    /// What its paths begin with.
-    pub prefix: String,
-    /// The plane's permit for one more stream.
-    pub permit: OwnedSemaphorePermit,
-}
 
 /// What a kubelet is asked: a path with a query, whether the connection is to be upgraded, and a body.
 pub(crate) struct Question {

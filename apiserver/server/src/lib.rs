@@ -11,25 +11,25 @@
 //! This crate must not know: how objects are kept, what rules allow, which planes there are.
 
 mod aggregated;
-mod aside;
 mod audit;
 mod backend;
+mod bodies;
 mod browser;
 mod call;
-mod coalesce;
 mod config;
 mod connect;
 mod dispatch;
 mod documents;
+mod edge;
 mod events;
 mod fair;
 mod filters;
-mod flow;
 mod health;
 mod held;
 mod host;
 mod identity;
 mod info;
+mod kept;
 mod kubelet;
 mod listen;
 mod logs;
@@ -37,10 +37,10 @@ mod metrics;
 mod negotiate;
 mod openapi;
 mod options;
+mod origins;
 mod output;
 mod path;
-mod payload;
-mod pieces;
+mod permits;
 mod places;
 mod planes;
 mod process;
@@ -52,13 +52,12 @@ mod respond;
 mod reviews;
 mod slow;
 mod sources;
-mod streams;
-mod tls;
+mod tags;
 mod together;
+mod trace;
 mod traces;
 mod trail;
-mod untaken;
-mod upstream;
+mod version;
 mod watch;
 mod websocket;
 mod yaml;
@@ -66,18 +65,18 @@ mod yaml;
 #[cfg(test)]
 mod fuzz;
 
-pub use aggregated::Aggregated;
-pub use backend::{ArchiveStream, AuditStream, Backend, Footing, InUse, OpenIdDocument, Owner, PlaneAction};
-pub use browser::{Origins, OriginsError};
+pub use backend::{
+    AccessBackend, Aggregated, AggregationBackend, ArchiveStream, AuditBackend, AuditPage, AuditStream,
+    Backend, Footing, InUse, Kubelet, ObjectBackend, OpenIdDocument, Owner, PlaneAction, PlaneBackend,
+    RequestHeaders,
+};
 pub use config::{
     Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,
+    PlaneRead, ReadApi, ReadHandler,
 };
 pub use connect::CONNECT;
-pub use identity::RequestHeaders;
-pub use kubelet::Kubelet;
+pub use freehold_apiserver_transport::payload::{Beginning, BoxError, Data, Payload};
+pub use freehold_apiserver_transport::pieces::Pieces;
+pub use freehold_apiserver_transport::tls::{Certificate, ClientMaterial, ClientTls, TlsError};
 pub use listen::{Reload, Server};
-pub use payload::{Beginning, BoxError, Data, Payload};
-pub use pieces::Pieces;
-pub use read_api::{PlaneRead, ReadApi, ReadHandler};
-pub use tls::{Certificate, ClientMaterial, ClientTls, TlsError};
-pub use trail::AuditPage;
+pub use origins::{Origins, OriginsError};

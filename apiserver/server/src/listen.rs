@@ -1,19 +1,22 @@
 //! Connections: accepted, secured, served and drained.
 
+use crate::edge::Edge;
 use crate::{
-    aside::Movable,
     backend::Backend,
-    coalesce::{self, Turns},
     config::{Authorities, BindError, Config, Limits, MoreMetrics},
-    filters::{self, Edge},
+    filters,
     host::{self, Connection},
     identity,
-    metrics::Held,
-    streams::{self, Driven, Requests},
-    tls::{self, Certificate, TlsError},
 };
 use arc_swap::ArcSwap;
 use freehold_apiserver_authn::{Peer, Roots};
+use freehold_apiserver_fairness::metrics::Held;
+use freehold_apiserver_transport::{
+    aside::Movable,
+    coalesce::{self, Turns},
+    streams::{self, Driven, Requests},
+    tls::{self, Certificate, TlsError},
+};
 use futures_util::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::{
@@ -86,13 +89,19 @@ impl Reload {
         Ok(Self { certificate, secure, certificates_only })
     }
 
-    /// A new serving certificate, as PEM. On an error the old one stays.
+    /// Replaces the serving certificate, as PEM.
+    ///
+    /// # Errors
+    /// Fails where they are no PEM, or the key is not that of the leaf; the old one stays then.
     pub fn certificate(&self, chain: &[u8], key: &[u8]) -> Result<(), TlsError> {
         self.certificate.replace(chain, key)
     }
 
-    /// New authorities for client certificates. Connections whose certificates none of them vouches for are cut off. On an
+    /// Replaces the authorities of client certificates. Connections whose certificates none of them vouches for are cut off. On an
     /// error the old ones stay.
+    ///
+    /// # Errors
+    /// Fails where a bundle is no PEM or holds no authority; the old ones stay then.
     pub fn authorities(&self, authorities: &Authorities) -> Result<(), BindError> {
         let fresh = secure(&self.certificate, authorities, self.certificates_only)?;
         self.secure.swap(Arc::new(fresh)).replaced.cancel();
@@ -115,6 +124,9 @@ fn secure(
 
 impl Server {
     /// Binds the address; connections wait in the system's queue until [`Server::run`].
+    ///
+    /// # Errors
+    /// Fails where the address is taken or not of this machine, or the TLS material makes no sense.
     pub async fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, BindError> {
         let address = config.listen;
         let listen = |source| BindError::Listen { address, source };
@@ -125,7 +137,7 @@ impl Server {
         Ok(Self { listener, address, edge: Arc::new(Edge::new(config, backend)), reload, limits })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }

@@ -4,15 +4,14 @@ use crate::{
     call::Call,
     info::ResourcePath,
     kubelet::{self, Question},
-    metrics::Held,
     path::percent_encode,
-    payload::Payload,
     proxy,
     respond::Reply,
-    upstream,
 };
+use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
+use freehold_apiserver_transport::{payload::Payload, upstream};
 use freehold_machinery::{PlaneId, Status, Value, status::FieldError};
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Limited};

@@ -1,6 +1,12 @@
 //! Metrics of the edge, under kube-apiserver's names and labels, so that its dashboards and alerts work here.
 
-use crate::{backend::Backend, config::MoreMetrics, documents, info::RequestInfo, process::Process};
+use crate::{
+    backend::Backend,
+    config::MoreMetrics,
+    info::{HEALTH, RequestInfo},
+    process::Process,
+};
+use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_fairness::{Fairness, PlaneUsage};
 use freehold_machinery::PlaneId;
 use parking_lot::RwLock;
@@ -57,9 +63,6 @@ struct CountLabels {
 struct KindLabel {
     request_kind: &'static str,
 }
-
-/// Paths of checks, as `kubernetes_healthcheck` names them.
-pub(crate) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// What a text in the OpenMetrics format ends with.
 const END: &str = "# EOF\n";
@@ -309,7 +312,7 @@ impl Metrics {
 
 /// What `/version` says, as labels.
 fn build(version: &str) -> Vec<(String, String)> {
-    let fields = documents::version(version);
+    let fields = crate::version::version(version);
     let names = [
         ("build_date", "buildDate"),
         ("compiler", "compiler"),
@@ -346,23 +349,6 @@ fn scope(info: &RequestInfo) -> &'static str {
         Some(r) if r.named || info.verb == "create" => "resource",
         Some(r) if r.namespace.is_some() => "namespace",
         Some(_) => "cluster",
-    }
-}
-
-/// One more, until it is dropped.
-pub(crate) struct Held(Gauge);
-
-impl Held {
-    /// Counts one.
-    pub(crate) fn new(gauge: &Gauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

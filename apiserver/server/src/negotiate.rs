@@ -183,7 +183,7 @@ pub(crate) fn document(headers: &HeaderMap, query: &Query) -> Result<Accepted, S
     choose(headers, query, Endpoint::Documents).ok_or_else(refused)
 }
 
-/// The same of a document behind no route.
+/// Returns what a client accepts of a document behind no route.
 pub(crate) fn plain(headers: &HeaderMap, query: &Query) -> Result<Accepted, Status> {
     choose(headers, query, Endpoint::Documents).ok_or_else(|| Status::not_acceptable(&all_formats()))
 }

@@ -6,28 +6,15 @@
 use crate::{
     aggregated,
     call::Call,
-    documents::tagged,
     negotiate,
-    payload::{self, Payload},
     respond::{self, Reply},
 };
-use bytes::Bytes;
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use crate::{kept::Document, tags::tagged};
 use freehold_apiserver_catalog::{TypeSet, openapi};
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, Value};
 use http::{HeaderValue, StatusCode, header};
-use parking_lot::Mutex;
-use std::{
-    collections::HashMap,
-    io::{self, Read, Write},
-    sync::Arc,
-};
-use tokio::sync::Semaphore;
-
-/// How many documents are made at a time.
-const MAKERS: usize = 2;
-/// Bytes of documents that are kept, and of the largest that is, as they are compressed: to about a tenth.
-const KEPT: (usize, usize) = (4 * 1024 * 1024, 2 * 1024 * 1024);
+use std::sync::Arc;
 
 /// The media types of OpenAPI v2 and v3 as protobuf, as they are asked for (two spellings) and answered (the second).
 const PROTOBUF: [[&str; 2]; 2] = [
@@ -44,88 +31,6 @@ const PROTOBUF: [[&str; 2]; 2] = [
 const GUESSED: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// For documents whose URL names their content.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
-
-/// Documents that were made lately.
-pub(crate) struct Documents {
-    makers: Semaphore,
-    kept: Mutex<(usize, HashMap<String, Document>)>,
-}
-
-/// A document, compressed with gzip.
-#[derive(Clone)]
-struct Document {
-    packed: Bytes,
-    /// Bytes of it when it is not compressed.
-    length: usize,
-}
-
-impl Document {
-    fn new(plain: &[u8]) -> io::Result<Self> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(payload::LEVEL));
-        encoder.write_all(plain)?;
-        Ok(Self { packed: encoder.finish()?.into(), length: plain.len() })
-    }
-
-    fn unpack(&self) -> io::Result<Bytes> {
-        let mut plain = Vec::with_capacity(self.length);
-        GzDecoder::new(&*self.packed).read_to_end(&mut plain)?;
-        Ok(plain.into())
-    }
-
-    /// The answer to a client, compressed where it takes that and the document is large.
-    async fn reply(self, call: &Call<'_>, media_type: &'static str) -> Result<Reply, Status> {
-        let media_type = HeaderValue::from_static(media_type);
-        if self.length > respond::GZIP_FROM && negotiate::takes_gzip(&call.parts.headers) {
-            return Ok(respond::gzipped(respond::reply(200, media_type, Payload::Full(self.packed))));
-        }
-        let unpacked = tokio::task::spawn_blocking(move || self.unpack()).await.map_err(Status::internal)?;
-        Ok(respond::reply(200, media_type, Payload::Full(unpacked.map_err(Status::internal)?)))
-    }
-}
-
-impl Documents {
-    pub(crate) fn new() -> Self {
-        Self { makers: Semaphore::new(MAKERS), kept: Mutex::default() }
-    }
-
-    /// The document of a key, made where it is not at hand.
-    async fn get(
-        &self,
-        key: String,
-        make: impl FnOnce() -> Vec<u8> + Send + 'static,
-    ) -> Result<Document, Status> {
-        if let Some(found) = self.find(&key) {
-            return Ok(found);
-        }
-        let _maker = self.makers.acquire().await.map_err(Status::internal)?;
-        // Another request may have made it meanwhile.
-        if let Some(found) = self.find(&key) {
-            return Ok(found);
-        }
-        let made = tokio::task::spawn_blocking(|| Document::new(&make())).await.map_err(Status::internal)?;
-        let made = made.map_err(Status::internal)?;
-        self.keep(key, made.clone());
-        Ok(made)
-    }
-
-    fn find(&self, key: &str) -> Option<Document> {
-        self.kept.lock().1.get(key).cloned()
-    }
-
-    fn keep(&self, key: String, document: Document) {
-        let (all, each) = KEPT;
-        let length = document.packed.len();
-        if length > each {
-            return;
-        }
-        let mut kept = self.kept.lock();
-        if kept.0 + length > all {
-            *kept = Default::default();
-        }
-        kept.0 += length;
-        kept.1.insert(key, document);
-    }
-}
 
 /// Serves what is below `/openapi`.
 pub(crate) async fn serve(call: &mut Call<'_>, segments: &[&str]) -> Result<Reply, Status> {
@@ -150,6 +55,16 @@ pub(crate) async fn serve(call: &mut Call<'_>, segments: &[&str]) -> Result<Repl
         ["v3", rest @ ..] => told(call, types, rest.join("/")).await,
         _ => Ok(respond::no_page()),
     }
+}
+
+/// The answer to a client, compressed where it takes that and the document is large.
+async fn reply(document: Document, call: &Call<'_>, media_type: &'static str) -> Result<Reply, Status> {
+    let media_type = HeaderValue::from_static(media_type);
+    if document.length > respond::GZIP_FROM && negotiate::takes_gzip(&call.parts.headers) {
+        return Ok(respond::gzipped(respond::reply(200, media_type, Payload::Full(document.packed))));
+    }
+    let unpacked = tokio::task::spawn_blocking(move || document.unpack()).await.map_err(Status::internal)?;
+    Ok(respond::reply(200, media_type, Payload::Full(unpacked.map_err(Status::internal)?)))
 }
 
 /// Whether a client wants a document in protobuf. `None` where it takes neither that nor JSON.
@@ -197,7 +112,7 @@ async fn v2_document(call: &Call<'_>, types: Arc<TypeSet>) -> Result<Reply, Stat
     };
     let media_type = if protobuf { PROTOBUF[0][1] } else { "application/json" };
     let tag = format!("\"{hash}-{}\"", if protobuf { "pb" } else { "json" });
-    tagged(call, &tag, async { call.edge.documents.get(key, make).await?.reply(call, media_type).await })
+    tagged(call, &tag, async { reply(call.edge.documents.get(key, make).await?, call, media_type).await })
         .await
 }
 
@@ -232,7 +147,7 @@ async fn hashed(
     let make = move || if protobuf { openapi::v3_to_protobuf(&make()) } else { bytes(&make()) };
     let media_type = if protobuf { PROTOBUF[1][1] } else { "application/json" };
     let key = format!("v3 {protobuf} {hash}");
-    let made = async { call.edge.documents.get(key, make).await?.reply(call, media_type).await };
+    let made = async { reply(call.edge.documents.get(key, make).await?, call, media_type).await };
     let mut reply = tagged(call, &format!("\"{hash}\""), made).await?;
     if asked == hash {
         reply.headers_mut().insert(header::CACHE_CONTROL, IMMUTABLE);

@@ -6,20 +6,19 @@
 use crate::{
     call::Call,
     negotiate::{self, Accepted, Format, MetaVersion, Shape},
-    payload::Payload,
-    pieces::Pieces,
     query::Query,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{List, Object, Operation, Piece, Written};
+use freehold_apiserver_transport::{payload::Payload, pieces::Pieces};
 use freehold_machinery::{
     ResourceType, Status, Value, go, meta,
     resource::{Cell, Column},
-    table::{IncludeObject, ListMeta, Printer},
 };
 use freehold_machinery_protobuf as protobuf;
+use freehold_machinery_table::{IncludeObject, ListMeta, Printer};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{
@@ -69,7 +68,7 @@ impl Output {
         Self::new(accepted, call, op)
     }
 
-    /// The same for a watch.
+    /// Reads from a request in which form a watch is to answer.
     pub(crate) fn of_watch(call: &Call<'_>, op: &Operation) -> Result<Self, Status> {
         Self::new(negotiate::watch(&call.parts.headers, call.query, op.ty.custom)?, call, op)
     }
@@ -349,7 +348,7 @@ pub(crate) fn partial(object: &[u8], version: MetaVersion) -> Result<Bytes, Stat
     cut_out(object, version, "}")
 }
 
-/// The same, with this at its end.
+/// Cuts the metadata out of an object, with `end` behind it.
 fn cut_out(object: &[u8], version: MetaVersion, end: &str) -> Result<Bytes, Status> {
     #[derive(Deserialize)]
     struct Partial<'a> {

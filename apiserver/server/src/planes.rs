@@ -3,13 +3,13 @@
 use crate::{
     backend::{ArchiveStream, PlaneAction},
     call::Call,
-    negotiate,
-    payload::{BoxError, Payload},
-    proxy,
+    negotiate, proxy,
     respond::{self, Reply},
 };
+use crate::{info::ARCHIVE, output};
 use bytes::Bytes;
 use freehold_apiserver_planes::context::Context;
+use freehold_apiserver_transport::payload::{BoxError, Payload};
 use freehold_machinery::{PlaneId, Status};
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Method};
@@ -19,8 +19,6 @@ use hyper::body::Incoming;
 use serde_json::json;
 use std::time::Duration;
 
-/// The path of a plane's archive, within its context.
-pub(crate) const ARCHIVE: &str = "/archive";
 /// The media type of archives.
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.freehold.archive");
 
@@ -107,4 +105,14 @@ fn incoming(body: Incoming) -> ArchiveStream {
         Err(error) => Some(Err(Status::bad_request(format!("the body can't be read: {error}")))),
     };
     BodyStream::new(body).filter_map(move |frame| std::future::ready(data(frame))).boxed()
+}
+
+/// Deletes a plane: `DELETE` on a context that names one.
+pub(crate) async fn delete_plane(
+    call: &Call<'_>,
+    plane: &freehold_machinery::PlaneId,
+) -> Result<Reply, Status> {
+    let accepted = negotiate::document(&call.parts.headers, call.query)?;
+    let gone = call.edge.backend.delete_plane(plane).await?;
+    output::document(accepted, 200, &gone)
 }

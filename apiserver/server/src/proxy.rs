@@ -4,12 +4,17 @@
 //! (Kubernetes' "authenticating proxy"). Such headers of the client's own never get through, nor do its credentials.
 //! Impersonation headers do: the pair holds the rules by which they are judged.
 
+use crate::edge::Edge;
 use crate::{
-    backend::InUse, filters::Edge, info::RequestInfo, metrics::Held, path::percent_encode, payload::Payload,
-    respond, respond::Reply, upstream,
+    backend::InUse,
+    info::RequestInfo,
+    path::percent_encode,
+    respond::{self, Reply},
 };
 use freehold_apiserver_authn::forwarded_headers;
+use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_planes::DedicatedTarget;
+use freehold_apiserver_transport::{payload::Payload, upstream};
 use freehold_machinery::{Status, User};
 use freehold_telemetry::{Kind, TRACEPARENT, child};
 use futures_util::{

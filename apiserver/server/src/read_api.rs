@@ -3,6 +3,7 @@
 //! A request comes here authenticated, authorized as any for a resource of its group, and within the plane's share of the
 //! server. The answer names no plane: whoever answers is told which.
 
+use crate::config::{PlaneRead, ReadApi};
 use crate::{
     call::Call,
     info::ResourcePath,
@@ -10,44 +11,9 @@ use crate::{
 };
 use freehold_apiserver_planes::Target;
 use freehold_machinery::{PlaneId, Status, meta};
-use futures_util::future::BoxFuture;
-use std::sync::Arc;
 
 /// Longest query.
 const QUERY: usize = 8 << 10;
-
-/// A group whose reads another part of the process answers.
-#[derive(Clone)]
-pub struct ReadApi {
-    /// The group.
-    pub group: &'static str,
-    /// Its version.
-    pub version: &'static str,
-    /// Answers a read.
-    pub handler: ReadHandler,
-}
-
-/// A read within a plane that its user may make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaneRead {
-    /// The plane.
-    pub plane: PlaneId,
-    /// The namespace; `None` for all.
-    pub namespace: Option<String>,
-    /// The namespace's uid: one of the same name before it was another.
-    pub namespace_uid: String,
-    /// The plural resource.
-    pub resource: String,
-    /// The name; `None` for a list.
-    pub name: Option<String>,
-    /// The subresource.
-    pub subresource: Option<String>,
-    /// The query as it was sent, percent-encoded.
-    pub query: String,
-}
-
-/// Answers a read, with JSON.
-pub type ReadHandler = Arc<dyn Fn(PlaneRead) -> BoxFuture<'static, Result<Vec<u8>, Status>> + Send + Sync>;
 
 /// The group that a request is about, if it is one of these in a plane.
 pub(crate) fn find<'a>(call: &'a Call<'_>) -> Option<(&'a ReadApi, PlaneId)> {

@@ -2,11 +2,11 @@
 
 use crate::{
     negotiate::{self, Accepted, Format},
-    payload::Payload,
     query::Query,
 };
 use bytes::Bytes;
 use freehold_apiserver_catalog::discovery::Ordered;
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Status, Value};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! Reviews: questions about identity and permission, asked by creating an object that is nowhere kept.
 
 use crate::{
+    bodies,
     call::Call,
-    dispatch,
     info::RequestInfo,
     negotiate,
     options::{self, Write},
@@ -13,7 +13,8 @@ use freehold_apiserver_authn::review::user_info;
 use freehold_apiserver_authz::{Attributes, review};
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::Operation;
-use freehold_machinery::{PlaneId, ResourceType, Status, Value, apply, go, meta};
+use freehold_machinery::{PlaneId, ResourceType, Status, Value, go, meta};
+use freehold_machinery_patch::apply;
 use hyper::body::Incoming;
 use serde_json::json;
 
@@ -56,7 +57,7 @@ pub(crate) async fn serve(
     body: Incoming,
 ) -> Result<Reply, Status> {
     let accepted = negotiate::document(&call.parts.headers, call.query)?;
-    let mut object = dispatch::object_body(call, op, body).await?.value;
+    let mut object = bodies::object_body(call, op, body).await?.value;
     check_kind(&op.ty, &object)?;
     if let Some(why) = op.ty.schema.get().and_then(|schema| go::mismatch(&object, schema)) {
         let (kind, version) = (&op.ty.kind, &op.ty.version);

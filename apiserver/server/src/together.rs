@@ -5,13 +5,13 @@
 //! Each server is asked as the user, who must be allowed to ask in that project; a project where they are not, or whose server
 //! does not answer, is left out, and a warning says so.
 
+use crate::backend::Aggregated;
+use crate::edge::Edge;
 use crate::{
-    aggregated::{self, Aggregated},
+    aggregated,
     call::Call,
-    filters::Edge,
     held::Held,
     info::RequestInfo,
-    payload::Payload,
     respond::{self, Reply},
 };
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use freehold_api::keys::{PLANE_ANNOTATION, PROJECT};
 use freehold_apiserver_authz::Attributes;
 use freehold_apiserver_outbound::Body;
 use freehold_apiserver_planes::Target;
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::{Map, PlaneId, Status, User, Value, meta};
 use futures_util::{FutureExt, Stream, StreamExt, future, stream, stream::BoxStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};

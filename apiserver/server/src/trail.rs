@@ -6,12 +6,11 @@
 
 use crate::{
     call::Call,
-    payload::Payload,
-    pieces::Pieces,
     respond::{self, Reply},
 };
 use bytes::Bytes;
 use freehold_apiserver_planes::Target;
+use freehold_apiserver_transport::{payload::Payload, pieces::Pieces};
 use freehold_machinery::Status;
 use futures_util::StreamExt;
 use http::HeaderValue;
@@ -21,17 +20,6 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 /// The group of audit events.
 pub(crate) const GROUP: &str = "audit.k8s.io";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-/// A page of events, JSON each.
-#[derive(Debug, Default)]
-pub struct AuditPage {
-    /// The events, the oldest first.
-    pub events: Vec<Bytes>,
-    /// Where the next page begins.
-    pub next: Option<String>,
-    /// The revision that it was read at.
-    pub revision: u64,
-}
 
 /// Whether a request is about them.
 pub(crate) fn is_asked(call: &Call<'_>) -> bool {

@@ -4,18 +4,21 @@
 //! are ready together go out together.
 
 use crate::{
-    aside,
     call::Call,
     events::Encoder,
-    metrics::Held,
     options,
     output::Output,
-    payload::{Payload, Step},
     respond::{self, Reply},
-    streams, websocket,
+    websocket,
 };
 use bytes::{Bytes, BytesMut};
+use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_registry::{Operation, WatchEvent};
+use freehold_apiserver_transport::{
+    aside,
+    payload::{Payload, Step},
+    streams,
+};
 use freehold_machinery::Status;
 use futures_util::{
     Stream, StreamExt,

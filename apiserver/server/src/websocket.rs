@@ -3,16 +3,14 @@
 //!
 //! Browsers and some libraries watch in this way. They can't send headers, so a token may come as a subprotocol.
 
-use crate::{
-    payload::Payload,
-    respond::{self, Reply},
-};
+use crate::respond::{self, Reply};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{
     Engine,
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
 };
 use bytes::{Buf, Bytes, BytesMut};
+use freehold_apiserver_transport::payload::Payload;
 use freehold_machinery::Status;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};

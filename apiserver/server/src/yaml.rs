@@ -97,9 +97,9 @@ fn parse(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Value, Error> {
 /// Which line Kubernetes' parser names.
 #[derive(Clone, Copy)]
 enum Line {
-    /// The same.
+    /// The line that our parser names.
     Same,
-    /// The same, but for the first.
+    /// The line that our parser names, but for the first.
     Scanned,
     /// The one before: its parser counts from zero.
     Parsed,

@@ -1,7 +1,7 @@
 //! What was allowed to those who stay (watches, upgraded connections) is asked again while they do: once for all who stay by
 //! the same question, whenever the answers that allowed it may have ceased to count.
 
-use super::{Authorization, Authorizer};
+use super::{Authorization, authorizer::Authorizer};
 use freehold_apiserver_authz::Decision;
 use freehold_machinery::{Result, Value};
 use futures_util::{

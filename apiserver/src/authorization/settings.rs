@@ -1,6 +1,6 @@
 //! An `AuthorizationConfiguration` of `apiserver.config.k8s.io/v1`, read as strictly as kube-apiserver reads it.
 
-use super::{Authorizer, webhook::Webhook};
+use super::{authorizer::Authorizer, webhook::Webhook};
 use anyhow::{Context, Result, bail, ensure};
 use freehold_client::{Client, Config as ClientConfig};
 use freehold_machinery::names;

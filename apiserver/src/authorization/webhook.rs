@@ -1,6 +1,6 @@
 //! One webhook: whom it is asked about, what it answered, and what counts when it does not.
 
-use super::Opinion;
+use super::opinion::Opinion;
 use freehold_client::{Client, Error, RawRequest};
 use freehold_machinery::Value;
 use freehold_machinery_cel::{Budget, EvalError, Program, Variable};
@@ -38,7 +38,7 @@ pub(super) struct Webhook {
     pub(super) denies_on_error: bool,
     /// For how long it counts that it allowed.
     pub(super) allowed_counts: Duration,
-    /// And that it did not.
+    /// For how long any other answer counts.
     pub(super) others_count: Duration,
     pub(super) conditions: Vec<Arc<Program>>,
     pub(super) answers: Mutex<Answers>,

@@ -1,6 +1,6 @@
 //! What is wrong with the members of an etcd.
 
-use super::{Finding, finding};
+use super::finding::{Finding, finding};
 use freehold_apiserver::{EtcdOptions, MemberStatus, members};
 use std::time::Duration;
 

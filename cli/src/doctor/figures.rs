@@ -1,6 +1,6 @@
 //! What a server's metrics say of its store and of webhooks.
 
-use super::{Finding, finding};
+use super::finding::{Finding, finding};
 use std::collections::BTreeMap;
 
 /// Seconds that 99 of 100 writes to the store should not exceed.

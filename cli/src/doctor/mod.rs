@@ -2,10 +2,12 @@
 
 mod etcd;
 mod figures;
+mod finding;
 mod names;
 
 use crate::{certs, kubeconfig, store::EtcdArgs, terminal::say};
 use anyhow::{Result, bail};
+use finding::{Finding, finding};
 use freehold_client::{Client, ListOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::conditions;
@@ -27,22 +29,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     certs: certs::Sources,
     /// Domain of projects (`--domain` of the servers), whose wildcard has to lead to them.
-    #[arg(long, value_parser = crate::core::domain)]
+    #[arg(long, value_parser = crate::names::domain)]
     domain: Option<String>,
     #[command(flatten)]
     etcd: EtcdArgs,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Finding {
-    check: &'static str,
-    /// What is wrong, and what to do; `Ok` with what was seen where nothing is.
-    outcome: Result<String, String>,
-}
-
-fn finding(check: &'static str, outcome: Result<String, String>) -> Finding {
-    Finding { check, outcome }
 }
 
 /// The server's readiness, and how long its answer takes.

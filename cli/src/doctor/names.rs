@@ -1,6 +1,6 @@
 //! Whether the domain of projects leads to the servers.
 
-use super::{Finding, finding};
+use super::finding::{Finding, finding};
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 /// How long a lookup may take.

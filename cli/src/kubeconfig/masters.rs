@@ -110,7 +110,7 @@ impl Masters {
     /// The kubeconfig, with the server at another address where one is given (its name in TLS beside it).
     pub(crate) fn kubeconfig(
         &self,
-        host: impl FnOnce(&str) -> Result<Option<super::Address>>,
+        host: impl FnOnce(&str) -> Result<Option<super::address::Address>>,
     ) -> Result<String> {
         let (server, name) = host(&self.server)?.unwrap_or_else(|| (self.server.clone(), None));
         Ok(kubeconfig(&KubeconfigParams {

@@ -20,7 +20,7 @@ pub(super) fn turned(
     text: &str,
     base: &Path,
     project: &str,
-    host: impl FnOnce(&str) -> Result<Option<super::Address>>,
+    host: impl FnOnce(&str) -> Result<Option<super::address::Address>>,
 ) -> Result<String> {
     let whole: Value = freehold_client::kubeconfig_as(text)?;
     let current = whole["current-context"].as_str().unwrap_or_default();

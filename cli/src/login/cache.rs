@@ -1,6 +1,6 @@
 //! Tokens between commands: a file for each issuer and client, which its owner alone can read.
 
-use super::At;
+use super::at::At;
 use anyhow::{Context as _, Result};
 use freehold_gateway::openid::claims;
 use freehold_pki::write_private;

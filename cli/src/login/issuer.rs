@@ -1,6 +1,6 @@
 //! An OpenID Connect issuer: its endpoints (OpenID Connect Discovery 1.0) and its tokens (RFC 6749).
 
-use super::{At, cache::Tokens};
+use super::{at::At, cache::Tokens};
 use crate::terminal::plain;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;

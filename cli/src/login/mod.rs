@@ -8,6 +8,7 @@
 //! ```
 //! Whether a token counts says the server, which knows the same issuer (`--authentication-config`, `IdentityProvider`).
 
+mod at;
 mod browser;
 mod cache;
 mod device;
@@ -22,6 +23,7 @@ use crate::{
     terminal::plain,
 };
 use anyhow::{Context as _, Result, bail};
+use at::At;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use cache::Cache;
 use freehold_machinery::Value;
@@ -31,26 +33,6 @@ use std::{
     path::{Path, PathBuf, absolute},
     time::SystemTime,
 };
-
-/// An issuer, and the program's client there.
-#[derive(Clone, clap::Args)]
-pub(crate) struct At {
-    /// The issuer's URL.
-    #[arg(long, value_name = "URL")]
-    issuer_url: String,
-    /// The client id at that issuer: an audience that the server accepts.
-    #[arg(long, value_name = "ID")]
-    client_id: String,
-    /// File with the client's secret, for a confidential client.
-    #[arg(long, value_name = "FILE")]
-    client_secret_file: Option<PathBuf>,
-    /// File with the authority of the issuer's certificate. Default: those that this machine trusts.
-    #[arg(long, value_name = "FILE")]
-    issuer_ca: Option<PathBuf>,
-    /// Scopes to ask for besides openid. Many issuers give tokens that can be renewed for offline_access alone.
-    #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "profile,email")]
-    scopes: Vec<String>,
-}
 
 /// Flags of `freehold login`.
 #[derive(clap::Args)]

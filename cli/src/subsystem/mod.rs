@@ -10,6 +10,7 @@ mod install;
 pub(crate) use admission::plugins;
 
 use self::install::Extras;
+use crate::election::ElectionArgs;
 use crate::{
     controllers::instance,
     kubeconfig,
@@ -22,7 +23,7 @@ use freehold_api::urls;
 use freehold_apiserver::{PlaneRead, ReadApi, SystemExport};
 use freehold_client::{Client, Config};
 use freehold_machinery::{PlaneId, Value};
-use freehold_runtime::{Election, Metrics, Planes, ReadRequest, Scope, Subsystem, Times};
+use freehold_runtime::{Election, Metrics, Planes, ReadRequest, Scope, Subsystem};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -152,12 +153,8 @@ pub(crate) struct RunArgs {
     /// Run over the projects that consume an export, PROJECT/EXPORT.
     #[arg(long, value_name = "PROJECT/EXPORT", value_parser = export)]
     export: Option<(String, String)>,
-    /// Work only while holding a Lease where --kubeconfig leads to, so that several instances can run.
-    #[arg(long)]
-    leader_elect: bool,
-    /// Seconds after which another instance takes over from a dead leader.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..), requires = "leader_elect")]
-    leader_elect_lease_duration: u16,
+    #[command(flatten)]
+    election: ElectionArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
 }
@@ -171,7 +168,7 @@ impl RunArgs {
         let mut names: Vec<&str> = self.subsystems.iter().map(|one| one.name).collect();
         names.extend(self.export.as_ref().map(|(_, export)| export.as_str()));
         names.sort_unstable();
-        let times = Times::of_lease(Duration::from_secs(self.leader_elect_lease_duration.into()));
+        let times = self.election.times();
         Election::new(client, format!("freehold-run-{}", names.join("-")), instance())
             .times(times)
             .metrics(metrics)
@@ -334,7 +331,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<()> {
     let rendered = metrics.clone();
     args.metrics.serve(Format::Text, Arc::new(move || rendered.render()), stop.clone()).await?;
     let work = |term| run_all(args.subsystems.clone(), planes.clone(), metrics.clone(), None, term);
-    match args.leader_elect {
+    match args.election.leader_elect {
         true => args.election(Client::new(&config)?, &metrics).run(stop, work).await,
         false => work(stop).await,
     }

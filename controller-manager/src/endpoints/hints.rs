@@ -5,7 +5,7 @@
 //! share of each zone's processors (`service.kubernetes.io/topology-mode: Auto`) are not made: they are taken away.
 
 use super::slices::Plan;
-use crate::object::{items, text};
+use freehold_controllers_context::object::{items, text};
 use freehold_machinery::{Map, Value, meta};
 use serde_json::json;
 

@@ -15,67 +15,21 @@ mod slices;
 mod subsets;
 mod trigger;
 
-use crate::object::{items, labels, text};
-use crate::pods::PodView;
+use freehold_controllers_context::object::{items, labels, text};
+use freehold_controllers_context::pods::PodView;
+use freehold_controllers_context::services::{Kept, MANAGED_BY, MIRROR, SERVICE_NAME, SLICES, slices_of};
 use freehold_machinery::{Map, PlaneId, Value, meta};
 use freehold_runtime::{Change, Key, Queue, Store};
 use std::sync::Arc;
 
 /// The label of what belongs to a Service without an address of its own.
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The label that names a slice's Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The label that says who writes a slice.
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// Who writes slices of Services that select pods.
-const SLICES: &str = "endpointslice-controller.k8s.io";
-/// Who writes slices of Endpoints.
-const MIRROR: &str = "endpointslicemirroring-controller.k8s.io";
 /// The annotation that says when what led to the last change happened.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The annotation of Endpoints that are a lock and no addresses.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 type Pod = (Key, Arc<PodView>);
-
-/// Endpoints or a slice as it was seen last, as text: there may be many, and few are looked at.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kept {
-    json: Box<str>,
-    /// Of slices: who writes it, and the name of its Service.
-    slice_of: Option<(&'static str, Box<str>)>,
-}
-
-impl Kept {
-    /// What is kept of Endpoints.
-    pub(crate) fn endpoints(endpoints: Value) -> Option<Self> {
-        Some(Self { json: endpoints.to_string().into(), slice_of: None })
-    }
-
-    /// What is kept of a slice: nothing of those that somebody else writes.
-    pub(crate) fn slice(slice: Value) -> Option<Self> {
-        let label = |key: &str| labels(&slice)?.get(key)?.as_str();
-        let by = label(MANAGED_BY)?;
-        let manager = [SLICES, MIRROR].into_iter().find(|known| *known == by)?;
-        let slice_of = Some((manager, label(SERVICE_NAME).unwrap_or_default().into()));
-        Some(Self { json: slice.to_string().into(), slice_of })
-    }
-
-    /// Index entries: of slices, their writer and Service.
-    pub(crate) fn index(key: &Key, kept: &Self) -> Vec<String> {
-        let entry = |(manager, service): &(&str, Box<str>)| slices_of(manager, &key.namespace, service);
-        kept.slice_of.iter().map(entry).collect()
-    }
-
-    /// The object.
-    fn object(&self) -> Value {
-        serde_json::from_str(&self.json).unwrap_or_default()
-    }
-}
-
-fn slices_of(manager: &str, namespace: &str, service: &str) -> String {
-    format!("{manager}/{namespace}/{service}")
-}
 
 /// The slices of a Service that one of the controllers writes, but for those that are being deleted.
 fn known_slices(store: &Store<Kept>, manager: &str, service: &Key) -> Vec<Value> {
@@ -92,12 +46,6 @@ fn enqueue_service_of_slice(queue: &Queue<Key>, manager: &str, change: &Change<K
             queue.add(Key::new(change.key.plane.clone(), &change.key.namespace, service));
         }
     }
-}
-
-/// What is kept of a Service.
-pub(crate) fn service_view(mut service: Value) -> Option<Value> {
-    service.as_object_mut()?.remove("status");
-    Some(service)
 }
 
 /// The selector of a Service; `None` where it has none, or leads to a name.

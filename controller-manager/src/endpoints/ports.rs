@@ -1,7 +1,7 @@
 //! Ports of Services, as each pod has them.
 
-use crate::object::items;
-use crate::pods::PodView;
+use freehold_controllers_context::object::items;
+use freehold_controllers_context::pods::PodView;
 use freehold_machinery::Value;
 use serde_json::json;
 
@@ -54,7 +54,9 @@ fn resolve(port: &Value, pod: &PodView) -> Option<Port> {
     let protocol = port["protocol"].as_str().unwrap_or("TCP");
     let number = match &port["targetPort"] {
         Value::String(name) => {
-            let same = |p: &&crate::pods::NamedPort| *p.name == **name && *p.protocol == *protocol;
+            let same = |p: &&freehold_controllers_context::pods::NamedPort| {
+                *p.name == **name && *p.protocol == *protocol
+            };
             pod.ports.iter().find(same)?.number
         }
         Value::Number(number) if number.as_i64() != Some(0) => number.as_i64()?,

@@ -7,12 +7,12 @@ use super::{
     target,
 };
 use super::{enqueue_services_of_pod, ports};
-use crate::context::{Context, Reconcile};
-use crate::expectations::{Expectations, NOT_YET};
-use crate::kinds::ENDPOINTS;
-use crate::object::{items, labels, namespace_terminates, text};
-use crate::pods::PodView;
 use freehold_client::{Client, DeleteOptions, Error};
+use freehold_controllers_context::expectations::{Expectations, NOT_YET};
+use freehold_controllers_context::kinds::ENDPOINTS;
+use freehold_controllers_context::object::{items, labels, namespace_terminates, text};
+use freehold_controllers_context::pods::PodView;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{Change, EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use serde_json::json;
@@ -109,7 +109,8 @@ pub(crate) fn start(context: &mut Context) {
     });
     let (pods, endpoints) = (context.pods().store(), context.endpoints().store());
     context.resync(&services, &queue);
-    let waits: [&dyn crate::context::Synced; 3] = [&services.clone(), &pods.clone(), &endpoints.clone()];
+    let waits: [&dyn freehold_controllers_context::Synced; 3] =
+        [&services.clone(), &pods.clone(), &endpoints.clone()];
     let controller = Single {
         planes: context.planes.clone(),
         services,

@@ -4,12 +4,12 @@ use super::trigger::Triggers;
 use super::{Kept, SLICES, TRIGGER, annotate, families, hints, known_slices, selected, slices};
 use super::{Pod, slices::Plan};
 use super::{enqueue_service_of_slice, enqueue_services_of_pod, enqueue_services_on_node};
-use crate::context::{Context, Reconcile, Synced};
-use crate::expectations::{Expectations, NOT_YET};
-use crate::kinds::{ENDPOINT_SLICES, NODES};
-use crate::object::{namespace_terminates, text, unless_gone};
-use crate::pods::PodView;
 use freehold_client::{Client, DeleteOptions, Error};
+use freehold_controllers_context::expectations::{Expectations, NOT_YET};
+use freehold_controllers_context::kinds::{ENDPOINT_SLICES, NODES};
+use freehold_controllers_context::object::{namespace_terminates, text, unless_gone};
+use freehold_controllers_context::pods::PodView;
+use freehold_controllers_context::{Context, Reconcile, Synced};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,

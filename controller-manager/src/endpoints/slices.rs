@@ -7,7 +7,7 @@
 use super::ports::{Port, sorted};
 use super::{MANAGED_BY, Pod, SERVICE_NAME, SLICES};
 use super::{address, hostname, ports, service_labels, target};
-use crate::object::{controller_reference, items, text};
+use freehold_controllers_context::object::{controller_reference, items, text};
 use freehold_machinery::{Map, Value, meta};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +173,7 @@ pub(super) fn plan(
     plan
 }
 
-/// The same for the slices of one set of ports.
+/// Fills the slices of one set of ports.
 fn fill(
     service: &Value,
     family: &str,
@@ -195,7 +195,7 @@ fn fill(
         }
         differs |= kept.len() != found.len();
         let labels = slice_labels(service);
-        let relabelled = differ(crate::object::labels(&slice), &labels);
+        let relabelled = differ(freehold_controllers_context::object::labels(&slice), &labels);
         if differs && kept.is_empty() {
             delete.push(slice);
         } else if differs || relabelled {
@@ -292,7 +292,8 @@ fn is_placeholder(slice: &Value, placeholder: &Value) -> bool {
     slice["addressType"] == placeholder["addressType"]
         && count(slice) == 0
         && items(slice, "/ports").is_empty()
-        && crate::object::labels(slice) == crate::object::labels(placeholder)
+        && freehold_controllers_context::object::labels(slice)
+            == freehold_controllers_context::object::labels(placeholder)
         && controller_of_is(slice, placeholder)
 }
 

@@ -1,7 +1,7 @@
 //! The subsets of Endpoints in their one form: addresses that are reached at the same ports are together.
 
 use super::ports::Port;
-use crate::object::{items, text};
+use freehold_controllers_context::object::{items, text};
 use freehold_machinery::Value;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::subsets::{MAX, OVER_CAPACITY};
 use super::{Pod, mirror, single, sliced, slices::Plan};
-use crate::object::items;
-use crate::pods::{NamedPort, Phase, PodView};
+use freehold_controllers_context::object::items;
+use freehold_controllers_context::pods::{NamedPort, Phase, PodView};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::Key;
 use serde_json::json;

@@ -2,10 +2,10 @@
 //! each under `<resource>:<identity>`; a plane that consumes one serves it as `<resource>`.
 
 use super::types::type_of_spec;
-use crate::context::Context;
-use crate::kinds::{API_EXPORTS, API_SCHEMAS};
-use crate::object::{items, text};
 use freehold_client::Resource;
+use freehold_controllers_context::Context;
+use freehold_controllers_context::kinds::{API_EXPORTS, API_SCHEMAS};
+use freehold_controllers_context::object::{items, text};
 use freehold_machinery::Value;
 use freehold_runtime::{Informer, Interest, Key, Store};
 use std::sync::Arc;

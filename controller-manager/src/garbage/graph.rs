@@ -3,8 +3,8 @@
 //! Only objects with owner references are kept; owners are known by their uid alone. Whether an owner is there is
 //! asked of the server when it matters, so an object that nobody depends on and that depends on nobody costs nothing.
 
-use crate::object::items;
 use freehold_client::Resource;
+use freehold_controllers_context::object::items;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{QueueKey, Seen};
 use std::collections::{HashMap, HashSet};

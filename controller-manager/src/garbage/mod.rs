@@ -10,11 +10,11 @@ mod remote;
 mod tenants;
 mod types;
 
-use crate::context::{Context, Reconcile, Synced};
-use crate::discovery::group_version;
-use crate::object::items;
 use decide::{Action, Observed, decide};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, Resource};
+use freehold_controllers_context::discovery::group_version;
+use freehold_controllers_context::object::items;
+use freehold_controllers_context::{Context, Reconcile, Synced};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{Outcome, Planes, Queue, Reconciled};
 use futures_util::future::BoxFuture;

@@ -3,11 +3,11 @@
 
 use super::graph::{Graph, Item};
 use super::types::{nothing_kept, watch_into};
-use crate::context::Context;
-use crate::discovery::group_version;
-use crate::kinds::API_SERVICES;
-use crate::object::{int, text};
 use freehold_client::{Client, Resource};
+use freehold_controllers_context::Context;
+use freehold_controllers_context::discovery::group_version;
+use freehold_controllers_context::kinds::API_SERVICES;
+use freehold_controllers_context::object::{int, text};
 use freehold_machinery::{PlaneId, Value};
 use freehold_runtime::{Informer, Interest, Planes, Queue, Store, conditions};
 use std::collections::{BTreeMap, HashMap};
@@ -42,7 +42,7 @@ impl Remote {
     }
 }
 
-/// Of each group of each plane the version to watch: the one of the highest priority.
+/// The version to watch of each group of each plane: the one of the highest priority.
 fn chosen(
     found: impl IntoIterator<Item = (PlaneId, Arc<Remote>)>,
 ) -> BTreeMap<(PlaneId, String), Arc<Remote>> {

@@ -4,7 +4,7 @@
 //! Admission refuses such references. What was stored before, or names the uid of one object and the place of another, ends here.
 
 use super::graph::{Bond, Item, Owner};
-use crate::project::ProjectView;
+use freehold_controllers_context::project::ProjectView;
 use freehold_machinery::{
     PlaneId,
     tenancy::{Coordinates, OrganizationName, Tenant},

@@ -2,11 +2,11 @@
 
 use super::exported::{Exported, is_exported, served_as};
 use super::graph::{Graph, Item};
-use crate::context::Context;
-use crate::discovery::discover;
-use crate::kinds::CRDS;
-use crate::object::{items, text};
 use freehold_client::{Client, Error, Resource};
+use freehold_controllers_context::Context;
+use freehold_controllers_context::discovery::discover;
+use freehold_controllers_context::kinds::CRDS;
+use freehold_controllers_context::object::{items, text};
 use freehold_machinery::Value;
 use freehold_runtime::{Informer, Interest, Key, Planes, Queue, Store, conditions};
 use std::collections::{BTreeSet, HashMap};

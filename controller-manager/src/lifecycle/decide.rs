@@ -1,7 +1,7 @@
 //! What becomes of a node that is silent or not ready: its conditions, and the taint that evicts its pods.
 
-use crate::node::{NodeView, Readiness};
-use crate::object::{items, text};
+use freehold_controllers_context::node::{NodeView, Readiness};
+use freehold_controllers_context::object::{items, text};
 use freehold_machinery::{Value, time};
 use jiff::Timestamp;
 use serde_json::json;
@@ -137,7 +137,7 @@ pub(super) fn zone<'a>(all: impl Iterator<Item = &'a NodeView> + Clone, name: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Taint;
+    use freehold_controllers_context::node::Taint;
 
     fn node(ready: Option<Readiness>, taint: &str) -> NodeView {
         let taints = [taint].into_iter().filter(|key| !key.is_empty());

@@ -3,13 +3,13 @@
 //!
 //! Tolerations are read of the pods of tainted nodes alone, when it comes to that, and not kept.
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::PODS;
-use crate::node::{NodeView, Taint};
-use crate::object::{generation, int, items, unless_gone};
-use crate::placement::tolerates;
-use crate::pods::PodView;
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions};
+use freehold_controllers_context::kinds::PODS;
+use freehold_controllers_context::node::{NodeView, Taint};
+use freehold_controllers_context::object::{generation, int, items, unless_gone};
+use freehold_controllers_context::placement::tolerates;
+use freehold_controllers_context::pods::PodView;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{EventType, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store};
 use jiff::Timestamp;

@@ -8,13 +8,13 @@ mod eviction;
 
 pub(crate) use eviction::start as eviction;
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::{LEASES, NODES, PODS};
-use crate::node::{NodeView, Readiness};
-use crate::object::items;
-use crate::pods::PodView;
 use decide::{Step, Zone, becomes_tainted, is_tainted_wrongly, silence, taints, unknown, zone, zone_of};
 use freehold_client::{Client, Error, Patch, PatchOptions};
+use freehold_controllers_context::kinds::{LEASES, NODES, PODS};
+use freehold_controllers_context::node::{NodeView, Readiness};
+use freehold_controllers_context::object::items;
+use freehold_controllers_context::pods::PodView;
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{PlaneId, meta, time};
 use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Recorder, Store,

@@ -1,10 +1,10 @@
 //! What a project needs, from what is there.
 
 use super::kubeconfig::SecretView;
-use crate::object::{generation, text};
 use crate::plane::Refusal;
 use freehold_api::ControlPlaneMode;
 use freehold_api::keys::{ASLEEP, PROJECT, READY, TERMINATING};
+use freehold_controllers_context::object::{generation, text};
 use freehold_machinery::{Value, meta};
 use freehold_runtime::conditions::{self, Set};
 use jiff::Timestamp;

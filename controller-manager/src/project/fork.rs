@@ -1,10 +1,10 @@
 //! Forks: a project whose plane begins with what another one has, or had.
 
 use super::Projects;
-use crate::object::{int, text};
 use crate::plane::{Refusal, refusal};
 use crate::references::{Layer, OwnPlane, References, no_snapshot};
 use freehold_client::Error;
+use freehold_controllers_context::object::{int, text};
 use freehold_machinery::{Value, meta};
 
 /// Whether a project is to be a fork and is not one yet.

@@ -3,12 +3,13 @@
 //! Members of the organization can write that Secret. So the controller seals what it writes, with a key that nobody else
 //! has, and makes a Secret anew whose seal is not that of its content and of what the kubeconfig has to be made from.
 
-use crate::object::{int, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys::{
     KUBECONFIG_KEY, ORGANIZATION, PROJECT, PROJECT_ADMIN, kubeconfig_secret, organization_namespace,
 };
 use freehold_api::urls::project_url;
+use freehold_controllers_context::object::text;
+use freehold_controllers_context::project::generation;
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_pki::{Authority, ClientName, Credentials, KubeconfigParams, PlaneBinding, kubeconfig};
 use freehold_runtime::Key;
@@ -81,12 +82,6 @@ fn content(secret: &Value) -> Half {
     ];
     let data = data.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
     half(hash(said.iter().map(String::as_bytes).chain(data)))
-}
-
-/// The generation of a project's credentials.
-pub(crate) fn generation(project: &Value) -> u32 {
-    let raised = int(project, "/spec/controlPlane/credentials/generation");
-    raised.and_then(|generation| generation.try_into().ok()).unwrap_or(0)
 }
 
 /// Where a project's kubeconfig is.

@@ -8,18 +8,18 @@ mod fork;
 mod kubeconfig;
 mod sleep;
 mod teardown;
-mod view;
 
-use crate::context::{Context, RESYNC, Reconcile};
-use crate::expectations::{Expectations, NOT_YET};
-use crate::kinds::{CLASSES, CONTROL_PLANES, PROJECTS, SECRETS};
-use crate::object::{finalizer_patch, status_patch, text};
 use crate::plane::{Actions, Refusal};
 use crate::turns::Turns;
 use decide::{Action, Observed, decide};
 use freehold_api::keys::{ORGANIZATION, PROJECT, READY};
 use freehold_api::urls::{plane_path, project_path};
 use freehold_client::{Client, DeleteOptions, Error, Patch, PatchOptions, RawRequest};
+use freehold_controllers_context::expectations::{Expectations, NOT_YET};
+use freehold_controllers_context::kinds::{CLASSES, CONTROL_PLANES, PROJECTS, SECRETS};
+use freehold_controllers_context::object::{finalizer_patch, status_patch, text};
+use freehold_controllers_context::project::ProjectView;
+use freehold_controllers_context::{Context, RESYNC, Reconcile};
 use freehold_machinery::{PlaneId, Value, meta};
 use freehold_runtime::{
     EventType, Informer, Interest, Key, Outcome, Queue, Reconciled, Recorder, Store, conditions,
@@ -29,7 +29,6 @@ use kubeconfig::{SecretView, Terms, secret_key};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use view::ProjectView;
 
 /// When a fork that can't be made yet is looked at again.
 const FORK_AGAIN: Duration = Duration::from_secs(2);
@@ -60,19 +59,6 @@ struct Projects {
     actions: Actions,
     terms: Terms,
     turns: Arc<Turns>,
-}
-
-/// The index entries of a project: its organization, and its plane where the credentials of that have been revoked.
-pub(crate) fn project_index(_: &Key, project: &ProjectView) -> Vec<String> {
-    let revoked = project.plane.as_ref().filter(|_| project.generation > 0).map(ToString::to_string);
-    std::iter::once(project.organization.to_string()).chain(revoked).collect()
-}
-
-/// The generation of a plane's credentials.
-pub(crate) fn generation_of(projects: &Store<ProjectView>, plane: &PlaneId) -> u64 {
-    let raised = projects.by_index(&PlaneId::core(), plane.as_str());
-    let own = raised.iter().find(|(_, project)| project.plane.as_ref() == Some(plane));
-    own.map_or(0, |(_, project)| project.generation.into())
 }
 
 /// Starts the controller.

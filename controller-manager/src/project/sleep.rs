@@ -4,11 +4,11 @@
 //! resource version that it was made from, so that a use that comes meanwhile counts.
 
 use super::decide::is_ready;
-use crate::object::text;
 use freehold_api::{
     ControlPlaneMode,
     keys::{LAST_REQUEST, READY},
 };
+use freehold_controllers_context::object::text;
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::conditions;
 use jiff::Timestamp;

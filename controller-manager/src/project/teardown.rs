@@ -4,9 +4,9 @@
 //! do something first, and may need the objects around it for that. So those are deleted, waited for, and only then
 //! the plane is dropped.
 
-use crate::discovery::{Discovered, discover};
-use crate::object::items;
 use freehold_client::{Client, DeleteOptions, Error, ListOptions, Propagation};
+use freehold_controllers_context::discovery::{Discovered, discover};
+use freehold_controllers_context::object::items;
 use freehold_machinery::{Value, meta};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::BTreeMap;
@@ -120,7 +120,11 @@ mod tests {
 
     #[test]
     fn what_remains_is_said_by_type_and_finalizer() {
-        let of = |plural| crate::discovery::Discovered::for_test(Resource::namespaced("", "v1", plural));
+        let of = |plural| {
+            freehold_controllers_context::discovery::Discovered::with_all_verbs(Resource::namespaced(
+                "", "v1", plural,
+            ))
+        };
         let list = || held(&[json!({"metadata": {"name": "a", "finalizers": ["x/y"]}})]);
         assert_eq!(summary(&[(of("pods"), list())]), "1 pods (finalizers: x/y)");
         assert_eq!(summary(&[(of("pods"), Vec::new())]), "");

@@ -1,8 +1,8 @@
 //! What is deleted is given back at once: each type that a quota counts is watched, once over all planes, from when the
 //! first quota names it until the last has gone. Nothing is kept of what the watches tell.
 
-use crate::context::Context;
 use freehold_client::Resource;
+use freehold_controllers_context::Context;
 use freehold_machinery::Value;
 use freehold_runtime::{Informer, Interest, Key, Planes, Queue, Seen, Store};
 use std::collections::{BTreeSet, HashMap};

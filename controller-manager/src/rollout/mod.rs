@@ -4,11 +4,11 @@
 
 mod decide;
 
-use crate::context::{Context, Reconcile};
-use crate::kinds::{API_EXPORTS, API_ROLLOUTS};
 use decide::{Action, Step, after_refusal, decide};
 use freehold_api::rollouts::ApiRollout;
 use freehold_client::{Client, Error, Patch, PatchOptions};
+use freehold_controllers_context::kinds::{API_EXPORTS, API_ROLLOUTS};
+use freehold_controllers_context::{Context, Reconcile};
 use freehold_machinery::{Value, meta, time};
 use freehold_runtime::{Informer, Interest, Key, Outcome, Planes, Queue, Reconciled, Store};
 use jiff::Timestamp;

@@ -1,7 +1,7 @@
 //! The server, the controllers in this process, and the node that is played.
 
 use freehold_client::{Client, DeleteOptions, Identity, ListOptions, Patch, PatchOptions, Resource};
-use freehold_controller_manager::{Config, KUBERNETES_CONTROLLERS};
+use freehold_controller_manager::{Config, KUBERNETES_CONTROLLERS, Manager};
 use freehold_pki::{Authority, ClientName};
 use freehold_tests_harness::{Engine, Options, Server};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ impl World {
         let (runtime, token) = (Runtime::new().unwrap(), CancellationToken::new());
         let manager = {
             let _inside = runtime.enter();
-            config.build().unwrap()
+            Manager::new(config).unwrap()
         };
         runtime.spawn(manager.run(token.clone()));
         runtime.block_on(create_project(&server.client()));

@@ -1,8 +1,9 @@
 //! Values that expressions gave, for other expressions and as JSON.
 
+use crate::convert::convert;
 use crate::{
     library,
-    value::{List, Map, Owned, convert, elements},
+    value::{List, Map, Owned, elements},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cel::common::{

@@ -12,6 +12,7 @@
 
 mod check;
 mod computed;
+mod convert;
 mod escape;
 mod library;
 mod macros;
@@ -19,6 +20,7 @@ mod ops;
 mod plan;
 mod price;
 mod program;
+mod results;
 mod rules;
 mod run;
 mod typing;

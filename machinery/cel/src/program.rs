@@ -1,5 +1,6 @@
 //! Expressions: compiled once per process, evaluated within a budget.
 
+use crate::convert::convert;
 use crate::{
     Computed, check,
     library::{authz::Authorizer, env},
@@ -7,7 +8,7 @@ use crate::{
     plan::{self, Node},
     run::{Bound, Run},
     typing::{self, Declarations, VariableType, checker::Checked, errors},
-    value::{Owned, convert},
+    value::Owned,
     walk::{children, measure},
 };
 use cel::{

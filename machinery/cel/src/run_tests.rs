@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Budget, EvalError, Program, Seen, Variable, VariableType, value::convert};
+use crate::convert::convert;
+use crate::{Budget, EvalError, Program, Seen, Variable, VariableType};
 use freehold_machinery::schema::{self, Schema};
 use serde_json::{Value, json};
 use std::sync::Arc;

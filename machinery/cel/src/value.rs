@@ -4,98 +4,19 @@
 //! schema decides what a value is: a number of type `number` is a double, a string of format `date-time` a timestamp, a
 //! list of type `set` is equal to one with the same items in another order.
 
-use crate::{escape::escape, library};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use crate::escape::escape;
 use cel::{
     ExecutionError,
     common::{
         traits::{Adder, Container, Indexer, Iterable, Iterator as ValIterator, Sizer, Zeroer},
-        types::{
-            CelBool, CelBytes, CelDouble, CelInt, CelList, CelNull, CelString, CelUInt, Kind as CelKind,
-            LIST_TYPE, MAP_TYPE, Type,
-        },
+        types::{CelDouble, CelInt, CelList, CelString, CelUInt, Kind as CelKind, LIST_TYPE, MAP_TYPE, Type},
         value::{CowVal, StaticVal, Val},
     },
-};
-use freehold_machinery::{
-    Value,
-    schema::{Kind, ListType, Schema},
 };
 use std::{any::Any, sync::Arc};
 
 /// A value that owns everything it is made of.
 pub(crate) type Owned = Box<dyn Val>;
-
-/// The CEL value of JSON, as its schema sees it; without a schema, as it is.
-pub(crate) fn convert(value: &Value, schema: Option<&Schema>) -> Owned {
-    match value {
-        Value::Null => Box::new(CelNull),
-        Value::Bool(b) => Box::new(CelBool::from(*b)),
-        Value::Number(n) => number(n, schema),
-        Value::String(text) => string(text, schema),
-        Value::Array(list) => {
-            let items = schema.and_then(|s| s.items.as_deref());
-            let order = match schema.map(|s| (s.list_type, &s.list_map_keys)) {
-                Some((Some(ListType::Set), _)) => Order::Set,
-                Some((Some(ListType::Map), keys)) => Order::Map(keys.iter().map(|k| k.to_string()).collect()),
-                _ => Order::List,
-            };
-            Box::new(List { items: list.iter().map(|i| convert(i, items)).collect(), order: Arc::new(order) })
-        }
-        Value::Object(map) => Box::new(object(map, schema)),
-    }
-}
-
-fn number(number: &serde_json::Number, schema: Option<&Schema>) -> Owned {
-    let kind = schema.and_then(|s| s.kind);
-    let float = number.as_f64().unwrap_or(f64::NAN);
-    match number.as_i64() {
-        Some(int) if kind != Some(Kind::Number) => Box::new(CelInt::from(int)),
-        None if kind == Some(Kind::Integer) && float.fract() == 0.0 && float.abs() < 9.2e18 => {
-            Box::new(CelInt::from(float as i64))
-        }
-        _ => Box::new(CelDouble::from(float)),
-    }
-}
-
-fn string(text: &str, schema: Option<&Schema>) -> Owned {
-    let plain = || -> Owned { Box::new(CelString::from(text.to_owned())) };
-    let format = schema.filter(|s| s.kind == Some(Kind::String)).and_then(|s| s.format.as_deref());
-    if let Some("byte") = format {
-        let decoded = STANDARD.decode(text).map(|bytes| -> Owned { Box::new(CelBytes::from(bytes)) });
-        return decoded.unwrap_or_else(|_| plain());
-    }
-    let (function, text) = match format {
-        Some("date-time" | "datetime") => ("timestamp", text.to_owned()),
-        Some("date") => ("timestamp", format!("{text}T00:00:00Z")),
-        Some("duration") => ("duration", text.to_owned()),
-        _ => return plain(),
-    };
-    library::call(function, Box::new(CelString::from(text))).unwrap_or_else(plain)
-}
-
-fn object(map: &freehold_machinery::Map, schema: Option<&Schema>) -> Map {
-    let mut fields: Vec<(CelString<'static>, Owned)> = Vec::with_capacity(map.len());
-    for (name, value) in map {
-        let property = schema.and_then(|s| s.properties.get(name.as_str()));
-        let is_map = schema.is_none_or(|s| s.additional.is_some() && property.is_none());
-        // A field that is null is not there.
-        if value.is_null() && schema.is_some_and(|s| !s.properties.is_empty()) {
-            continue;
-        }
-        let child = property.or_else(|| schema.and_then(|s| s.additional.as_ref())).map(|s| &**s);
-        let key = match is_map {
-            true => name.clone(),
-            false => match escape(name) {
-                Some(key) => key.into_owned(),
-                None => continue,
-            },
-        };
-        fields.push((CelString::from(key), convert(value, child)));
-    }
-    fields.sort_by(|a, b| a.0.inner().cmp(b.0.inner()));
-    Map { fields: Arc::new(fields), size: map.len() }
-}
 
 /// Whether two values are equal, whatever types of lists and maps they are.
 pub(crate) fn equal(a: &dyn Val, b: &dyn Val) -> bool {
@@ -154,7 +75,7 @@ fn no_overload(a: &dyn Val, b: &dyn Val) -> ExecutionError {
 
 /// What the order of a list's items means.
 #[derive(Debug, PartialEq)]
-enum Order {
+pub(crate) enum Order {
     List,
     Set,
     Map(Vec<String>),
@@ -163,8 +84,8 @@ enum Order {
 /// A list of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
-    items: Arc<[Owned]>,
-    order: Arc<Order>,
+    pub(crate) items: Arc<[Owned]>,
+    pub(crate) order: Arc<Order>,
 }
 
 impl List {
@@ -321,9 +242,9 @@ impl Zeroer for List {
 /// An object, or a map of one. Keys are sorted.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
-    fields: Arc<Vec<(CelString<'static>, Owned)>>,
+    pub(crate) fields: Arc<Vec<(CelString<'static>, Owned)>>,
     /// With the fields that are null.
-    size: usize,
+    pub(crate) size: usize,
 }
 
 impl Map {

@@ -1,9 +1,9 @@
 //! From protobuf to JSON.
 
+use crate::error::{MAGIC, Result, malformed};
 use crate::{
-    MAGIC, Result, malformed,
     messages::{self, Field, INLINE, Kind, LIST, Message, Shape},
-    special,
+    names, special,
     wire::{self, Wire},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -18,7 +18,7 @@ const MAX_FIELDS: usize = 1_000_000;
 /// its `apiVersion` and `kind`.
 ///
 /// # Errors
-/// [`Malformed`](crate::Malformed), in kube-apiserver's words, for a body without the magic number, an empty one, a
+/// [`Malformed`](crate::error::Malformed), in kube-apiserver's words, for a body without the magic number, an empty one, a
 /// kind without a message, a content encoding, broken UTF-8 or wire format, more than 100 levels or 1,000,000
 /// fields.
 pub fn decode(body: &[u8]) -> Result<Value> {
@@ -79,7 +79,7 @@ impl Decoder {
         if self.depth > MAX_DEPTH {
             return Err(malformed("exceeded max depth"));
         }
-        let value = if special::is_special(name) {
+        let value = if names::is_special(name) {
             special::decode(self, name, input)
         } else {
             let message = messages::get(name).ok_or_else(|| malformed(format!("no message {name}")))?;

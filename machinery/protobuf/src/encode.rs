@@ -4,9 +4,10 @@
 //! that is how a pointer to zero is told from none. The fields of an embedded message that has no name in JSON are
 //! written as pieces of that message, which decoders merge, as protobuf wants.
 
+use crate::error::{MAGIC, Malformed, malformed};
 use crate::{
-    MAGIC, Malformed, malformed,
     messages::{self, Message, Shape},
+    names,
     plan::{Plan, Step, Target},
     special,
     wire::{put_bytes, put_double, put_integer, put_varint},
@@ -286,7 +287,7 @@ impl<'de> DeserializeSeed<'de> for Body<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<bool, D::Error> {
         match self.target {
-            Target::Special(name) if special::is_raw(name) => {
+            Target::Special(name) if names::is_raw(name) => {
                 let raw = <&RawValue>::deserialize(input)?.get();
                 let present = raw != "null";
                 if present {
@@ -294,7 +295,7 @@ impl<'de> DeserializeSeed<'de> for Body<'_> {
                 }
                 Ok(present)
             }
-            Target::Special(name) if !special::is_schema(name) => {
+            Target::Special(name) if !names::is_schema(name) => {
                 let value = Value::deserialize(input)?;
                 special::encode(self.out, name, &value);
                 Ok(!value.is_null())
@@ -318,7 +319,7 @@ impl<'de> Visitor<'de> for Body<'_> {
     fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
         match self.target {
             Target::Bool => self.out.push(u8::from(value)),
-            Target::Special(special::SCHEMA_OR_BOOL) => put_integer(self.out, 1, u64::from(value)),
+            Target::Special(names::SCHEMA_OR_BOOL) => put_integer(self.out, 1, u64::from(value)),
             _ => return Err(self.refuse("a boolean")),
         }
         Ok(true)
@@ -368,8 +369,8 @@ impl<'de> Visitor<'de> for Body<'_> {
                 Some(step) => (step.target, step.number),
                 None => return Err(self.refuse("a list")),
             },
-            Target::Special(special::SCHEMA_OR_ARRAY) => (schema(), 2),
-            Target::Special(special::SCHEMA_OR_STRINGS) => (Target::Text, 2),
+            Target::Special(names::SCHEMA_OR_ARRAY) => (schema(), 2),
+            Target::Special(names::SCHEMA_OR_STRINGS) => (Target::Text, 2),
             _ => return Err(self.refuse("a list")),
         };
         Elements { target, number, out: self.out }.visit_seq(items)?;
@@ -380,7 +381,7 @@ impl<'de> Visitor<'de> for Body<'_> {
         let message = match self.target {
             Target::Message(message) => message,
             Target::Special(name) => {
-                let number = if name == special::SCHEMA_OR_BOOL { 2u64 } else { 1 };
+                let number = if name == names::SCHEMA_OR_BOOL { 2u64 } else { 1 };
                 if number == 2 {
                     put_integer(self.out, 1, 1);
                 }
@@ -403,7 +404,7 @@ impl Body<'_> {
 }
 
 fn schema() -> Target {
-    messages::get(special::SCHEMA).map_or(Target::Special(special::SCHEMA), Target::Message)
+    messages::get(names::SCHEMA).map_or(Target::Special(names::SCHEMA), Target::Message)
 }
 
 fn fields<'de, A: MapAccess<'de>>(

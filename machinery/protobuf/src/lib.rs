@@ -9,33 +9,16 @@
 
 mod decode;
 mod encode;
+mod error;
 mod messages;
+mod names;
 mod plan;
 mod special;
 mod wire;
 
 pub use decode::decode;
 pub use encode::{Kind, encode, frame, item_head};
+pub use error::Malformed;
 
 /// The media type, for requests and answers.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What each body begins with.
-pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
-
-/// What can't be read as a Kubernetes object in protobuf, in words for the client.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-pub(crate) type Result<T> = std::result::Result<T, Malformed>;
-
-pub(crate) fn malformed(why: impl Into<String>) -> Malformed {
-    Malformed(why.into())
-}

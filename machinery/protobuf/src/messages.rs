@@ -104,7 +104,7 @@ mod tests {
             for field in &message.fields {
                 if let Kind::Message(name) = field.kind {
                     assert!(
-                        get(name).is_some() || crate::special::is_special(name),
+                        get(name).is_some() || crate::names::is_special(name),
                         "{} names {name}",
                         message.name
                     );

@@ -3,7 +3,7 @@
 
 use crate::{
     messages::{self, Field, INLINE, Kind, LIST, Message, Shape},
-    special,
+    names,
 };
 use std::fmt;
 
@@ -63,7 +63,7 @@ impl Target {
             Kind::Integer => Self::Integer,
             Kind::Double => Self::Double,
             Kind::Bytes => Self::Bytes,
-            Kind::Message(name) if special::is_special(name) => Self::Special(name),
+            Kind::Message(name) if names::is_special(name) => Self::Special(name),
             Kind::Message(name) => Self::Message(messages::get(name)?),
         })
     }

@@ -1,6 +1,6 @@
 //! Protobuf's wire format (<https://protobuf.dev/programming-guides/encoding/>).
 
-use crate::{Result, malformed};
+use crate::error::{Result, malformed};
 
 /// A field as it stands in a message.
 pub(crate) enum Wire<'a> {

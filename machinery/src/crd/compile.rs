@@ -1,6 +1,6 @@
 //! From a CRD to the types that it serves.
 
-use super::{flag, given, list, strings, text, versions};
+use super::parts::{flag, given, list, strings, text, versions};
 use crate::{
     GroupVersionKind, Value,
     document::Document,

@@ -1,6 +1,6 @@
 //! Exported types: what an `APIResourceSchema` says, as the definition that it stands for.
 
-use super::{compile, default, set_status, text};
+use super::{compile, default, parts::text, set_status};
 use crate::{
     PlaneId, ResourceType, Value,
     resource::{Conversion, ConversionWebhook},

@@ -1,6 +1,6 @@
 //! Validation of a CRD's schema: structural, with valid extensions and defaults.
 
-use super::{flag, given, list, text};
+use super::parts::{flag, given, list, text};
 use crate::{
     Map, Value,
     schema::{self, Schema, structural},

@@ -1,6 +1,9 @@
 //! The status of a CRD: which names it has, and whether it is served.
 
-use super::{approval, flag, given, list, status_mut, text, versions};
+use super::{
+    approval,
+    parts::{flag, given, list, status_mut, text, versions},
+};
 use crate::{Value, meta, time};
 use jiff::Timestamp;
 use serde_json::json;

@@ -6,7 +6,8 @@
 
 use super::{
     approval::{self, Approval},
-    flag, given, is_established, list, openapi, text, versions,
+    is_established, openapi,
+    parts::{flag, given, list, text, versions},
 };
 use crate::{
     Value, go,

@@ -1,6 +1,6 @@
 //! Where a webhook is: the checks of `k8s.io/apiserver/pkg/util/webhook`.
 
-use super::text;
+use super::parts::text;
 use crate::{Value, go, names::dns1123_subdomain, status::FieldError};
 
 const FORM: &str = "; desired format: https://host[/path]";

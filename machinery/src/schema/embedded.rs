@@ -1,6 +1,6 @@
 //! Embedded resources: whole objects within objects (`x-kubernetes-embedded-resource`).
 
-use super::{MAX_ERRORS, Schema};
+use super::{Schema, node::MAX_ERRORS};
 use crate::{GroupVersion, Map, Value, names, status::FieldError};
 use std::fmt::Write;
 

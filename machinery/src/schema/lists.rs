@@ -1,6 +1,6 @@
 //! Lists whose items are told apart: sets and maps.
 
-use super::{ListType, MAX_ERRORS, Schema};
+use super::{ListType, Schema, node::MAX_ERRORS};
 use crate::{
     Map, Value,
     status::{FieldError, FieldErrorKind},

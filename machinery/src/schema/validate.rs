@@ -4,7 +4,7 @@
 //! habit to say `<nil>` where a junctor (`oneOf`, ...) fails. On an update, errors below a value that did not change are
 //! dropped (ratcheting, KEP-4008).
 
-use super::{Checks, Kind, ListType, MAX_ERRORS, Schema, embedded, formats, lists, pattern};
+use super::{Checks, Kind, ListType, Schema, embedded, formats, lists, node::MAX_ERRORS, pattern};
 use crate::{
     Map, Value,
     quantity::Quantity,

@@ -4,7 +4,7 @@
 //! A file is always named by its full path below a mount path of this module, so that a node without mounts (`node/`)
 //! can put the real directory in its place.
 
-use super::{Inputs, Spec};
+use super::spec::{Inputs, Spec};
 
 /// The port of an apiserver.
 pub const PORT: u16 = 6443;

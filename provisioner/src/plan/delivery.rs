@@ -3,27 +3,22 @@
 //! Keys of a pair follow from the platform's, so its Secrets are the provisioner's in both ways. What the manifests cannot
 //! know stands in one of them, [`VALUES_SECRET`], whose fields are variables of a Flux Kustomization.
 
+pub use super::spec::Delivery;
 use super::workloads::{GRACE, apiserver_checksum, controller_manager_checksum};
-use super::{ADMIN_KUBECONFIG, CONTROLLER_MANAGER_KUBECONFIG, Inputs, Spec, guards, labels, secrets};
+use super::{
+    guards,
+    objects::labels,
+    secrets,
+    spec::{ADMIN_KUBECONFIG, CONTROLLER_MANAGER_KUBECONFIG, Inputs, Spec},
+};
 use freehold_api::keys;
 use freehold_machinery::{Value, meta};
-use serde::Deserialize;
 use serde_json::json;
 
 /// Secret with the values of a pair's manifests.
 pub const VALUES_SECRET: &str = "pair-values";
 /// Annotation of a ProjectControlPlane that names the components of `deploy/gitops` that its pair needs, as a JSON list of paths.
 pub const COMPONENTS: &str = "infrastructure.freehold.dev/components";
-
-/// Who makes a pair's objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Delivery {
-    /// The provisioner makes all of them.
-    #[default]
-    Apply,
-    /// The provisioner makes the Secrets. Kyverno makes the namespace and kubeconfigs, and Flux the rest.
-    GitOps,
-}
 
 impl Delivery {
     /// Whether the provisioner makes an object of a plan itself.

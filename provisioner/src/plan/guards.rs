@@ -1,7 +1,10 @@
 //! Isolation and availability of a pair: network policies and the disruption budget.
 
 use super::args::PORT;
-use super::{APISERVER, CONTROLLER_MANAGER, Inputs, Reach, Spec, component, object};
+use super::{
+    objects::{component, object},
+    spec::{APISERVER, CONTROLLER_MANAGER, Inputs, Reach, Spec},
+};
 use freehold_machinery::Value;
 use serde_json::{Value as Json, json};
 

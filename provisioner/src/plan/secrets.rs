@@ -1,9 +1,14 @@
 //! The Secrets of a pair.
 
 use super::{
-    ADMIN_KUBECONFIG, ADMIN_SECRET, ADMISSION_SECRET, CLIENT_CA_FILE, CONTROLLER_MANAGER_KUBECONFIG,
-    CONTROLLER_MANAGER_SECRET, ETCD_SECRET, Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET,
-    SERVING_SECRET, Spec, TRUST_SECRET, args::ADMISSION_FILE, object, server_name, workloads,
+    args::ADMISSION_FILE,
+    objects::{object, server_name},
+    spec::{
+        ADMIN_KUBECONFIG, ADMIN_SECRET, ADMISSION_SECRET, CLIENT_CA_FILE, CONTROLLER_MANAGER_KUBECONFIG,
+        CONTROLLER_MANAGER_SECRET, ETCD_SECRET, Inputs, KeyPair, PROXY_SECRET, SERVICE_ACCOUNT_SECRET,
+        SERVING_SECRET, Spec, TRUST_SECRET,
+    },
+    workloads,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_api::keys::KUBECONFIG_KEY;

@@ -2,9 +2,12 @@
 
 use super::args::{self, PORT};
 use super::{
-    ADMISSION_SECRET, APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG, ETCD_SECRET,
-    Inputs, PROXY_SECRET, Reach, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET, component,
-    labels, object, secrets, service_endpoint,
+    objects::{component, labels, object, service_endpoint},
+    secrets,
+    spec::{
+        ADMISSION_SECRET, APISERVER, COMPONENT, CONTROLLER_MANAGER, CONTROLLER_MANAGER_KUBECONFIG,
+        ETCD_SECRET, Inputs, PROXY_SECRET, Reach, SERVICE_ACCOUNT_SECRET, SERVING_SECRET, Spec, TRUST_SECRET,
+    },
 };
 use freehold_machinery::Value;
 use serde_json::{Value as Json, json};

@@ -2,32 +2,12 @@
 
 use super::near::Near;
 use super::pod::Pod;
+use super::refusal::{Refusal, untolerated};
 use super::snapshot::{Node, Snapshot};
 use super::spread::Domains;
 use super::terms::Taint;
 use super::volumes::Claims;
 use std::collections::BTreeMap;
-
-/// Why a node is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The reason in kube-scheduler's words.
-    pub reason: String,
-    /// Whether Pods that leave the node could change it.
-    pub may_resolve: bool,
-}
-
-impl Refusal {
-    /// A refusal that Pods which leave the node could end.
-    pub fn resolvable(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), may_resolve: true }
-    }
-
-    /// A refusal that has nothing to do with the Pods on the node.
-    pub fn fixed(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), may_resolve: false }
-    }
-}
 
 /// What the filters say of all nodes.
 #[derive(Clone, Debug)]
@@ -123,13 +103,6 @@ impl<'a> Cycle<'a> {
         let refusal = self.domains.refuse(node).or_else(|| self.near.refuse(node));
         refusal.map(one).unwrap_or_default()
     }
-}
-
-/// The first taint of a node that keeps a Pod away.
-pub(super) fn untolerated<'a>(pod: &Pod, node: &'a Node) -> Option<&'a Taint> {
-    let keeps = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
-    let tolerated = |taint: &Taint| pod.tolerations.iter().any(|toleration| toleration.covers(taint));
-    node.taints.iter().filter(keeps).find(|taint| !tolerated(taint))
 }
 
 fn tolerates_cordon(pod: &Pod) -> bool {

@@ -6,13 +6,14 @@ mod near;
 mod pod;
 mod preempt;
 mod read;
+mod refusal;
 mod score;
 mod snapshot;
 mod spread;
 mod terms;
 mod volumes;
 
-pub use filter::{Refusal, Verdict, filter};
+pub use filter::{Verdict, filter};
 pub use pod::{HostPort, Pod};
 pub use preempt::{Eviction, preempt};
 pub use read::{Amounts, LabelMap};

@@ -1,7 +1,7 @@
 //! Pod affinity and anti-affinity: which nodes are near enough to other Pods, or far enough from them.
 
-use super::filter::Refusal;
 use super::pod::Pod;
+use super::refusal::Refusal;
 use super::snapshot::{Node, Snapshot};
 use super::terms::PodTerm;
 use std::collections::{HashMap, HashSet};

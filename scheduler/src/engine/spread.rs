@@ -1,8 +1,8 @@
 //! Topology spread constraints that a node has to satisfy.
 
-use super::filter::Refusal;
 use super::pod::Pod;
 use super::read::selects;
+use super::refusal::Refusal;
 use super::snapshot::{Node, Snapshot};
 use super::terms::Spread;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub(super) fn count(node: &Node, spread: &Spread, namespace: &str) -> i64 {
 /// Whether a constraint counts what is on a node.
 pub(super) fn includes(spread: &Spread, pod: &Pod, node: &Node) -> bool {
     let by_affinity = !spread.honors_affinity || pod.admits(&node.name, &node.labels);
-    by_affinity && (!spread.honors_taints || super::filter::untolerated(pod, node).is_none())
+    by_affinity && (!spread.honors_taints || super::refusal::untolerated(pod, node).is_none())
 }
 
 /// Whether a node has the labels of all constraints.

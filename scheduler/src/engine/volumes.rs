@@ -1,8 +1,8 @@
 //! Claims of a Pod: on which nodes their volumes are, or can be.
 
-use super::filter::Refusal;
 use super::pod::Pod;
 use super::read::{Amounts, LabelMap, amounts, items, list, selector, selects, strings, text};
+use super::refusal::Refusal;
 use super::snapshot::{Node, Snapshot};
 use super::terms::NodeTerm;
 use freehold_machinery::selector::Labels;

@@ -1,9 +1,10 @@
 //! Limits over the sum of a tenant's namespaces, and how much of them each object uses.
 
 use freehold_machinery::quantity::{Format, Quantity};
-use freehold_machinery::{GroupResource, Value, jsonpath::JsonPath};
+use freehold_machinery::{GroupResource, Value};
 use freehold_machinery_cel::{Budget, Computed, Program, Variable};
 use freehold_machinery_quota::{Surroundings, counted_types, matches, usage};
+use freehold_machinery_table::jsonpath::JsonPath;
 use freehold_tenancy_api::quota::{Counted, Quota};
 use freehold_tenancy_api::tenant::Tenant;
 use jiff::Timestamp;

@@ -3,11 +3,12 @@
 
 use crate::goals::{self, size};
 use crate::load;
+use crate::options::Options;
+use crate::projects;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
-use crate::{Options, projects};
 use anyhow::{Context, Result, ensure};
 use freehold_client::{Client, ListOptions, RawRequest, Resource, WatchOptions, WatchStream};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};

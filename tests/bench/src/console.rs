@@ -4,9 +4,10 @@
 //! `console/tests/figures.js` starts the server and the browser and measures; this part reads its figures. It needs
 //! Node.js, Chromium (`tools/get node chromium`) and the console's packages (`make console`).
 
+use crate::goals;
+use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::subject::Kind;
-use crate::{Options, goals};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::path::Path;

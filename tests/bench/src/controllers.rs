@@ -1,13 +1,14 @@
 //! What controllers have to do when much is deleted: a namespace of many objects, and an owner of many; and whether another
 //! plane waits for them meanwhile.
 
+use crate::goals;
 use crate::load;
 use crate::objects::{self, CONFIG_MAPS};
+use crate::options::Options;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
-use crate::{Options, goals};
 use anyhow::{Result, bail};
 use freehold_client::{Client, RawRequest, Resource};
 use http::Method;

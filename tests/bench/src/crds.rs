@@ -1,12 +1,13 @@
 //! Custom resource definitions by the thousand: what each further one costs in one plane, whether it slows others, and
 //! what the same one costs in each of many planes.
 
+use crate::goals;
 use crate::load::{self, Cost};
 use crate::objects::{self, CONFIG_MAPS};
+use crate::options::Options;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::subject::{Kind, PROJECT, Subject};
-use crate::{Options, goals};
 use anyhow::Result;
 use freehold_client::{Client, RawRequest};
 use http::Method;

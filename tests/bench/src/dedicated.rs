@@ -1,10 +1,11 @@
 //! Dedicated pairs: time to ready, memory of both processes, time until a killed apiserver serves again.
 
+use crate::options::Options;
+use crate::process;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
-use crate::{Options, process};
 use anyhow::{Context, Result, ensure};
 use freehold_client::{Client, Resource};
 use rustix::process::{Pid, Signal, kill_process};

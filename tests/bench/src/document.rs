@@ -1,8 +1,8 @@
 //! `docs/benchmarks.md`: the table of goals and the tables of each part, between markers that name them. Everything else
 //! in it is for people.
 
-use crate::Options;
 use crate::goals;
+use crate::options::Options;
 use crate::report::{Report, Table};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;

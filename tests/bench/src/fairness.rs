@@ -7,11 +7,11 @@
 //! several times in one run and each time the other first, so that what else the machine does meets both alike. The flood's
 //! client is a process of its own that runs when nothing else does, since it would be another machine's.
 
-use crate::Options;
 use crate::goals;
 use crate::load;
 use crate::mixed::Random;
 use crate::objects::{self, CONFIG_MAPS};
+use crate::options::Options;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::stats::Samples;

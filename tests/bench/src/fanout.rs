@@ -1,8 +1,8 @@
 //! Many watchers of one namespace: what an event costs for each of them, and when the last one has it.
 
-use crate::Options;
 use crate::goals::{self, size};
 use crate::objects::{self, CONFIG_MAPS};
+use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};

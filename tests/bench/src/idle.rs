@@ -1,9 +1,10 @@
 //! A server that nobody uses: start, memory, and the CPU that it takes.
 
+use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
-use crate::{Options, goals, process};
+use crate::{goals, process};
 use anyhow::Result;
 use std::time::Duration;
 

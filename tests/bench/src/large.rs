@@ -1,9 +1,9 @@
 //! One plane with very many objects: what it takes to snapshot, fork, restore and delete it, how long a create in another
 //! plane waits meanwhile, and what memory comes back.
 
-use crate::Options;
 use crate::load;
 use crate::objects::CONFIG_MAPS;
+use crate::options::Options;
 use crate::projects::{ORGANIZATION, Projects};
 use crate::report::{Report, Value};
 use crate::stats::Samples;

@@ -1,9 +1,9 @@
 //! Lists of many objects, and what it costs to keep them: memory and disk.
 
-use crate::Options;
 use crate::goals::{self, size};
 use crate::load;
 use crate::objects::{self, CONFIG_MAPS, CUSTOM, Type};
+use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::subject::{Kind, Subject};
 use anyhow::Result;

@@ -2,9 +2,9 @@
 //!
 //! kube-apiserver has no planes: its tenants are namespaces.
 
-use crate::Options;
 use crate::load;
 use crate::objects::{self, CONFIG_MAPS};
+use crate::options::Options;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::subject::{Kind, Subject};

@@ -1,6 +1,6 @@
 //! The servers that are measured: Freehold on each engine, and a kube-apiserver.
 
-use crate::Options;
+use crate::options::Options;
 use crate::process::{self, Memory};
 use crate::projects::Projects;
 use crate::report::Value;

@@ -6,10 +6,11 @@
 //! nothing before it has seen everything. With `--forks` all planes but the first are forks of it.
 
 use crate::objects;
+use crate::options::Options;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::subject::{Kind, Subject};
-use crate::{Options, goals, large, load, process};
+use crate::{goals, large, load, process};
 use anyhow::{Context, Result, bail};
 use freehold_client::{Client, RawRequest};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};

@@ -1,10 +1,11 @@
 //! Tenancy: many namespaces of many teams, with the subsystem's own programs beside the server. On kube-apiserver its
 //! webhook keeps limits, on Freehold the server itself.
 
+use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
-use crate::{Options, load, process};
+use crate::{load, process};
 use anyhow::{Context, Result, bail, ensure};
 use freehold_client::{
     Client, Config, DeleteOptions, Identity, ListOptions, Patch, PatchOptions, RawRequest, Resource,

@@ -3,11 +3,12 @@
 //! CPU is that of all server processes, the store's and the controllers' included. It compares best between machines
 //! and does not mind that the client runs beside the server.
 
+use crate::goals;
 use crate::load::{self, Cost};
 use crate::objects::{self, CONFIG_MAPS, CUSTOM, Type};
+use crate::options::Options;
 use crate::report::Report;
 use crate::subject::{Kind, Subject};
-use crate::{Options, goals};
 use anyhow::Result;
 use freehold_client::{Client, RawRequest};
 

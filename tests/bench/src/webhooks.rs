@@ -1,10 +1,11 @@
 //! What the call of an admission webhook adds to a write: a webhook on the same machine that allows everything.
 
+use crate::goals;
 use crate::load;
 use crate::objects::{self, CONFIG_MAPS};
+use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::subject::{Kind, Subject};
-use crate::{Options, goals};
 use anyhow::{Context, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use freehold_client::{Client, RawRequest};

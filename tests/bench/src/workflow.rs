@@ -4,11 +4,12 @@ mod kubelet;
 mod place;
 mod schedules;
 
+use crate::goals;
+use crate::options::Options;
 use crate::process;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::Kind;
-use crate::{Options, goals};
 use anyhow::Result;
 use kubelet::Kubelet;
 use place::{Place, chain, fan, single};

@@ -13,6 +13,7 @@
 
 mod compare;
 pub mod examples;
+mod files;
 mod mutate;
 mod normal;
 mod plane;
@@ -21,15 +22,9 @@ mod run;
 mod scenario;
 
 pub use compare::{Difference, Meant, compare, meant, open, unexplained, write_open};
+pub use files::path;
 pub use normal::Normal;
 pub use plane::project_plane;
 pub use rules::{Kind, Outcome, compare_outcomes, judge, kinds, load, open_rules, save, write_open_rules};
 pub use run::{Answer, run};
 pub use scenario::{Request, Scenario, scenarios};
-
-use std::path::PathBuf;
-
-/// A file or folder of this crate.
-pub fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
-}

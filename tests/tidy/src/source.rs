@@ -2,6 +2,8 @@
 //!
 //! This is a scan of brackets, not a parser: enough for lengths and forbidden words, and quick.
 
+use std::ops::Range;
+
 /// Blanks the content of comments, strings and characters. Line numbers stay.
 pub fn blank(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
@@ -96,15 +98,33 @@ fn raw(rest: &str) -> Option<usize> {
     Some(hashes + 1 + length)
 }
 
-/// Blanked source without what is compiled for tests alone.
+/// Where in blanked source items are that are compiled for tests alone.
+fn tests(blanked: &str) -> Vec<Range<usize>> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(next) = blanked[at..].find("#[cfg(test)]") {
+        let begin = at + next;
+        at = begin + item_length(&blanked[begin..]);
+        found.push(begin..at);
+    }
+    found
+}
+
+/// Blanked source without what is compiled for tests alone. Line numbers stay.
 pub fn without_tests(blanked: &str) -> String {
     let mut out = blanked.to_owned();
-    while let Some(at) = out.find("#[cfg(test)]") {
-        let end = at + item_length(&out[at..]);
-        let lines: String = out[at..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
-        out.replace_range(at..end, &lines);
+    for range in tests(blanked) {
+        let blanks: String =
+            out[range.clone()].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
+        out.replace_range(range, &blanks);
     }
     out
+}
+
+/// How many lines source has besides those of tests, comments and empty lines among them.
+pub fn lines_outside_tests(text: &str) -> usize {
+    let blanked = blank(text);
+    let of_tests = tests(&blanked).into_iter().map(|range| blanked[range].matches('\n').count() + 1);
+    text.lines().count() - of_tests.sum::<usize>()
 }
 
 /// The length of an item with its attributes: up to its `;`, or to the end of its braces.
@@ -189,5 +209,6 @@ mod tests {
                       #[cfg(test)]\nmod tests {\n    fn c() {\n    }\n}\n";
         let measured = functions(&without_tests(&blank(source)));
         assert_eq!(measured, [Function { name: "b".into(), line: 3, lines: 3 }]);
+        assert_eq!(lines_outside_tests(source), 6);
     }
 }

@@ -2,23 +2,14 @@
 
 use freehold_tests_tidy::{
     docs::{Doc, docs},
-    workspace::{SourceFile, files, packages},
+    workspace::{SourceFile, files},
 };
-
-/// Folders of crates whose comments are not held to this yet. It only gets shorter.
-const NOT_YET: &[&str] = &["apiserver", "apiserver/registry", "apiserver/server", "controller-manager"];
 
 /// How a comment that leans on its neighbour begins.
 const LEANING: &[&str] = &["The same", "That of", "Those of", "Of", "And", "Likewise", "As above"];
 
 /// The least words of a public function's comment.
 const LEAST_WORDS: usize = 4;
-
-/// The folder of the crate that a file belongs to: the longest that its path begins with.
-fn folder<'a>(path: &str, folders: &'a [String]) -> &'a str {
-    let of = folders.iter().filter(|folder| path.starts_with(&format!("{folder}/")));
-    of.max_by_key(|folder| folder.len()).map_or("", String::as_str)
-}
 
 /// What is wrong with a comment, if anything.
 fn fault(doc: &Doc, is_test: bool) -> Option<&'static str> {
@@ -50,12 +41,7 @@ fn faults(file: &SourceFile) -> Vec<String> {
 
 #[test]
 fn doc_comments_stand_alone_and_public_functions_tell_their_errors() {
-    let folders: Vec<String> = packages().into_iter().map(|package| package.folder).collect();
-    for folder in NOT_YET {
-        assert!(folders.iter().any(|known| known == folder), "{folder} is no crate: take it out of NOT_YET");
-    }
-    let held = files(&[".rs"]).into_iter().filter(|file| !NOT_YET.contains(&folder(&file.path, &folders)));
-    let wrong: Vec<String> = held.flat_map(|file| faults(&file)).collect();
+    let wrong: Vec<String> = files(&[".rs"]).into_iter().flat_map(|file| faults(&file)).collect();
     assert!(wrong.is_empty(), "{} doc comments:\n{}", wrong.len(), wrong.join("\n"));
 }
 

@@ -1,11 +1,11 @@
 // templates prints what of Go's PodTemplateSpec its hash depends on: each struct's fields in order, with names in JSON and
-// types. The controller manager reads it from controller-manager/src/template/structs.json.
+// types. The controller manager reads it from controllers/workloads/src/template/structs.json.
 //
-//	go run ./templates > ../../controller-manager/src/template/structs.json
+//	go run ./templates > ../../controllers/workloads/src/template/structs.json
 //
 // With templates in JSON on its input, one a line, it prints their hashes, each for no collision and for one:
 //
-//	go run ./templates hashes < ../../controller-manager/src/template/templates.jsonl
+//	go run ./templates hashes < ../../controllers/workloads/src/template/templates.jsonl
 package main
 
 import (

@@ -4,7 +4,7 @@
 
 use crate::event::Failure;
 use crate::fan::{Fan, Items};
-use crate::paging::{Outputs, PageName};
+use crate::outputs::{Outputs, PageName};
 use crate::run::{Run, Stage, WakeFor};
 use crate::{Info, Node, NodeId, Plan, State};
 use base64::Engine as _;

@@ -21,6 +21,7 @@ mod fan;
 pub mod inline;
 pub mod locks;
 pub mod names;
+mod outputs;
 mod paging;
 mod plan;
 mod retry;

@@ -4,6 +4,7 @@
 //! entry counts only for the attempt that it is of, so that a task that is done again has nothing of before.
 
 use crate::names::digest;
+use crate::outputs::{Outputs, PageName, size};
 use crate::{NodeId, Run, State};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -19,32 +20,6 @@ pub(crate) const MAX_BYTES: usize = 16 << 20;
 const PIECE: usize = 160 << 10;
 /// Bytes that a page may have once it is decompressed: all outputs, and the lists that fan-outs make of theirs.
 const MAX_PAGE: usize = 64 << 20;
-
-/// The outputs of a task or item.
-pub(crate) type Outputs = BTreeMap<String, Value>;
-
-/// Which outputs are where.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Paging {
-    pub(crate) pages: Vec<PageName>,
-    /// Whose outputs no page has.
-    pub(crate) inline: BTreeSet<NodeId>,
-    inline_bytes: usize,
-    /// Bytes of all outputs, lists of fan-outs aside.
-    pub(crate) bytes: usize,
-    /// Whether a page has the values of parameters.
-    pub(crate) params: bool,
-}
-
-/// A page: a digest of what it says, and how many pieces it has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PageName(String, u32);
-
-impl PageName {
-    fn pieces(&self) -> impl Iterator<Item = String> + '_ {
-        (0..self.1).map(|n| format!("{}.{n}", self.0))
-    }
-}
 
 /// Outputs that have to be kept beside the state before the state is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,18 +39,6 @@ struct Entries {
     outputs: BTreeMap<String, (u16, Outputs)>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     params: BTreeMap<String, Value>,
-}
-
-/// The bytes that outputs have.
-pub(crate) fn size(outputs: &Outputs) -> usize {
-    outputs.iter().map(|(name, value)| name.len() + value.to_string().len()).sum()
-}
-
-impl Paging {
-    pub(crate) fn add(&mut self, id: NodeId, bytes: usize) {
-        self.inline.insert(id);
-        self.inline_bytes += bytes;
-    }
 }
 
 impl Run {

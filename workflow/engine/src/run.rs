@@ -2,7 +2,7 @@
 
 use crate::event::{Action, Command, Event, Failure, Notice, PodState};
 use crate::fan::Fan;
-use crate::paging::Paging;
+use crate::outputs::Paging;
 use crate::plan::tenths;
 use crate::{Node, NodeId, Plan, State, values};
 use freehold_machinery::{Value, time};

@@ -3,7 +3,7 @@
 use crate::event::{Action, Failure, Notice};
 use crate::plan::Rule;
 use crate::run::{Run, WakeFor};
-use crate::{NodeId, Plan, State, paging, retry, values};
+use crate::{NodeId, Plan, State, outputs, paging, retry, values};
 use freehold_machinery::Value;
 use freehold_workflow_api::TriggerRule;
 use freehold_workflow_api::depends::Outcome;
@@ -102,7 +102,7 @@ impl Run {
 
     /// An attempt did what it should.
     pub(crate) fn succeeded(&mut self, plan: &Plan, id: NodeId, outputs: BTreeMap<String, Value>) {
-        if self.paging.bytes + paging::size(&outputs) > paging::MAX_BYTES {
+        if self.paging.bytes + outputs::size(&outputs) > paging::MAX_BYTES {
             let message = format!("the outputs of the run have more than {} bytes", paging::MAX_BYTES);
             self.note(id, Failure::new("OutputsTooLarge", message));
             return self.settle(plan, id, State::Failed);

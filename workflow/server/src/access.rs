@@ -2,8 +2,7 @@
 
 use crate::app::App;
 use crate::caller::Caller;
-use crate::reply::{Failure, Reply};
-use crate::routes::dags::check_name;
+use crate::reply::{Failure, Reply, check_name};
 use crate::upstream::NAMESPACES;
 use freehold_client::RawRequest;
 use freehold_workflow_store::{Role, Scope};

@@ -98,3 +98,11 @@ pub(crate) fn page(items: Vec<Value>, next: &str) -> Value {
     }
     page
 }
+
+/// A failure for a name that URLs of the Kubernetes API can't have.
+pub(crate) fn check_name(name: &str) -> Reply<()> {
+    let fits = !name.is_empty()
+        && name.len() <= 253
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._[]".contains(c));
+    if fits { Ok(()) } else { Err(Failure::bad_request(format!("{name:?} is no name"))) }
+}

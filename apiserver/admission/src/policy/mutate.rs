@@ -8,12 +8,14 @@ use super::{
     scope::{Scope, conditions_hold},
     unseen,
 };
-use crate::{Attributes, Lookup, bundle::Sealed};
+use crate::sealed::Sealed;
+use crate::{Attributes, Lookup};
 use freehold_machinery::{
-    Result, Status, Value, apply,
-    patch::{self, Unapplied},
+    Result, Status, Value,
     schema::{ListType, Schema},
 };
+use freehold_machinery_patch as patch;
+use freehold_machinery_patch::{Unapplied, apply};
 use std::sync::Arc;
 
 /// Lets policies change the object that is written, whose form is `form`.

@@ -8,7 +8,8 @@ use super::{
     scope::{Scope, conditions_hold},
     unseen,
 };
-use crate::{Attributes, Lookup, bundle::Sealed};
+use crate::sealed::Sealed;
+use crate::{Attributes, Lookup};
 use freehold_machinery::Result;
 use freehold_machinery_cel::Budget;
 use serde_json::json;

@@ -3,10 +3,8 @@
 //! `Name` comes first by itself, unless a column of format `name` says where it stands. The cell functions are
 //! those of `freehold_machinery::table`. The columns' descriptions are in `printed.json`.
 
-use freehold_machinery::{
-    resource::{Cell, Column},
-    table,
-};
+use freehold_machinery::resource::{Cell, Column};
+use freehold_machinery_table as table;
 
 /// A column as the constants below state it.
 pub(crate) struct Col {

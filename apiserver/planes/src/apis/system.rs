@@ -4,7 +4,7 @@
 //! Their objects are stored as those of a definition would be, so that controllers over all planes, and projects that get the
 //! kinds another way, find them in the same place.
 
-use super::{Apis, Export, compiled::Types};
+use super::{Export, compiled::Types};
 use freehold_machinery::{PlaneId, ResourceType, Value, crd};
 use std::sync::{Arc, OnceLock};
 
@@ -29,17 +29,15 @@ impl System {
         self.all().iter().find(|export| *export.name == *name).cloned()
     }
 
-    pub(super) fn all(&self) -> &[Arc<Export>] {
-        self.0.get().map(Vec::as_slice).unwrap_or_default()
-    }
-}
-
-impl Apis {
-    /// Lets projects bind what the platform exports from now on.
-    pub fn offer(&self, exports: &[SystemExport]) {
+    /// Sets what the platform exports, once.
+    pub(super) fn offer(&self, exports: &[SystemExport]) {
         let read =
             |export: &SystemExport| Arc::new(Export::of_system(&export.name, types(&export.definitions)));
-        let _ = self.system.0.set(exports.iter().map(read).collect());
+        let _ = self.0.set(exports.iter().map(read).collect());
+    }
+
+    pub(super) fn all(&self) -> &[Arc<Export>] {
+        self.0.get().map(Vec::as_slice).unwrap_or_default()
     }
 }
 

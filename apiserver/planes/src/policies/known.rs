@@ -1,13 +1,27 @@
 //! Policies that are kept, and what has changed in their planes since they were compiled.
 
-use super::{Compiled, Revisions};
+use freehold_apiserver_authz::Policy;
+use freehold_apiserver_catalog::TypeSet;
 use freehold_machinery::{PlaneId, PlaneMap};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Planes whose policies are kept; over it the table starts anew.
 const MAX_PLANES: usize = 2_048;
 /// Changes that are kept of a plane that nobody asks for; with more, its policy is compiled from all again.
 const MAX_CHANGES: usize = 4_096;
+
+/// The place of ClusterRoles among the four resources.
+const CLUSTER_ROLES: usize = 0;
+
+/// The revisions of the four resources: ClusterRoles, ClusterRoleBindings, Roles and RoleBindings.
+pub(super) type Revisions = [u64; 4];
+
+/// A policy, and the types that exports brought when it was compiled: kept, so that their address stays theirs.
+#[derive(Clone)]
+pub(super) struct Compiled {
+    pub(super) policy: Arc<Policy>,
+    pub(super) types: Option<Arc<TypeSet>>,
+}
 
 /// A change of a role or binding.
 struct Change {
@@ -101,7 +115,7 @@ impl Table {
                 *reached = change.revision.max(*reached);
             }
             // Any binding may name a ClusterRole.
-            if change.resource == super::CLUSTER_ROLES {
+            if change.resource == CLUSTER_ROLES {
                 return unknown;
             }
             places.insert(change.namespace.clone());
@@ -137,8 +151,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_apiserver_authz::Policy;
-    use std::sync::Arc;
 
     fn compiled() -> Compiled {
         Compiled { policy: Arc::new(Policy::default()), types: None }

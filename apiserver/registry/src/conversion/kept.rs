@@ -20,7 +20,7 @@ const AGE: Duration = Duration::from_secs(10);
 pub(super) struct Key([u8; 32], usize);
 
 impl Key {
-    /// Of an object's JSON.
+    /// Identifies a conversion of an object's JSON.
     pub(super) fn new(plane: &PlaneId, ty: &ResourceType, json: &[u8]) -> Self {
         let mut digest = Sha256::new();
         for part in [plane.as_str().as_bytes(), ty.hash.as_bytes(), ty.version.as_bytes()] {

@@ -1,13 +1,13 @@
 //! A new schema in an export: refused where it breaks what consumers have, unless the provider insists.
 
-use super::{
-    api_path,
-    breaking::{breaking, loses_webhook},
-    list, text,
-};
+use super::{api_path, list, text};
 use crate::{Operation, Registry};
 use freehold_machinery::{
-    PlaneId, ResourceType, Result, Status, Value, crd, meta, schema, status::FieldError, strict,
+    PlaneId, ResourceType, Result, Status, Value,
+    crd::{self, breaking, loses_webhook},
+    meta, schema,
+    status::FieldError,
+    strict,
 };
 use std::{collections::HashSet, sync::Arc};
 
@@ -175,7 +175,10 @@ impl Registry {
 
     /// The project of a plane, or the plane where it has none any more.
     pub(super) fn consumer_name(&self, plane: &PlaneId) -> String {
-        self.tenancy.owner(plane).map_or_else(|| plane.to_string(), |owner| owner.project.to_string())
+        self.ledger
+            .tenancy()
+            .owner(plane)
+            .map_or_else(|| plane.to_string(), |owner| owner.project.to_string())
     }
 }
 

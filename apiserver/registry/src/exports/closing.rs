@@ -4,8 +4,9 @@
 //! first: what is made before that is found when objects are looked for again, and what comes later is refused.
 
 use super::{api_path, text};
-use crate::{Operation, Registry, delete::newest};
+use crate::{Operation, Registry};
 use freehold_apiserver_cache::{ListRequest, Seen, codec};
+use freehold_apiserver_ledger::newest;
 use freehold_apiserver_storage::{Change, Committed, Expect, Key, ObjectPath};
 use freehold_machinery::{Result, Status, Value, meta};
 use jiff::{SignedDuration, Timestamp};
@@ -102,7 +103,7 @@ impl Registry {
         meta::remove(&mut binding, "resourceVersion");
         let stored = self.to_stored(op, binding).await?;
         let change = vec![Change::Put(Key::object(&op.plane, path), codec::encode(&stored))];
-        Ok(match self.commit(op, path, own, change, Vec::new()).await? {
+        Ok(match self.ledger.commit(op, path, own, change, Vec::new()).await? {
             Committed::Done(revision) => revision,
             Committed::Refused(now) => newest(&now),
         })

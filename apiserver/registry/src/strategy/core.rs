@@ -1,6 +1,6 @@
 //! Namespaces, pods, secrets, config maps, volumes.
 
-use crate::{Operation, prepare};
+use crate::Operation;
 use freehold_apiserver_kinds::{access, defaults, pod, profiles};
 use freehold_machinery::{Value, meta};
 use serde_json::json;
@@ -86,7 +86,7 @@ pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
     if object["status"]["phase"] != old["status"]["phase"] {
         let given = &object["status"]["lastPhaseTransitionTime"];
         if given.is_null() || *given == old["status"]["lastPhaseTransitionTime"] {
-            object["status"]["lastPhaseTransitionTime"] = prepare::now().into();
+            object["status"]["lastPhaseTransitionTime"] = freehold_apiserver_operation::now().into();
         }
     } else if object["status"]["lastPhaseTransitionTime"].is_null() {
         object["status"]["lastPhaseTransitionTime"] = old["status"]["lastPhaseTransitionTime"].clone();
@@ -94,7 +94,8 @@ pub(super) fn update_volume(op: &Operation, object: &mut Value, old: &Value) {
 }
 
 pub(super) fn create_volume(_: &Operation, object: &mut Value) {
-    object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": prepare::now()});
+    object["status"] =
+        json!({"phase": "Pending", "lastPhaseTransitionTime": freehold_apiserver_operation::now()});
 }
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -186,5 +187,12 @@ pub(super) fn count_spec(_: &Operation, object: &mut Value, old: &Value) {
     if object["spec"] != old["spec"] {
         let before = old["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(object, "generation", before + 1);
+    }
+}
+
+/// Drops what comes later than its Pod.
+pub(super) fn import_pod(object: &mut Value) {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("ephemeralContainers");
     }
 }

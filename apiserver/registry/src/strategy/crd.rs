@@ -1,13 +1,9 @@
 //! Custom resource definitions: they are accepted and established with the write that makes them.
 
-use crate::{Operation, Registry, prepare, validate};
+use crate::{Operation, Registry, validate};
 use freehold_apiserver_cache::ListRequest;
-use freehold_machinery::{
-    Result, Value,
-    apply::{self, Options},
-    crd, meta,
-    schema::Schema,
-};
+use freehold_machinery::{Result, Value, crd, meta, schema::Schema};
+use freehold_machinery_patch::apply::{self, Options};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -17,7 +13,7 @@ const MANAGER: &str = "kube-apiserver";
 
 impl Registry {
     /// Fills in the status. Names are compared with the plane's other CRDs of the same group.
-    pub(super) async fn establish(
+    pub(crate) async fn establish(
         &self,
         op: &Operation,
         object: &mut Value,
@@ -63,7 +59,7 @@ fn own_status(op: &Operation, object: &mut Value, before: &Value) {
     // Definitions are long: only the status is compared.
     let of_status = |status: &Value| json!({"metadata": {"managedFields": managed}, "status": status});
     let (live, mut written) = (of_status(before), of_status(&object["status"]));
-    let (api_version, now) = (op.ty.api_version(), prepare::now());
+    let (api_version, now) = (op.ty.api_version(), freehold_apiserver_operation::now());
     let options = Options {
         manager: MANAGER,
         force: false,

@@ -13,7 +13,7 @@ const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
 impl Registry {
     /// 422 for a new claim of access to devices that others use, or a template of one, where the namespace's label does not
     /// allow it (<https://kep.k8s.io/5018>).
-    pub(super) fn check_admin_access(&self, op: &Operation, object: &Value) -> Result<()> {
+    pub(crate) fn check_admin_access(&self, op: &Operation, object: &Value) -> Result<()> {
         let requests = match op.ty.plural.as_str() {
             "resourceclaims" => list(object, "spec.devices.requests"),
             "resourceclaimtemplates" => list(object, "spec.spec.devices.requests"),

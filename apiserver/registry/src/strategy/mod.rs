@@ -4,16 +4,18 @@ mod batch;
 mod core;
 mod crd;
 mod devices;
+mod identity;
 mod policy;
 mod project;
-mod service;
+pub(crate) mod service;
 
-use crate::{Operation, ledger::allocations::Held};
-use freehold_apiserver_kinds::{defaults, initial_status, workloads};
-use freehold_machinery::{ResourceType, Value, api_service};
+use crate::Operation;
+use freehold_apiserver_kinds::workloads;
+use freehold_apiserver_ledger::Held;
+use freehold_machinery::{ResourceType, Value, status::FieldError};
 
+pub(crate) use policy::type_check;
 pub(crate) use project::DELETE_PROJECTS;
-pub use service::ServiceRanges;
 
 /// The special parts of a kind.
 pub(crate) struct Strategy {
@@ -39,6 +41,16 @@ pub(crate) struct Strategy {
     pub(crate) status_metadata: StatusMetadata,
     /// What an object holds that no other of its plane may.
     pub(crate) holds: fn(&Value) -> Held,
+    /// What a new or changed object is checked for beyond its schema and rules.
+    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<FieldError>,
+    /// The API group that errors about an object name, where it is not that of its type.
+    pub(crate) error_group: Option<&'static str>,
+    /// Whether kube-apiserver looks at the metadata of an update once, and not twice.
+    pub(crate) checks_metadata_once: bool,
+    /// What is said of a field that cannot be selected; `None` says what is said of most kinds.
+    pub(crate) unknown_field: Option<fn(&str) -> String>,
+    /// What an import leaves out of an object.
+    pub(crate) import: fn(&mut Value),
     /// Seconds that a delete waits for somebody to confirm it.
     grace: fn(&Value) -> i64,
 }
@@ -67,6 +79,11 @@ const DEFAULT: Strategy = Strategy {
     returns_deleted: false,
     status_metadata: StatusMetadata::All,
     holds: |_| Held::default(),
+    check: |_, _| Vec::new(),
+    error_group: None,
+    checks_metadata_once: false,
+    unknown_field: None,
+    import: |_| {},
     grace: |_| 0,
 };
 
@@ -87,6 +104,11 @@ const fn row(group: &'static str, resource: &'static str) -> Strategy {
     Strategy { group, resource, ..DEFAULT }
 }
 
+/// A kind of Freehold's own, which is a custom resource to all else.
+const fn own(group: &'static str, resource: &'static str) -> Strategy {
+    Strategy { group, resource, ..CUSTOM }
+}
+
 static TABLE: &[Strategy] = &[
     Strategy {
         create: core::create_namespace,
@@ -98,6 +120,7 @@ static TABLE: &[Strategy] = &[
         create: core::create_pod,
         update: core::update_pod,
         grace: core::pod_grace,
+        import: core::import_pod,
         returns_deleted: true,
         status_metadata: StatusMetadata::AllBut(&["ownerReferences"]),
         ..row("", "pods")
@@ -121,12 +144,20 @@ static TABLE: &[Strategy] = &[
         returns_deleted: true,
         ..row("", "persistentvolumes")
     },
-    Strategy { update: service::update, returns_deleted: true, holds: Held::of, ..row("", "services") },
+    Strategy {
+        update: service::update,
+        returns_deleted: true,
+        holds: Held::of,
+        checks_metadata_once: true,
+        ..row("", "services")
+    },
     Strategy { returns_deleted: true, ..row("", "serviceaccounts") },
     Strategy { returns_deleted: true, ..row("", "podtemplates") },
     Strategy { returns_deleted: true, ..row("", "resourcequotas") },
     Strategy { create_on_update: true, ..row("", "endpoints") },
     Strategy { create_on_update: true, ..row("", "events") },
+    // Events are of core, whoever asks for them.
+    Strategy { error_group: Some(""), ..row("events.k8s.io", "events") },
     Strategy { create_on_update: true, ..row("", "limitranges") },
     Strategy {
         create: |_, draft| core::plain_lease(draft),
@@ -150,15 +181,27 @@ static TABLE: &[Strategy] = &[
     Strategy {
         update: batch::update_deployment,
         status_metadata: StatusMetadata::AllBut(&["labels"]),
+        checks_metadata_once: true,
         ..row("apps", "deployments")
     },
     Strategy {
         create: |_, draft| workloads::set_template_generation(draft, 1),
         update: batch::update_daemon_set,
+        checks_metadata_once: true,
         ..row("apps", "daemonsets")
     },
-    Strategy { update: batch::update_stateful_set, ..row("apps", "statefulsets") },
-    Strategy { create: batch::create_job, ..row("batch", "jobs") },
+    Strategy {
+        update: batch::update_stateful_set,
+        checks_metadata_once: true,
+        ..row("apps", "statefulsets")
+    },
+    Strategy { checks_metadata_once: true, ..row("apps", "replicasets") },
+    Strategy { checks_metadata_once: true, ..row("apps", "controllerrevisions") },
+    Strategy {
+        create: batch::create_job,
+        unknown_field: Some(|label| format!("field label {label:?} not supported for Job")),
+        ..row("batch", "jobs")
+    },
     Strategy { create: core::create_slice, ..row("discovery.k8s.io", "endpointslices") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "roles") },
     Strategy { create_on_update: true, ..row("rbac.authorization.k8s.io", "clusterroles") },
@@ -183,6 +226,12 @@ static TABLE: &[Strategy] = &[
     plain_status("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
     plain_status("networking.k8s.io", "servicecidrs"),
     plain_status("resource.k8s.io", "resourceclaims"),
+    Strategy {
+        unknown_field: Some(|label| {
+            format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
+        }),
+        ..row("resource.k8s.io", "resourceslices")
+    },
     Strategy { unconditional_update: false, ..plain_status("storage.k8s.io", "volumeattachments") },
     Strategy { returns_deleted: true, ..row("storage.k8s.io", "storageclasses") },
 ];
@@ -201,6 +250,8 @@ static OWN: &[Strategy] = &[
         status_metadata: StatusMetadata::Nothing,
         ..row("resourcemanager.freehold.dev", "organizations")
     },
+    Strategy { check: identity::check_provider, ..own("iam.freehold.dev", "identityproviders") },
+    Strategy { check: |user, _| identity::check_user(user), ..own("iam.freehold.dev", "users") },
 ];
 
 /// The strategy of a type.
@@ -218,55 +269,5 @@ impl Strategy {
     /// Seconds that a delete of this object waits for somebody to confirm it.
     pub(crate) fn grace(&self, object: &Value) -> i64 {
         (self.grace)(object)
-    }
-}
-
-impl crate::Registry {
-    /// Fills in and keeps what is special about the kind.
-    pub(crate) async fn strategize(
-        &self,
-        op: &Operation,
-        draft: &mut Value,
-        old: Option<&Value>,
-        dry_run: bool,
-    ) -> freehold_machinery::Result<()> {
-        let strategy = of(&op.ty);
-        defaults::drop_disabled(&op.ty, draft);
-        match old {
-            None => {
-                (strategy.create)(op, draft);
-                if op.ty.has_status() && !op.ty.custom && draft.get("status").is_none() {
-                    draft["status"] = initial_status::initial(&op.ty);
-                }
-            }
-            Some(old) => (strategy.update)(op, draft, old),
-        }
-        match (op.ty.group.as_str(), op.ty.plural.as_str()) {
-            ("", "services") if op.subresource.is_none() => self.allocate(op, draft, old, dry_run).await,
-            ("apiextensions.k8s.io", "customresourcedefinitions") => {
-                if old.is_none() {
-                    Self::check_unbound(op, draft)?;
-                }
-                self.establish(op, draft, old).await
-            }
-            (crate::exports::GROUP, _) if op.ty.custom && self.exports.is_some() => {
-                self.settle_api(op, draft, old).await
-            }
-            _ if crate::class::is_class(&op.ty) => self.settle_class(op, draft, old).await,
-            ("resource.k8s.io", _) if old.is_none() => self.check_admin_access(op, draft),
-            (api_service::GROUP, api_service::RESOURCE) if op.subresource.is_none() => {
-                api_service::settle(draft, &crate::prepare::now());
-                Ok(())
-            }
-            (freehold_apiserver_quota::GROUP, _) => {
-                crate::ledger::settle_kind(op, draft, old);
-                Ok(())
-            }
-            ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
-                policy::type_check(op, draft, old);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Certificate signing requests, and admission policies.
 
-use crate::{Operation, prepare};
+use crate::Operation;
 use freehold_apiserver_admission::policy::checked_status;
 use freehold_apiserver_kinds::access::list_mut;
 use freehold_machinery::Value;
@@ -33,7 +33,7 @@ pub(super) fn update_csr(op: &Operation, object: &mut Value, old: &Value) {
         }
     }
     if op.subresource.is_some() {
-        date_conditions(object, old, &prepare::now());
+        date_conditions(object, old, &freehold_apiserver_operation::now());
     }
 }
 
@@ -55,7 +55,7 @@ fn date_conditions(object: &mut Value, old: &Value, now: &str) {
 
 /// A validating policy's expressions are checked against the types that it is about when its spec changes; what is found
 /// stands in its status at once.
-pub(super) fn type_check(op: &Operation, object: &mut Value, old: Option<&Value>) {
+pub(crate) fn type_check(op: &Operation, object: &mut Value, old: Option<&Value>) {
     if op.subresource.is_some() || old.is_some_and(|old| old["spec"] == object["spec"]) {
         return;
     }

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use freehold_apiserver_audit::{Standing, Subject};
 use freehold_apiserver_authn::{
     Authenticator, BoundKind, KeySet, Peer, Request, ServiceAccountLookup, TokenIssuer,
 };
@@ -12,13 +13,17 @@ use freehold_apiserver_registry::{
     Body, DeleteOptions, EventKind, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions,
     WriteOptions, Written,
 };
-use freehold_apiserver_server::{ArchiveStream, Backend, OpenIdDocument, PlaneAction, RequestHeaders};
+use freehold_apiserver_server::{
+    AccessBackend, Aggregated, AggregationBackend, ArchiveStream, AuditBackend, AuditPage, AuditStream,
+    Footing, InUse, Kubelet, ObjectBackend, OpenIdDocument, Owner, PlaneAction, PlaneBackend, RequestHeaders,
+};
 use freehold_machinery::{GroupResource, PlaneId, Status, User, Value, meta};
 use freehold_pki::PrivateKey;
-use futures_util::{StreamExt, stream, stream::BoxStream};
+use futures_util::{StreamExt, future::BoxFuture, stream, stream::BoxStream};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -124,65 +129,7 @@ fn written(object: Object, created: bool) -> Result<Written, Status> {
 }
 
 #[async_trait]
-impl Backend for Memory {
-    async fn resolve(&self, context: &Context) -> Result<Resolved, Status> {
-        let plane = |name: &str| name.parse::<PlaneId>().map_err(Status::internal);
-        let target = match context {
-            Context::Platform => Target::Local(PlaneId::core()),
-            Context::Organization(name) => Target::Organization(OrganizationScope {
-                name: name.as_str().into(),
-                namespace: "o".into(),
-                exists: true,
-            }),
-            Context::Project(name) if name == "pair" => {
-                let pair = self.pair.lock().unwrap().clone();
-                Target::Dedicated(pair.ok_or_else(|| Status::unavailable("not ready").retry_after(1))?)
-            }
-            Context::Project(name) if name == "gone" => {
-                return Err(Status::not_found(
-                    &GroupResource::new("resourcemanager.freehold.dev", "projects"),
-                    name,
-                ));
-            }
-            Context::Project(name) => Target::Local(plane(name)?),
-            Context::User(name) => Target::User(name.clone()),
-            Context::Plane(id) => Target::Local(id.clone()),
-            Context::AllPlanes => Target::AllPlanes,
-            Context::Export { .. } => return Err(Status::no_such_resource()),
-        };
-        Ok(Resolved { target, seen: 0 })
-    }
-
-    async fn types(&self, _: &Target) -> Result<Arc<TypeSet>, Status> {
-        Ok(TypeSet::builtin())
-    }
-
-    async fn authenticate(
-        &self,
-        plane: &PlaneId,
-        _: Option<&Target>,
-        peer: Option<&Peer>,
-        headers: &RequestHeaders<'_>,
-    ) -> Result<Option<User>, Status> {
-        let now =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
-        self.authenticator.authenticate(&Request { plane, peer, headers, now }, &NoAccounts)
-    }
-
-    async fn review_token(&self, _: &Target, spec: &Value) -> Result<Value, Status> {
-        Ok(
-            json!({"user": {}, "error": format!("unknown token of {} bytes", spec["token"].as_str().unwrap().len())}),
-        )
-    }
-
-    async fn authorize(&self, _: &Target, attributes: &Attributes<'_>) -> Result<Decision, Status> {
-        Ok(self.policy.authorize(attributes))
-    }
-
-    async fn rules_for(&self, _: &Target, user: &User, namespace: &str) -> Result<Value, Status> {
-        Ok(json!({"incomplete": false, "resourceRules": self.policy.rules_for(user, namespace).0.len()}))
-    }
-
+impl ObjectBackend for Memory {
     async fn get(&self, target: &Target, op: Operation, _: &str) -> Result<Object, Status> {
         match op.name.as_deref() {
             Some("panic") => panic!("asked to"),
@@ -306,8 +253,171 @@ impl Backend for Memory {
         Ok(first.chain(live).boxed())
     }
 
+    async fn admit_review(
+        &self,
+        target: &Target,
+        op: &Operation,
+        review: &mut Value,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>, Status> {
+        let _ = (target, op, review, options);
+        Ok(Vec::new())
+    }
+
+    async fn admit_connect(
+        &self,
+        target: &Target,
+        op: Operation,
+        options: Value,
+    ) -> Result<Vec<String>, Status> {
+        let _ = (target, op, options);
+        Err(Status::no_such_resource())
+    }
+
+    fn count(&self, target: &Target, group: &str, resource: &str, namespace: Option<&str>) -> usize {
+        let _ = (target, group, resource, namespace);
+        0
+    }
+
+    fn size(&self, target: &Target, (group, resource): (&str, &str), at: (Option<&str>, &str)) -> usize {
+        let _ = (target, group, resource, at);
+        0
+    }
+}
+
+#[async_trait]
+impl AccessBackend for Memory {
+    async fn home(
+        &self,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<Context>, Status> {
+        let _ = (peer, headers);
+        Ok(None)
+    }
+
+    async fn authenticate(
+        &self,
+        plane: &PlaneId,
+        _: Option<&Target>,
+        peer: Option<&Peer>,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<Option<User>, Status> {
+        let now =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+        self.authenticator.authenticate(&Request { plane, peer, headers, now }, &NoAccounts)
+    }
+
+    fn allows_anonymous(&self, path: &str) -> bool {
+        let _ = path;
+        true
+    }
+
+    async fn review_token(&self, _: &Target, spec: &Value) -> Result<Value, Status> {
+        Ok(
+            json!({"user": {}, "error": format!("unknown token of {} bytes", spec["token"].as_str().unwrap().len())}),
+        )
+    }
+
+    async fn authorize(&self, _: &Target, attributes: &Attributes<'_>) -> Result<Decision, Status> {
+        Ok(self.policy.authorize(attributes))
+    }
+
+    async fn authorize_request(
+        &self,
+        target: &Target,
+        attributes: &Attributes<'_>,
+    ) -> Result<Decision, Status> {
+        self.authorize(target, attributes).await
+    }
+
+    async fn admit(&self, target: &Target, user: &User) -> Result<(), Status> {
+        let _ = (target, user);
+        Ok(())
+    }
+
+    async fn explain(&self, target: &Target, attributes: &Attributes<'_>) -> Result<String, Status> {
+        Ok(self.authorize(target, attributes).await?.reason)
+    }
+
+    fn asks_others(&self) -> bool {
+        false
+    }
+
+    async fn told_of(
+        &self,
+        target: &Target,
+        attributes: &Attributes<'_>,
+        user: Arc<User>,
+    ) -> Result<Arc<User>, Status> {
+        let _ = (target, attributes);
+        Ok(user)
+    }
+
+    fn revoked(
+        &self,
+        target: &Target,
+        user: &Arc<User>,
+        attributes: &Attributes<'_>,
+    ) -> BoxFuture<'static, ()> {
+        let _ = (target, user, attributes);
+        Box::pin(std::future::pending())
+    }
+
+    async fn rules_for(&self, _: &Target, user: &User, namespace: &str) -> Result<Value, Status> {
+        Ok(json!({"incomplete": false, "resourceRules": self.policy.rules_for(user, namespace).0.len()}))
+    }
+
+    async fn openid(&self, _: &Target, document: OpenIdDocument) -> Result<Value, Status> {
+        Ok(json!({"document": format!("{document:?}")}))
+    }
+}
+
+#[async_trait]
+impl PlaneBackend for Memory {
+    async fn resolve(&self, context: &Context) -> Result<Resolved, Status> {
+        let plane = |name: &str| name.parse::<PlaneId>().map_err(Status::internal);
+        let target = match context {
+            Context::Platform => Target::Local(PlaneId::core()),
+            Context::Organization(name) => Target::Organization(OrganizationScope {
+                name: name.as_str().into(),
+                namespace: "o".into(),
+                exists: true,
+            }),
+            Context::Project(name) if name == "pair" => {
+                let pair = self.pair.lock().unwrap().clone();
+                Target::Dedicated(pair.ok_or_else(|| Status::unavailable("not ready").retry_after(1))?)
+            }
+            Context::Project(name) if name == "gone" => {
+                return Err(Status::not_found(
+                    &GroupResource::new("resourcemanager.freehold.dev", "projects"),
+                    name,
+                ));
+            }
+            Context::Project(name) => Target::Local(plane(name)?),
+            Context::User(name) => Target::User(name.clone()),
+            Context::Plane(id) => Target::Local(id.clone()),
+            Context::AllPlanes => Target::AllPlanes,
+            Context::Export { .. } => return Err(Status::no_such_resource()),
+        };
+        Ok(Resolved { target, seen: 0 })
+    }
+
+    async fn types(&self, _: &Target) -> Result<Arc<TypeSet>, Status> {
+        Ok(TypeSet::builtin())
+    }
+
+    fn withheld(&self, _: &Target, _: &GroupResource, _: &str) -> Option<Status> {
+        None
+    }
+
     async fn delete_plane(&self, plane: &PlaneId) -> Result<Value, Status> {
         Ok(json!({"kind": "Status", "status": "Success", "details": {"name": plane.as_str()}}))
+    }
+
+    async fn encryption(&self, rotate: bool) -> Result<Value, Status> {
+        let _ = rotate;
+        Err(Status::no_such_resource())
     }
 
     async fn backup(&self) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
@@ -317,6 +427,19 @@ impl Backend for Memory {
 
     async fn act_on_plane(&self, plane: &PlaneId, action: PlaneAction) -> Result<Value, Status> {
         Ok(json!({"plane": plane.as_str(), "action": format!("{action:?}")}))
+    }
+
+    async fn pair(&self, plane: &PlaneId) -> Result<DedicatedTarget, Status> {
+        Err(Status::not_found(&GroupResource::new("", "planes"), plane.as_str()))
+    }
+
+    async fn awake(
+        &self,
+        pair: &DedicatedTarget,
+        attributes: &Attributes<'_>,
+    ) -> Result<(DedicatedTarget, Option<InUse>), Status> {
+        let _ = attributes;
+        Ok((pair.clone(), None))
     }
 
     async fn export(&self, _: &Target) -> Result<ArchiveStream, Status> {
@@ -329,12 +452,98 @@ impl Backend for Memory {
         Ok(json!({"bytes": bytes}))
     }
 
+    async fn footing(&self, target: &Target) -> Result<Option<Footing>, Status> {
+        let _ = target;
+        Ok(None)
+    }
+
+    async fn holdings(&self, plane: &PlaneId) -> Result<Vec<(&'static str, i64, Option<i64>)>, Status> {
+        let _ = plane;
+        Ok(Vec::new())
+    }
+
+    fn objects(&self) -> Vec<(String, String, u64)> {
+        Vec::new()
+    }
+
+    fn project_of(&self, plane: &PlaneId) -> Option<Arc<str>> {
+        let _ = plane;
+        None
+    }
+
     async fn ready(&self) -> Vec<(&'static str, Result<(), String>)> {
         let healthy = self.healthy.load(SeqCst);
         vec![("store", if healthy { Ok(()) } else { Err("secret reason".to_owned()) })]
     }
 
-    async fn openid(&self, _: &Target, document: OpenIdDocument) -> Result<Value, Status> {
-        Ok(json!({"document": format!("{document:?}")}))
+    fn kubelet(&self, target: &Target, address: SocketAddr) -> Result<Kubelet, Status> {
+        let _ = (target, address);
+        Err(Status::unavailable("this server reaches no nodes"))
+    }
+}
+
+#[async_trait]
+impl AggregationBackend for Memory {
+    async fn aggregated(
+        &self,
+        target: &Target,
+        group: &str,
+        version: &str,
+    ) -> Result<Option<Aggregated>, Status> {
+        let _ = (target, group, version);
+        Ok(None)
+    }
+
+    async fn aggregated_across(
+        &self,
+        target: &Target,
+        group: &str,
+        version: &str,
+    ) -> Result<Vec<Arc<Aggregated>>, Status> {
+        let _ = (target, group, version);
+        Ok(Vec::new())
+    }
+
+    fn aggregated_changes(&self, target: &Target) -> BoxStream<'static, ()> {
+        let _ = target;
+        stream::pending().boxed()
+    }
+
+    async fn aggregated_openapi(&self, target: &Target) -> Vec<Bytes> {
+        let _ = target;
+        Vec::new()
+    }
+}
+
+#[async_trait]
+impl AuditBackend for Memory {
+    fn owner(&self, target: &Target, about: &Subject<'_>) -> Owner {
+        let _ = (target, about);
+        Owner::default()
+    }
+
+    fn owner_of(&self, target: &Target, about: &Subject<'_>, object: &Value) -> Option<Arc<str>> {
+        let _ = (target, about, object);
+        None
+    }
+
+    async fn standing(
+        &self,
+        organization: &str,
+        target: &Target,
+        user: Option<&User>,
+    ) -> Option<(Arc<str>, Standing)> {
+        let _ = (organization, target, user);
+        None
+    }
+
+    async fn audit_page(&self, target: &Target, from: &str, since: i64) -> Result<AuditPage, Status> {
+        let _ = (target, from, since);
+        Err(Status::no_such_resource())
+    }
+
+    async fn audit_watch(&self, target: &Target, after: u64) -> Result<AuditStream, Status> {
+        let _ = (target, after);
+        Err(Status::no_such_resource())
     }
 }

@@ -207,7 +207,7 @@ impl Client {
         TlsConnector::from(Arc::new(tls)).connect(name, stream).await
     }
 
-    /// The same, with TLS asking for the host of a project.
+    /// Returns the client with TLS
     pub(crate) fn at_project(&self, project: &str) -> Self {
         Self { host: Some(format!("{project}.{DOMAIN}")), ..self.clone() }
     }

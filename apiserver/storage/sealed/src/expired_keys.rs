@@ -4,11 +4,12 @@
 //! that was held still meanwhile learns of it before it seals again ([`Core::fresh`]), so an hour is enough for whatever
 //! was on its way.
 
+use crate::{error::OpenError, progress::Rotation};
 use crate::{
     format,
     kinds::area,
-    rotation::{PAGE, Rotation, ranges},
-    store::{Core, OpenError},
+    rotation::{PAGE, ranges},
+    store::Core,
     vault,
 };
 use freehold_apiserver_storage::{Key, KeyRange, KeyValue, Range, StoreError};

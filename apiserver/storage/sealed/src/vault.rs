@@ -11,9 +11,8 @@
 use crate::{
     cipher::{self, Cipher, Sealer},
     config::EncryptionKeys,
-    rotation::Rotation,
-    store::OpenError,
 };
+use crate::{error::OpenError, progress::Rotation};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use freehold_apiserver_storage::{

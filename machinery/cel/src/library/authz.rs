@@ -1,7 +1,7 @@
 //! The authorizer of admission policies and match conditions: may somebody do something in this control plane
 //! (<https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-authorizer-library>).
 
-use super::opaque;
+use super::opaque::opaque;
 use crate::value::Owned;
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload,

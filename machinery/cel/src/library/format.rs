@@ -1,6 +1,9 @@
 //! Named formats: `format.dns1123Label().validate('a')`.
 
-use super::{Args, Outcome, opaque, texts};
+use super::{
+    opaque::opaque,
+    outcome::{Args, Outcome, texts},
+};
 use cel::{
     DeclarationError, Env, add_member_overload, add_overload,
     common::{

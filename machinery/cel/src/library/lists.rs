@@ -1,6 +1,6 @@
 //! Kubernetes' functions on lists.
 
-use super::{Args, Outcome, failed, no_overload};
+use super::outcome::{Args, Outcome, failed, no_overload};
 use crate::value::{elements, equal};
 use cel::{
     DeclarationError, Env, ExecutionError,

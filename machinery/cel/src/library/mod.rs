@@ -6,6 +6,8 @@ pub(crate) mod formatting;
 mod lists;
 mod more;
 mod net;
+mod opaque;
+mod outcome;
 mod quantity;
 mod regex;
 mod semver;
@@ -14,13 +16,14 @@ mod url;
 
 use crate::{macros, value::Owned};
 use cel::{
-    DeclarationError, Env, ExecutionError,
+    DeclarationError, Env,
     common::{
-        types::{CelBytes, CelDouble, CelList, CelString},
+        types::{CelBytes, CelDouble, CelString},
         value::{CowVal, Val},
     },
     extensions,
 };
+use outcome::{Args, Outcome, failed, no_overload};
 use std::sync::{Arc, LazyLock};
 
 /// The environment of every expression.
@@ -93,62 +96,3 @@ pub(crate) fn address_bytes(value: &dyn Val) -> Option<u64> {
 pub(crate) fn format_regex(value: &dyn Val) -> Option<u64> {
     format::regex(value)
 }
-
-type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
-type Outcome<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
-
-fn no_overload(function: &str, args: &[CowVal<'_, '_>]) -> ExecutionError {
-    ExecutionError::no_such_overload(function, args.iter().map(|a| a.get_type().name().to_owned()).collect())
-}
-
-fn failed(function: &str, message: impl ToString) -> ExecutionError {
-    ExecutionError::function_error(function, message)
-}
-
-fn texts(items: impl IntoIterator<Item = String>) -> CelList<'static> {
-    let items: Vec<Box<dyn Val>> =
-        items.into_iter().map(|s| Box::new(CelString::from(s)) as Box<dyn Val>).collect();
-    CelList::from(items)
-}
-
-/// A CEL type of Kubernetes around a Rust type.
-macro_rules! opaque {
-    ($(#[$doc:meta])* $name:ident($inner:ty), $type:ident = $cel:literal, $copy:ident) => {
-        /// A copy of a value of this type; `None` for others.
-        pub(super) fn $copy(value: &dyn cel::common::value::Val) -> Option<crate::value::Owned> {
-            let own = value.downcast_ref::<$name>()?;
-            Some(Box::new(own.clone()))
-        }
-
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq)]
-        pub(super) struct $name(pub(super) $inner);
-
-        pub(super) static $type: cel::common::types::Type = cel::common::types::Type::new_unspecified_type($cel);
-
-        impl cel::common::value::StaticVal for $name {}
-
-        impl cel::common::value::Val for $name {
-            fn get_type(&self) -> &cel::common::types::Type {
-                &$type
-            }
-
-            fn cel_type() -> &'static cel::common::types::Type {
-                &$type
-            }
-
-            fn equals(&self, other: &dyn cel::common::value::Val) -> bool {
-                other.downcast_ref::<$name>().is_some_and(|other| self == other)
-            }
-
-            fn clone_as_boxed<'v>(&self) -> Box<dyn cel::common::value::Val + 'v> {
-                Box::new(self.clone())
-            }
-
-            fn as_any(&self) -> Option<&dyn std::any::Any> {
-                Some(self)
-            }
-        }
-    };
-}
-use opaque;

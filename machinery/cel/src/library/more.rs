@@ -1,7 +1,10 @@
 //! What the `cel` crate lacks of cel-go's standard functions: durations from and to nanoseconds, optionals in lists. And
 //! Kubernetes' only function for JSON patches.
 
-use super::{Args, Outcome, call, failed, no_overload};
+use super::{
+    call,
+    outcome::{Args, Outcome, failed, no_overload},
+};
 use crate::value::elements;
 use cel::{
     DeclarationError, Env,

@@ -1,6 +1,6 @@
 //! IP addresses and networks: `ip('::1')`, `cidr('10.0.0.0/8')`.
 
-use super::{failed, opaque};
+use super::{opaque::opaque, outcome::failed};
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload, add_overload,
     common::{

@@ -1,6 +1,6 @@
 //! Kubernetes' quantities: `quantity('1Gi')`.
 
-use super::{failed, opaque};
+use super::{opaque::opaque, outcome::failed};
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload, add_overload,
     common::types::{CelBool, CelDouble, CelInt, CelString},

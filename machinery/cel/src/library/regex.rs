@@ -1,6 +1,6 @@
 //! Kubernetes' `find` and `findAll`.
 
-use super::{failed, texts};
+use super::outcome::{failed, texts};
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload,
     common::types::{CelInt, CelList, CelString},

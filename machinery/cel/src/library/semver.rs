@@ -1,6 +1,6 @@
 //! Semantic versions: `semver('1.2.3')`.
 
-use super::{failed, opaque};
+use super::{opaque::opaque, outcome::failed};
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload, add_overload,
     common::types::{CelBool, CelInt, CelString},

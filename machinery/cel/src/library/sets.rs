@@ -1,6 +1,6 @@
 //! cel-go's functions on lists as sets: `sets.contains`, `sets.equivalent`, `sets.intersects`.
 
-use super::{Args, Outcome};
+use super::outcome::{Args, Outcome};
 use crate::value::{elements, equal};
 use cel::{
     DeclarationError, Env,

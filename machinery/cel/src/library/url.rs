@@ -1,6 +1,9 @@
 //! URLs: `url('https://a/b')`. Absolute URLs and absolute paths, as Go takes them.
 
-use super::{failed, opaque, texts};
+use super::{
+    opaque::opaque,
+    outcome::{failed, texts},
+};
 use cel::{
     DeclarationError, Env, ExecutionError, add_member_overload, add_overload,
     common::{

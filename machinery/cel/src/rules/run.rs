@@ -1,11 +1,12 @@
 //! Evaluation of an object against the rules of its schema.
 
 use super::{Compiled, Node};
+use crate::convert::convert;
 use crate::{
     escape::escape,
     program::{Budget, EvalError, optional},
     run::Bound,
-    value::{Owned, convert},
+    value::Owned,
 };
 use cel::common::types::{CelInt, CelString};
 use freehold_machinery::{

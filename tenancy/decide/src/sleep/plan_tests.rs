@@ -4,7 +4,8 @@ use super::super::record::{Chunk, pack};
 use super::super::rules::{builtin_rules, scalable_rule};
 use super::*;
 use crate::sleep::Selection;
-use freehold_machinery::{meta, patch};
+use freehold_machinery::meta;
+use freehold_machinery_patch as patch;
 use freehold_tenancy_api::supervisor::{ScalableKind, WorkloadMatch};
 
 /// Objects by type and name, with a revision for all, and the records.

@@ -213,9 +213,7 @@ impl Rule {
     /// The state while asleep, for an original.
     pub fn asleep_state(&self, original: Option<&Value>) -> Value {
         match original {
-            Some(original) if original.is_object() => {
-                freehold_machinery::patch::merge(original, &self.asleep)
-            }
+            Some(original) if original.is_object() => freehold_machinery_patch::merge(original, &self.asleep),
             _ => self.asleep.clone(),
         }
     }

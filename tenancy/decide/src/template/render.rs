@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn config_map(rest: Value) -> Value {
-        freehold_machinery::patch::merge(
+        freehold_machinery_patch::merge(
             &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}),
             &rest,
         )

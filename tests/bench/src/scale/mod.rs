@@ -9,7 +9,7 @@ mod page;
 mod popularity;
 mod simulation;
 
-use crate::Options;
+use crate::options::Options;
 use anyhow::{Context, Result, ensure};
 use figures::Figures;
 use freehold_tests_harness::Random;

@@ -1,7 +1,8 @@
 //! A project with the workflow kinds, and controllers for it.
 
+use crate::options::Options;
+use crate::process;
 use crate::subject::{Kind, PROJECT, Subject};
-use crate::{Options, process};
 use anyhow::{Context as _, Result, bail, ensure};
 use freehold_client::{Client, ListOptions, Resource};
 use freehold_tests_harness::freehold_binary;

@@ -1,12 +1,13 @@
 //! Schedules by the thousand over many projects: memory of the controllers that wait for them, and how late runs are.
 
 use super::place::{DAGS, RUNS};
+use crate::goals;
+use crate::options::Options;
 use crate::process;
 use crate::projects::Projects;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
 use crate::subject::{Kind, Subject};
-use crate::{Options, goals};
 use anyhow::{Context as _, Result, ensure};
 use freehold_client::ListOptions;
 use freehold_tests_harness::freehold_binary;

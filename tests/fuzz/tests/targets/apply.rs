@@ -1,7 +1,8 @@
 //! Server-side apply of anything, by two managers in turn.
 
 use super::{WORDS, objects, schema};
-use freehold_machinery::{Value, apply};
+use freehold_machinery::Value;
+use freehold_machinery_patch::apply;
 use freehold_tests_fuzz::Fuzz;
 use serde_json::json;
 

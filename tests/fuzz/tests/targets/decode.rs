@@ -1,7 +1,8 @@
 //! Decoders: JSON and protobuf.
 
 use super::{WORDS, objects};
-use freehold_machinery::{Value, apply::FieldSet, strict};
+use freehold_machinery::{Value, strict};
+use freehold_machinery_patch::apply::FieldSet;
 use freehold_machinery_protobuf as protobuf;
 use freehold_tests_fuzz::Fuzz;
 

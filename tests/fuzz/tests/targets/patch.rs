@@ -1,7 +1,8 @@
 //! Patches of any shape, on objects of any shape.
 
 use super::{WORDS, objects, schema};
-use freehold_machinery::{Value, patch};
+use freehold_machinery::Value;
+use freehold_machinery_patch as patch;
 use freehold_tests_fuzz::Fuzz;
 use serde_json::json;
 

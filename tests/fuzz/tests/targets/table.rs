@@ -2,10 +2,8 @@
 
 use super::{WORDS, objects};
 use freehold_apiserver_catalog::{TypeSet, custom_types};
-use freehold_machinery::{
-    ResourceType, Value,
-    table::{IncludeObject, ListMeta, Printer},
-};
+use freehold_machinery::{ResourceType, Value};
+use freehold_machinery_table::{IncludeObject, ListMeta, Printer};
 use freehold_tests_fuzz::Fuzz;
 use serde_json::json;
 

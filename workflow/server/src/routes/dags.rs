@@ -3,7 +3,7 @@
 use super::{Body, body};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::reply::{Failure, Reply, json, page, with};
+use crate::reply::{Reply, json, page, with};
 use crate::upstream::{DAGS, RUNS, with_query};
 use axum::extract::{Path, Query, State};
 use freehold_client::RawRequest;
@@ -150,12 +150,4 @@ pub(crate) async fn resume(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Reply {
     Ok(json(&set_suspended(&app, &caller, &namespace, &name, false).await?))
-}
-
-/// A failure for a name that URLs of the Kubernetes API can't have.
-pub(crate) fn check_name(name: &str) -> Reply<()> {
-    let fits = !name.is_empty()
-        && name.len() <= 253
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._[]".contains(c));
-    if fits { Ok(()) } else { Err(Failure::bad_request(format!("{name:?} is no name"))) }
 }

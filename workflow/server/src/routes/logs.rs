@@ -1,10 +1,9 @@
 //! Logs: of Pods that are there, through the Kubernetes API, and kept ones.
 
-use super::dags::check_name;
 use crate::access::READ_LOGS;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::reply::{Failure, Reply, json};
+use crate::reply::{Failure, Reply, check_name, json};
 use crate::streams::LONGEST;
 use crate::upstream::{PODS, with_query};
 use axum::body::Body;

@@ -2,7 +2,7 @@
 
 mod accounts;
 mod compat;
-pub(crate) mod dags;
+mod dags;
 pub(crate) mod history;
 mod logs;
 mod runs;

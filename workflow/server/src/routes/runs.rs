@@ -1,10 +1,10 @@
 //! Runs, as the Kubernetes API has them, and what can be done to them.
 
-use super::dags::{Paging, check_name, list_of};
+use super::dags::{Paging, list_of};
 use super::{Body, body};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::reply::{Failure, Reply, json, with};
+use crate::reply::{Failure, Reply, check_name, json, with};
 use crate::upstream::RUNS;
 use axum::extract::{Path, Query, State};
 use freehold_client::RawRequest;

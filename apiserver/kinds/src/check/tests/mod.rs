@@ -4,7 +4,7 @@ mod updates;
 
 use super::*;
 use freehold_apiserver_catalog::builtin;
-use freehold_machinery::patch;
+use freehold_machinery_patch as patch;
 use serde_json::json;
 
 /// The type that serves a resource.
