@@ -167,7 +167,9 @@ pub(crate) async fn retry(client: &Client, namespace: &str, args: &Retry) -> Res
     }
     let count = run["spec"]["retry"]["count"].as_u64().unwrap_or(0) + 1;
     let retry = json!({"count": count, "tasks": args.tasks});
-    patch(client, namespace, &args.run, json!({"state": "Running", "retry": retry})).await?;
+    // Decisions of before are not about what is done again.
+    let spec = json!({"state": "Running", "retry": retry, "approvals": null});
+    patch(client, namespace, &args.run, spec).await?;
     println!("run {}: restart {count}", args.run);
     Ok(())
 }
