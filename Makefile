@@ -55,7 +55,7 @@ test: test-tools console
 	@$(if $(CRDS),test -d "$(CRDS)" || { echo "CRDS=$(CRDS) is not a folder" >&2; exit 1; },tools/get crds)
 	@tools/get clients
 	cargo test --workspace --no-run
-	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold cargo test --workspace $(ARGS)
+	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold tools/tests $(ARGS)
 
 # The web console, into gateway/assets/console, which cargo embeds. A build without it serves a page that says so.
 CONSOLE := gateway/assets/console/index.html

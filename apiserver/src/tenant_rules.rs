@@ -17,7 +17,11 @@ use freehold_tenancy_decide::{
     },
     tenant::Namespace,
 };
-use std::{cell::OnceCell, collections::HashMap, sync::Arc};
+use std::{
+    cell::{Cell, OnceCell},
+    collections::HashMap,
+    sync::Arc,
+};
 
 const API_VERSION: &str = "tenancy.freehold.dev/v1alpha1";
 const GATEWAY: &str = "gateway.networking.k8s.io";
@@ -94,7 +98,8 @@ fn decide(attributes: &Attributes<'_>, lookup: &dyn Lookup) -> Result<Vec<Value>
         old: attributes.old.unwrap_or(&nothing),
         user: &user,
     };
-    let memory = Memory { plane, lookup, tenants: OnceCell::new(), hosts: OnceCell::new() };
+    let memory =
+        Memory { plane, lookup, tenants: OnceCell::new(), hosts: OnceCell::new(), asked: Cell::new(0) };
     match admit(&request, &memory, &Exempt::default()) {
         Decision::Allow(operations) => Ok(operations),
         Decision::Deny(message) => Err(attributes.forbidden(&message)),
@@ -123,14 +128,21 @@ fn is_administrator(attributes: &Attributes<'_>, lookup: &dyn Lookup) -> bool {
 }
 
 type HostPath = (String, String);
+/// Namespace and name of the objects that have a host name and path.
+type Uses = HashMap<HostPath, Vec<(String, String)>>;
+
+/// Host names of one write that are looked for one by one, in objects that mention them. Beyond, all objects are parsed once.
+const FEW: u32 = 8;
 
 /// What decisions look up: the plane's objects in memory. Those of which all are needed are read once.
 struct Memory<'a> {
     plane: &'a PlaneId,
     lookup: &'a dyn Lookup,
     tenants: OnceCell<Vec<Arc<Tenant>>>,
-    /// Namespace and name of the objects that have a host name and path.
-    hosts: OnceCell<HashMap<HostPath, Vec<(String, String)>>>,
+    /// The uses of all host names.
+    hosts: OnceCell<Uses>,
+    /// How many host names were asked for.
+    asked: Cell<u32>,
 }
 
 fn tenant_of(object: &Value) -> Option<Arc<Tenant>> {
@@ -138,12 +150,13 @@ fn tenant_of(object: &Value) -> Option<Arc<Tenant>> {
 }
 
 impl Memory<'_> {
-    fn hosts(&self) -> HashMap<HostPath, Vec<(String, String)>> {
-        let mut uses = HashMap::<_, Vec<_>>::new();
+    /// The uses of host names in objects that have a text.
+    fn uses(&self, text: &str) -> Uses {
+        let mut uses = Uses::new();
         // A Gateway's listeners share hosts with the routes behind them.
         for (group, resource) in HOSTED.iter().filter(|(_, resource)| *resource != "gateways") {
             let kind = freehold_machinery::GroupResource::new(*group, *resource);
-            for object in self.lookup.list(self.plane, group, resource, "") {
+            for object in self.lookup.list_mentioning(self.plane, group, resource, text) {
                 let place = (meta::namespace(&object).to_owned(), meta::name(&object).to_owned());
                 for host in hosts_of(&kind, &object) {
                     uses.entry(host).or_default().push(place.clone());
@@ -176,7 +189,15 @@ impl Index for Memory<'_> {
     }
 
     fn host_uses(&self, host: &str, path: &str) -> Vec<HostUse> {
-        let hosts = self.hosts.get_or_init(|| self.hosts());
+        self.asked.set(self.asked.get() + 1);
+        let few;
+        let hosts = match self.hosts.get() {
+            None if self.asked.get() <= FEW && !host.is_empty() => {
+                few = self.uses(host);
+                &few
+            }
+            _ => self.hosts.get_or_init(|| self.uses("")),
+        };
         let places = hosts.get(&(host.to_owned(), path.to_owned())).into_iter().flatten();
         let of = |(namespace, name): &(String, String)| HostUse {
             tenant: self.namespace(namespace).and_then(|found| found.tenant().map(str::to_owned)),

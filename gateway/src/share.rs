@@ -25,10 +25,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest time for which a request waits for a place of its group.
 const PLACE_TIME: Duration = Duration::from_secs(5);
 
-/// The group of a user: the namespace of a service account, or the user.
+/// What names of accounts begin with, before their namespace: those of a plane, and those of an organization.
+const ACCOUNTS: [&str; 2] = ["system:serviceaccount:", "freehold:serviceaccount:"];
+
+/// The group of a user: the namespace of a service account, or the user. Whoever may make one account may make many.
 pub(crate) fn group(user: &str) -> &str {
-    let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    account.map_or(user, |(namespace, _)| &user[.."system:serviceaccount:".len() + namespace.len() + 1])
+    let account = ACCOUNTS.iter().find_map(|prefix| {
+        let (namespace, _) = user.strip_prefix(prefix)?.split_once(':')?;
+        Some(&user[..prefix.len() + namespace.len() + 1])
+    });
+    account.unwrap_or(user)
 }
 
 /// The shares of all groups that hold something or are signed in.
@@ -121,6 +127,9 @@ mod tests {
         let accounts = ["system:serviceaccount:acme:a", "system:serviceaccount:acme:b"];
         assert_eq!(group(accounts[0]), group(accounts[1]));
         assert_ne!(group(accounts[0]), group("system:serviceaccount:acme2:a"));
+        let owners =
+            ["freehold:serviceaccount:organization-acme:ci", "freehold:serviceaccount:organization-acme:cd"];
+        assert_eq!(group(owners[0]), group(owners[1]));
         assert_ne!(group("jane"), group("john"));
         assert_eq!(group("system:serviceaccount:odd"), "system:serviceaccount:odd");
     }

@@ -155,6 +155,10 @@ pub trait Lookup {
     ) -> Option<Arc<Value>>;
     /// All objects of a resource in a namespace, or of a cluster-scoped one.
     fn list(&self, plane: &PlaneId, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>>;
+    /// All objects of a resource in all namespaces whose JSON has a text, and perhaps others: for those who look for few among many.
+    fn list_mentioning(&self, plane: &PlaneId, group: &str, resource: &str, _text: &str) -> Vec<Arc<Value>> {
+        self.list(plane, group, resource, "")
+    }
     /// Whether a namespace is on its way out; `None` where it is not there.
     fn is_terminating(&self, plane: &PlaneId, namespace: &str) -> Option<bool> {
         let found = self.get(plane, "", "namespaces", "", namespace)?;

@@ -258,6 +258,11 @@ impl Entry {
         })
     }
 
+    /// Whether the object's JSON has this text anywhere, which is found out without parsing it.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.part(0..self.json as usize).contains(text)
+    }
+
     fn part(&self, span: Range<usize>) -> &str {
         std::str::from_utf8(&self.text[span]).unwrap_or_default()
     }

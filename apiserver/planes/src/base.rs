@@ -146,15 +146,19 @@ pub struct Authorities<'a> {
 /// The kind of definitions.
 const CRD_KIND: &str = "CustomResourceDefinition";
 
-/// Finds the resource that each object is stored under, among the built-in types and those of definitions.
+/// Finds the resource that each object is stored under, among the built-in types and those of definitions. Objects of
+/// built-in types get the defaults that a write would have given them: clients rely on them, as servers that evaluate policies.
 fn place(objects: Vec<Value>, crds: &[Value]) -> Result<Vec<LayerObject>, InstallError> {
-    let placed = objects.into_iter().map(|object| {
+    let placed = objects.into_iter().map(|mut object| {
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let own = |crd: &&Value| crd["spec"]["group"] == group && crd["spec"]["names"]["kind"] == *kind;
         let plural = match TypeSet::builtin().by_kind(group, version, &kind) {
-            Some(ty) => ty.plural.clone(),
+            Some(ty) => {
+                freehold_apiserver_kinds::default(ty, &mut object);
+                ty.plural.clone()
+            }
             None => {
                 let found = crds.iter().find(own).and_then(|crd| crd["spec"]["names"]["plural"].as_str());
                 let unknown = || format!("{kind} {:?} is of no known kind", meta::name(&object));
@@ -415,4 +419,25 @@ fn priority_classes() -> Vec<LayerObject> {
             "Used for system critical pods that must not be moved from their current node.",
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_subsystems_bring_have_the_defaults_of_their_kinds() {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]},
+        });
+        let placed = place(vec![policy], &[]).unwrap();
+        let constraints = &placed[0].2["spec"]["matchConstraints"];
+        assert_eq!(placed[0].1, "validatingadmissionpolicies");
+        assert_eq!(constraints["objectSelector"], json!({}), "{constraints}");
+        assert_eq!(constraints["namespaceSelector"], json!({}), "{constraints}");
+        assert_eq!(constraints["matchPolicy"], "Equivalent");
+        assert_eq!(placed[0].2["spec"]["failurePolicy"], "Fail");
+    }
 }

@@ -71,6 +71,11 @@ impl Lookup for View<'_> {
         found.into_iter().map(|entry| Arc::new(entry.value())).collect()
     }
 
+    fn list_mentioning(&self, plane: &PlaneId, group: &str, resource: &str, text: &str) -> Vec<Arc<Value>> {
+        let found = self.cache.peek_list(plane, group, resource, None).into_iter();
+        found.filter(|entry| entry.mentions(text)).map(|entry| Arc::new(entry.value())).collect()
+    }
+
     fn is_terminating(&self, plane: &PlaneId, namespace: &str) -> Option<bool> {
         // Asked for each object that is made: it is not decoded for it.
         let found = self.cache.peek(plane, &path("", "namespaces", "", namespace))?;

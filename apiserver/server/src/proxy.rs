@@ -203,13 +203,24 @@ pub(crate) fn clean(headers: &mut HeaderMap, upgrade: bool) {
 }
 
 /// What an answer would tell a browser about the whole address, where the console is, too.
-const ABOUT_THE_ADDRESS: [HeaderName; 6] = [
+const ABOUT_THE_ADDRESS: [HeaderName; 14] = [
     header::SET_COOKIE,
     header::ALT_SVC,
     header::REFRESH,
     header::STRICT_TRANSPORT_SECURITY,
     HeaderName::from_static("clear-site-data"),
     HeaderName::from_static("service-worker-allowed"),
+    // Where browsers are to report what they fetched there: addresses with codes of sign-ins, too.
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("reporting-endpoints"),
+    // What they are to say of themselves from then on, and how they are to keep pages apart.
+    HeaderName::from_static("accept-ch"),
+    HeaderName::from_static("critical-ch"),
+    HeaderName::from_static("origin-agent-cluster"),
+    HeaderName::from_static("origin-trial"),
+    // A browser would ask for a password in the name of the address.
+    header::WWW_AUTHENTICATE,
 ];
 
 /// What a browser may do with an answer that somebody else's server gave: show it, as a page of no address.
@@ -322,6 +333,9 @@ mod tests {
             ("content-type", "text/html"),
             ("set-cookie", "session=theirs"),
             ("clear-site-data", "*"),
+            ("nel", "{}"),
+            ("report-to", "{}"),
+            ("www-authenticate", "Basic realm=\"console\""),
             ("x-frame-options", "ALLOWALL"),
         ];
         let mut headers: HeaderMap =

@@ -230,8 +230,11 @@ fn network() -> Vec<Check> {
     let inside = "list.split(',').exists(r, r.contains('/') ? cidr(r).containsIP(ip) : r == ip)";
     let addresses = format!("!has(object.spec.externalIPs) || object.spec.externalIPs.all(ip, {inside})");
     let host = "list.split(',').exists(a, a.startsWith('*') ? h.endsWith(a.substring(1)) && h.size() >= a.size() : h == a)";
-    let ingress = "!has(object.spec.rules) || object.spec.rules.map(r, has(r.host) ? r.host : '')";
-    let routes = "!has(object.spec.hostnames) || object.spec.hostnames";
+    // What names no host, and a default backend, has all.
+    let ingress = "((has(object.spec.rules) ? object.spec.rules.map(r, has(r.host) ? r.host : '') : []) \
+        + (has(object.spec.defaultBackend) ? [''] : []))";
+    let routes =
+        "(has(object.spec.hostnames) && object.spec.hostnames.size() > 0 ? object.spec.hostnames : [''])";
     let wildcard = rule("forbid-wildcard-hosts");
     let services: &[&str] = &["services"];
     let (ingresses, http): (&[&str], &[&str]) = (&["ingresses"], &["httproutes", "grpcroutes", "tlsroutes"]);
@@ -274,6 +277,13 @@ fn network() -> Vec<Check> {
             http,
             each_list("hosts", &format!("{routes}.all(h, {host})")),
             "a host name is not allowed by the tenant",
+        ),
+        check(
+            "route-wildcards",
+            gateway,
+            http,
+            format!("!({wildcard} in variables.rules) || {routes}.all(h, h != '' && !h.startsWith('*'))"),
+            "wildcard hosts are not allowed by the tenant",
         ),
     ]
 }

@@ -13,6 +13,8 @@ use freehold_tenancy_api::{GROUP, VERSION};
 use jiff::{SignedDuration, Timestamp};
 
 const SUPERVISORS: Resource = Resource::cluster(GROUP, VERSION, "resourcesupervisors");
+const TENANTS: Resource = Resource::cluster(GROUP, VERSION, "tenants");
+const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces");
 /// Priority of states by hand: above that of schedules.
 const PRIORITY: i32 = 1_000_000;
 
@@ -40,6 +42,18 @@ impl ByHand {
             (_, Some(namespace)) => Ok(format!("by-hand-namespace-{namespace}")),
             _ => bail!("a tenant or --namespace is required"),
         }
+    }
+
+    /// Refuses names of what is not there. Who may not read it is not asked about it.
+    async fn exists(&self, client: &Client) -> anyhow::Result<()> {
+        let named = [("tenant", &TENANTS, &self.tenant), ("namespace", &NAMESPACES, &self.namespace)];
+        for (what, resource, name) in named {
+            let Some(name) = name else { continue };
+            if let Ok(None) = client.get_opt(resource, None, name).await {
+                bail!("there is no {what} {name:?}");
+            }
+        }
+        Ok(())
     }
 
     fn target(&self) -> Target {
@@ -88,6 +102,7 @@ pub(crate) async fn run(client: &Client, state: SleepState, by_hand: &ByHand) ->
         }
         return Ok(());
     }
+    by_hand.exists(client).await?;
     let supervisor = by_hand.supervisor(state, Timestamp::now())?;
     let until = supervisor.spec.by_hand.as_ref().map(|by_hand| by_hand.until.clone()).unwrap_or_default();
     let mut object = serde_json::to_value(&supervisor)?;

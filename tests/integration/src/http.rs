@@ -8,6 +8,9 @@ use http::Method;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+/// How long an answer may take: a machine that does much else takes its time for what is hard to answer.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(180);
+
 /// Sends requests and waits for their answers.
 pub struct Http {
     client: Client,
@@ -59,7 +62,8 @@ impl Http {
     }
 
     fn new(config: &Config) -> Self {
-        let client = Client::new(config).expect("a configuration that can be used");
+        let config = Config { timeout: PATIENCE, ..config.clone() };
+        let client = Client::new(&config).expect("a configuration that can be used");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         Self { client, runtime: runtime.expect("a runtime starts") }
     }

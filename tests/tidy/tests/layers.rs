@@ -87,6 +87,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-storage",
             "apiserver-cache",
             "apiserver-catalog",
+            // Objects of layers have the defaults of their kinds, as written ones.
+            "apiserver-kinds",
             "apiserver-admission",
             "apiserver-authz",
             "apiserver-fairness",

@@ -12,6 +12,7 @@ use freehold_machinery::status::{FieldError, FieldErrorKind};
 use freehold_machinery::{Status, Value, meta};
 use serde::Deserialize as _;
 use serde_json::json;
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 /// Finds a DAG by its namespace and name.
@@ -67,13 +68,19 @@ fn run(object: &Value, find: &FindDag<'_>) -> Vec<FieldError> {
     })
 }
 
+/// Finds the errors of an object of this group that an API server would find: those of the schema of its kind first, as of
+/// fields that are not there, and those of [`errors`] where there are none. `None` for objects of other groups and kinds.
+pub fn lint(object: &Value) -> Option<Vec<FieldError>> {
+    let (group, _) = object["apiVersion"].as_str()?.split_once('/')?;
+    let schema = SCHEMAS.get(object["kind"].as_str()?).filter(|_| group == GROUP)?;
+    let found = against_schema(&json!({"spec": object["spec"]}), schema);
+    Some(if found.is_empty() { errors(object, &|_, _| None) } else { found })
+}
+
 /// The errors of a definition that a run brings: the API server knows no schema of it.
 fn definition(own: &Value) -> Vec<FieldError> {
-    let whole = json!({"spec": own});
-    let unknown = unknown_fields(&whole, &SCHEMA).into_iter();
-    let mut found: Vec<FieldError> =
-        unknown.map(|path| FieldError::new(FieldErrorKind::Forbidden, path, "unknown field")).collect();
-    found.extend(against(&whole, &SCHEMA, None));
+    let mut found =
+        SCHEMAS.get("DAG").map(|schema| against_schema(&json!({"spec": own}), schema)).unwrap_or_default();
     if found.is_empty() {
         found = typed(own, "spec", |spec: &DagSpec| validate::dag(spec));
     }
@@ -85,12 +92,21 @@ fn definition(own: &Value) -> Vec<FieldError> {
     found
 }
 
-/// The schema of DAGs.
-static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
-    let crds = crds();
-    let version = &crds[0]["spec"]["versions"][0];
-    debug_assert_eq!(version["name"], VERSION);
-    parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default()
+fn against_schema(whole: &Value, schema: &Schema) -> Vec<FieldError> {
+    let unknown = unknown_fields(whole, schema).into_iter();
+    let unknown = unknown.map(|path| FieldError::new(FieldErrorKind::Forbidden, path, "unknown field"));
+    unknown.chain(against(whole, schema, None)).collect()
+}
+
+/// The schema of each kind.
+static SCHEMAS: LazyLock<HashMap<String, Arc<Schema>>> = LazyLock::new(|| {
+    let schemas = crds().into_iter().filter_map(|crd| {
+        let version = &crd["spec"]["versions"][0];
+        debug_assert_eq!(version["name"], VERSION);
+        let kind = crd["spec"]["names"]["kind"].as_str()?;
+        Some((kind.to_owned(), parse(&version["schema"]["openAPIV3Schema"]).ok()?))
+    });
+    schemas.collect()
 });
 
 fn typed<T: serde::de::DeserializeOwned>(

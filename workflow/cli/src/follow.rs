@@ -59,7 +59,7 @@ fn told(ended: Result<()>) {
 }
 
 /// The containers of a Pod that have a log.
-fn began(pod: &Value) -> Vec<String> {
+pub(crate) fn began(pod: &Value) -> Vec<String> {
     let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     let began = statuses.filter(|status| status["state"]["waiting"].is_null() && status["state"].is_object());
     began.filter_map(|status| status["name"].as_str().map(str::to_owned)).collect()

@@ -111,6 +111,11 @@ pub(crate) async fn start(client: &Client, namespace: &str, args: &Start) -> Res
         let parameter = parameter.with_context(|| format!("DAG {:?} has no parameter {name:?}", args.dag))?;
         parameters.push(json!({"name": name, "value": read(parameter, value)}));
     }
+    let given = |name: &str| parameters.iter().any(|parameter| parameter["name"] == name);
+    let wanted = |p: &&Parameter| p.default.is_none() && p.value_from.is_none() && !given(&p.name);
+    if let Some(missing) = dag.spec.parameters.iter().find(wanted) {
+        bail!("DAG {:?} wants a value: -p {}=VALUE", args.dag, missing.name);
+    }
     let mut run = object(
         args.name.as_deref(),
         &args.dag,
@@ -132,8 +137,20 @@ async fn patch(client: &Client, namespace: &str, run: &str, spec: Value) -> Resu
     Ok(())
 }
 
+/// A run that is not over.
+async fn live(client: &Client, namespace: &str, name: &str) -> Result<Value> {
+    let run = client.get(&RUNS, Some(namespace), name).await?;
+    if run["status"]["finishedAt"].is_string() {
+        bail!("run {name:?} is over: {}", run["status"]["phase"].as_str().unwrap_or_default());
+    }
+    Ok(run)
+}
+
 pub(crate) async fn set_state(client: &Client, namespace: &str, run: &str, state: &str) -> Result<()> {
-    patch(client, namespace, run, json!({"state": state})).await
+    live(client, namespace, run).await?;
+    patch(client, namespace, run, json!({"state": state})).await?;
+    println!("run {run}: {state} is wanted");
+    Ok(())
 }
 
 pub(crate) async fn stop(client: &Client, namespace: &str, args: &Stop) -> Result<()> {
@@ -145,9 +162,16 @@ pub(crate) async fn retry(client: &Client, namespace: &str, args: &Retry) -> Res
     if run["status"]["finishedAt"].is_null() {
         bail!("run {:?} is not over; stop it first", args.run);
     }
+    if run["status"]["phase"] == "Succeeded" && args.tasks.is_empty() {
+        bail!("run {:?} succeeded: name what is done again with --task, or resubmit it", args.run);
+    }
     let count = run["spec"]["retry"]["count"].as_u64().unwrap_or(0) + 1;
     let retry = json!({"count": count, "tasks": args.tasks});
-    patch(client, namespace, &args.run, json!({"state": "Running", "retry": retry})).await
+    // Decisions of before are not about what is done again.
+    let spec = json!({"state": "Running", "retry": retry, "approvals": null});
+    patch(client, namespace, &args.run, spec).await?;
+    println!("run {}: restart {count}", args.run);
+    Ok(())
 }
 
 pub(crate) async fn resubmit(client: &Client, namespace: &str, name: &str) -> Result<()> {
@@ -157,10 +181,22 @@ pub(crate) async fn resubmit(client: &Client, namespace: &str, name: &str) -> Re
 }
 
 pub(crate) async fn approve(client: &Client, namespace: &str, args: &Approve) -> Result<()> {
+    let run = live(client, namespace, &args.run).await?;
+    let status = &run["status"];
+    let shown: Vec<&str> =
+        status["tasks"].as_array().into_iter().flatten().filter_map(|task| task["name"].as_str()).collect();
+    // A status shows a hundred tasks at most.
+    let all =
+        status["counts"]["total"].as_u64().is_some_and(|total| total > 0 && shown.len() as u64 >= total);
+    if all && !shown.contains(&args.task.as_str()) {
+        bail!("run {:?} has no task {:?}; it has {}", args.run, args.task, shown.join(", "));
+    }
     let decision = if args.reject { "Rejected" } else { "Approved" };
     let by = std::env::var("USER").unwrap_or_default();
     let approval = json!({args.task.as_str(): {"decision": decision, "message": args.message, "by": by}});
-    patch(client, namespace, &args.run, json!({"approvals": approval})).await
+    patch(client, namespace, &args.run, json!({"approvals": approval})).await?;
+    println!("run {}: {} is {}", args.run, args.task, decision.to_lowercase());
+    Ok(())
 }
 
 pub(crate) async fn backfill(client: &Client, namespace: &str, args: &Backfill) -> Result<()> {

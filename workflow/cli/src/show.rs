@@ -1,6 +1,6 @@
 //! Commands that show runs.
 
-use crate::RUNS;
+use crate::{RUNS, follow};
 use anyhow::{Result, bail};
 use freehold_client::{Client, ListOptions, RawRequest, Resource};
 use freehold_machinery::{Value, meta};
@@ -73,15 +73,17 @@ pub(crate) async fn get(client: &Client, namespace: &str, name: &str) -> Result<
     let mut rows = vec![row(&["TASK", "PHASE", "ATTEMPT", "EXIT", "STARTED", "FINISHED", "MESSAGE"])];
     for task in run["status"]["tasks"].as_array().into_iter().flatten() {
         let number = |field: &str| task[field].as_i64().map(|n| n.to_string()).unwrap_or_default();
-        let reason = format!("{} {}", text(task, "/reason"), text(task, "/message"));
+        let attempt = task["startedAt"].as_str().map(|_| task["attempt"].as_u64().unwrap_or(0) + 1);
+        let reason = [text(task, "/reason"), text(task, "/message")];
+        let reason: Vec<&str> = reason.into_iter().filter(|text| !text.is_empty()).collect();
         rows.push(row(&[
             text(task, "/name"),
             text(task, "/phase"),
-            &number("attempt"),
+            &attempt.map(|attempt| attempt.to_string()).unwrap_or_default(),
             &number("exitCode"),
             text(task, "/startedAt"),
             text(task, "/finishedAt"),
-            reason.trim(),
+            &reason.join(": "),
         ]));
     }
     print(&rows);
@@ -107,19 +109,27 @@ pub(crate) async fn logs(client: &Client, namespace: &str, name: &str, task: Opt
     let run = client.get(&RUNS, Some(namespace), name).await?;
     let pods = pods(client, namespace, &run, task).await?;
     if pods.is_empty() {
+        let of = task.map(|task| format!(" of task {task:?}")).unwrap_or_default();
         bail!(
-            "run {name:?} has no Pods any more; set podRetention: Keep on the DAG, or keep logs with freehold workflow controller"
+            "run {name:?} has no Pods{of} any more; set podRetention: Keep on the DAG, or keep logs with freehold workflow controller --logs"
         );
     }
     for pod in pods {
-        for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
-            let container = text(container, "/name");
+        let task = meta::label(&pod, names::TASK).unwrap_or_default();
+        let began = follow::began(&pod);
+        if began.is_empty() {
+            eprintln!("{task}: Pod {} has not begun", meta::name(&pod));
+        }
+        for container in began {
             let path =
                 format!("/api/v1/namespaces/{namespace}/pods/{}/log?container={container}", meta::name(&pod));
-            let answer = client.request(&RawRequest { accept: "*/*", ..RawRequest::get(path) }).await?;
-            let task = meta::label(&pod, names::TASK).unwrap_or_default();
-            for line in String::from_utf8_lossy(&answer.body).lines() {
-                println!("{task} {container}: {line}");
+            match client.request(&RawRequest { accept: "*/*", ..RawRequest::get(path) }).await {
+                Ok(answer) => {
+                    for line in String::from_utf8_lossy(&answer.body).lines() {
+                        println!("{task} {container}: {line}");
+                    }
+                }
+                Err(error) => eprintln!("{task} {container}: {error}"),
             }
         }
     }

@@ -322,6 +322,7 @@ impl Runs {
             live.apply(&Event::Start);
         }
         live.apply(&Event::Time);
+        self.decisions(live);
         let acted = self.act(&client, key, live).await;
         let wait = self.write_in_time(&client, key, live).await?;
         if !live.dirty && !live.run.is_over() {
@@ -365,12 +366,19 @@ impl Runs {
             RunState::Terminated => Command::Terminate,
         };
         live.apply(&Event::Command(command));
-        self.decisions(live);
     }
 
-    /// Decisions in the run's spec about tasks that wait for one.
+    /// Applies decisions in the run's spec about tasks that wait for one, however long before they were made. One can bring the next
+    /// task to wait.
     fn decisions(&self, live: &mut Live) {
-        for (task, approval) in live.object.spec.approvals.clone() {
+        loop {
+            let approvals = live.object.spec.approvals.iter();
+            let mut waited = approvals.filter(|(task, _)| live.run.waits_for_decision(&live.plan, task));
+            let Some((task, approval)) =
+                waited.next().map(|(task, approval)| (task.clone(), approval.clone()))
+            else {
+                return;
+            };
             let by = if approval.by.is_empty() { String::new() } else { format!("{}: ", approval.by) };
             let decision: Decision = approval.decision;
             let message = format!("{by}{}", approval.message);

@@ -103,6 +103,7 @@ fn children_approvals_and_items_run() {
     }));
     let spec = json!({"tasks": [
         {"name": "sure", "approval": {"message": "go?"}},
+        {"name": "later", "approval": {}, "runAfter": ["sure"]},
         {"name": "each", "dag": {"name": "child"}, "parameters": [{"name": "n", "value": "$(item)"}], "forEach": {"range": {"count": 3}}, "runAfter": ["sure"]},
         {"name": "shared", "taskRef": {"name": "shared"}, "runAfter": ["each"]},
         {"name": "note", "wait": {"duration": "200ms"}, "mutexes": ["m"]},
@@ -112,11 +113,13 @@ fn children_approvals_and_items_run() {
     home.is("p1", "it waits for a decision", |status| {
         status["tasks"].as_array().is_some_and(|tasks| tasks.iter().any(|task| task["phase"] == "Suspended"))
     });
-    home.patch("p1", json!({"approvals": {"sure": {"decision": "Approved", "by": "me"}}}));
+    // The second is decided before it waits.
+    let approved = json!({"decision": "Approved", "by": "me"});
+    home.patch("p1", json!({"approvals": {"sure": approved, "later": approved}}));
     let run = home.ended("p1");
     assert_eq!(
         (&run["status"]["phase"], &run["status"]["counts"]["succeeded"]),
-        (&json!("Succeeded"), &json!(6)),
+        (&json!("Succeeded"), &json!(7)),
         "{run}"
     );
     assert_eq!(home.begun().iter().filter(|task| *task == "leaf").count(), 3);

@@ -193,12 +193,20 @@ impl Run {
         (self.counts, self.active) = (counts, active);
     }
 
+    /// The task of this name, where it waits for a decision.
+    fn deciding(&self, plan: &Plan, task: &str) -> Option<NodeId> {
+        let id = plan.number(task).map(NodeId::task)?;
+        self.node(id).filter(|node| node.state == State::Deciding).map(|_| id)
+    }
+
+    /// Whether a task waits for a decision.
+    pub fn waits_for_decision(&self, plan: &Plan, task: &str) -> bool {
+        self.deciding(plan, task).is_some()
+    }
+
     /// Takes a decision about a task that waits for one.
     pub(crate) fn decide(&mut self, plan: &Plan, task: &str, decision: Decision, message: &str) {
-        let Some(id) = plan.number(task).map(NodeId::task) else { return };
-        if self.node(id).is_none_or(|node| node.state != State::Deciding) {
-            return;
-        }
+        let Some(id) = self.deciding(plan, task) else { return };
         match decision {
             Decision::Approved => {
                 let outputs = BTreeMap::from([("message".to_owned(), message.into())]);

@@ -21,6 +21,8 @@ use tokio::sync::Semaphore;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How many runs go on at once: each takes a processor.
 const RUNS: usize = 4;
+/// Memory that a run may take, in bytes. Helm itself takes less than half of that.
+const MEMORY: u64 = 512 << 20;
 /// Most bytes of a chart that stands in a Template.
 const MAX_FILES: usize = 1 << 20;
 /// Most bytes of a pulled chart.
@@ -183,6 +185,7 @@ impl Helm {
             }
             _ => failed(reason, format!("helm cannot be started: {error}")),
         })?;
+        bound(&child);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let work = async {
             let (out, err) = tokio::join!(read(stdout, MAX_RENDERED + 1), read(stderr, 64 << 10));
@@ -195,11 +198,31 @@ impl Helm {
             return Err(failed("TooLarge", format!("the chart prints more than {MAX_RENDERED} bytes")));
         }
         if !status.is_ok_and(|status| status.success()) {
+            if err.starts_with(b"fatal error: runtime: ") && contains(&err, b"memory") {
+                return Err(failed(
+                    "TooLarge",
+                    format!("the chart takes more than {} MiB of memory", MEMORY >> 20),
+                ));
+            }
             let text = String::from_utf8_lossy(&err).replace(&folder.display().to_string(), "");
             return Err(failed(reason, text.trim().chars().take(SHOWN).collect::<String>()));
         }
         Ok(out)
     }
+}
+
+/// Bounds the memory of a run: a template of one line can ask for any amount.
+fn bound(child: &tokio::process::Child) {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let limit = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };
+    if let Some(Err(error)) = pid.map(|pid| prlimit(Some(pid), Resource::Data, limit)) {
+        tracing::warn!(%error, "the memory of helm is not bounded");
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }
 
 /// Reads up to a limit. The rest is not read: the program ends when its pipe closes.
@@ -309,6 +332,22 @@ mod tests {
         let chart =
             HelmChart { files: [("Chart.yaml".to_owned(), String::new())].into(), ..HelmChart::default() };
         assert_eq!(helm.render(&chart, &release).await.unwrap_err().reason, "TooLarge");
+    }
+
+    #[tokio::test]
+    async fn memory_of_a_run_is_bounded() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("helm");
+        std::fs::write(
+            &program,
+            "#!/bin/sh\nuntil ulimit -d | grep -q 524288; do :; done\necho bounded: yes\n",
+        )
+        .unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let helm = Helm::new(HelmOptions { program, ..HelmOptions::default() });
+        let out = helm.run(folder.path(), &[], "RenderFailed").await.unwrap();
+        assert_eq!(out, b"bounded: yes\n");
     }
 
     #[tokio::test]

@@ -18,13 +18,17 @@ pub struct HostUse {
     pub name: String,
 }
 
-/// The host names of an object with their paths. A rule without a host is the empty name.
+/// The host names of an object with their paths. The empty name stands for all hosts: a rule of an Ingress without a host, and
+/// its default backend.
 pub fn hosts_of(resource: &GroupResource, object: &Value) -> BTreeSet<(String, String)> {
     let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_ascii_lowercase();
     match (resource.group.as_str(), resource.resource.as_str()) {
         ("networking.k8s.io", "ingresses") => {
             let mut hosts = BTreeSet::new();
+            if object.pointer("/spec/defaultBackend").is_some_and(Value::is_object) {
+                hosts.insert((String::new(), "/".to_owned()));
+            }
             for rule in list("/spec/rules") {
                 let paths =
                     rule.pointer("/http/paths").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -50,6 +54,14 @@ pub fn hosts_of(resource: &GroupResource, object: &Value) -> BTreeSet<(String, S
     }
 }
 
+/// Whether a route has all hosts of the Gateways that it is behind, for it names none. It collides with no other: whose
+/// Gateway that is says what it gets.
+fn takes_all(resource: &GroupResource, object: &Value) -> bool {
+    let is_route = resource.group == "gateway.networking.k8s.io"
+        && matches!(resource.resource.as_str(), "httproutes" | "grpcroutes" | "tlsroutes");
+    is_route && object.is_object() && hosts_of(resource, object).is_empty()
+}
+
 /// Host names of certificates, which are checked but do not collide.
 fn tls_hosts(object: &Value) -> Vec<String> {
     let entries = object.pointer("/spec/tls").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -72,7 +84,10 @@ pub(super) fn check(request: &Request<'_>, chain: &Chain, index: &dyn Index) -> 
     let before = hosts_of(&request.resource, request.old);
     let tenant = name_of(chain);
     let new: BTreeSet<&(String, String)> = hosts.difference(&before).collect();
+    let takes_all =
+        takes_all(&request.resource, request.object) && !takes_all(&request.resource, request.old);
     let names = new.iter().map(|(host, _)| host.clone()).chain(tls_hosts(request.object));
+    let names = names.chain(takes_all.then(String::new));
     for host in names {
         for list in rules::lists(chain, rules::LISTS[1].1) {
             if !is_listed(&host, list) {

@@ -106,6 +106,12 @@ fn objects_are_held_to_the_rules_of_all_tenants_above() {
         (ingress("example.com"), "host \"example.com\" is not allowed"),
         (ingress("*.web.example.com"), "wildcard host"),
         (ingress("taken.web.example.com"), "used by another tenant"),
+        (
+            ("ingresses.networking.k8s.io", json!({"spec": {"defaultBackend": {}}})),
+            "host \"\" is not allowed",
+        ),
+        (("httproutes.gateway.networking.k8s.io", json!({"spec": {}})), "host \"\" is not allowed"),
+        (("httproutes.gateway.networking.k8s.io", json!({"spec": {"hostnames": ["b.web.example.com"]}})), ""),
     ];
     for ((resource, object), expected) in rows {
         let decision = create(resource, "web-a", &object, "ann");

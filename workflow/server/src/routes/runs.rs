@@ -63,7 +63,7 @@ fn change(action: &str, run: &Value) -> Reply<Value> {
             Ok(value!({
                 // Of a run that was changed meanwhile another one is made.
                 "metadata": {"resourceVersion": run["metadata"]["resourceVersion"]},
-                "spec": {"state": "Running", "retry": {"count": count + 1}},
+                "spec": {"state": "Running", "retry": {"count": count + 1}, "approvals": null},
             }))
         }
         other => Err(Failure::not_found(format!(
